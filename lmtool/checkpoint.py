@@ -1,0 +1,34 @@
+"""Weights on disk: safetensors, which cannot execute anything when it is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+from torch import nn
+
+from lmtool.errors import UserError
+from lmtool.files import written_whole
+from lmtool.runs import REMEDY
+
+
+def save_weights(model: nn.Module, path: Path, notes: dict[str, str]) -> None:
+    """Write the parameters and buffers of a model with notes about them, whole or not at all."""
+    with written_whole(path) as temporary:
+        save_model(model, str(temporary), metadata=notes)  # what is tied is written once
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Read them back into a model of the same shape.
+
+    Raises UserError where the file is missing, damaged, or of a model of another shape.
+    """
+    if not path.is_file():
+        raise UserError(f"the checkpoint {path} is missing: {REMEDY}")
+    try:
+        load_model(model, path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
+    except RuntimeError as error:
+        raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error

@@ -1,0 +1,145 @@
+"""The command line: `lmtool <verb> [overrides] [-m]`.
+
+It takes the verb off the line and hands the rest to Hydra. Nothing here imports torch or numpy, and
+the help pages do not import Hydra either, so that they appear at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from lmtool import __version__, helppages
+from lmtool.errors import UserError
+
+# Hydra's flags that take a value of their own; the next word on the line is not an override.
+FLAGS_WITH_VALUE = {"--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--info"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code: 0 done, 2 the user's mistake, 1 anything else."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(words)
+    except UserError as error:
+        print(f"lmtool: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output (a pager, head) has gone: not an error; keep Python's exit quiet too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("lmtool: interrupted", file=sys.stderr)
+        return 130
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+def _dispatch(words: list[str]) -> int:
+    verb, rest = split_verb(words)
+    if verb is None:
+        if "--version" in rest:
+            print(f"lmtool {__version__}")
+        elif not rest or "--help" in rest or "-h" in rest:
+            print(helppages.overview())
+        else:
+            raise UserError(f"no verb in {' '.join(rest)!r}: choose one of {', '.join(helppages.VERBS)}")
+        return 0
+    if verb == "completion":
+        from lmtool import completion
+
+        return completion.run(rest)
+    if verb == "help" or "--help" in rest or "-h" in rest:
+        page = rest[0] if verb == "help" and rest else verb
+        print(helppages.overview() if page == "help" else helppages.verb_page(page, rest))
+        return 0
+    return run_verb(verb, rest)
+
+
+def split_verb(words: list[str]) -> tuple[str | None, list[str]]:
+    """The verb, which is the first word that is no flag and no override, and what else there is.
+
+    Flags are put in front of the overrides, which is the only order that Hydra's own parser takes; so
+    `-m` can stand anywhere. Raises UserError for a word that is no verb.
+    """
+    verb: str | None = None
+    flags: list[str] = []
+    overrides: list[str] = []
+    takes_value = False
+    for word in words:
+        if takes_value:
+            flags.append(word)
+            takes_value = False
+        elif word.startswith("-"):
+            flags.append(word)
+            takes_value = word in FLAGS_WITH_VALUE
+        elif verb is None and "=" not in word and word[0:1] not in ("+", "~"):
+            verb = word
+        else:
+            overrides.append(word)
+    known = (*helppages.VERBS, "help", "completion")
+    if verb is not None and verb not in known:
+        raise UserError(f"no verb {verb!r}{helppages.nearest(verb, known)}; see lmtool --help")
+    return verb, [*flags, *overrides]
+
+
+def run_verb(verb: str, rest: list[str]) -> int:
+    """Compose the verb's configuration with Hydra and run its command, once or as a sweep."""
+    import hydra
+
+    from lmtool import config, faults
+    from lmtool.commands import sweep
+
+    config.register()
+    command = importlib.import_module(f"lmtool.commands.{helppages.VERBS[verb].module}")
+    failed: list[Exception] = []
+    task = _as_task(command.run, failed)
+    before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv = ["lmtool", *rest]
+    # Hydra then raises its errors instead of printing several lines and leaving with code 1.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        hydra.main(version_base="1.3", config_path=str(helppages.conf_dir()), config_name=verb)(task)()
+    except Exception as error:
+        fault = faults.as_user_error(error, verb, rest)
+        if fault is None:
+            raise
+        raise fault from error
+    finally:
+        sys.argv = before[0]
+        if before[1] is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = before[1]
+    if failed:
+        raise failed[0]
+    return sweep.exit_code()
+
+
+def _as_task(run: Callable[[Any], float | None], failed: list[Exception]) -> Callable[[Any], float | None]:
+    """The command as Hydra's task.
+
+    In a sweep a failure is kept for the table and the sweep goes on. In a single run it is put into
+    `failed`, past Hydra, which would print a line of its own about it.
+    """
+
+    def task(composed: Any) -> float | None:
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.types import RunMode
+
+        from lmtool.commands import sweep
+
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            return sweep.guarded(run, composed)
+        try:
+            return run(composed)
+        except Exception as error:
+            failed.append(error)
+            return None
+
+    return task

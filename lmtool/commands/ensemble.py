@@ -1,0 +1,87 @@
+"""`lmtool ensemble`: runs -> the perplexity of their mixture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from lmtool.commands.surroundings import on_terminal, output_dir, plain, use_threads
+from lmtool.config import EnsembleConfig, typed
+from lmtool.files import write_json
+from lmtool.tables import Cell, text_table
+
+
+def run(composed: DictConfig) -> float | None:
+    """Mix finished runs with given or fitted weights, score a split; returns the mixture's perplexity."""
+    config = typed(composed, EnsembleConfig)
+    import numpy as np
+
+    from lmtool.build import load_model
+    from lmtool.commands.reports import print_report
+    from lmtool.commands.stores import corpus_of
+    from lmtool.ensemble import fit_weights, mix
+    from lmtool.errors import UserError
+    from lmtool.evaluation import (
+        Scores,
+        cloze_log_prob,
+        cloze_report,
+        perplexity,
+        report,
+        save_scores,
+        score,
+    )
+    from lmtool.runs import Run
+
+    use_threads(config.threads)
+    out = output_dir()
+    members = [Run.open(Path(folder)) for folder in config.runs]
+    for other_run in members[1:]:
+        if other_run.store_fingerprint != members[0].store_fingerprint:
+            raise UserError(
+                f"{members[0].folder} and {other_run.folder} were trained on different stores: "
+                "train them with the same data= settings to mix them"
+            )
+    with corpus_of(members[0], config.store_dir) as corpus:
+        split = corpus.split(config.split)
+        models = [load_model(member, corpus.vocabulary) for member in members]
+        scored = [score(model, split, progress=on_terminal()) for model in models]
+        log_prob = np.stack([found.log_prob for found in scored])  # [M, N]
+        if config.weights is not None:
+            weights = np.array(config.weights)
+        else:
+            held_out = log_prob
+            if config.fit_split != config.split:
+                held_out = np.stack([score(model, corpus.split(config.fit_split)).log_prob for model in models])
+            fit = fit_weights(held_out)
+            weights = fit.weights
+            print(f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the best")
+            if config.fit_split == config.split:
+                print(f"note: the weights were fitted on {config.split} itself; split=test scores other text")
+        mixed = Scores(mix(log_prob, weights), sum(found.seconds for found in scored))
+        cloze = None
+        questions = corpus.cloze(config.split)
+        if questions is not None and (questions.answers >= 0).all():
+            asked = np.stack([cloze_log_prob(model, questions, corpus.vocabulary.bos) for model in models])
+            cloze = cloze_report(mix(asked, weights), questions.answers)
+        found = report(config.split, split, mixed, cloze)
+        save_scores(out / "scores.h5", mixed, config.split, corpus.fingerprint)
+    Run(
+        folder=out,
+        kind="ensemble",
+        config=plain(composed) | {"data": members[0].config["data"]},
+        store=members[0].store,
+        store_fingerprint=members[0].store_fingerprint,
+        vocabulary_fingerprint=members[0].vocabulary_fingerprint,
+        members=tuple(str(member.folder.resolve()) for member in members),
+        weights=tuple(float(weight) for weight in weights),
+    ).save()
+    own = [perplexity(row) for row in log_prob]
+    rows: list[list[Cell]] = [[str(m.folder), float(w), p] for m, w, p in zip(members, weights, own, strict=True)]
+    named = [{"run": str(row[0]), "weight": row[1], "perplexity": row[2]} for row in rows]
+    result = found.as_json() | {"weights": [row[1] for row in rows], "members": named}
+    write_json(out / "result.json", result)
+    print(text_table(["run", "weight", "perplexity"], [*rows, ["mixture", 1.0, found.perplexity]]))
+    print()
+    print_report(found)
+    return found.perplexity

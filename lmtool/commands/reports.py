@@ -1,0 +1,28 @@
+"""What eval and ensemble print of a report."""
+
+from __future__ import annotations
+
+from lmtool.evaluation import Report
+from lmtool.tables import cell_text
+
+
+def print_report(found: Report) -> None:
+    """The lines a person reads; result.json has every digit."""
+    lines: list[tuple[str, float | None]] = [
+        (f"tokens ({found.split})", found.tokens),
+        ("  out of vocabulary", found.oov),
+        ("perplexity", found.perplexity),
+        ("  without OOVs", found.perplexity_without_oov if found.oov else None),
+        ("bits per word", found.bits_per_word),
+        ("bits per character", found.bits_per_character),
+        ("tokens per second", round(found.tokens_per_second)),
+    ]
+    if found.cloze is not None:
+        lines += [
+            ("cloze questions", int(found.cloze["questions"])),
+            ("  perplexity", found.cloze["perplexity"]),
+            ("  accuracy", found.cloze["accuracy"]),
+        ]
+    for name, value in lines:
+        if value is not None:
+            print(f"{name:<20} {cell_text(value):>12}")

@@ -1,0 +1,37 @@
+"""What every command asks of Hydra and the machine: its output folder, the threads, a terminal or not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+
+def output_dir() -> Path:
+    """The folder that this run of the command writes to."""
+    from hydra.core.hydra_config import HydraConfig
+
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
+def plain(composed: DictConfig) -> dict[str, Any]:
+    """The composed settings as plain, resolved values, for run.json."""
+    values = OmegaConf.to_container(composed, resolve=True, enum_to_str=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def use_threads(threads: int | None) -> int:
+    """Give numerical libraries that many threads, or one for each core that this process may use."""
+    count = threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()) or 1
+    # Read by numba when it is first imported; torch is told by the neural commands.
+    os.environ.setdefault("NUMBA_NUM_THREADS", str(count))
+    return count
+
+
+def on_terminal() -> bool:
+    """Whether progress bars make sense: standard error is a terminal."""
+    return sys.stderr.isatty()

@@ -1,0 +1,111 @@
+"""`lmtool train`: store -> model, in a run folder."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from lmtool.commands.surroundings import on_terminal, output_dir, plain, use_threads
+from lmtool.config import ModelConfig, NgramModelConfig, NplmModel, TrainConfig, typed
+from lmtool.errors import UserError
+from lmtool.files import write_json
+
+
+def run(composed: DictConfig) -> float | None:
+    """Train the configured model; returns its perplexity on valid, which sweeps compare."""
+    config = typed(composed, TrainConfig)
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.prepare import prepare
+    from lmtool.runs import Run
+
+    out = output_dir()
+    if (out / "run.json").exists():
+        raise UserError(f"{out} already holds a trained model: choose another folder with hydra.run.dir=PATH")
+    threads = use_threads(config.threads)
+    start = time.perf_counter()
+    prepared = prepare(config.data, Path(config.store_dir), progress=on_terminal())
+    with Corpus.open(prepared.path) as corpus:
+        _require_splits(corpus.splits, prepared.path)
+        result = _train(config, config.model, corpus, out, threads)
+        fingerprints = corpus.fingerprint, corpus.vocabulary.fingerprint()
+    result["seconds"] = time.perf_counter() - start
+    write_json(out / "result.json", result)
+    Run(
+        folder=out,
+        kind="train",
+        config=plain(composed),
+        store=str(prepared.path.resolve()),
+        store_fingerprint=fingerprints[0],
+        vocabulary_fingerprint=fingerprints[1],
+    ).save()
+    print(f"valid perplexity {result['valid_perplexity']:.4f}, {result['parameters']:,} parameters, ", end="")
+    print(f"{result['seconds']:.1f} s; run={out}")
+    valid_perplexity: float = result["valid_perplexity"]
+    return valid_perplexity
+
+
+def _require_splits(splits: list[str], path: Path) -> None:
+    for name in ("train", "valid"):
+        if name not in splits:
+            raise UserError(f"{path} has no {name} split: give data.{name} a file and preprocess again")
+
+
+def _train(config: TrainConfig, model: ModelConfig, corpus: Any, out: Path, threads: int) -> dict[str, Any]:
+    match model:
+        case NgramModelConfig():
+            return _train_ngram(config, model, corpus, out)
+        case NplmModel():
+            return _train_neural(config, model, corpus, out, threads)
+    raise UserError(f"model={model.kind} is not known to this version of lmtool")
+
+
+def _train_ngram(config: TrainConfig, model: NgramModelConfig, corpus: Any, out: Path) -> dict[str, Any]:
+    from lmtool.build import NGRAM_FILE, smoothed_table
+    from lmtool.evaluation import perplexity, score
+    from lmtool.ngram.model import NgramModel
+
+    assert config.smoother is not None, "conf/model/ngram.yaml chooses a smoother"
+    start = time.perf_counter()
+    table = smoothed_table(corpus, model, config.smoother)
+    seconds = time.perf_counter() - start
+    for note in table.notes:
+        print(f"note: {note}")
+    language_model = NgramModel(table, corpus.vocabulary)
+    language_model.save(out / NGRAM_FILE)
+    print("order  n-grams")
+    for order, count in enumerate(table.sizes, start=1):
+        print(f"{order:5}  {count:,}")
+    valid = score(language_model, corpus.split("valid"), progress=on_terminal())
+    examples = corpus.split("train").tokens
+    return {
+        "valid_perplexity": perplexity(valid.log_prob),
+        "parameters": sum(table.sizes),
+        "examples": examples,
+        "examples_per_second": examples / seconds,
+        "epochs": 1,
+    }
+
+
+def _train_neural(config: TrainConfig, model: NplmModel, corpus: Any, out: Path, threads: int) -> dict[str, Any]:
+    import torch
+
+    from lmtool.neural.model import build_nplm
+    from lmtool.training import train
+
+    assert config.training is not None and config.optim is not None, "conf/model/nplm.yaml chooses them"
+    torch.set_num_threads(threads)
+    torch.manual_seed(config.seed)
+    trained = train(
+        build_nplm(model, corpus.vocabulary),
+        corpus.split("train"),
+        corpus.split("valid"),
+        config.training,
+        config.optim,
+        out,
+        seed=config.seed,
+        progress=on_terminal(),
+    )
+    return trained.as_json()

@@ -1,0 +1,160 @@
+"""The HDF5 store: token ids, sentence offsets, vocabulary, cloze questions. The only user of h5py for text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.data.cloze import Cloze
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.model import IntArray
+
+KIND = "lmtool corpus"
+FORMAT = 1
+REMEDY = "delete it and run lmtool preprocess again"
+
+
+@dataclass(frozen=True)
+class Split:
+    """The predicted tokens of one split, N of them in S sentences.
+
+    ids: `[N]`, of the smallest unsigned type that fits; every word and, in text with sentences, one `</s>` after
+    each of them. offsets: `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences.
+    oov_positions: where a word outside the vocabulary stood, `<unk>` now. characters: of the raw text, with
+    spaces and newlines; 0 where there was none.
+    """
+
+    ids: npt.NDArray[Any]
+    offsets: IntArray
+    oov_positions: IntArray
+    characters: int
+    bos: int
+
+    @property
+    def tokens(self) -> int:
+        """N."""
+        return len(self.ids)
+
+    @cached_property
+    def _padded(self) -> npt.NDArray[Any]:
+        """ids with one more entry, `<s>`, at the end, which index -1 finds."""
+        return np.append(self.ids, np.asarray(self.bos, dtype=self.ids.dtype))
+
+    @cached_property
+    def _position(self) -> npt.NDArray[np.int32]:
+        """`[N]`: how many tokens of its sentence stand before each token, at most 255 (padding needs no more)."""
+        position = np.arange(self.tokens) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
+        return np.minimum(position, 255).astype(np.uint8)
+
+    def windows(self, index: IntArray, size: int) -> tuple[IntArray, IntArray]:
+        """Contexts `[B, size]` and targets `[B]` of the tokens at `index` `[B]`.
+
+        A context is the `size` tokens before its target, `<s>` in front of the sentence's first. Made by
+        index arithmetic, never stored.
+        """
+        back = np.arange(size, 0, -1)  # distance of each context word from the target
+        position = self._position[index] if size <= 255 else self._exact_position(index)
+        where = np.where(back <= position[:, None], index[:, None] - back, -1)  # [B, size]
+        return self._padded[where].astype(np.int64), self.ids[index].astype(np.int64)
+
+    def contexts(self, start: int, stop: int, size: int) -> IntArray:
+        """Contexts `[stop - start, size]` of the tokens from `start` to before `stop`."""
+        return self.windows(np.arange(start, stop), size)[0]
+
+    def _exact_position(self, index: IntArray) -> IntArray:
+        sentence = np.searchsorted(self.offsets, index, side="right") - 1
+        return index - self.offsets[sentence]
+
+
+class Corpus:
+    """A store, opened for reading; a context manager."""
+
+    def __init__(self, file: h5py.File, path: Path) -> None:
+        self._file = file
+        self.path = path
+        self.name = str(file.attrs["name"])
+        self.sentences = bool(file.attrs["sentences"])
+        self.fingerprint = str(file.attrs["fingerprint"])
+        self.splits = [str(name) for name in json.loads(file.attrs["splits"])]
+        self.provenance: dict[str, Any] = json.loads(file.attrs["provenance"])
+
+    @classmethod
+    def open(cls, path: Path) -> Corpus:
+        """Open a store. Raises UserError where it is missing, cut off, foreign or of another format."""
+        if not path.is_file():
+            raise UserError(f"no store {path}: make it with lmtool preprocess")
+        try:
+            file = h5py.File(path, "r")
+        except OSError as error:
+            raise UserError(f"{path} is cut off or no HDF5 file: {REMEDY}") from error
+        try:
+            if file.attrs.get("kind") != KIND:
+                raise UserError(f"{path} is no store of lmtool: {REMEDY}")
+            if file.attrs.get("format") != FORMAT:
+                raise UserError(f"{path} has store format {file.attrs.get('format')}, not {FORMAT}: {REMEDY}")
+            if not file.attrs.get("complete", False):
+                raise UserError(f"{path} was never finished: {REMEDY}")
+            return cls(file, path)
+        except BaseException as error:
+            file.close()
+            if isinstance(error, KeyError | OSError):
+                raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
+            raise
+
+    def close(self) -> None:
+        """Close the file; what was read stays."""
+        self._file.close()
+
+    def __enter__(self) -> Corpus:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words, commonest first, `<s>` last."""
+        group = self._read("vocabulary")
+        words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
+        eos = int(group.attrs["eos"])
+        return Vocabulary(words, group["counts"][:], eos if eos >= 0 else None, int(group.attrs["unk"]))
+
+    def split(self, name: str) -> Split:
+        """Read a split. Raises UserError, naming those there are, where it is missing."""
+        if name not in self.splits:
+            raise UserError(f"split={name}: {self.path} has only {', '.join(self.splits)}")
+        group = self._read(f"splits/{name}")
+        try:
+            return Split(
+                group["ids"][:],
+                group["offsets"][:],
+                group["oov_positions"][:],
+                int(group.attrs["characters"]),
+                self.vocabulary.bos,
+            )
+        except (KeyError, OSError) as error:
+            raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
+
+    def cloze(self, name: str) -> Cloze | None:
+        """The cloze questions of a split, None where there are none."""
+        if f"cloze/{name}" not in self._file:
+            return None
+        group = self._read(f"cloze/{name}")
+        return Cloze(group["context_ids"][:], group["context_offsets"][:], group["candidates"][:], group["answers"][:])
+
+    def _read(self, name: str) -> h5py.Group:
+        try:
+            return self._file[name]
+        except (KeyError, OSError) as error:
+            raise UserError(f"{self.path} is damaged: it has no {name}; {REMEDY}") from error

@@ -1,0 +1,57 @@
+"""Known corpora, fetched once into a cache folder, with their checksum."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lmtool.config import DownloadConfig
+from lmtool.errors import UserError
+
+
+def cache_dir() -> Path:
+    """The folder of downloads: LMTOOL_CACHE, or the user's own cache folder."""
+    import pooch
+
+    return Path(os.environ.get("LMTOOL_CACHE") or pooch.os_cache("lmtool"))
+
+
+def fetch(download: DownloadConfig, *, progress: bool) -> Path:
+    """The local path of a download, fetched when it is not in the cache; whole and checked, or not there.
+
+    Raises UserError where it cannot be fetched, is cut off, or is not the file that the checksum is of.
+    """
+    try:
+        import pooch
+        import requests
+    except ImportError:
+        raise UserError(
+            f"{download.url} is to be downloaded, which needs pooch: pip install 'lmtool[download]', or fetch it "
+            "yourself and set LMTOOL_DATA"
+        ) from None
+    pooch.get_logger().setLevel("WARNING")
+    folder = cache_dir()
+    name = download.url.rsplit("/", 1)[-1]
+    try:
+        found = pooch.retrieve(
+            download.url,
+            known_hash=download.checksum,
+            fname=f"{download.checksum.split(':')[-1][:12]}-{name}",
+            path=folder,
+            downloader=pooch.HTTPDownloader(progressbar=progress, timeout=30),
+        )
+    except requests.exceptions.HTTPError as error:
+        raise _failed(
+            download, f"the server answered {error.response.status_code if error.response is not None else error}"
+        ) from error
+    except requests.exceptions.RequestException as error:
+        raise _failed(download, f"the connection failed ({type(error).__name__})") from error
+    except ValueError as error:
+        raise _failed(download, "its checksum is another: the file was changed or cut off") from error
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error.strerror}; set LMTOOL_CACHE to another") from error
+    return Path(found)
+
+
+def _failed(download: DownloadConfig, reason: str) -> UserError:
+    return UserError(f"cannot download {download.url}: {reason}; try again, or fetch it yourself and set LMTOOL_DATA")

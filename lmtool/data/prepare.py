@@ -1,0 +1,343 @@
+"""`preprocess`: text becomes a store, in one pass of bounded memory, whole or not at all.
+
+The pass writes provisional ids to a temporary file; when the counts are known the vocabulary is chosen and the
+ids are renumbered, piece by piece, into the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import IO
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from lmtool import __version__
+from lmtool.config import DataConfig, PydocData, SyntheticData, TextData, ToyData, Unit
+from lmtool.data.corpus import FORMAT, KIND, Corpus
+from lmtool.data.sources import Source
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.files import cannot_write, written_whole
+
+PIECE = 1 << 22  # ids renumbered at once
+TEMPORARY = re.compile(r"\..*\.(\d+)\.(?:ids\.)?tmp")
+Row = dict[str, "str | int | float | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A store: whether this call made it, a row a split for the table, and what the user should know."""
+
+    path: Path
+    created: bool
+    rows: list[Row]
+    notes: list[str]
+
+
+def prepare(data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared:
+    """Make the store of a data set, unless it is there and neither settings nor text have changed.
+
+    Raises UserError for text that is missing or no text, and where the store cannot be written.
+    """
+    path = store_path(data, store_dir)
+    source = _source(data, progress=progress)
+    existing = _up_to_date(path, source)
+    if existing is not None:
+        return existing
+    try:
+        store_dir.mkdir(parents=True, exist_ok=True)
+        _remove_stale(store_dir)
+        with ExitStack() as stack:
+            _build(data, source, path, stack, progress=progress)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    with Corpus.open(path) as corpus:
+        return Prepared(path, True, corpus.provenance["rows"], corpus.provenance["notes"])
+
+
+def store_path(data: DataConfig, store_dir: Path) -> Path:
+    """The file of a data set's store: a name a person can read, and the settings' hash."""
+    return store_dir / f"{data.name}-{hashlib.sha256(_settings(data).encode()).hexdigest()[:10]}.h5"
+
+
+def _settings(data: DataConfig) -> str:
+    plain = asdict(data, dict_factory=lambda pairs: {k: v.value if isinstance(v, Enum) else v for k, v in pairs})
+    return json.dumps(plain, sort_keys=True)
+
+
+def _source(data: DataConfig, *, progress: bool) -> Source:
+    match data:
+        case TextData():
+            from lmtool.data.sources.text import text_source
+
+            return text_source(data, progress=progress)
+        case PydocData():
+            from lmtool.data.sources.pydoc import pydoc_source
+
+            return pydoc_source(data)
+        case ToyData():
+            from lmtool.data.sources.toy import toy_source
+
+            return toy_source()
+        case SyntheticData():
+            return Source(splits={}, stamp={"seed": data.seed})
+    raise UserError(f"data.kind={data.kind} is not known to this version of lmtool")
+
+
+def _up_to_date(path: Path, source: Source) -> Prepared | None:
+    if not path.exists():
+        return None
+    try:
+        with Corpus.open(path) as corpus:
+            known = corpus.provenance
+    except UserError:
+        return None  # cut off or of an older format: made again
+    same = known["stamp"] == json.loads(json.dumps(source.stamp)) or known["identity"] == source.identity()
+    return Prepared(path, False, known["rows"], known["notes"]) if same else None
+
+
+def _remove_stale(store_dir: Path) -> None:
+    """Remove temporary files whose process has died."""
+    for path in store_dir.glob(".*.tmp"):
+        mark = TEMPORARY.fullmatch(path.name)
+        if mark and not Path(f"/proc/{mark[1]}").exists() and not _alive(int(mark[1])):
+            path.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What the one pass over the text leaves: provisional ids on disk, by split, and the types."""
+
+    ids: dict[str, npt.NDArray[np.int32]]
+    types: list[str]
+    characters: dict[str, int]
+    empty_lines: int
+
+
+def _build(data: DataConfig, source: Source, path: Path, stack: ExitStack, *, progress: bool) -> None:
+    from lmtool.data.selection import read_word_list, select
+    from lmtool.data.sources.text import locate
+
+    if isinstance(data, SyntheticData):
+        from lmtool.data.sources.synthetic import entropy, type_names
+
+        read = _draw(data, path, stack, progress=progress)
+        given: list[str] | None = type_names(data)
+        notes = [_entropy_note(entropy(data))]
+    else:
+        read = _tokenise(data, source, path, stack, progress=progress)
+        given = None
+        if data.vocabulary.file is not None:
+            assert isinstance(data, TextData), "only text has word lists"
+            listed = locate(data.vocabulary.file, "vocabulary.file", data, progress=progress)
+            given = read_word_list(str(listed), data.vocabulary)
+        notes = list(source.notes)
+    counts = _counts(read.ids["train"], len(read.types))
+    if counts.sum() == 0:
+        raise UserError(f"{data.name}: the train split has no words; give it more text")
+    if read.empty_lines:
+        notes.append(f"{read.empty_lines:,} empty lines are no sentences and were left out")
+    vocabulary, remap, oov = select(read.types, counts, data.vocabulary, given=given, sentences=data.sentences)
+    try:
+        with written_whole(path) as temporary, h5py.File(temporary, "w") as file:
+            _write_vocabulary(file.create_group("vocabulary"), vocabulary)
+            rows = [
+                _write_split(file, name, ids, remap, oov, vocabulary, read.characters.get(name, 0))
+                for name, ids in read.ids.items()
+            ]
+            if isinstance(data, TextData):
+                _write_cloze(file, data, vocabulary, progress=progress)
+            if isinstance(data, SyntheticData):
+                file.attrs["entropy"] = entropy(data)
+            identity = source.identity()
+            provenance = {
+                "version": __version__,
+                "settings": json.loads(_settings(data)),
+                "stamp": source.stamp,
+                "identity": identity,
+                "rows": rows,
+                "notes": notes,
+            }
+            told = f"{FORMAT} {_settings(data)} {json.dumps(identity, sort_keys=True)}"
+            file.attrs["kind"] = KIND
+            file.attrs["format"] = FORMAT
+            file.attrs["name"] = data.name
+            file.attrs["sentences"] = data.sentences
+            file.attrs["splits"] = json.dumps(list(read.ids))
+            file.attrs["fingerprint"] = hashlib.sha256(told.encode()).hexdigest()
+            file.attrs["provenance"] = json.dumps(provenance)
+            file.attrs["complete"] = True
+    except RuntimeError as error:  # what h5py raises when it cannot flush
+        raise cannot_write(path, OSError(str(error))) from error
+
+
+def _entropy_note(nats: float) -> str:
+    return f"the source's own entropy is {nats:.6f} nats a token: no model has a perplexity below {np.exp(nats):.3f}"
+
+
+def _tokenise(data: DataConfig, source: Source, path: Path, stack: ExitStack, *, progress: bool) -> _Pass:
+    from lmtool.data.tokeniser import CharTokeniser, WordTokeniser
+
+    rules = data.vocabulary
+    tokeniser: WordTokeniser | CharTokeniser
+    if rules.unit is Unit.char:
+        tokeniser = CharTokeniser(sentences=data.sentences, lowercase=rules.lowercase)
+    else:
+        tags = isinstance(data, TextData) and data.tags
+        tokeniser = WordTokeniser(sentences=data.sentences, tags=tags, lowercase=rules.lowercase)
+    found: dict[str, npt.NDArray[np.int32]] = {}
+    characters: dict[str, int] = {}
+    with tqdm(unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
+        for name, blocks in source.splits.items():
+            before = tokeniser.characters
+            handle = stack.enter_context(_temporary(path, name))
+            for block in blocks():
+                ids = tokeniser(block, name)
+                ids.tofile(handle)
+                bar.update(len(ids))
+            found[name] = _mapped(handle)
+            characters[name] = tokeniser.characters - before
+    if source.parts is not None:
+        from lmtool.data.sources.text import cut_points
+
+        whole = found["train"]
+        ends = cut_points(len(whole), *source.parts)
+        found = {"train": whole[: ends[0]], "valid": whole[ends[0] : ends[1]], "test": whole[ends[1] :]}
+        characters = {}  # known of the whole only
+    return _Pass(found, tokeniser.types(), characters, tokeniser.empty_lines)
+
+
+def _draw(data: SyntheticData, path: Path, stack: ExitStack, *, progress: bool) -> _Pass:
+    from lmtool.data.sources.synthetic import draw, type_names
+
+    found: dict[str, npt.NDArray[np.int32]] = {}
+    with tqdm(unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
+        for name in ("train", "valid", "test"):
+            handle = stack.enter_context(_temporary(path, name))
+            for ids in draw(data, name):
+                ids.tofile(handle)
+                bar.update(len(ids))
+            found[name] = _mapped(handle)
+    return _Pass(found, type_names(data), {}, 0)
+
+
+@contextmanager
+def _temporary(path: Path, split: str) -> Iterator[IO[bytes]]:
+    """A temporary file of ids beside the store, gone when its block ends."""
+    name = path.with_name(f".{path.name}.{split}.{os.getpid()}.ids.tmp")
+    handle = name.open("w+b")
+    try:
+        yield handle
+    finally:
+        with suppress(OSError):  # what could not be written cannot be flushed either
+            handle.close()
+        name.unlink(missing_ok=True)
+
+
+def _mapped(handle: IO[bytes]) -> npt.NDArray[np.int32]:
+    handle.flush()
+    size = os.fstat(handle.fileno()).st_size
+    return np.memmap(handle, dtype=np.int32, mode="r") if size else np.empty(0, dtype=np.int32)
+
+
+def _pieces(ids: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+    for first in range(0, len(ids), PIECE):
+        yield first, np.asarray(ids[first : first + PIECE])
+
+
+def _counts(ids: npt.NDArray[np.int32], types: int) -> npt.NDArray[np.int64]:
+    counts = np.zeros(types, dtype=np.int64)
+    for _, piece in _pieces(ids):
+        counts += np.bincount(piece, minlength=types)
+    return counts
+
+
+def _write_vocabulary(group: h5py.Group, vocabulary: Vocabulary) -> None:
+    group["words"] = np.frombuffer("\0".join(vocabulary.words).encode(), dtype=np.uint8)
+    group["counts"] = vocabulary.counts
+    group.attrs["eos"] = -1 if vocabulary.eos is None else vocabulary.eos
+    group.attrs["unk"] = vocabulary.unk
+
+
+def _write_split(
+    file: h5py.File,
+    name: str,
+    provisional: npt.NDArray[np.int32],
+    remap: npt.NDArray[np.int32],
+    oov: npt.NDArray[np.bool_],
+    vocabulary: Vocabulary,
+    characters: int,
+) -> Row:
+    """Renumber a split into the store; returns its row of the table."""
+    total = len(provisional)
+    if total == 0:
+        raise UserError(f"the {name} split has no words; give it some text")
+    group = file.create_group(f"splits/{name}")
+    group.attrs["characters"] = characters
+    ids = group.create_dataset("ids", (total,), dtype=np.min_scalar_type(len(vocabulary)))
+    offsets = group.create_dataset("offsets", (1,), maxshape=(None,), chunks=(1 << 16,), dtype=np.int64)
+    oovs = group.create_dataset("oov_positions", (0,), maxshape=(None,), chunks=(1 << 16,), dtype=np.int64)
+    seen = np.zeros(len(vocabulary), dtype=bool)
+    for first, piece in _pieces(provisional):
+        final = remap[piece]
+        ids[first : first + len(piece)] = final
+        seen[final] = True
+        if vocabulary.eos is not None:
+            _append(offsets, np.flatnonzero(final == vocabulary.eos) + first + 1)
+        _append(oovs, np.flatnonzero(oov[piece]) + first)
+    if vocabulary.eos is None:
+        _append(offsets, np.array([total]))
+    return {
+        "split": name,
+        "tokens": total,
+        "sentences": len(offsets) - 1 if vocabulary.eos is not None else None,
+        "types": int(seen.sum()),
+        "OOV": len(oovs),
+        "OOV %": 100 * len(oovs) / total,
+        "vocabulary": len(vocabulary),
+    }
+
+
+def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:
+    end = len(dataset)
+    dataset.resize((end + len(values),))
+    dataset[end:] = values
+
+
+def _write_cloze(file: h5py.File, data: TextData, vocabulary: Vocabulary, *, progress: bool) -> None:
+    from lmtool.data.cloze import read_cloze
+    from lmtool.data.sources.text import locate
+
+    for split, questions, answers in (
+        ("valid", data.cloze_valid, data.cloze_valid_answers),
+        ("test", data.cloze_test, None),
+    ):
+        if questions is None:
+            continue
+        path = str(locate(questions, f"cloze_{split}", data, progress=progress))
+        answer_path = answers and locate(answers, f"cloze_{split}_answers", data, progress=progress)
+        cloze = read_cloze(path, answer_path, vocabulary, data.vocabulary.lowercase)
+        group = file.create_group(f"cloze/{split}")
+        for key in ("context_ids", "context_offsets", "candidates", "answers"):
+            group[key] = getattr(cloze, key)

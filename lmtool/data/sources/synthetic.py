@@ -1,0 +1,132 @@
+"""A seeded source whose entropy is known in closed form, of any size and vocabulary.
+
+A sentence is a Markov chain over T types. Its first word is drawn from Zipf's law Z(r) ~ 1 / r^exponent. After
+each word the sentence ends with probability 1/L, else the next word is, with probability `repeat`, one of the
+word's K successors (its image under a seeded permutation and the K-1 types after it), else drawn from Z again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.config import SyntheticData
+from lmtool.data.tokeniser import EOS_ID, RESERVED
+from lmtool.model import FloatArray, IntArray
+
+CHUNK = 1 << 20  # tokens drawn at once
+
+
+def zipf(data: SyntheticData) -> FloatArray:
+    """Z, `[T]`, commonest type first."""
+    weight = np.arange(1, data.types + 1, dtype=np.float64) ** -data.zipf_exponent
+    normalised: FloatArray = weight / weight.sum()
+    return normalised
+
+
+def successors(data: SyntheticData) -> IntArray:
+    """The K successors of each type, `[T, K]`."""
+    image = np.random.default_rng([data.seed, 0]).permutation(data.types)
+    return (image[:, None] + np.arange(data.successors)) % data.types
+
+
+def entropy(data: SyntheticData) -> float:
+    """The source's entropy in nats per predicted token, `</s>` included.
+
+    With mu(w) the expected number of times that w stands in a sentence (it sums to L), one sentence has
+    H(Z) + sum_w mu(w) H(next|w) nats and 1 + L tokens.
+    """
+    z, after = zipf(data), successors(data)
+    go_on, repeat = 1 - 1 / data.sentence_length, data.repeat
+    # mu solves mu = Z + go_on ((1 - repeat) L Z + repeat S mu); the iteration contracts by go_on * repeat.
+    restart = z * (1 + go_on * (1 - repeat) * data.sentence_length)
+    mu, change = restart.copy(), np.inf
+    while change > 1e-13 * data.sentence_length:
+        spread = np.bincount(after.ravel(), np.repeat(mu / data.successors, data.successors), data.types)
+        updated = restart + go_on * repeat * spread
+        change = float(np.abs(updated - mu).sum())
+        mu = updated
+    base = (1 - repeat) * z
+    new = base[after] + repeat / data.successors  # [T, K], probability of each successor
+    following = _plogp(base).sum() + (_plogp(new) - _plogp(base)[after]).sum(axis=1)  # [T], H(next word|w)
+    ending = _plogp(np.array([go_on, 1 - go_on])).sum()
+    total = _plogp(z).sum() + (mu * (ending + go_on * following)).sum()
+    return float(total / (1 + data.sentence_length))
+
+
+def _plogp(p: FloatArray) -> FloatArray:
+    """-p log p, 0 at 0."""
+    return -p * np.log(np.where(p > 0, p, 1.0))
+
+
+def type_names(data: SyntheticData) -> list[str]:
+    """All types by provisional id: the reserved ones, then w1, w2, ... by Zipf rank."""
+    return [*RESERVED, *(f"w{rank}" for rank in range(1, data.types + 1))]
+
+
+def draw(data: SyntheticData, split: str) -> Iterator[npt.NDArray[np.int32]]:
+    """The provisional ids of a split in chunks of whole sentences, `</s>` after each.
+
+    Ends with the sentence that reaches the split's number of tokens.
+    """
+    number = ("train", "valid", "test").index(split)
+    wanted = (data.tokens, data.valid_tokens, data.test_tokens)[number]
+    rng = np.random.default_rng([data.seed, 1 + number])
+    threshold, alias = _alias_table(zipf(data))
+    after = successors(data).astype(np.int32)
+    drawn = 0
+    rest = np.empty(0, dtype=np.int32)
+    while drawn < wanted:
+        size = min(CHUNK, max(wanted - drawn, 1) + 64)
+        uniform = rng.random((size, 3), dtype=np.float64)
+        ids = np.empty(size + len(rest), dtype=np.int32)
+        ids[: len(rest)] = rest
+        last = int(rest[-1]) - len(RESERVED) if len(rest) else -1
+        end = 1 / data.sentence_length
+        _walk(uniform, end, data.repeat, threshold, alias, after, last, ids[len(rest) :])
+        ends = np.flatnonzero(ids == EOS_ID) + 1
+        enough = int(np.searchsorted(ends, wanted - drawn))
+        cut = int(ends[min(enough, len(ends) - 1)]) if len(ends) else 0
+        rest = ids[cut:]
+        drawn += cut
+        if cut:
+            yield ids[:cut]
+
+
+@numba.njit(cache=True)
+def _walk(uniform: Any, end: float, repeat: float, threshold: Any, alias: Any, after: Any, last: int, ids: Any) -> None:
+    """Draw len(uniform) tokens into `ids`, three uniform numbers each; `last` is the type before, -1 for `<s>`."""
+    types, successors = after.shape
+    for i in range(len(uniform)):
+        if last >= 0 and uniform[i, 0] < end:
+            ids[i] = 0
+            last = -1
+            continue
+        if last >= 0 and uniform[i, 1] < repeat:
+            last = after[last, min(int(uniform[i, 2] * successors), successors - 1)]
+        else:
+            # Alias method (Walker 1977): one number gives the column and the toss in it.
+            x = uniform[i, 2] * types
+            column = min(int(x), types - 1)
+            last = column if x - column < threshold[column] else alias[column]
+        ids[i] = last + 3
+
+
+def _alias_table(p: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+    """Walker's table by Vose's method: column r keeps r with probability threshold[r], else alias[r]."""
+    scaled = (p * len(p)).tolist()
+    alias = np.arange(len(p), dtype=np.int32)
+    threshold = np.ones(len(p))
+    small = [r for r, value in enumerate(scaled) if value < 1]
+    large = [r for r, value in enumerate(scaled) if value >= 1]
+    while small and large:
+        low, high = small.pop(), large[-1]
+        threshold[low], alias[low] = scaled[low], high
+        scaled[high] -= 1 - scaled[low]
+        if scaled[high] < 1:
+            small.append(large.pop())
+    return threshold, alias

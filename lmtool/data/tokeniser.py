@@ -1,0 +1,248 @@
+"""Text -> provisional ids: words are numbered as they are first seen, in one pass of bounded memory.
+
+What is a word, which of them stay, and in what order, is decided after the pass, from the counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.data.vocabulary import BOS, EOS, UNK
+from lmtool.errors import UserError
+
+Bytes = npt.NDArray[np.uint8]
+Ids = npt.NDArray[np.int32]
+
+# The words that every text has; `<s>` and `</s>` are not allowed in it.
+RESERVED = (EOS, UNK, BOS)
+EOS_ID, UNK_ID, BOS_ID = 0, 1, 2
+
+# Where the kernel keeps its place: byte of the block, ids written, types, bytes of the arena, words in the
+# line, words in all, empty lines, byte of a reserved word that it stopped at (or -1).
+AT, WRITTEN, TYPES, ARENA, IN_LINE, EMPTY, BAD = range(7)
+
+
+@numba.njit(cache=True, nogil=True)
+def _hash(block: Any, first: int, last: int) -> Any:
+    # FNV-1a over bytes, its high bits folded down because the table uses the low ones.
+    value = np.uint64(14695981039346656037)
+    for i in range(first, last):
+        value = (value ^ np.uint64(block[i])) * np.uint64(1099511628211)
+    return value ^ (value >> np.uint64(29))
+
+
+@numba.njit(cache=True, nogil=True)
+def _tokenise(
+    block: Any,
+    sentences: bool,
+    tags: bool,
+    ids: Any,
+    table: Any,
+    hashes: Any,
+    starts: Any,
+    arena: Any,
+    state: Any,
+) -> None:
+    """Cut `block` at ASCII white space into `ids`, until it ends or the table is half full.
+
+    table: open addressing, type + 1 in each slot, 0 for none. The bytes of type t are
+    arena[starts[t]:starts[t + 1]].
+    """
+    mask = np.uint64(len(table) - 1)
+    n = len(block)
+    i = state[AT]
+    written = state[WRITTEN]
+    types = state[TYPES]
+    in_line = state[IN_LINE]
+    while i < n:
+        c = block[i]
+        if c == 10:
+            if in_line == 0:
+                state[EMPTY] += 1
+            elif sentences:
+                ids[written] = EOS_ID
+                written += 1
+            in_line = 0
+            i += 1
+            continue
+        if c == 32 or (9 <= c <= 13):
+            i += 1
+            continue
+        if types * 2 >= len(table):
+            break
+        first = i
+        while i < n and block[i] != 32 and not (9 <= block[i] <= 13):
+            i += 1
+        last = i
+        if tags:
+            slash = last - 1
+            while slash > first and block[slash] != 47:
+                slash -= 1
+            if slash > first:
+                last = slash
+        hashed = _hash(block, first, last)
+        slot = hashed & mask
+        found = -1
+        while table[slot] != 0:
+            t = table[slot] - 1
+            if hashes[t] == hashed and starts[t + 1] - starts[t] == last - first:
+                same = True
+                for j in range(last - first):
+                    if arena[starts[t] + j] != block[first + j]:
+                        same = False
+                        break
+                if same:
+                    found = t
+                    break
+            slot = (slot + np.uint64(1)) & mask
+        if found < 0:
+            found = types
+            table[slot] = types + 1
+            hashes[types] = hashed
+            for j in range(last - first):
+                arena[starts[types] + j] = block[first + j]
+            starts[types + 1] = starts[types] + last - first
+            types += 1
+        elif found in (EOS_ID, BOS_ID):
+            state[BAD] = first
+            break
+        ids[written] = found
+        written += 1
+        in_line += 1
+    state[AT] = i
+    state[WRITTEN] = written
+    state[TYPES] = types
+    state[IN_LINE] = in_line
+
+
+@numba.njit(cache=True, nogil=True)
+def _rehash(table: Any, hashes: Any, types: int) -> None:
+    mask = np.uint64(len(table) - 1)
+    for t in range(types):
+        slot = hashes[t] & mask
+        while table[slot] != 0:
+            slot = (slot + np.uint64(1)) & mask
+        table[slot] = t + 1
+
+
+class WordTokeniser:
+    """Words are what stands between ASCII white space; a line with words is a sentence.
+
+    Holds the types seen so far: about 40 bytes each and their letters, nothing else grows.
+    """
+
+    def __init__(self, *, sentences: bool, tags: bool, lowercase: bool) -> None:
+        self._sentences = sentences
+        self._tags = tags
+        self._lowercase = lowercase
+        self._table = np.zeros(1 << 16, dtype=np.int32)
+        self._hashes = np.empty(1 << 16, dtype=np.uint64)
+        self._starts = np.zeros((1 << 16) + 1, dtype=np.int64)
+        self._arena = np.empty(1 << 20, dtype=np.uint8)
+        self._types = 0
+        self.empty_lines = 0
+        self.characters = 0
+        for word in RESERVED:
+            self._run(np.frombuffer(word.encode(), dtype=np.uint8), "")
+
+    def __call__(self, block: bytes, name: str) -> Ids:
+        """The provisional ids of a block of whole lines. Raises UserError for `<s>` or `</s>` in the text."""
+        text = block.decode("utf-8")
+        self.characters += len(text)
+        if self._lowercase:
+            block = text.lower().encode("utf-8")
+        return self._run(np.frombuffer(block, dtype=np.uint8), name)
+
+    def _run(self, block: Bytes, name: str) -> Ids:
+        ids = np.empty(len(block) + 1, dtype=np.int32)
+        state = np.zeros(7, dtype=np.int64)
+        state[TYPES], state[BAD] = self._types, -1
+        self._arena = _grown(self._arena, int(self._starts[self._types]) + len(block))
+        while True:
+            _tokenise(
+                block,
+                self._sentences,
+                self._tags,
+                ids,
+                self._table,
+                self._hashes,
+                self._starts,
+                self._arena,
+                state,
+            )
+            self._types = int(state[TYPES])
+            if state[BAD] >= 0:
+                start = int(state[BAD])
+                text = block.tobytes()
+                word = text[start:].split(maxsplit=1)[0].decode()
+                line = text.count(b"\n", 0, start) + 1
+                raise UserError(
+                    f"{name}: {word} stands in the text (line {line} of this part): lmtool marks where sentences "
+                    "begin and end by itself; remove it"
+                )
+            if state[AT] >= len(block):
+                break
+            size = 2 * len(self._table)
+            self._table = np.zeros(size, dtype=np.int32)
+            self._hashes = _grown(self._hashes, size)
+            self._starts = _grown(self._starts, size + 1)
+            _rehash(self._table, self._hashes, self._types)
+        self.empty_lines += int(state[EMPTY])
+        return ids[: state[WRITTEN]].copy()
+
+    def types(self) -> list[str]:
+        """All types, by provisional id."""
+        starts = self._starts[: self._types + 1].tolist()
+        letters = self._arena[: starts[-1]].tobytes()
+        return [letters[a:b].decode("utf-8") for a, b in itertools.pairwise(starts)]
+
+
+def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """The array, or a copy of it with room for at least `size` entries."""
+    if len(array) >= size:
+        return array
+    larger = np.empty(max(size, 2 * len(array)), dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+class CharTokeniser:
+    """Every character is a word, white space too; a line is a sentence, or ends in the word "\\n"."""
+
+    def __init__(self, *, sentences: bool, lowercase: bool) -> None:
+        self._sentences = sentences
+        self._lowercase = lowercase
+        self._ids = np.full(0x110000, -1, dtype=np.int32)  # provisional id of each code point
+        self._types = list(RESERVED)
+        self.empty_lines = 0
+        self.characters = 0
+
+    def __call__(self, block: bytes, name: str) -> Ids:
+        """The provisional ids of a block of whole lines."""
+        text = block.decode("utf-8").replace("\r\n", "\n")
+        self.characters += len(text)
+        if self._lowercase:
+            text = text.lower()
+        points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+        newline = points == 10
+        empty = newline & np.concatenate([[True], newline[:-1]])
+        self.empty_lines += int(empty.sum())
+        if self._sentences:
+            points, newline = points[~empty], newline[~empty]
+        for point in np.unique(points[~newline] if self._sentences else points):
+            if self._ids[point] < 0:
+                self._ids[point] = len(self._types)
+                self._types.append(chr(point))
+        ids = self._ids[points]
+        if self._sentences:
+            ids[newline] = EOS_ID
+        return ids
+
+    def types(self) -> list[str]:
+        """All types, by provisional id."""
+        return self._types

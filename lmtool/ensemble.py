@@ -1,0 +1,88 @@
+"""Linear mixtures of language models (Jelinek & Mercer 1980): p(w|h) = sum_k weight_k p_k(w|h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lmtool.errors import UserError
+from lmtool.model import FloatArray, IntArray, LanguageModel
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Mixture weights `[M]` and the proof that they are the best ones.
+
+    `gap` bounds how many nats a token the optimum can be better: the mean log-likelihood is concave
+    in the weights, so that it exceeds the one reached by at most log max_k mean_t p_k(t)/p(t).
+    """
+
+    weights: FloatArray
+    iterations: int
+    gap: float
+
+
+def fit_weights(log_prob: FloatArray, *, tolerance: float = 1e-9, iterations: int = 20_000) -> Fit:
+    """Weights that maximise the likelihood of held-out tokens, by EM (Dempster, Laird & Rubin 1977).
+
+    log_prob: `[M, N]`, each model's natural log-probability of each token. Stops when the `gap` of Fit is
+    at most `tolerance`, that is at the optimum, not where the steps become small.
+    Raises UserError where some token has probability zero under every model.
+    """
+    members, tokens = log_prob.shape
+    best = log_prob.max(axis=0)
+    if np.isneginf(best).any():
+        where = int(np.isneginf(best).argmax())
+        raise UserError(f"token {where} of fit_split has probability zero under every run: no weights fit it")
+    relative = np.exp(log_prob - best)  # [M, N], each column's largest is 1
+    weights = np.full(members, 1 / members)
+    gap, done = np.inf, 0
+    while gap > tolerance and done < iterations:
+        done += 1
+        # E and M step in one: the mean responsibility of model k is weight_k mean_t p_k(t)/p(t).
+        ratio = relative @ (1 / (weights @ relative)) / tokens  # [M]
+        gap = float(np.log(ratio.max()))
+        if gap > tolerance:
+            weights = weights * ratio
+            weights /= weights.sum()
+    return Fit(weights, done, max(gap, 0.0))
+
+
+def mix(log_prob: FloatArray, weights: FloatArray) -> FloatArray:
+    """log sum_k weight_k p_k over the first axis: `[M, ...]` and `[M]` give `[...]`."""
+    with np.errstate(divide="ignore"):
+        weighted = log_prob + np.log(weights).reshape(-1, *[1] * (log_prob.ndim - 1))
+    mixed: FloatArray = np.logaddexp.reduce(weighted, axis=0)
+    return mixed
+
+
+class Mixture:
+    """A linear mixture, itself a language model: each member sees as much of the context as it reads."""
+
+    def __init__(self, members: list[LanguageModel], weights: FloatArray) -> None:
+        self.members = members
+        self.weights = weights
+
+    @property
+    def context_size(self) -> int:
+        """The longest of the members' contexts."""
+        return max(member.context_size for member in self.members)
+
+    def _seen_by(self, member: LanguageModel, contexts: IntArray) -> IntArray:
+        return contexts[:, contexts.shape[1] - member.context_size :]
+
+    def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
+        """As LanguageModel.log_prob."""
+        found = [member.log_prob(self._seen_by(member, contexts), targets) for member in self.members]
+        return mix(np.stack(found), self.weights)
+
+    def log_dist(self, contexts: IntArray) -> FloatArray:
+        """As LanguageModel.log_dist."""
+        found = [member.log_dist(self._seen_by(member, contexts)) for member in self.members]
+        return mix(np.stack(found), self.weights)
+
+    def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """As LanguageModel.log_prob_candidates."""
+        found = [member.log_prob_candidates(self._seen_by(member, contexts), candidates) for member in self.members]
+        return mix(np.stack(found), self.weights)

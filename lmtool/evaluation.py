@@ -1,0 +1,134 @@
+"""A model and a split become scores, one log-probability for each predicted token; the rest is arithmetic."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from lmtool.data.cloze import Cloze
+from lmtool.data.corpus import Split
+from lmtool.errors import UserError
+from lmtool.model import FloatArray, IntArray, LanguageModel
+
+CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Natural log-probabilities `[N]` of a split's predicted tokens, in the order of the text."""
+
+    log_prob: FloatArray
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `lmtool eval` says of a split; the names are those of result.json.
+
+    `perplexity` is exp(-mean log p) over all predicted tokens; `perplexity_without_oov` leaves out the
+    tokens that were not in the vocabulary (it is None where there are no others). `log_prob` is the sum,
+    in nats. `bits_per_character` divides by the characters of the raw text.
+    """
+
+    split: str
+    tokens: int
+    oov: int
+    perplexity: float
+    perplexity_without_oov: float | None
+    bits_per_word: float
+    bits_per_character: float | None
+    log_prob: float
+    seconds: float
+    tokens_per_second: float
+    cloze: dict[str, float] | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for result.json: `cloze` only where there were questions, inf as null."""
+        values = {key: value for key, value in asdict(self).items() if key != "cloze" or value is not None}
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def score(model: LanguageModel, split: Split, *, progress: bool = False) -> Scores:
+    """Score every predicted token of a split."""
+    log_prob = np.empty(split.tokens, dtype=np.float64)
+    start = time.perf_counter()
+    with tqdm(total=split.tokens, unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
+        for first in range(0, split.tokens, CHUNK):
+            last = min(first + CHUNK, split.tokens)
+            contexts = split.contexts(first, last, model.context_size)
+            log_prob[first:last] = model.log_prob(contexts, split.ids[first:last].astype(np.int64))
+            bar.update(last - first)
+    return Scores(log_prob, time.perf_counter() - start)
+
+
+def perplexity(log_prob: FloatArray) -> float:
+    """exp(-mean log p) of natural log-probabilities, summed in float64; inf where one of them is -inf."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(-log_prob.mean(dtype=np.float64)))
+
+
+def report(split_name: str, split: Split, scores: Scores, cloze: dict[str, float] | None = None) -> Report:
+    """Sum up the scores of a split."""
+    log_prob = scores.log_prob
+    total = float(log_prob.sum(dtype=np.float64))
+    known = np.ones(split.tokens, dtype=bool)
+    known[split.oov_positions] = False
+    return Report(
+        split=split_name,
+        tokens=split.tokens,
+        oov=int(split.tokens - known.sum()),
+        perplexity=perplexity(log_prob),
+        perplexity_without_oov=perplexity(log_prob[known]) if known.any() else None,
+        bits_per_word=-total / split.tokens / math.log(2),
+        bits_per_character=-total / split.characters / math.log(2) if split.characters else None,
+        log_prob=total,
+        seconds=scores.seconds,
+        tokens_per_second=split.tokens / max(scores.seconds, 1e-9),
+        cloze=cloze,
+    )
+
+
+def cloze_log_prob(model: LanguageModel, cloze: Cloze, bos: int) -> FloatArray:
+    """Log-probabilities `[Q, K]` of the candidates of every question, not renormalised over them."""
+    contexts: IntArray = cloze.contexts_matrix(model.context_size, bos)
+    found = [
+        model.log_prob_candidates(contexts[first : first + 1024], cloze.candidates[first : first + 1024])
+        for first in range(0, len(contexts), 1024)
+    ]
+    return np.concatenate(found)
+
+
+def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
+    """Score cloze questions (CS287 HW3): p renormalised over the candidates of each question.
+
+    log_prob: `[Q, K]`; answers: `[Q]`, the answer's place among the candidates. A candidate that stands
+    several times is one class each time, as in the course's own scoring.
+    """
+    if (answers < 0).any():
+        raise UserError("the cloze questions of this split come without their answers: nothing to score")
+    shifted = log_prob - log_prob.max(axis=1, keepdims=True)  # [Q, K]
+    normalised = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    answer = normalised[np.arange(len(answers)), answers]
+    return {
+        "questions": len(answers),
+        "perplexity": perplexity(answer),
+        "accuracy": float((normalised.argmax(axis=1) == answers).mean()),
+    }
+
+
+def save_scores(path: Path, scores: Scores, split_name: str, tokens_fingerprint: str) -> None:
+    """Keep the scores in HDF5: dataset `log_prob` `[N]` float64, with what it was that they score."""
+    import h5py
+
+    from lmtool.files import written_whole
+
+    with written_whole(path) as temporary, h5py.File(temporary, "w") as store:
+        store.create_dataset("log_prob", data=scores.log_prob)
+        store.attrs["split"] = split_name
+        store.attrs["tokens_fingerprint"] = tokens_fingerprint

@@ -1,0 +1,57 @@
+"""Files are whole or not there: everything that lmtool keeps is written under a temporary name first."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lmtool.errors import UserError
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
+
+    The temporary is synced to disk before the rename and removed after a failure, so that `path` holds
+    the old file or the new one at every moment. Raises UserError where the disk is full or the folder
+    cannot be written to.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with temporary.open("rb") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    """The one-line form of a failed write."""
+    reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0]
+    return UserError(f"cannot write {path}: {reason}; free some space, or choose a folder you can write to")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, whole or not at all."""
+    with written_whole(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """Read JSON. Raises UserError, which ends with `remedy`, where the file is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; {remedy}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); {remedy}") from error

@@ -1,0 +1,38 @@
+"""What every language model of lmtool can do, counts and networks and mixtures of them alike."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """A conditional distribution over the next word, given the words before it.
+
+    Legend: N contexts, C words in each (`context_size`), V vocabulary entries, K candidates.
+    Contexts are ids `[N, C]`, oldest word first, left-padded with `<s>` where the sentence (or the
+    text) begins. All log-probabilities are natural and float64. `<s>` is never predicted: its
+    entry of `log_dist` is -inf, and the others' log-sum-exp is 0.
+    """
+
+    @property
+    def context_size(self) -> int:
+        """How many words before the predicted one the model reads (C, its order less one)."""
+
+    def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
+        """`log p(target | context)` for contexts `[N, C]` and targets `[N]`, as `[N]`."""
+
+    def log_dist(self, contexts: IntArray) -> FloatArray:
+        """The whole distribution for each of the contexts `[N, C]`, as `[N, V]`."""
+
+    def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """`log p(candidate | context)` for contexts `[N, C]` and candidates `[N, K]`, as `[N, K]`.
+
+        Not renormalised over the candidates.
+        """

@@ -1,0 +1,36 @@
+"""Plain tables for a terminal or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Cell = str | int | float | None
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """Columns set under their header: words to the left, numbers to the right; a dash for None."""
+    shown = [[cell_text(cell) for cell in row] for row in rows]
+    widths = [max(len(line[k]) for line in [list(header), *shown]) for k in range(len(header))]
+    right = [
+        bool(rows) and all(isinstance(row[k], int | float) or row[k] is None for row in rows)
+        for k in range(len(header))
+    ]
+
+    def line(cells: Sequence[str]) -> str:
+        fitted = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(cells, widths, right, strict=True)]
+        return "  ".join(fitted).rstrip()
+
+    return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, shown)])
+
+
+def cell_text(cell: Cell) -> str:
+    """Integers with separators, other numbers with the digits that matter."""
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool) or not isinstance(cell, int | float):
+        return str(cell)
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    if abs(cell) >= 100_000:
+        return f"{cell:,.0f}"
+    return f"{cell:.4f}" if 0.01 <= abs(cell) < 10_000 else f"{cell:.5g}"
