@@ -16,7 +16,6 @@ from lmtool.model import LanguageModel
 from lmtool.runs import REMEDY, Run
 
 NGRAM_FILE = "model.h5"
-NEURAL_FILE = "checkpoint.safetensors"  # as training.CHECKPOINT
 
 
 def smoothed_table(corpus: Corpus, model: schema.NgramModelConfig, smoother: schema.SmootherConfig) -> Any:
@@ -44,10 +43,10 @@ def load_model(run: Run, vocabulary: Vocabulary) -> LanguageModel:
 
             return NgramModel.load(run.folder / NGRAM_FILE, vocabulary)
         case schema.NplmModel() as nplm:
-            from lmtool.checkpoint import load_weights
+            from lmtool.checkpoint import CHECKPOINT, load_weights
             from lmtool.neural.model import build_nplm
 
             model = build_nplm(nplm, vocabulary)
-            load_weights(model, run.folder / NEURAL_FILE)
+            load_weights(model, run.folder / CHECKPOINT)
             return model
     raise UserError(f"{run.folder} holds a model that this version of lmtool does not know: {REMEDY}")

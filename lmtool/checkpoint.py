@@ -12,11 +12,16 @@ from lmtool.errors import UserError
 from lmtool.files import written_whole
 from lmtool.runs import REMEDY
 
+CHECKPOINT = "checkpoint.safetensors"  # its name in a run folder
+
 
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str]) -> None:
     """Write the parameters and buffers of a model with notes about them, whole or not at all."""
     with written_whole(path) as temporary:
-        save_model(model, str(temporary), metadata=notes)  # what is tied is written once
+        try:
+            save_model(model, str(temporary), metadata=notes)  # what is tied is written once
+        except SafetensorError as error:  # its form of an OSError
+            raise OSError(str(error)) from error
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

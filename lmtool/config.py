@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lmtool.errors import UserError
 
@@ -404,14 +404,14 @@ def typed(config: DictConfig, expected: type[T]) -> T:
     except OmegaConfBaseException as error:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from None
-        if "Missing mandatory value" in str(error) or "MISSING" in str(error):
+        if isinstance(error, MissingMandatoryValue):
             key = getattr(error, "full_key", None) or "a setting"
             raise UserError(f"{key} has no value: give one on the command line, as {key}=...") from None
         raise
     except AttributeError as error:
         # A key that was forced in with + has no slot in the dataclass.
-        name = getattr(error, "name", None)
-        raise UserError(f"no key {name!r}: + cannot add settings that lmtool does not know") from None
+        name = str(error).rpartition("attribute ")[2]
+        raise UserError(f"no key {name}: + cannot add settings that lmtool does not know") from None
     if not isinstance(made, expected):
         raise TypeError(f"composed {type(made).__name__}, expected {expected.__name__}")
     return made

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from lmtool.checkpoint import load_weights, save_weights
+from lmtool.checkpoint import CHECKPOINT, load_weights, save_weights
 from lmtool.config import AdamOptim, OptimConfig, Schedule, SgdOptim, TrainingConfig
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
@@ -24,7 +24,6 @@ from lmtool.evaluation import perplexity, score
 from lmtool.files import cannot_write
 from lmtool.neural.model import NeuralModel
 
-CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.jsonl"
 SAY_EVERY = 10.0  # seconds between two lines where there is no terminal
 log = logging.getLogger(__name__)

@@ -93,7 +93,8 @@ def _train_neural(config: TrainConfig, model: NplmModel, corpus: Any, out: Path,
     import torch
 
     from lmtool.neural.model import build_nplm
-    from lmtool.training import train
+    from lmtool.plots import can_plot, training_curves
+    from lmtool.training import METRICS, train
 
     assert config.training is not None and config.optim is not None, "conf/model/nplm.yaml chooses them"
     torch.set_num_threads(threads)
@@ -108,4 +109,6 @@ def _train_neural(config: TrainConfig, model: NplmModel, corpus: Any, out: Path,
         seed=config.seed,
         progress=on_terminal(),
     )
+    if can_plot():
+        training_curves(out / METRICS, out / "curves.png", f"model={model.kind} data={config.data.name}")
     return trained.as_json()

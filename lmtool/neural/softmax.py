@@ -37,17 +37,15 @@ class _SoftmaxLoss(torch.autograd.Function):
             torch.mm(delta, weight, out=grad_h[first : first + len(rows)])
             grad_weight.addmm_(delta.T, rows)
             grad_bias += delta.sum(0)
-        ctx.gradients = grad_h, grad_weight, grad_bias
-        ctx.examples = len(h)
+        ctx.gradients = [gradient.div_(len(h)) for gradient in (grad_h, grad_weight, grad_bias)]
         return loss / len(h)
 
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        scale = grad_output[0] / ctx.examples
-        # Given away, not kept: a second backward through the same loss would find them scaled already.
-        grad_h, grad_weight, grad_bias = ctx.gradients
-        del ctx.gradients
-        return grad_h.mul_(scale), grad_weight.mul_(scale), grad_bias.mul_(scale), None, None
+        scale = grad_output[0]
+        # loss.backward() itself asks for scale 1, which need not be multiplied in.
+        scaled = ctx.gradients if scale == 1 else [gradient * scale for gradient in ctx.gradients]
+        return (*scaled, None, None)
 
 
 class FullSoftmax(nn.Module):

@@ -1,0 +1,56 @@
+"""What the tests share: small corpora of our own, and the real ones where LMTOOL_DATA has them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmtool.config import ToyData, Unit, VocabularyConfig
+from lmtool.data.corpus import Corpus
+from lmtool.data.prepare import prepare
+
+ROOT = Path(__file__).resolve().parent.parent
+RULES = VocabularyConfig(file=None, size=None, min_count=1, lowercase=False, unit=Unit.word)
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    data = ToyData(kind="toy", name="toy", sentences=True, vocabulary=RULES)
+    return Corpus.open(prepare(data, tmp_path_factory.mktemp("stores"), progress=False).path)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    folder = os.environ.get("LMTOOL_DATA", "")
+    if not (Path(folder) / "ptb" / "ptb.train.txt").is_file() or not folder:
+        pytest.skip("needs LMTOOL_DATA with ptb/ptb.train.txt")
+    return Path(folder)
+
+
+@pytest.fixture
+def lmtool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command line in this process from an empty folder; gives what it printed, checks its exit code."""
+    from lmtool.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str, code: int = 0) -> str:
+        found = main(list(words))
+        out, err = capfd.readouterr()
+        assert found == code, err + out
+        assert "Traceback" not in err
+        return err if code else out
+
+    return run
+
+
+def fresh_process(*words: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run `python -m lmtool` in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "lmtool", *words], cwd=cwd, capture_output=True, text=True, timeout=120, **options
+    )

@@ -1,0 +1,200 @@
+"""Readers, downloads, the synthetic source's entropy, and the real corpora where they can be had."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import math
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtool.config import DownloadConfig, SyntheticData
+from lmtool.data import readers
+from lmtool.data.corpus import Corpus
+from lmtool.data.download import fetch
+from lmtool.data.prepare import prepare
+from lmtool.data.readers import read_blocks
+from lmtool.data.sources.pydoc import sentences
+from lmtool.data.sources.synthetic import draw, entropy, successors, zipf
+from lmtool.data.sources.text import cut_points
+from lmtool.errors import UserError
+from tests.conftest import RULES
+
+TEXT = "one two\nthree é\n\nlast without newline".encode()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+@pytest.mark.parametrize("block", [1, 5, 4 << 20])
+def test_packed_files(suffix: str, pack: Callable[[bytes], bytes], block: int, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(readers, "BLOCK", block)
+    path = tmp_path / f"text.txt{suffix}"
+    path.write_bytes(pack(TEXT))
+    blocks = list(read_blocks(str(path)))
+    assert b"".join(blocks) == TEXT + b"\n" and all(part.endswith(b"\n") for part in blocks)
+
+
+def test_zip_members(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("x/b2", "x/b1", "readme"):
+            archive.writestr(name, f"{name}\n")
+    assert b"".join(read_blocks(f"{path}::x/b*")) == b"x/b1\nx/b2\n"
+    assert b"".join(read_blocks(f"{path}::readme")) == b"readme\n"
+    with pytest.raises(UserError, match=r"no member 'none': it has readme, x/b1, x/b2"):
+        list(read_blocks(f"{path}::none"))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zip"])
+def test_archives_that_are_none(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(b"this is plain text\n")
+    with pytest.raises(UserError, match=r"a\.\w+"):
+        list(read_blocks(str(path)))
+    path.write_bytes(gzip.compress(TEXT * 50)[:-20])
+    if suffix == ".gz":
+        with pytest.raises(UserError, match="cannot be unpacked"):
+            list(read_blocks(str(path)))
+
+
+def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BLOCK", 1 << 10)
+    monkeypatch.setattr(readers, "LONGEST_LINE", 1 << 12)
+    path = tmp_path / "text"
+    path.write_bytes(b"x" * (1 << 13))
+    with pytest.raises(UserError, match="a line of over"):
+        list(read_blocks(str(path)))
+
+
+BODY = b"some text\n" * 1000
+
+
+class Server(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path == "/missing":
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(BODY)))
+        self.end_headers()
+        self.wfile.write(BODY[: len(BODY) // 2] if self.path == "/broken" else BODY)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_address[1]}"
+        listening.shutdown()
+
+
+GOOD = f"sha256:{hashlib.sha256(BODY).hexdigest()}"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    pytest.importorskip("pooch")
+    monkeypatch.setenv("LMTOOL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_download_once(server: str, cache: Path) -> None:
+    path = fetch(DownloadConfig(f"{server}/text.txt", GOOD), progress=False)
+    assert path.read_bytes() == BODY and path.parent == cache
+    stamp = path.stat().st_mtime_ns
+    assert fetch(DownloadConfig(f"{server}/text.txt", GOOD), progress=False).stat().st_mtime_ns == stamp
+
+
+@pytest.mark.parametrize(
+    ("path", "checksum", "reason"),
+    [
+        ("/text.txt", "sha256:" + "0" * 64, "its checksum is another"),
+        ("/broken", GOOD, "the connection failed"),
+        ("/missing", GOOD, "the server answered 404"),
+    ],
+)
+def test_downloads_that_fail(path: str, checksum: str, reason: str, server: str, cache: Path) -> None:
+    with pytest.raises(UserError, match=f"cannot download .*{reason}.*LMTOOL_DATA"):
+        fetch(DownloadConfig(server + path, checksum), progress=False)
+    assert not cache.exists() or list(cache.iterdir()) == []
+
+
+def test_no_server(cache: Path) -> None:
+    with pytest.raises(UserError, match="the connection failed"):
+        fetch(DownloadConfig("http://127.0.0.1:9/text.txt", GOOD), progress=False)
+
+
+def test_cut_points() -> None:
+    assert cut_points(32_033, 0.8, 0.1) == (25_626, 28_829)  # int(.8 n), int(.9 n)
+    assert cut_points(10, 5, 3) == (5, 8)
+    with pytest.raises(UserError, match="do not fit 7 items"):
+        cut_points(7, 5, 3)
+
+
+def synthetic(**changes: object) -> SyntheticData:
+    values: dict[str, object] = dict(tokens=3000, valid_tokens=500, test_tokens=500, types=50, zipf_exponent=1.0)
+    values |= dict(repeat=0.5, successors=3, sentence_length=8.0, seed=4)
+    return SyntheticData("synthetic", "synthetic", True, RULES, **(values | changes))  # type: ignore[arg-type]
+
+
+def test_entropy_by_hand() -> None:
+    # Two types alike, no repeats, L = 2: a sentence has 1 bit for its first word, then after each of its 2 words
+    # (on average) 1 bit for going on and half a bit for the word: 4 bits, 3 tokens.
+    data = synthetic(types=2, zipf_exponent=0.0, repeat=0.0, successors=1, sentence_length=2.0)
+    assert entropy(data) == pytest.approx(4 / 3 * math.log(2), rel=1e-12)
+
+
+@pytest.mark.parametrize("changes", [{}, {"repeat": 0.9, "successors": 1}, {"zipf_exponent": 1.3, "types": 400}])
+def test_entropy_is_the_mean_surprise_of_what_is_drawn(changes: dict[str, object]) -> None:
+    data = synthetic(tokens=400_000, **changes)
+    ids = np.concatenate(list(draw(data, "train"))).astype(np.int64)
+    assert 400_000 <= len(ids) < 400_500 and ids[-1] == 0
+    assert (np.concatenate(list(draw(data, "train"))) == ids).all()
+    z, after, stop = zipf(data), successors(data), 1 / data.sentence_length
+    before = np.concatenate([[0], ids[:-1]])
+    word, last = np.maximum(ids - 3, 0), np.maximum(before - 3, 0)
+    follows = (after[last] == word[:, None]).sum(axis=1) * data.repeat / data.successors
+    later = np.where(ids == 0, stop, (1 - stop) * ((1 - data.repeat) * z[word] + follows))
+    p = np.where(before == 0, z[word], later)
+    surprise = -np.log(p)
+    assert surprise.mean() == pytest.approx(entropy(data), abs=5 * surprise.std() / math.sqrt(len(ids)) + 1e-3)
+
+
+def test_synthetic_store_says_its_entropy(tmp_path: Path) -> None:
+    prepared = prepare(synthetic(), tmp_path, progress=False)
+    assert any(f"{entropy(synthetic()):.6f} nats" in note for note in prepared.notes)
+    with Corpus.open(prepared.path) as corpus:
+        assert len(corpus.vocabulary) == 50 + 3  # all types, </s>, <unk>, <s>
+        assert not len(corpus.split("test").oov_positions)
+
+
+def test_pydoc_sentences() -> None:
+    docstring = "Return the 3 first. They're new, see `f`!\n\n>>> f(x)\n-----"
+    assert sentences(docstring, 2) == ["return the N first .", "they're new , see ` f ` !", ">>> f ( x )"]
+    assert sentences("One\n\nTwo words", 2) == ["two words"]
+
+
+def test_hw3_cloze(real_data: Path, tmp_path: Path, lmtool: Callable[..., str]) -> None:
+    if not (real_data / "hw3" / "valid_blanks.txt").is_file():
+        pytest.skip("needs LMTOOL_DATA with hw3/")
+    lmtool("train", "data=hw3", "model=ngram", "model.order=3", "hydra.run.dir=kn3")
+    printed = lmtool("eval", "run=kn3")
+    # 3,370 questions, perplexity 3.213 for a correct interpolated modified Kneser-Ney of order 3.
+    assert "3,370" in printed and "3.213" in printed
+    with Corpus.open(next(Path("stores").glob("hw3-*.h5"))) as corpus:
+        cloze = corpus.cloze("valid")
+        assert cloze is not None and cloze.candidates.shape == (3370, 50)
+        last = [corpus.vocabulary.words[k] for k in cloze.contexts_matrix(3, corpus.vocabulary.bos)[0]]
+        assert last == ["to", "the", "tv"] and corpus.vocabulary.words[cloze.candidates[0, cloze.answers[0]]] == "set"

@@ -1,0 +1,128 @@
+"""The tokenising kernel against str.split and a dictionary; vocabulary rules; windows."""
+
+from __future__ import annotations
+
+import string
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmtool.config import Unit, VocabularyConfig
+from lmtool.data.corpus import Corpus, Split
+from lmtool.data.selection import select
+from lmtool.data.tokeniser import RESERVED, CharTokeniser, WordTokeniser
+
+SPACE = " \t\r\v\f"
+
+
+def plain(text: str, *, sentences: bool, tags: bool = False) -> tuple[list[int], list[str]]:
+    ids, types = [], {word: k for k, word in enumerate(RESERVED)}
+    for line in text.split("\n"):
+        words = line.translate(str.maketrans(SPACE, " " * len(SPACE))).split(" ")
+        words = [word for word in words if word]
+        if tags:
+            words = [word.rpartition("/")[0] or word for word in words]
+        ids += [types.setdefault(word, len(types)) for word in words]
+        if words and sentences:
+            ids.append(0)
+    return ids, list(types)
+
+
+# Code points on both sides of one byte, white space that splits and white space that does not.
+LETTERS = st.text(st.sampled_from(string.ascii_letters[:4] + "/é世\u00a0\u2028" + SPACE + "\n"), max_size=200)
+
+
+@given(text=LETTERS, sentences=st.booleans(), tags=st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_kernel_equals_split(text: str, sentences: bool, tags: bool) -> None:
+    tokeniser = WordTokeniser(sentences=sentences, tags=tags, lowercase=False)
+    half = text.find("\n", len(text) // 2) + 1
+    found = [tokeniser(part.encode(), "") for part in (text[:half], text[half:] + "\n")]
+    ids, types = plain(text + "\n", sentences=sentences, tags=tags)
+    assert np.concatenate(found).tolist() == ids
+    assert tokeniser.types() == types
+    assert tokeniser.characters == len(text) + 1
+
+
+def test_kernel_grows_past_its_first_table() -> None:
+    rng = np.random.default_rng(0)
+    words = [f"word{k}" for k in rng.integers(0, 150_000, 300_000)]
+    tokeniser = WordTokeniser(sentences=False, tags=False, lowercase=False)
+    text = " ".join(words) + "\n"
+    ids, types = plain(text, sentences=False)
+    assert tokeniser(text.encode(), "").tolist() == ids
+    assert tokeniser.types() == types and len(types) > 1 << 16
+
+
+def test_lowercase_and_literal_unk() -> None:
+    tokeniser = WordTokeniser(sentences=True, tags=False, lowercase=True)
+    assert tokeniser("The <UNK> É the é\n\n".encode(), "").tolist() == [3, 1, 4, 3, 4, 0]
+    assert tokeniser.types()[3:] == ["the", "é"] and tokeniser.empty_lines == 1
+
+
+def test_characters() -> None:
+    tokeniser = CharTokeniser(sentences=True, lowercase=False)
+    assert tokeniser(b"ab\n\nba\r\n", "").tolist() == [3, 4, 0, 4, 3, 0]
+    assert tokeniser.types() == [*RESERVED, "a", "b"] and tokeniser.empty_lines == 1
+    stream = CharTokeniser(sentences=False, lowercase=False)
+    assert [stream.types()[k] for k in stream("é 世\n".encode(), "")] == ["é", " ", "世", "\n"]
+
+
+TYPES = [*RESERVED, "a", "b", "c", "d"]
+COUNTS = np.array([10, 2, 0, 1, 5, 3, 3])
+
+
+@pytest.mark.parametrize(
+    ("changes", "given_list", "words", "counts", "unknown"),
+    [
+        # </s> 10; <unk> 2 stood in the text; ties c, d in the order they were seen.
+        ({}, None, ["</s>", "b", "c", "d", "<unk>", "a", "<s>"], [10, 5, 3, 3, 2, 1, 0], []),
+        ({"min_count": 3}, None, ["</s>", "b", "c", "d", "<unk>", "<s>"], [10, 5, 3, 3, 3, 0], ["a"]),
+        ({"size": 2}, None, ["</s>", "<unk>", "b", "c", "<s>"], [10, 6, 5, 3, 0], ["a", "d"]),
+        ({}, ["x", "c", "<s>", "a"], ["</s>", "<unk>", "c", "a", "x", "<s>"], [10, 10, 3, 1, 0, 0], ["b", "d"]),
+    ],
+)
+def test_selection(changes, given_list, words, counts, unknown) -> None:
+    rules = VocabularyConfig(
+        **({"file": None, "size": None, "min_count": 1, "lowercase": False, "unit": Unit.word} | changes)
+    )
+    vocabulary, remap, oov = select(TYPES, COUNTS, rules, given=given_list, sentences=True)
+    assert list(vocabulary.words) == words and vocabulary.counts.tolist() == counts
+    assert [TYPES[k] for k in np.flatnonzero(oov)] == unknown
+    for k, word in enumerate(TYPES):
+        assert vocabulary.words[remap[k]] == (word if word in words else "<unk>")
+    assert vocabulary.words[vocabulary.bos] == "<s>" and vocabulary.words[vocabulary.unk] == "<unk>"
+
+
+def test_without_sentences_there_is_no_end() -> None:
+    rules = VocabularyConfig(None, None, 1, False, Unit.word)
+    vocabulary, _, _ = select(TYPES, COUNTS, rules, given=None, sentences=False)
+    assert vocabulary.eos is None and "</s>" not in vocabulary.words
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 300])
+def test_windows_equal_the_plain_form(size: int) -> None:
+    ids = np.array([5, 6, 1, 7, 1, 8, 9, 8, 9, 1], dtype=np.uint8)
+    split = Split(ids, np.array([0, 3, 5, 10]), np.array([], dtype=np.int64), 0, bos=99)
+    want = []
+    for first, last in ((0, 3), (3, 5), (5, 10)):
+        for k in range(first, last):
+            context = ([99] * size + ids[first:k].tolist())[-size:] if size else []
+            want.append(context)
+    np.testing.assert_array_equal(split.contexts(0, 10, size), np.array(want).reshape(10, size))
+    shuffled = np.array([9, 0, 4, 4, 2])
+    contexts, targets = split.windows(shuffled, size)
+    np.testing.assert_array_equal(contexts, np.array(want).reshape(10, size)[shuffled])
+    np.testing.assert_array_equal(targets, ids[shuffled])
+
+
+def test_toy_store(toy: Corpus) -> None:
+    train, test = toy.split("train"), toy.split("test")
+    assert train.ids.dtype == np.uint8 and (train.tokens, len(train.offsets) - 1) == (137, 20)
+    assert [toy.vocabulary.words[k] for k in train.ids[:7]] == ["the", "cat", "sat", "on", "the", "mat", "</s>"]
+    assert [toy.vocabulary.words[k] for k in test.ids[test.oov_positions]] == ["<unk>"]
+    counts = np.bincount(train.ids, minlength=len(toy.vocabulary))
+    np.testing.assert_array_equal(toy.vocabulary.counts, counts)
+    assert (np.diff(counts) <= 0).all() and toy.cloze("valid") is None

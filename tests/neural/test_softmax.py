@@ -1,0 +1,58 @@
+"""The full softmax's hand-written gradients against autograd and torch's cross entropy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lmtool.neural import softmax
+from lmtool.neural.softmax import FullSoftmax
+
+
+def layer(outputs: int = 11, dim: int = 5, dtype: torch.dtype = torch.float64) -> FullSoftmax:
+    torch.manual_seed(0)
+    return FullSoftmax(dim, torch.arange(outputs + 1)).to(dtype)
+
+
+def test_gradients_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax, "CHUNK", 4)  # 9 rows: two whole chunks and a rest
+    output = layer()
+    h = torch.randn(9, 5, dtype=torch.float64, requires_grad=True)
+    y = torch.randint(0, 11, (9,))
+    assert torch.autograd.gradcheck(
+        lambda h, w, b: softmax._SoftmaxLoss.apply(h, w, b, y, torch.empty(4, 11, dtype=torch.float64)),
+        (h, output.vectors, output.bias),
+    )
+
+
+@pytest.mark.parametrize("chunk", [3, 8, 512])
+def test_equals_cross_entropy(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax, "CHUNK", chunk)
+    output = layer()
+    h = torch.randn(8, 5, dtype=torch.float64, requires_grad=True)
+    y = torch.randint(0, 11, (8,))
+    plain = F.cross_entropy(h @ output.vectors.T + output.bias, y)
+    want = torch.autograd.grad(3 * plain, (h, output.vectors, output.bias))
+    loss = output.loss(h, y)
+    found = torch.autograd.grad(3 * loss, (h, output.vectors, output.bias))
+    torch.testing.assert_close(loss, plain)
+    for ours, theirs in zip(found, want, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_hopeless_word_has_a_finite_loss() -> None:
+    # Its probability, e^-1000, is 0 in float32; its loss is 1000 all the same.
+    output = layer(outputs=3, dim=1, dtype=torch.float32)
+    with torch.no_grad():
+        output.vectors.copy_(torch.tensor([[1000.0], [0.0], [0.0]]))
+        output.bias.zero_()
+    assert output.loss(torch.ones(1, 1), torch.tensor([1])).item() == pytest.approx(1000)
+
+
+def test_starts_at_the_unigram_distribution() -> None:
+    output = FullSoftmax(4, torch.tensor([6, 3, 0, 0]))
+    # (6.5, 3.5, .5) / 10.5, and nothing for <s>.
+    dist = output.log_dist(torch.zeros(1, 4))[0].exp()
+    torch.testing.assert_close(dist, torch.tensor([6.5 / 10.5, 3.5 / 10.5, 0.5 / 10.5, 0], dtype=torch.float64))
+    assert output.log_prob(torch.zeros(1, 4), torch.tensor([3])).item() == -torch.inf

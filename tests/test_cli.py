@@ -1,0 +1,137 @@
+"""The command line as a person meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmtool import __version__
+from lmtool.cli import split_verb
+from lmtool.completion import candidates
+from lmtool.errors import UserError
+from lmtool.helppages import VERBS, conf_dir, options_of
+from tests.conftest import fresh_process
+
+Run = Callable[..., str]
+
+
+def test_overview_and_version(lmtool: Run) -> None:
+    assert lmtool() == lmtool("--help")
+    assert all(verb in lmtool("--help") for verb in VERBS)
+    assert lmtool("--version") == f"lmtool {__version__}\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verb_page_has_examples_and_keys(verb: str, lmtool: Run) -> None:
+    page = lmtool(verb, "--help")
+    assert page.count("lmtool " + verb) >= 4  # the title and three examples
+    assert "store_dir: stores" in page
+
+
+def test_verb_page_follows_the_choices_on_the_line(lmtool: Run) -> None:
+    assert "smoother.discounts" not in lmtool("train", "--help")
+    assert "smoother.discounts" in lmtool("train", "--help", "model=ngram")
+
+
+# Each line, and words that its one line of error must hold.
+MISTAKES = [
+    ("trian", ["no verb 'trian'", "did you mean train"]),
+    ("train model=npml", ["model=npml", "did you mean nplm"]),
+    ("train optim.lrr=3", ["'optim.lrr'", "did you mean lr"]),
+    ("train modle=ngram", ["'modle'", "did you mean model"]),
+    ("train optim.lr=abc", ["optim.lr", "'abc'", "Float"]),
+    ("train optim.lr=-1", ["optim.lr=-1.0", "more than 0"]),
+    ("train data.vocabulary.unit=xx", ["data.vocabulary.unit", "word, char"]),
+    ("train model.context_size=0", ["model.context_size=0", "1 or more"]),
+    ("train model=ngram model.order=0 data=toy", ["model.order=0", "from 1 to 16"]),
+    ("train model=ngram model.order=50 data=toy", ["model.order=50", "from 1 to 16"]),
+    ("train smoother=modified_kneser_ney", ["smoother=", "not used", "model=nplm"]),
+    ("train model=ngram smoother=wb", ["smoother=wb", "modified_kneser_ney"]),
+    ("train model=ngram optim.lr=3", ["optim.lr=3", "not used"]),
+    ("train +foo=3", ["'foo'"]),
+    ("train x=[1", ["x=[1", "key=value"]),
+    ("train training.epochs=null training.minutes=null data=toy", ["training.epochs", "training.minutes"]),
+    ("train data=toy -m model=ngram,xx", ["model=xx", "ngram"]),
+    ("ensemble", ["runs", "runs=..."]),
+    ("ensemble runs=[a]", ["two runs or more"]),
+    ("ensemble runs=[a,b] weights=[1]", ["2 runs need as many weights"]),
+    ("ensemble runs=[a,b] weights=[0.5,0.4]", ["sum to 1"]),
+    ("ensemble runs=[a,b] weights=[1.5,-0.5]", ["0 or more"]),
+    ("ensemble runs=[a,b]", ["no run folder a"]),
+    ("eval run=nowhere", ["no run folder nowhere"]),
+    ("eval", ["no run below ./outputs", "lmtool train"]),
+    ("completion tcsh", ["bash", "zsh", "fish"]),
+    ("train threads=0", ["threads=0", "1 or more"]),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_a_mistake_is_one_line_and_code_2(line: str, words: list[str], lmtool: Run) -> None:
+    said = lmtool(*line.split(), code=2)
+    assert said.startswith("lmtool: ") and said.count("\n") == 1, said
+    for word in words:
+        assert word in said
+
+
+def test_flags_may_stand_anywhere() -> None:
+    want = ("train", ["-m", "model=ngram", "model.order=1,2"])
+    assert split_verb(["-m", "train", "model=ngram", "model.order=1,2"]) == want
+    assert split_verb(["train", "model=ngram", "-m", "model.order=1,2"]) == want
+    assert split_verb(["train", "model=ngram", "model.order=1,2", "-m"]) == want
+    assert split_verb(["--cfg", "job", "train"]) == ("train", ["--cfg", "job"])
+    with pytest.raises(UserError, match="no verb 'evla'"):
+        split_verb(["evla"])
+
+
+def test_cfg_job_prints_the_whole_configuration(lmtool: Run) -> None:
+    printed = lmtool("train", "model=ngram", "--cfg", "job")
+    assert "order: 5" in printed and "kind: modified_kneser_ney" in printed and "hydra" not in printed
+
+
+def test_python_dash_m(tmp_path: Path) -> None:
+    done = fresh_process("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"lmtool {__version__}\n")
+    assert fresh_process("nonsense", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "some"),
+    [
+        ("lmtool tr", ["train"]),
+        ("lmtool train mod", ["model=", "model."]),
+        ("lmtool train model=ng", ["model=ngram"]),
+        ("lmtool train model=ngram model.o", ["model.order="]),
+        ("lmtool train -m optim.l", ["optim.lr="]),
+        ("lmtool train --m", ["--multirun"]),
+        ("lmtool eval ", ["run=", "split="]),
+    ],
+)
+def test_completion(line: str, some: list[str]) -> None:
+    found = candidates(line)
+    assert set(some) <= set(found)
+    assert not any("schema" in name or "hydra" in name for name in found)
+
+
+def test_completion_scripts_name_the_query(lmtool: Run) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert "lmtool completion query" in lmtool("completion", shell)
+
+
+def test_every_option_opens_with_the_command_that_uses_it() -> None:
+    for path in conf_dir().rglob("*.yaml"):
+        first = path.read_text().splitlines()[0]
+        if path.stem != "common":
+            assert first.startswith("# lmtool "), path
+            if path.parent != conf_dir():
+                assert f"{path.parent.name}={path.stem}" in first or path.parent.name == "training", path
+    assert set(options_of("data")) == {
+        *("pydoc", "toy", "synthetic", "ptb", "hw3", "hw3_1000", "brown", "names"),
+        *("wikitext2", "wikitext103", "text"),
+    }
+
+
+@pytest.mark.parametrize("option", sorted(options_of("data")))
+def test_every_data_option_composes(option: str, lmtool: Run) -> None:
+    assert f"name: {option}" in lmtool("preprocess", f"data={option}", "--cfg", "job")

@@ -1,0 +1,223 @@
+"""Whole commands on small data: what is printed, what is kept, and what becomes of bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from lmtool.data.corpus import Corpus
+from tests.conftest import fresh_process
+
+Run = Callable[..., str]
+SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
+
+
+def result(folder: str) -> dict[str, object]:
+    return json.loads((Path(folder) / "result.json").read_text())
+
+
+def test_preprocess_train_eval_ensemble(lmtool: Run) -> None:
+    assert "wrote stores/toy-" in lmtool("preprocess", "data=toy")
+    assert "nothing to do" in lmtool("preprocess", "data=toy")
+    lmtool("train", "model=ngram", "data=toy", "model.order=3", "hydra.run.dir=runs/kn3")
+    lmtool("train", *SMALL, "data=toy", "hydra.run.dir=runs/nplm")
+    for run, parameters in (("runs/kn3", 24 + 54 + 82), ("runs/nplm", None)):
+        made = result(run)
+        keys = {"valid_perplexity", "parameters", "examples", "examples_per_second", "epochs", "seconds"}
+        assert keys <= set(made)
+        assert parameters in (None, made["parameters"])
+        printed = lmtool("eval", f"run={run}", f"hydra.run.dir={run}-valid")
+        evaluated = result(f"{run}-valid")
+        assert evaluated["perplexity"] == pytest.approx(made["valid_perplexity"], rel=1e-9)
+        assert f"{evaluated['perplexity']:.4f}" in printed
+        assert (evaluated["split"], evaluated["tokens"], evaluated["oov"]) == ("valid", 28, 0)
+        with h5py.File(f"{run}-valid/scores.h5") as scores:
+            log_prob = scores["log_prob"][:]
+        assert np.exp(-log_prob.mean()) == pytest.approx(evaluated["perplexity"], rel=1e-12)
+        assert -log_prob.sum() / 28 / np.log(2) == pytest.approx(evaluated["bits_per_word"], rel=1e-12)
+    lmtool("ensemble", "runs=[runs/kn3,runs/nplm]", "split=test", "hydra.run.dir=runs/mix")
+    mixed = result("runs/mix")
+    assert sum(mixed["weights"]) == pytest.approx(1)
+    assert [member["run"] for member in mixed["members"]] == ["runs/kn3", "runs/nplm"]
+    assert mixed["oov"] == 1 and mixed["perplexity_without_oov"] < mixed["perplexity"]
+    # A mixture is a run like any other.
+    lmtool("eval", "run=runs/mix", "split=test", "hydra.run.dir=runs/mix-again")
+    assert result("runs/mix-again")["perplexity"] == pytest.approx(mixed["perplexity"], rel=1e-6)
+    lmtool("ensemble", "runs=[runs/kn3,runs/nplm]", "weights=[1,0]", "hydra.run.dir=runs/one")
+    assert result("runs/one")["perplexity"] == pytest.approx(result("runs/kn3")["valid_perplexity"], rel=1e-9)
+
+
+def test_eval_takes_the_newest_run_and_makes_its_store_again(lmtool: Run) -> None:
+    lmtool("train", "model=ngram", "data=toy", "model.order=1")
+    lmtool("train", "model=ngram", "data=toy", "model.order=2")
+    shutil.rmtree("stores")
+    newest = max(Path("outputs/train").iterdir()).name
+    assert newest in lmtool("eval")
+    assert list(Path("stores").glob("toy-*.h5"))
+
+
+def test_sweep_ends_with_a_table_best_first(lmtool: Run) -> None:
+    printed = lmtool("train", "model=ngram", "data=toy", "-m", "model.order=1,3", "hydra.sweep.dir=sweep")
+    rows = list(csv.reader(Path("sweep/sweep.csv").read_text().splitlines()))
+    assert rows[0] == ["job", "model.order", "valid_perplexity", "seconds", "status"]
+    assert [row[1] for row in rows[1:]] == ["3", "1"] and {row[4] for row in rows[1:]} == {"done"}
+    assert float(rows[1][2]) < float(rows[2][2])
+    assert printed.index("\n1    3") < printed.index("\n0    1")
+
+
+def test_a_failing_job_does_not_stop_the_others(lmtool: Run) -> None:
+    said = lmtool("train", "model=ngram", "data=toy", "-m", "model.order=0,2", "hydra.sweep.dir=sweep", code=2)
+    rows = list(csv.reader(Path("sweep/sweep.csv").read_text().splitlines()))
+    assert rows[1][4] == "done" and rows[2][4].startswith("model.order=0: must be from 1 to 16")
+    assert "model.order=0" in said
+
+
+def write(name: str, text: str | bytes) -> None:
+    Path(name).write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+TEXT = ("data=text", "data.name=mine", "data.train=train.txt", "data.valid=valid.txt")
+GOOD = "a b c\nb c a\nc a b\n"
+BAD_TEXT = [
+    ("empty", b"", ["train.txt is empty"]),
+    ("blank lines", b"\n\n \n", ["train.txt is empty"]),
+    ("binary", b"a b\n\x00\x01\n", ["train.txt, line 2", "NUL", "not a text file"]),
+    ("latin-1", "a\nb\ncaf\u00e9\n".encode("latin-1"), ["train.txt, line 3", "0xe9", "UTF-8"]),
+    ("marks", b"a b\n<s> a b </s>\n", ["<s> stands in the text", "line 2"]),
+]
+
+
+@pytest.mark.parametrize(("content", "words"), [case[1:] for case in BAD_TEXT], ids=[case[0] for case in BAD_TEXT])
+def test_bad_text(content: bytes, words: list[str], lmtool: Run) -> None:
+    write("train.txt", content)
+    write("valid.txt", GOOD)
+    said = lmtool("preprocess", *TEXT, code=2)
+    assert said.count("\n") == 1
+    for word in words:
+        assert word in said
+    assert not Path("stores").exists() or list(Path("stores").iterdir()) == []
+
+
+def test_missing_files_and_splits(lmtool: Run) -> None:
+    assert "no file train.txt for data.train" in lmtool("preprocess", *TEXT, code=2)
+    write("train.txt", GOOD)
+    assert "no file valid.txt for data.valid" in lmtool("preprocess", *TEXT, code=2)
+    assert "data.valid has no file" in lmtool("preprocess", *TEXT[:3], code=2)
+    write("valid.txt", GOOD)
+    lmtool("train", "model=ngram", *TEXT, "hydra.run.dir=run")
+    assert "split=test" in (said := lmtool("eval", "run=run", "split=test", code=2)) and "train, valid" in said
+
+
+def test_a_line_of_a_megabyte_is_text(lmtool: Run) -> None:
+    write("train.txt", "word " * 210_000 + "\nlast\n")
+    write("valid.txt", GOOD)
+    assert "210,003" in lmtool("preprocess", *TEXT)
+
+
+def test_word_list_with_duplicates(lmtool: Run) -> None:
+    write("train.txt", GOOD)
+    write("valid.txt", GOOD)
+    write("words.txt", "a\nb\na\n")
+    said = lmtool("preprocess", *TEXT, "data.vocabulary.file=words.txt", code=2)
+    assert "words.txt, line 3: 'a' stands in line 1 already" in said
+
+
+def test_changed_text_makes_the_store_again_and_the_run_says_so(lmtool: Run) -> None:
+    write("train.txt", GOOD)
+    write("valid.txt", GOOD)
+    lmtool("train", "model=ngram", *TEXT, "hydra.run.dir=run")
+    os.utime("train.txt", (1, 1))
+    assert "nothing to do" in lmtool("preprocess", *TEXT)  # touched, not changed
+    write("train.txt", GOOD + "c c c\n")
+    assert "wrote stores" in lmtool("preprocess", *TEXT)
+    assert "its text changed" in lmtool("eval", "run=run", code=2)
+
+
+def test_damaged_stores_and_runs(lmtool: Run) -> None:
+    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=run")
+    with pytest.raises(AssertionError):  # the check of the checks: this line is right and must not pass as wrong
+        lmtool("eval", "run=run", code=2)
+    store = next(Path("stores").glob("toy-*.h5"))
+    whole = store.read_bytes()
+    store.write_bytes(whole[: len(whole) // 2])
+    assert "is cut off" in lmtool("eval", "run=run", code=2)
+    assert "wrote" in lmtool("preprocess", "data=toy")  # and preprocess mends it
+    with h5py.File(store, "r+") as file:
+        file.attrs["format"] = 0
+    assert "store format 0, not 1" in lmtool("eval", "run=run", code=2)
+    store.write_bytes(whole)
+    said = lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=run", code=2)
+    assert "already holds a trained model" in said
+    Path("run/model.h5").rename("elsewhere")
+    assert "model.h5 is missing" in lmtool("eval", "run=run", code=2)
+    Path("elsewhere").rename("run/model.h5")
+    write("run/run.json", '{"format": 1}')
+    assert "run.json is damaged" in lmtool("eval", "run=run", code=2)
+    write("run/run.json", "{")
+    assert "run.json is damaged" in lmtool("eval", "run=run", code=2)
+    Path("run/run.json").unlink()
+    assert "is not a finished run" in lmtool("eval", "run=run", code=2)
+
+
+def test_runs_of_different_stores_do_not_mix(lmtool: Run) -> None:
+    write("train.txt", GOOD)
+    write("valid.txt", GOOD)
+    lmtool("train", "model=ngram", *TEXT, "hydra.run.dir=a")
+    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=b")
+    assert "different stores" in lmtool("ensemble", "runs=[a,b]", code=2)
+
+
+def _little_disk() -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+
+@pytest.mark.parametrize(
+    "line", ["preprocess data=synthetic data.tokens=50000", "train model=ngram data=toy model.order=9"]
+)
+def test_full_disk(line: str, tmp_path: Path) -> None:
+    if line.startswith("train"):
+        done = fresh_process("preprocess", "data=toy", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    done = fresh_process(*line.split(), "hydra.run.dir=run", cwd=tmp_path, preexec_fn=_little_disk)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1 and "cannot write" in done.stderr and "free some space" in done.stderr
+    left = [path.name for path in [*tmp_path.glob("stores/*"), *tmp_path.glob("stores/.*"), *tmp_path.glob("run/*")]]
+    assert [name for name in left if not name.startswith(("toy-", ".hydra")) and not name.endswith(".log")] == []
+
+
+def test_no_permission(lmtool: Run) -> None:
+    write("file", "not a folder")
+    assert "cannot write file/stores" in lmtool("preprocess", "data=toy", "store_dir=file/stores", code=2)
+
+
+def test_killed_at_any_moment_the_store_is_whole_or_not_there(tmp_path: Path) -> None:
+    words = ("preprocess", "data=synthetic", "data.tokens=400000")
+    command = [sys.executable, "-m", "lmtool", *words]
+    whole = 0
+    for after in (0.5, 0.9, 1.2, 1.5, 1.8):
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(after)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        for path in tmp_path.glob("stores/*.h5"):
+            Corpus.open(path).close()
+            path.unlink()
+            whole += 1
+    done = fresh_process(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    # The dead processes' temporary files are gone too.
+    assert [path.suffix for path in (tmp_path / "stores").iterdir()] == [".h5"]

@@ -1,0 +1,77 @@
+"""Imports run one way, and help pages start without the heavy libraries."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+# For each part of the package, what of lmtool it may import; commands may import everything.
+MAY_IMPORT = {
+    "errors": set(),
+    "config": {"errors"},
+    "files": {"errors"},
+    "tables": set(),
+    "model": set(),
+    "data": {"errors", "config", "files", "model", "__version__"},
+    "ngram": {"errors", "files", "model", "data"},
+    "neural": {"errors", "config", "model", "data"},
+    "ensemble": {"errors", "model"},
+    "evaluation": {"errors", "files", "model", "data"},
+    "runs": {"errors", "files", "__version__"},
+    "checkpoint": {"errors", "files", "runs"},
+    "training": {"errors", "config", "files", "data", "evaluation", "checkpoint", "neural"},
+    "build": {"errors", "config", "data", "model", "ensemble", "runs", "ngram", "neural", "checkpoint"},
+    "plots": {"errors", "files"},
+    "helppages": {"errors"},
+    "faults": {"errors", "helppages"},
+    "completion": {"errors", "helppages", "config"},
+    "cli": {"errors", "helppages", "faults", "completion", "commands", "config", "__version__"},
+}
+HYDRA_USERS = {"cli", "config", "commands", "faults", "completion"}
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "lmtool").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_run_one_way(path: Path) -> None:
+    part = path.relative_to(ROOT / "lmtool").parts[0].removesuffix(".py")
+    for name in imports(path):
+        top, *rest = name.split(".")
+        if top in ("hydra", "omegaconf"):
+            assert part in HYDRA_USERS, f"{path} imports {name}"
+        if top == "lmtool" and part in MAY_IMPORT:
+            assert rest[0] in MAY_IMPORT[part] | {part}, f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("line", ["", "--help", "--version", "train --help", "eval --help", "completion bash"])
+def test_help_imports_nothing_heavy(line: str, tmp_path: Path) -> None:
+    script = (
+        f"import sys; from lmtool.cli import main; assert main({line.split()!r}) == 0; "
+        "print([m for m in ('torch', 'numpy', 'h5py', 'numba') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_answers_within_half_a_second(tmp_path: Path) -> None:
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "lmtool", "--help"], capture_output=True, cwd=tmp_path, check=True)
+        times.append(time.perf_counter() - start)
+    assert sorted(times)[2] < 0.5

@@ -1,0 +1,66 @@
+"""What a user installs: sdist and wheel carry conf/, and the README's commands run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+YAML = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    # The wheel is built from the sdist, as an index does it.
+    subprocess.run([sys.executable, "-m", "build", "--no-isolation", "-o", out, ROOT], check=True, capture_output=True)
+    return out
+
+
+def test_sdist_and_wheel_carry_the_configuration(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert set(YAML) <= names
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {f"lmtool/{name}" for name in YAML} <= names
+    assert not any(name.startswith(("tests/", "conf/", "scripts/")) for name in names)
+
+
+def test_the_wheel_works_from_another_folder(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    site = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel]
+    subprocess.run(pip, check=True, capture_output=True)
+    script = (
+        f"import sys; sys.path.insert(0, {str(site)!r}); import lmtool.cli; "
+        f"assert lmtool.cli.__file__.startswith({str(site)!r}), lmtool.cli.__file__; "
+        "sys.exit(lmtool.cli.main(['train', 'model=ngram', 'data=toy', 'hydra.run.dir=run']))"
+    )
+    work = tmp_path / "work"
+    work.mkdir()
+    done = subprocess.run([sys.executable, "-P", "-c", script], cwd=work, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (work / "run" / "run.json").is_file()
+
+
+def test_the_tour_of_the_readme_runs(lmtool: Callable[..., str]) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    lines = [line for block in blocks for line in block.splitlines() if line.strip()]
+    assert len(lines) >= 7 and all(line.startswith("lmtool ") for line in lines)
+    for line in lines:
+        words = shlex.split(line)[1:]
+        if "model=nplm" in words and "--cfg" not in words:  # a minute's work, cut to a second's
+            words += ["model.embedding_dim=16", "model.hidden_dim=16", "training.epochs=1", "training.batch_size=4096"]
+        assert lmtool(*words)
