@@ -96,6 +96,7 @@ def run_verb(verb: str, rest: list[str]) -> int:
     from lmtool.commands import sweep
 
     config.register()
+    sweep.forget()
     command = importlib.import_module(f"lmtool.commands.{helppages.VERBS[verb].module}")
     failed: list[Exception] = []
     task = _as_task(command.run, failed)

@@ -35,6 +35,20 @@ def written_whole(path: Path) -> Iterator[Path]:
         raise
 
 
+def reserve(path: Path, size: int) -> None:
+    """Raise OSError now if `size` bytes more cannot be written beside `path`.
+
+    The HDF5 library can crash the process when the disk fills while it writes, so space is tried for first.
+    """
+    probe = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with probe.open("wb") as handle:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(handle.fileno(), 0, size)
+    finally:
+        probe.unlink(missing_ok=True)
+
+
 def cannot_write(path: Path, error: OSError) -> UserError:
     """The one-line form of a failed write."""
     reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0]

@@ -27,6 +27,11 @@ class _Outcome:
     code = 0
 
 
+def forget() -> None:
+    """Forget the sweep before this one: a process may run several command lines, as tests do."""
+    _Outcome.code = 0
+
+
 def exit_code() -> int:
     """0, or 2 where all jobs that failed did so by the user's mistake, or 1."""
     return _Outcome.code
@@ -53,10 +58,6 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float |
 
 class SweepTable(Callback):
     """Prints the table of a sweep's jobs when they have all ended, and keeps it as sweep.csv."""
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Forget the sweep before this one (in one process, as in tests)."""
-        _Outcome.code = 0
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Read what the jobs left in their folders, the best one first."""

@@ -1,12 +1,12 @@
 """Cloze questions as the course CS287 set them (HW3, 2016): which of 50 words comes next?
 
-Two lines a question: `Q` and the candidates, then `C` and the words of the sentence before the blank; the
-test file has `_1_` where the blank is. The answers are a CSV with a row a question and a 1 in the column of the
-right candidate.
+Two lines a question: `Q` and the candidates, then `C` and the sentence up to the word in question, which is its last
+word, or `_1_`, `_2_` and so on where it is not told. A CSV tells the answers again, a row a question with a 1 in the right column.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from lmtool.data.readers import read_text
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.model import IntArray
+
+BLANK = re.compile(r"_\d+_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,40 +42,53 @@ class Cloze:
 
 
 def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, lowercase: bool) -> Cloze:
-    """Read a file of questions and, where there is one, its file of answers.
+    """Read a file of questions; where there is a file of answers, check that it tells the same.
 
     Raises UserError, naming file and line, where a line is not as it should be.
     """
+    lines = (read_text(questions).lower() if lowercase else read_text(questions)).splitlines()
     contexts: list[IntArray] = []
     candidates: list[IntArray] = []
-    for number, line in enumerate(read_text(questions).splitlines(), start=1):
-        words = (line.lower() if lowercase else line).split()
+    choices: list[list[str]] = []
+    answered: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        mark, *words = line.split()
         wanted = "Q" if number % 2 else "C"
-        if line[:1] != wanted:
+        if mark.upper() != wanted or not words:
             raise UserError(f"{questions}, line {number}: should begin with {wanted} (Q and C lines alternate)")
-        ids = vocabulary.encode(words[1:-1] if words[-1] == "_1_" else words[1:])
-        if wanted == "C":
-            contexts.append(ids)
-        elif candidates and len(ids) != len(candidates[0]):
-            raise UserError(f"{questions}, line {number}: {len(ids)} candidates, the others {len(candidates[0])}")
+        if wanted == "Q":
+            choices.append(words)
+            if candidates and len(words) != len(candidates[0]):
+                raise UserError(f"{questions}, line {number}: {len(words)} candidates, others {len(candidates[0])}")
+            candidates.append(vocabulary.encode(words))
         else:
-            candidates.append(ids)
-    if len(contexts) != len(candidates):
+            *before, answer = words
+            if not BLANK.fullmatch(answer) and answer not in choices[-1]:
+                raise UserError(f"{questions}, line {number}: {answer!r} is none of the candidates")
+            contexts.append(vocabulary.encode(before))
+            answered.append(answer)
+    if len(contexts) != len(candidates) or not contexts:
         raise UserError(f"{questions} ends after a Q line: the file is cut off")
+    if answers is None:
+        places = [
+            -1 if BLANK.fullmatch(word) else words.index(word) for word, words in zip(answered, choices, strict=True)
+        ]
+    else:
+        places = _read_answers(answers, len(contexts), len(candidates[0]))
+        for number, (word, words, place) in enumerate(zip(answered, choices, places, strict=True), start=2):
+            if word != words[place] and not BLANK.fullmatch(word):
+                raise UserError(f"{answers}, line {number}: {words[place]!r}, but {questions} has {word!r}")
     offsets = np.cumsum([0, *(len(ids) for ids in contexts)])
-    found = np.full(len(contexts), -1, dtype=np.int64)
-    if answers is not None:
-        found = _read_answers(answers, len(contexts), len(candidates[0]))
-    return Cloze(np.concatenate(contexts), offsets, np.stack(candidates), found)
+    return Cloze(np.concatenate(contexts), offsets, np.stack(candidates), np.array(places, dtype=np.int64))
 
 
-def _read_answers(path: str, questions: int, candidates: int) -> IntArray:
+def _read_answers(path: str, questions: int, candidates: int) -> list[int]:
     rows = [line.split(",") for line in read_text(path).splitlines()[1:]]
     if len(rows) != questions:
         raise UserError(f"{path} answers {len(rows)} questions, there are {questions}")
-    found = np.empty(questions, dtype=np.int64)
+    found: list[int] = []
     for k, row in enumerate(rows):
         if len(row) != candidates + 1 or sorted(row[1:]) != ["0"] * (candidates - 1) + ["1"]:
             raise UserError(f"{path}, line {k + 2}: should be a number and {candidates} classes, one of them 1")
-        found[k] = row[1:].index("1")
+        found.append(row[1:].index("1"))
     return found

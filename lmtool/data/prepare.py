@@ -10,12 +10,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import h5py
 import numpy as np
@@ -28,7 +29,7 @@ from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.sources import Source
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.files import cannot_write, written_whole
+from lmtool.files import cannot_write, reserve, written_whole
 
 PIECE = 1 << 22  # ids renumbered at once
 TEMPORARY = re.compile(r"\..*\.(\d+)\.(?:ids\.)?tmp")
@@ -59,7 +60,9 @@ def prepare(data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared:
         store_dir.mkdir(parents=True, exist_ok=True)
         _remove_stale(store_dir)
         with ExitStack() as stack:
-            _build(data, source, path, stack, progress=progress)
+            # Hashing the sources needs no part of what the pass does; it goes on beside it.
+            hashing = stack.enter_context(ThreadPoolExecutor(1)).submit(source.identity)
+            _build(data, source, path, stack, hashing.result, progress=progress)
     except OSError as error:
         raise cannot_write(path, error) from error
     with Corpus.open(path) as corpus:
@@ -135,7 +138,15 @@ class _Pass:
     empty_lines: int
 
 
-def _build(data: DataConfig, source: Source, path: Path, stack: ExitStack, *, progress: bool) -> None:
+def _build(
+    data: DataConfig,
+    source: Source,
+    path: Path,
+    stack: ExitStack,
+    identify: Callable[[], dict[str, Any]],
+    *,
+    progress: bool,
+) -> None:
     from lmtool.data.selection import read_word_list, select
     from lmtool.data.sources.text import locate
 
@@ -159,6 +170,7 @@ def _build(data: DataConfig, source: Source, path: Path, stack: ExitStack, *, pr
     if read.empty_lines:
         notes.append(f"{read.empty_lines:,} empty lines are no sentences and were left out")
     vocabulary, remap, oov = select(read.types, counts, data.vocabulary, given=given, sentences=data.sentences)
+    reserve(path, _store_size(read, len(vocabulary)))
     try:
         with written_whole(path) as temporary, h5py.File(temporary, "w") as file:
             _write_vocabulary(file.create_group("vocabulary"), vocabulary)
@@ -170,7 +182,7 @@ def _build(data: DataConfig, source: Source, path: Path, stack: ExitStack, *, pr
                 _write_cloze(file, data, vocabulary, progress=progress)
             if isinstance(data, SyntheticData):
                 file.attrs["entropy"] = entropy(data)
-            identity = source.identity()
+            identity = identify()
             provenance = {
                 "version": __version__,
                 "settings": json.loads(_settings(data)),
@@ -190,6 +202,15 @@ def _build(data: DataConfig, source: Source, path: Path, stack: ExitStack, *, pr
             file.attrs["complete"] = True
     except RuntimeError as error:  # what h5py raises when it cannot flush
         raise cannot_write(path, OSError(str(error))) from error
+
+
+def _store_size(read: _Pass, vocabulary: int) -> int:
+    """Bytes that the store needs at most, but for cloze questions, which are few."""
+    item = np.min_scalar_type(vocabulary).itemsize
+    tokens = sum(len(ids) for ids in read.ids.values())
+    letters = sum(len(word) for word in read.types)
+    # Offsets and OOV positions are 8 bytes each, a share of the tokens that is small but not known yet.
+    return item * tokens + tokens + 4 * letters + 8 * vocabulary + (4 << 20)
 
 
 def _entropy_note(nats: float) -> str:
@@ -212,7 +233,7 @@ def _tokenise(data: DataConfig, source: Source, path: Path, stack: ExitStack, *,
         for name, blocks in source.splits.items():
             before = tokeniser.characters
             handle = stack.enter_context(_temporary(path, name))
-            for block in blocks():
+            for block in _ahead(blocks()):
                 ids = tokeniser(block, name)
                 ids.tofile(handle)
                 bar.update(len(ids))
@@ -226,6 +247,15 @@ def _tokenise(data: DataConfig, source: Source, path: Path, stack: ExitStack, *,
         found = {"train": whole[: ends[0]], "valid": whole[ends[0] : ends[1]], "test": whole[ends[1] :]}
         characters = {}  # known of the whole only
     return _Pass(found, tokeniser.types(), characters, tokeniser.empty_lines)
+
+
+def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks, each read and checked by a second thread while the one before it is tokenised."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = reader.submit(next, blocks, None)
+            yield block
 
 
 def _draw(data: SyntheticData, path: Path, stack: ExitStack, *, progress: bool) -> _Pass:

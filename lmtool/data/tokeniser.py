@@ -138,7 +138,7 @@ class WordTokeniser:
 
     def __init__(self, *, sentences: bool, tags: bool, lowercase: bool) -> None:
         self._sentences = sentences
-        self._tags = tags
+        self._tags = False  # the reserved words below have none
         self._lowercase = lowercase
         self._table = np.zeros(1 << 16, dtype=np.int32)
         self._hashes = np.empty(1 << 16, dtype=np.uint64)
@@ -149,6 +149,7 @@ class WordTokeniser:
         self.characters = 0
         for word in RESERVED:
             self._run(np.frombuffer(word.encode(), dtype=np.uint8), "")
+        self._tags = tags
 
     def __call__(self, block: bytes, name: str) -> Ids:
         """The provisional ids of a block of whole lines. Raises UserError for `<s>` or `</s>` in the text."""

@@ -7,6 +7,8 @@ its probabilities are kept with the interpolation done.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import h5py
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.files import written_whole
+from lmtool.files import reserve, written_whole
 from lmtool.model import FloatArray, IntArray
 
 FORMAT = 1
@@ -60,7 +62,8 @@ class BackoffTable:
 
     def save(self, path: Path, vocabulary_fingerprint: str) -> None:
         """Write the table to HDF5, whole or not at all."""
-        with written_whole(path) as temporary, h5py.File(temporary, "w") as file:
+        size = sum(24 * len(order.keys) for order in self.orders) + (1 << 16)
+        with written_whole(path) as temporary, _created(temporary, size) as file:
             file.attrs["kind"] = "lmtool back-off table"
             file.attrs["format"] = FORMAT
             file.attrs["vocabulary_fingerprint"] = vocabulary_fingerprint
@@ -97,6 +100,13 @@ class BackoffTable:
                 )
         except (OSError, KeyError) as error:
             raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
+
+
+@contextmanager
+def _created(path: Path, size: int) -> Iterator[h5py.File]:
+    reserve(path, size)
+    with h5py.File(path, "w") as file:
+        yield file
 
 
 def log(values: FloatArray) -> FloatArray:
