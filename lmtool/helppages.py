@@ -112,9 +112,9 @@ def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
 
 
 def options_of(group: str) -> dict[str, str]:
-    """The options of a group, each with the description that its YAML file opens with."""
+    """The options of a group, each with the first sentence of what its YAML file opens with."""
     paths = sorted((conf_dir() / group).glob("*.yaml"))
-    return {path.stem: _description(f"{group}/{path.stem}") for path in paths}
+    return {path.stem: _first_sentence(_description(f"{group}/{path.stem}")) for path in paths}
 
 
 def overview() -> str:
@@ -166,6 +166,10 @@ def _description(config: str) -> str:
         if not line.startswith("# @"):
             lines.append(line.lstrip("# "))
     return " ".join(lines[1:])
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0]
 
 
 def _keys(config: str, prefix: str) -> list[str]:

@@ -17,8 +17,9 @@ class LanguageModel(Protocol):
 
     Legend: N contexts, C words in each (`context_size`), V vocabulary entries, K candidates.
     Contexts are ids `[N, C]`, oldest word first, left-padded with `<s>` where the sentence (or the
-    text) begins. All log-probabilities are natural and float64. `<s>` is never predicted: its
-    entry of `log_dist` is -inf, and the others' log-sum-exp is 0.
+    text) begins. All log-probabilities are natural and float64. A row of `log_dist` has
+    log-sum-exp 0. `<s>` is never predicted: its entry is what the model keeps for types that are in no
+    vocabulary, -inf for a model that keeps nothing.
     """
 
     @property

@@ -1,7 +1,8 @@
 """Cloze questions as the course CS287 set them (HW3, 2016): which of 50 words comes next?
 
 Two lines a question: `Q` and the candidates, then `C` and the sentence up to the word in question, which is its last
-word, or `_1_`, `_2_` and so on where it is not told. A CSV tells the answers again, a row a question with a 1 in the right column.
+word, or `_1_`, `_2_` and so on where it is not told. A CSV tells the answers again, a row a question with a 1 in the
+right column.
 """
 
 from __future__ import annotations

@@ -27,13 +27,11 @@ from lmtool import __version__
 from lmtool.config import DataConfig, PydocData, SyntheticData, TextData, ToyData, Unit
 from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.sources import Source
-from lmtool.data.vocabulary import Vocabulary
+from lmtool.data.writing import Row, count_ids, write_cloze, write_split, write_vocabulary
 from lmtool.errors import UserError
 from lmtool.files import cannot_write, reserve, written_whole
 
-PIECE = 1 << 22  # ids renumbered at once
 TEMPORARY = re.compile(r"\..*\.(\d+)\.(?:ids\.)?tmp")
-Row = dict[str, "str | int | float | None"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,7 @@ def _build(
             listed = locate(data.vocabulary.file, "vocabulary.file", data, progress=progress)
             given = read_word_list(str(listed), data.vocabulary)
         notes = list(source.notes)
-    counts = _counts(read.ids["train"], len(read.types))
+    counts = count_ids(read.ids["train"], len(read.types))
     if counts.sum() == 0:
         raise UserError(f"{data.name}: the train split has no words; give it more text")
     if read.empty_lines:
@@ -173,13 +171,13 @@ def _build(
     reserve(path, _store_size(read, len(vocabulary)))
     try:
         with written_whole(path) as temporary, h5py.File(temporary, "w") as file:
-            _write_vocabulary(file.create_group("vocabulary"), vocabulary)
+            write_vocabulary(file.create_group("vocabulary"), vocabulary)
             rows = [
-                _write_split(file, name, ids, remap, oov, vocabulary, read.characters.get(name, 0))
+                write_split(file, name, ids, remap, oov, vocabulary, read.characters.get(name, 0))
                 for name, ids in read.ids.items()
             ]
             if isinstance(data, TextData):
-                _write_cloze(file, data, vocabulary, progress=progress)
+                write_cloze(file, data, vocabulary, progress=progress)
             if isinstance(data, SyntheticData):
                 file.attrs["entropy"] = entropy(data)
             identity = identify()
@@ -289,85 +287,3 @@ def _mapped(handle: IO[bytes]) -> npt.NDArray[np.int32]:
     handle.flush()
     size = os.fstat(handle.fileno()).st_size
     return np.memmap(handle, dtype=np.int32, mode="r") if size else np.empty(0, dtype=np.int32)
-
-
-def _pieces(ids: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
-    for first in range(0, len(ids), PIECE):
-        yield first, np.asarray(ids[first : first + PIECE])
-
-
-def _counts(ids: npt.NDArray[np.int32], types: int) -> npt.NDArray[np.int64]:
-    counts = np.zeros(types, dtype=np.int64)
-    for _, piece in _pieces(ids):
-        counts += np.bincount(piece, minlength=types)
-    return counts
-
-
-def _write_vocabulary(group: h5py.Group, vocabulary: Vocabulary) -> None:
-    group["words"] = np.frombuffer("\0".join(vocabulary.words).encode(), dtype=np.uint8)
-    group["counts"] = vocabulary.counts
-    group.attrs["eos"] = -1 if vocabulary.eos is None else vocabulary.eos
-    group.attrs["unk"] = vocabulary.unk
-
-
-def _write_split(
-    file: h5py.File,
-    name: str,
-    provisional: npt.NDArray[np.int32],
-    remap: npt.NDArray[np.int32],
-    oov: npt.NDArray[np.bool_],
-    vocabulary: Vocabulary,
-    characters: int,
-) -> Row:
-    """Renumber a split into the store; returns its row of the table."""
-    total = len(provisional)
-    if total == 0:
-        raise UserError(f"the {name} split has no words; give it some text")
-    group = file.create_group(f"splits/{name}")
-    group.attrs["characters"] = characters
-    ids = group.create_dataset("ids", (total,), dtype=np.min_scalar_type(len(vocabulary)))
-    offsets = group.create_dataset("offsets", (1,), maxshape=(None,), chunks=(1 << 16,), dtype=np.int64)
-    oovs = group.create_dataset("oov_positions", (0,), maxshape=(None,), chunks=(1 << 16,), dtype=np.int64)
-    seen = np.zeros(len(vocabulary), dtype=bool)
-    for first, piece in _pieces(provisional):
-        final = remap[piece]
-        ids[first : first + len(piece)] = final
-        seen[final] = True
-        if vocabulary.eos is not None:
-            _append(offsets, np.flatnonzero(final == vocabulary.eos) + first + 1)
-        _append(oovs, np.flatnonzero(oov[piece]) + first)
-    if vocabulary.eos is None:
-        _append(offsets, np.array([total]))
-    return {
-        "split": name,
-        "tokens": total,
-        "sentences": len(offsets) - 1 if vocabulary.eos is not None else None,
-        "types": int(seen.sum()),
-        "OOV": len(oovs),
-        "OOV %": 100 * len(oovs) / total,
-        "vocabulary": len(vocabulary),
-    }
-
-
-def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:
-    end = len(dataset)
-    dataset.resize((end + len(values),))
-    dataset[end:] = values
-
-
-def _write_cloze(file: h5py.File, data: TextData, vocabulary: Vocabulary, *, progress: bool) -> None:
-    from lmtool.data.cloze import read_cloze
-    from lmtool.data.sources.text import locate
-
-    for split, questions, answers in (
-        ("valid", data.cloze_valid, data.cloze_valid_answers),
-        ("test", data.cloze_test, None),
-    ):
-        if questions is None:
-            continue
-        path = str(locate(questions, f"cloze_{split}", data, progress=progress))
-        answer_path = answers and locate(answers, f"cloze_{split}_answers", data, progress=progress)
-        cloze = read_cloze(path, answer_path, vocabulary, data.vocabulary.lowercase)
-        group = file.create_group(f"cloze/{split}")
-        for key in ("context_ids", "context_offsets", "candidates", "answers"):
-            group[key] = getattr(cloze, key)

@@ -1,0 +1,101 @@
+"""Provisional ids and the chosen vocabulary become the groups of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.config import TextData
+from lmtool.data.cloze import read_cloze
+from lmtool.data.sources.text import locate
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+
+PIECE = 1 << 22  # ids renumbered at once
+Row = dict[str, "str | int | float | None"]
+
+
+def pieces(ids: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+    """Each piece of the ids with the place of its first."""
+    for first in range(0, len(ids), PIECE):
+        yield first, np.asarray(ids[first : first + PIECE])
+
+
+def count_ids(ids: npt.NDArray[np.int32], types: int) -> npt.NDArray[np.int64]:
+    """How often each type stands among the ids, `[types]`."""
+    counts = np.zeros(types, dtype=np.int64)
+    for _, piece in pieces(ids):
+        counts += np.bincount(piece, minlength=types)
+    return counts
+
+
+def write_vocabulary(group: h5py.Group, vocabulary: Vocabulary) -> None:
+    """Words as one UTF-8 text with NUL between them, which reads in one go."""
+    group["words"] = np.frombuffer("\0".join(vocabulary.words).encode(), dtype=np.uint8)
+    group["counts"] = vocabulary.counts
+    group.attrs["eos"] = -1 if vocabulary.eos is None else vocabulary.eos
+    group.attrs["unk"] = vocabulary.unk
+
+
+def write_split(
+    file: h5py.File,
+    name: str,
+    provisional: npt.NDArray[np.int32],
+    remap: npt.NDArray[np.int32],
+    oov: npt.NDArray[np.bool_],
+    vocabulary: Vocabulary,
+    characters: int,
+) -> Row:
+    """Renumber a split into the store; returns its row of the table."""
+    total = len(provisional)
+    if total == 0:
+        raise UserError(f"the {name} split has no words; give it some text")
+    group = file.create_group(f"splits/{name}")
+    group.attrs["characters"] = characters
+    ids = group.create_dataset("ids", (total,), dtype=np.min_scalar_type(len(vocabulary)))
+    offsets = group.create_dataset("offsets", (1,), maxshape=(None,), chunks=(1 << 16,), dtype=np.int64)
+    oovs = group.create_dataset("oov_positions", (0,), maxshape=(None,), chunks=(1 << 16,), dtype=np.int64)
+    seen = np.zeros(len(vocabulary), dtype=bool)
+    for first, piece in pieces(provisional):
+        final = remap[piece]
+        ids[first : first + len(piece)] = final
+        seen[final] = True
+        if vocabulary.eos is not None:
+            _append(offsets, np.flatnonzero(final == vocabulary.eos) + first + 1)
+        _append(oovs, np.flatnonzero(oov[piece]) + first)
+    if vocabulary.eos is None:
+        _append(offsets, np.array([total]))
+    return {
+        "split": name,
+        "tokens": total,
+        "sentences": len(offsets) - 1 if vocabulary.eos is not None else None,
+        "types": int(seen.sum()),
+        "OOV": len(oovs),
+        "OOV %": 100 * len(oovs) / total,
+        "vocabulary": len(vocabulary),
+    }
+
+
+def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:
+    end = len(dataset)
+    dataset.resize((end + len(values),))
+    dataset[end:] = values
+
+
+def write_cloze(file: h5py.File, data: TextData, vocabulary: Vocabulary, *, progress: bool) -> None:
+    """The cloze questions of the data set, where it has any."""
+    for split, questions, answers in (
+        ("valid", data.cloze_valid, data.cloze_valid_answers),
+        ("test", data.cloze_test, None),
+    ):
+        if questions is None:
+            continue
+        path = str(locate(questions, f"cloze_{split}", data, progress=progress))
+        answer_path = answers and locate(answers, f"cloze_{split}_answers", data, progress=progress)
+        cloze = read_cloze(path, answer_path, vocabulary, data.vocabulary.lowercase)
+        group = file.create_group(f"cloze/{split}")
+        for key in ("context_ids", "context_offsets", "candidates", "answers"):
+            group[key] = getattr(cloze, key)
