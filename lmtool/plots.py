@@ -42,8 +42,15 @@ def training_curves(metrics: Path, picture: Path, title: str) -> None:
     axes.plot(*zip(*trained, strict=True), color=TRAIN, label="train (while learning)", **style)
     valid = [line["valid_perplexity"] for line in lines]
     axes.plot(epochs, valid, color=VALID, label="valid", **style)
-    end = (epochs[-1], valid[-1])
-    axes.annotate(f"{valid[-1]:.1f}", end, (-4, 8), textcoords="offset points", color=VALID, ha="right")
+    best = valid.index(min(valid))
+    axes.annotate(
+        f"{valid[best]:.1f}, kept",
+        (epochs[best], valid[best]),
+        (-4, 8),
+        textcoords="offset points",
+        color=VALID,
+        ha="right",
+    )
     axes.set(title=title, xlabel="epoch", ylabel="perplexity", yscale="log")
     axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.yaxis.set_minor_formatter(ScalarFormatter() if max(valid) < 10 * min(valid) else NullFormatter())
