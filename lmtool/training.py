@@ -71,10 +71,8 @@ def train(
     model.train()
     bar = tqdm(total=100, unit="%", disable=not progress, leave=False, bar_format="{l_bar}{bar}| {postfix}")
     start = said = time.perf_counter()
+    done = 0.0  # the share of the budget that is used up
     for contexts, targets in batches:
-        done = budget_done(training, step / batches.per_epoch, clock + time.perf_counter() - start)
-        if done >= 1:
-            break
         rate = learning_rate(training, optim.lr, done)
         for group in optimiser.param_groups:
             group["lr"] = rate
@@ -85,52 +83,49 @@ def train(
             nn.utils.clip_grad_norm_(model.parameters(), training.clip_norm)
         optimiser.step()
         loss_sum += loss.detach()
-        step += 1
-        since += 1
+        step, since = step + 1, since + 1
+        epoch, examples = step / batches.per_epoch, step * batches.size
         now = time.perf_counter()
+        done = budget_done(training, epoch, clock + now - start)
         if now - said > (0.2 if progress else SAY_EVERY):
             said = now
-            mean = float(loss_sum) / since
-            _check_finite(mean, step, out)
-            speed = step * training.batch_size / (clock + now - start)
-            _say(
-                bar,
-                done,
-                f"epoch {step / batches.per_epoch:.2f} train {math.exp(mean):.1f} {speed:,.0f} ex/s",
-            )
-        if since == per_evaluation or budget_done(training, step / batches.per_epoch, clock + now - start) >= 1:
-            clock += time.perf_counter() - start
-            train_loss = float(loss_sum) / since
-            _check_finite(train_loss, step, out)
-            valid_loss = math.log(perplexity(score(model, valid_split).log_prob))
-            line = {
-                "epoch": step / batches.per_epoch,
-                "step": step,
-                "examples": step * training.batch_size,
-                "train_loss": train_loss,
-                "valid_loss": valid_loss,
-                "valid_perplexity": math.exp(valid_loss),
-                "lr": rate,
-                "seconds": clock,
-                "examples_per_second": step * training.batch_size / clock,
-            }
-            _append(out / METRICS, line)
-            _say(bar, done, _summary(line))
-            if valid_loss < best:
-                best = valid_loss
-                save_weights(model, out / CHECKPOINT, {"step": str(step), "valid_loss": str(valid_loss)})
-            loss_sum.zero_()
-            since = 0
-            start = time.perf_counter()
+            mean = _usable(float(loss_sum) / since, step, out)
+            speed = examples / (clock + now - start)
+            _say(bar, done, f"epoch {epoch:.2f} train {math.exp(mean):.1f} {speed:,.0f} ex/s")
+        if since < per_evaluation and done < 1:
+            continue
+        clock += now - start
+        train_loss = _usable(float(loss_sum) / since, step, out)
+        valid_loss = _usable(math.log(perplexity(score(model, valid_split).log_prob)), step, out)
+        line = {
+            "epoch": epoch,
+            "step": step,
+            "examples": examples,
+            "train_loss": train_loss,
+            "valid_loss": valid_loss,
+            "valid_perplexity": math.exp(valid_loss),
+            "lr": rate,
+            "seconds": clock,
+            "examples_per_second": examples / clock,
+        }
+        _append(out / METRICS, line)
+        _say(bar, done, _summary(line))
+        if valid_loss < best:
+            best = valid_loss
+            save_weights(model, out / CHECKPOINT, {"step": str(step), "valid_loss": str(valid_loss)})
+        if done >= 1:
+            break
+        loss_sum.zero_()
+        since = 0
+        start = time.perf_counter()
     bar.close()
     load_weights(model, out / CHECKPOINT)
-    examples = step * training.batch_size
     return Trained(
         valid_perplexity=math.exp(best),
         parameters=model.parameter_count,
         examples=examples,
         examples_per_second=examples / clock,
-        epochs=step / batches.per_epoch,
+        epochs=epoch,
         training_seconds=clock,
     )
 
@@ -145,13 +140,13 @@ class Batches:
 
     def __init__(self, split: Split, batch_size: int, context_size: int, seed: int) -> None:
         self._split = split
-        self._batch_size = min(batch_size, split.tokens)
+        self.size = min(batch_size, split.tokens)
         self._context_size = context_size
         self._rng = np.random.default_rng(seed)
-        self.per_epoch = max(1, split.tokens // self._batch_size)
+        self.per_epoch = max(1, split.tokens // self.size)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        size = self._batch_size
+        size = self.size
         block = max(1, self.BLOCK // size) * size
         while True:
             order = self._rng.permutation(self._split.tokens)[: self.per_epoch * size]
@@ -206,10 +201,12 @@ def learning_rate(training: TrainingConfig, peak: float, done: float) -> float:
             return peak * 0.5 * (1 - math.cos(math.pi * left))
 
 
-def _check_finite(loss: float, step: int, out: Path) -> None:
-    if not math.isfinite(loss):
-        kept = f"the best model before is in {out / CHECKPOINT}" if (out / CHECKPOINT).exists() else "nothing kept"
-        raise UserError(f"the loss is {loss} by step {step}: lower optim.lr or set training.clip_norm; {kept}")
+def _usable(loss: float, step: int, out: Path) -> float:
+    """The loss, if it is a number whose exponential is one; else the training has come apart, a UserError."""
+    if loss < 700:
+        return loss
+    kept = f"the best model before is in {out / CHECKPOINT}" if (out / CHECKPOINT).exists() else "nothing kept"
+    raise UserError(f"the loss is {loss:.4g} by step {step}: lower optim.lr or set training.clip_norm; {kept}")
 
 
 def _append(path: Path, line: dict[str, float]) -> None:
