@@ -78,7 +78,9 @@ class NgramModel:
             context = row[asked]
             backed_off = found[asked] + table.orders[k - 2].log_backoff[context][:, None]
             at = _find(table.orders[k - 1].keys, context[:, None] * table.vocabulary_size + candidates[asked])
-            found[asked] = np.where(at >= 0, table.orders[k - 1].log_prob[at], backed_off)
+            # Indexed by what was found only: a text shorter than the order has no n-grams of that order at all.
+            backed_off[at >= 0] = table.orders[k - 1].log_prob[at[at >= 0]]
+            found[asked] = backed_off
             matched[asked] = np.where(at >= 0, k, matched[asked])
         return found, matched
 

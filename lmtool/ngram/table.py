@@ -98,7 +98,7 @@ class BackoffTable:
                     int(file.attrs["bos"]),
                     float(file.attrs["unseen"]),
                 )
-        except (OSError, KeyError) as error:
+        except (OSError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
 
 

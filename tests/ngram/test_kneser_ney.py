@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -151,6 +152,21 @@ def test_odd_text_never_fails(sentences: list[str]) -> None:
     np.testing.assert_allclose(np.logaddexp.reduce(dist, axis=1), 0, atol=1e-12)
 
 
+def test_a_stream_shorter_than_the_order() -> None:
+    # "a b" as one stream: no 4-grams and no 5-grams, though the 3-gram <s> a b is a context. Nothing follows b, so
+    # its successors have unigram probabilities: a and b stand after one word each, lose 1/2 of it, and the mass of
+    # 1/2 is shared by a, b, </s>, <unk> and the unknown: p(a) = .5/2 + .5/5 = .35, p(</s>) = .1.
+    _, vocabulary = text_of(["a b"])
+    counts = count_ngrams(Text(np.array([0, 1]), np.array([0, 2])), vocabulary, 5)
+    model = NgramModel(modified_kneser_ney(counts), vocabulary)
+    assert model.table.sizes == [5, 2, 1, 0, 0]
+    contexts = np.array([[vocabulary.bos, vocabulary.bos, 0, 1]] * 2)
+    log_prob = model.log_prob(contexts, np.array([0, vocabulary.eos]))
+    np.testing.assert_allclose(np.exp(log_prob), [0.35, 0.1], rtol=1e-14)
+    np.testing.assert_allclose(np.exp(model.log_dist(contexts)[0]), [0.35, 0.35, 0.1, 0.1, 0.1], rtol=1e-14)
+    assert list(model.matched_lengths(contexts, np.array([0, vocabulary.eos]))) == [1, 1]
+
+
 def test_bad_orders_discounts_and_files(tmp_path: Path, toy: Corpus) -> None:
     with pytest.raises(UserError, match=r"model\.order=0"):
         count_ngrams(toy.split("train"), toy.vocabulary, 0)
@@ -167,6 +183,10 @@ def test_bad_orders_discounts_and_files(tmp_path: Path, toy: Corpus) -> None:
     assert (again.unseen, again.bos, again.vocabulary_size) == (table.unseen, table.bos, table.vocabulary_size)
     with pytest.raises(UserError, match="another vocabulary"):
         BackoffTable.load(path, "wrong")
+    with h5py.File(path, "a") as file:
+        file.attrs["order"] = "three"
+    with pytest.raises(UserError, match="damaged"):
+        BackoffTable.load(path, "right")
     path.write_bytes(path.read_bytes()[:3000])
     with pytest.raises(UserError, match="cut off"):
         BackoffTable.load(path, "right")
