@@ -14,7 +14,7 @@ from tqdm import tqdm
 from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.model import FloatArray, IntArray, LanguageModel
+from lmtool.model import FloatArray, IntArray, LanguageModel, TextScorer
 
 CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 
@@ -51,13 +51,22 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """The report for result.json: `cloze` only where there were questions, inf as null."""
         values = {key: value for key, value in asdict(self).items() if key != "cloze" or value is not None}
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        if self.cloze is not None:
+            values["cloze"] = finite_or_null(self.cloze)
+        return finite_or_null(values)
+
+
+def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with None, which JSON has, in place of infinities, which it has not."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def score(model: LanguageModel, split: Split, *, progress: bool = False) -> Scores:
     """Score every predicted token of a split."""
-    log_prob = np.empty(split.tokens, dtype=np.float64)
     start = time.perf_counter()
+    if isinstance(model, TextScorer):
+        return Scores(model.log_prob_text(split.ids, split.offsets), time.perf_counter() - start)
+    log_prob = np.empty(split.tokens, dtype=np.float64)
     with tqdm(total=split.tokens, unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
         for first in range(0, split.tokens, CHUNK):
             last = min(first + CHUNK, split.tokens)

@@ -13,19 +13,21 @@ from lmtool.errors import UserError
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
 
     The temporary is synced to disk before the rename and removed after a failure, so that `path` holds
-    the old file or the new one at every moment. Raises UserError where the disk is full or the folder
-    cannot be written to.
+    the old file or the new one at every moment. synced=False leaves the syncing to the system, for what can be made
+    again: then only a power cut can leave less than the whole. Raises UserError where the disk is full or the
+    folder cannot be written to.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
+        if synced:
+            with temporary.open("rb") as handle:
+                os.fsync(handle.fileno())
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)

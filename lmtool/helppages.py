@@ -60,6 +60,15 @@ VERBS = {
             "lmtool ensemble runs=[runs/kn5,runs/nplm] weights=[0.4,0.6]",
         ),
     ),
+    "convert": Verb(
+        "convert",
+        "n-gram run <-> ARPA file",
+        (
+            "lmtool convert run=runs/kn5 to=kn5.arpa.gz",
+            "lmtool convert arpa=kn5.arpa.gz data=ptb hydra.run.dir=runs/imported",
+            "lmtool convert arpa=other.arpa data=text data.name=mine data.train=train.txt data.valid=valid.txt",
+        ),
+    ),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -37,3 +37,11 @@ class LanguageModel(Protocol):
 
         Not renormalised over the candidates.
         """
+
+
+@runtime_checkable
+class TextScorer(Protocol):
+    """A language model that scores running text faster than token by token."""
+
+    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
+        """`log p` of each of the predicted tokens `[N]`, whose sentences begin at `offsets` `[S + 1]`, as `[N]`."""

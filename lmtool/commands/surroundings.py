@@ -9,6 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from lmtool import parallel
+
 
 def output_dir() -> Path:
     """The folder that this run of the command writes to."""
@@ -26,7 +28,7 @@ def plain(composed: DictConfig) -> dict[str, Any]:
 
 def use_threads(threads: int | None) -> int:
     """Give numerical libraries that many threads, or one for each core that this process may use."""
-    count = threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()) or 1
+    count = parallel.use(threads)
     # Read by numba when it is first imported; torch is told by the neural commands.
     os.environ.setdefault("NUMBA_NUM_THREADS", str(count))
     return count

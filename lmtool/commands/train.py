@@ -19,6 +19,7 @@ def run(composed: DictConfig) -> float | None:
     config = typed(composed, TrainConfig)
     from lmtool.data.corpus import Corpus
     from lmtool.data.prepare import prepare
+    from lmtool.evaluation import finite_or_null
     from lmtool.runs import Run
 
     out = output_dir()
@@ -32,7 +33,7 @@ def run(composed: DictConfig) -> float | None:
         result = _train(config, config.model, corpus, out, threads)
         fingerprints = corpus.fingerprint, corpus.vocabulary.fingerprint()
     result["seconds"] = time.perf_counter() - start
-    write_json(out / "result.json", result)
+    write_json(out / "result.json", finite_or_null(result))
     Run(
         folder=out,
         kind="train",
@@ -63,14 +64,32 @@ def _train(config: TrainConfig, model: ModelConfig, corpus: Any, out: Path, thre
 
 
 def _train_ngram(config: TrainConfig, model: NgramModelConfig, corpus: Any, out: Path) -> dict[str, Any]:
-    from lmtool.build import NGRAM_FILE, smoothed_table
+    from lmtool.build import NGRAM_FILE, build_smoother, counts_of, storage_of, tuned_on
     from lmtool.evaluation import perplexity, score
+    from lmtool.ngram.estimate import estimate
     from lmtool.ngram.model import NgramModel
 
-    assert config.smoother is not None, "conf/model/ngram.yaml chooses a smoother"
+    assert config.smoother is not None and config.counts is not None, "conf/model/ngram.yaml chooses them"
+    smoother = build_smoother(config.smoother, model.order, corpus.vocabulary)
+    cutoffs = _cutoffs(config.prune, model.order)
+    storage = storage_of(config.counts, corpus)
     start = time.perf_counter()
-    table = smoothed_table(corpus, model, config.smoother)
-    seconds = time.perf_counter() - start
+    counts = counts_of(corpus, model.order, config.counts, storage)
+    counted = time.perf_counter()
+    held_out = tuned_on(config.smoother)
+    if held_out is not None:
+        from lmtool.ngram.tuning import fit_and_tune
+
+        tuned = fit_and_tune(counts, smoother, corpus.split(held_out), storage)
+        print(f"tuned on {held_out}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
+        for k, row in enumerate(smoother.values.tolist(), start=1):
+            print(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
+    table = estimate(counts, smoother, cutoffs=cutoffs, fit=held_out is None, storage=storage)
+    if config.prune_entropy is not None:
+        from lmtool.ngram.pruning import prune_by_entropy
+
+        table = prune_by_entropy(table, config.prune_entropy, corpus.vocabulary.eos)
+    estimated = time.perf_counter()
     for note in table.notes:
         print(f"note: {note}")
     language_model = NgramModel(table, corpus.vocabulary)
@@ -84,9 +103,20 @@ def _train_ngram(config: TrainConfig, model: NgramModelConfig, corpus: Any, out:
         "valid_perplexity": perplexity(valid.log_prob),
         "parameters": sum(table.sizes),
         "examples": examples,
-        "examples_per_second": examples / seconds,
+        "examples_per_second": examples / (estimated - start),
         "epochs": 1,
+        "counting_seconds": counted - start,
+        "estimation_seconds": estimated - counted,
     }
+
+
+def _cutoffs(prune: list[int] | None, order: int) -> list[int] | None:
+    """One cut-off an order; the last one given holds for the orders above it."""
+    if not prune:
+        return None
+    if len(prune) > order:
+        raise UserError(f"prune={prune}: {len(prune)} cut-offs, but model.order={order}")
+    return prune + prune[-1:] * (order - len(prune))
 
 
 def _train_neural(config: TrainConfig, model: NplmModel, corpus: Any, out: Path, threads: int) -> dict[str, Any]:

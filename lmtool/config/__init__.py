@@ -31,26 +31,47 @@ from lmtool.config.models import (
     Activation,
     AdamOptim,
     ModelConfig,
-    ModifiedKneserNeyConfig,
     NgramModelConfig,
     NplmModel,
     OptimConfig,
     Schedule,
     SgdOptim,
-    SmootherConfig,
     TrainingConfig,
 )
 from lmtool.config.rules import require
+from lmtool.config.smoothers import (
+    TUNED,
+    AbsoluteConfig,
+    CountsConfig,
+    GoodTuringConfig,
+    JelinekMercerConfig,
+    KneserNeyConfig,
+    LaplaceConfig,
+    MleConfig,
+    ModifiedKneserNeyConfig,
+    SmootherConfig,
+    StupidBackoffConfig,
+    WittenBellConfig,
+)
 from lmtool.errors import UserError
 
 __all__ = [
     "SCHEMAS",
+    "TUNED",
+    "AbsoluteConfig",
     "Activation",
     "AdamOptim",
+    "ConvertConfig",
+    "CountsConfig",
     "DataConfig",
     "DownloadConfig",
     "EnsembleConfig",
     "EvalConfig",
+    "GoodTuringConfig",
+    "JelinekMercerConfig",
+    "KneserNeyConfig",
+    "LaplaceConfig",
+    "MleConfig",
     "ModelConfig",
     "ModifiedKneserNeyConfig",
     "NgramModelConfig",
@@ -63,6 +84,7 @@ __all__ = [
     "SmootherConfig",
     "SplitConfig",
     "SplitUnit",
+    "StupidBackoffConfig",
     "SyntheticData",
     "TextData",
     "ToyData",
@@ -71,6 +93,7 @@ __all__ = [
     "Unit",
     "VerbConfig",
     "VocabularyConfig",
+    "WittenBellConfig",
     "from_saved",
     "register",
     "typed",
@@ -102,9 +125,33 @@ class TrainConfig(VerbConfig):
     data: DataConfig = MISSING
     model: ModelConfig = MISSING
     smoother: SmootherConfig | None = None
+    counts: CountsConfig | None = None
+    prune: list[int] | None = MISSING
+    prune_entropy: float | None = MISSING
     optim: OptimConfig | None = None
     training: TrainingConfig | None = None
     seed: int = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        cutoffs = self.prune or []
+        rule = "cut-offs of 0 or more, one an order, none below the one before it, and 0 for order 1"
+        require(cutoffs == sorted(cutoffs) and not any(cutoffs[:1]), "prune", self.prune, rule)
+        threshold = self.prune_entropy
+        require(threshold is None or 0 < threshold < 1, "prune_entropy", threshold, "between 0 and 1, or null")
+        if not isinstance(self.model, NgramModelConfig):
+            for name, value in (("prune", self.prune), ("prune_entropy", threshold)):
+                require(value is None, name, value, f"null: model={self.model.kind} is not pruned")
+
+
+@dataclass(slots=True)
+class ConvertConfig(VerbConfig):
+    """`lmtool convert`"""
+
+    run: str | None = MISSING
+    arpa: str | None = MISSING
+    to: str | None = MISSING
+    data: DataConfig = MISSING
 
 
 @dataclass(slots=True)
@@ -142,6 +189,7 @@ SCHEMAS: dict[str, dict[str, type]] = {
         "schema_train": TrainConfig,
         "schema_eval": EvalConfig,
         "schema_ensemble": EnsembleConfig,
+        "schema_convert": ConvertConfig,
     },
     "data": {
         "schema_text": TextData,
@@ -150,7 +198,18 @@ SCHEMAS: dict[str, dict[str, type]] = {
         "schema_toy": ToyData,
     },
     "model": {"schema_ngram": NgramModelConfig, "schema_nplm": NplmModel},
-    "smoother": {"schema_modified_kneser_ney": ModifiedKneserNeyConfig},
+    "smoother": {
+        "schema_mle": MleConfig,
+        "schema_laplace": LaplaceConfig,
+        "schema_jelinek_mercer": JelinekMercerConfig,
+        "schema_witten_bell": WittenBellConfig,
+        "schema_good_turing": GoodTuringConfig,
+        "schema_absolute": AbsoluteConfig,
+        "schema_kneser_ney": KneserNeyConfig,
+        "schema_modified_kneser_ney": ModifiedKneserNeyConfig,
+        "schema_stupid_backoff": StupidBackoffConfig,
+    },
+    "counts": {"schema_counts": CountsConfig},
     "optim": {"schema_sgd": SgdOptim, "schema_adam": AdamOptim},
     "training": {"schema_training": TrainingConfig},
 }

@@ -29,26 +29,6 @@ class NgramModelConfig(ModelConfig):
         require(1 <= self.order <= 16, "model.order", self.order, "from 1 to 16")
 
 
-@dataclass(slots=True)
-class SmootherConfig:
-    """What every smoother has."""
-
-    kind: str = MISSING
-
-
-@dataclass(slots=True)
-class ModifiedKneserNeyConfig(SmootherConfig):
-    """Interpolated modified Kneser-Ney (Chen & Goodman 1998)."""
-
-    discounts: list[list[float]] | None = MISSING
-    like_kenlm: bool = MISSING
-
-    def __post_init__(self) -> None:
-        for triple in self.discounts or []:
-            valid = len(triple) == 3 and all(0 <= d <= k + 1 for k, d in enumerate(triple))
-            require(valid, "smoother.discounts", triple, "three numbers an order, with 0 <= D_k <= k")
-
-
 class Activation(Enum):
     """The hidden layer's non-linearity."""
 

@@ -1,8 +1,9 @@
 """Step 1: the n-grams of a text and how often each occurs.
 
-An n-gram of order k is the pair (its first k-1 words, its last word). The first k-1 words are an n-gram of
-order k-1 and have a row there, so that (row x V + last word) is one 64-bit key whatever the order, and one sort
-an order both finds the distinct n-grams and numbers them.
+An n-gram of order k is its first k-1 words, which are a node of the trie, and its last word: together one key of at
+most 64 bits, whatever the order. One sort an order finds the distinct n-grams, numbers them, and says which of them
+ends at each place of the text, which is all that the next order needs. Where memory does not suffice, the keys are
+sorted in runs that go to disk and are merged (`merging`); the result is the same.
 """
 
 from __future__ import annotations
@@ -10,95 +11,217 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
+from lmtool.ngram.merging import sort_in_runs
+from lmtool.ngram.packed import Packed
+from lmtool.ngram.sorting import sort_keys
+from lmtool.ngram.storage import Storage
+from lmtool.ngram.trie import Trie, TrieBuilder
+from lmtool.parallel import cut_evenly, run
 
+Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 MAX_ORDER = 16
+NONE = np.uint32(0xFFFFFFFF)  # no n-gram ends here: the sentence is younger than that
+BYTES_A_TOKEN = 56  # that sorting one order takes in memory, with what is kept of it
 
 
 class Text(Protocol):
     """What is read of a split: ids `[N]` of its predicted tokens, offsets `[S + 1]` of its sentences."""
 
     @property
-    def ids(self) -> npt.NDArray[Any]: ...
+    def ids(self) -> Array: ...
 
     @property
     def offsets(self) -> IntArray: ...
 
 
 @dataclass(frozen=True, slots=True)
-class OrderCounts:
-    """The n-grams of one order, sorted by key; M of them.
-
-    keys: `[M]`, row of the first k-1 words x V + last word; for order 1 the word itself.
-    suffix: `[M]`, row of the last k-1 words among the n-grams of order k-1 (zeros for order 1).
-    count: `[M]`, occurrences in the text. from_start: `[M]`, whether the first word is `<s>`.
-    """
-
-    keys: IntArray
-    suffix: IntArray
-    count: IntArray
-    from_start: BoolArray
-
-
-@dataclass(frozen=True, slots=True)
 class Counts:
     """The n-grams of orders 1 to n of a text.
 
+    suffix: for each order from 2 on, the last k-1 words of each n-gram, as a node within order k-1. count: for
+    each order how often each n-gram occurs; unseen words occur 0 times, `<s>` once a sentence.
     newest_word: the word whose first occurrence comes last in the text. KenLM's estimator leaves its
     unigram out of the counts of counts, and whoever wants KenLM's numbers needs to know which it was.
     """
 
-    orders: list[OrderCounts]
-    vocabulary_size: int
+    trie: Trie
+    suffix: list[Packed]
+    count: list[Packed]
     bos: int
     newest_word: int
 
-    def context(self, order: int) -> IntArray:
-        """For each n-gram of an order of 2 or more, the row of its first words one order below."""
-        return self.orders[order - 1].keys // self.vocabulary_size
+    @property
+    def order(self) -> int:
+        """n."""
+        return self.trie.order
+
+    def from_start(self, order: int) -> int:
+        """The n-grams of an order that begin with `<s>` are those from this one on: `<s>` is the last word."""
+        node = self.bos
+        for k in range(1, order):
+            node = int(self.trie.begins(k, node, node)[0]) if node < self.trie.sizes[k - 1] else self.trie.sizes[k]
+        return node
+
+    def upto(self, order: int) -> Counts:
+        """The counts of a model of a lower order."""
+        return Counts(self.trie.upto(order), self.suffix[: order - 1], self.count[:order], self.bos, self.newest_word)
 
 
-def count_ngrams(text: Text, vocabulary: Vocabulary, order: int) -> Counts:
+def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Storage | None = None) -> Counts:
     """Count the n-grams of orders 1 to `order`, each sentence with one `<s>` before it.
 
-    Unigrams are all V words of the vocabulary, the unseen ones with count 0. Raises UserError where the
-    order is out of range, the text is empty, or keys of 64 bits do not suffice.
+    Unigrams are all V words of the vocabulary, the unseen ones with count 0. storage: what memory may be used;
+    all that it takes, if None. Raises UserError where the order is out of range, the text is empty or too long, or
+    the disk fills.
     """
     if not 1 <= order <= MAX_ORDER:
         raise UserError(f"model.order={order}: must be from 1 to {MAX_ORDER}")
     if len(text.ids) == 0:
         raise UserError("the train split has no tokens: there is nothing to count")
-    size = len(vocabulary)
-    words, position = _with_starts(text, vocabulary.bos)
-    if len(words) * size >= 2**63:
-        raise UserError(f"{len(words):,} tokens of {size:,} types: their n-grams have no 64-bit keys; use less text")
-    count = np.bincount(words, minlength=size)
-    everything = np.arange(size, dtype=np.int64)
-    orders = [OrderCounts(everything, np.zeros(size, dtype=np.int64), count, everything == vocabulary.bos)]
-    row = words  # row of the n-gram of the current order that ends at each position
-    for k in range(2, order + 1):
-        ends = np.flatnonzero(position >= k - 1)  # where n-grams of order k end
-        key = row[ends - 1] * size + words[ends]
-        keys, first, inverse, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-        from_start = orders[-1].from_start[keys // size]
-        orders.append(OrderCounts(keys, row[ends[first]], count, from_start))
-        row = np.full(len(words), -1, dtype=np.int64)
-        row[ends] = inverse
-    types, first = np.unique(words, return_index=True)
-    return Counts(orders, size, vocabulary.bos, int(types[first.argmax()]))
+    total = len(text.ids) + len(text.offsets) - 1
+    if total >= int(NONE):
+        raise UserError(f"{total:,} tokens: n-grams of at most {int(NONE) - 1:,} tokens can be counted; use less text")
+    size, bos = len(vocabulary), vocabulary.bos
+    in_memory = storage is None or storage.memory is None or storage.memory >= BYTES_A_TOKEN * total
+    words = np.empty(total, dtype=np.uint32) if storage is None else storage.empty(total, np.uint32)
+    _insert_starts(text.ids, text.offsets, bos, words)
+    seen, newest = _first_places(words, size)
+    trie = TrieBuilder(size)
+    suffix: list[Packed] = []
+    count = [Packed.of(seen)]
+    row = words  # the n-gram of the current order that ends at each place
+    for _ in range(2, order + 1):
+        if in_memory:
+            found = _sort_at_once(words, row, bos, trie.word_width, trie.sizes[-1])
+        else:
+            assert storage is not None
+            found = sort_in_runs(words, row, bos, trie.word_width, trie.sizes[-1], storage)
+        keys, suffixes, counts, row = found
+        trie.add(keys)
+        suffix.append(Packed.of(suffixes, trie.sizes[-2] - 1))
+        count.append(Packed.of(counts))
+        del found, keys, suffixes, counts
+    return Counts(trie.done(), suffix, count, bos, newest)
 
 
-def _with_starts(text: Text, bos: int) -> tuple[IntArray, IntArray]:
-    """The text with `<s>` before each sentence, and each word's distance from the `<s>` before it."""
-    starts = text.offsets[:-1]
-    words = np.insert(text.ids.astype(np.int64), starts, bos)
-    at = starts + np.arange(len(starts))  # where the <s> stand
-    position = np.arange(len(words)) - np.repeat(at, np.diff(np.append(at, len(words))))
-    return words, position
+def _sort_at_once(
+    words: Array, row: Array, bos: int, word_width: int, contexts: int
+) -> tuple[Array, Array, Array, Array]:
+    """The n-grams of the next order: keys, suffixes, counts, and which of them ends at each place."""
+    keys, where = keys_of(words, row, bos, word_width, 0, len(words))
+    keys, where = sort_keys(keys, where, word_width + max(contexts - 1, 1).bit_length())
+    next_row = np.full(len(words), NONE, dtype=np.uint32)
+    keys, suffixes, counts = collapse(keys, where, row, next_row)
+    return keys, suffixes, counts, next_row
+
+
+def keys_of(words: Array, row: Array, bos: int, word_width: int, first: int, last: int) -> tuple[Array, Array]:
+    """The keys of the n-grams that end at places `first` to before `last`, in the order of the text, and the places."""
+    keys = np.empty(last - first, dtype=np.uint64)
+    where = np.empty(last - first, dtype=np.uint32)
+    found = _keys(words, row, bos, word_width, first, last, keys, where)
+    return keys[:found], where[:found]
+
+
+def collapse(keys: Array, where: Array, row: Array, next_row: Array) -> tuple[Array, Array, Array]:
+    """Equal neighbours among sorted keys become one: the distinct keys, their suffixes and how many there were.
+
+    row: the n-gram one shorter that ends at each place, which is the suffix of the longer one. next_row: is told
+    at each place of `where` which distinct key stands there.
+    """
+    cuts = cut_evenly(len(keys))
+    distinct = run([(_distinct, keys, a, b) for a, b in cuts])
+    before = np.cumsum([0, *distinct])
+    kept = np.empty(before[-1], dtype=np.uint64)
+    suffixes = np.empty(before[-1], dtype=np.uint32)
+    ends = np.empty(before[-1], dtype=np.uint32)  # how many keys stand up to the last of each
+    calls = [
+        (_collapse, keys, where, a, b, before[t], row, next_row, kept, suffixes, ends) for t, (a, b) in enumerate(cuts)
+    ]
+    run(calls)
+    counts = np.diff(ends, prepend=np.uint32(0))
+    return kept, suffixes, counts
+
+
+@numba.njit(cache=True, nogil=True)
+def _insert_starts(ids: Any, offsets: Any, bos: int, words: Any) -> None:
+    """The text with `<s>` before each sentence."""
+    at = 0
+    for s in range(len(offsets) - 1):
+        words[at] = bos
+        at += 1
+        for i in range(offsets[s], offsets[s + 1]):
+            words[at] = ids[i]
+            at += 1
+
+
+def _first_places(words: Array, size: int) -> tuple[IntArray, int]:
+    """How often each word occurs, and the one that is the last to occur for the first time."""
+    count = np.zeros(size, dtype=np.int64)
+    return count, int(_count_words(words, count))
+
+
+@numba.njit(cache=True, nogil=True)
+def _count_words(words: Any, count: Any) -> Any:
+    newest = np.int64(0)
+    for i in range(len(words)):
+        word = np.int64(words[i])
+        if count[word] == 0:
+            newest = word
+        count[word] += 1
+    return newest
+
+
+@numba.njit(cache=True, nogil=True)
+def _keys(words: Any, row: Any, bos: int, word_width: int, first: int, last: int, keys: Any, where: Any) -> Any:
+    found = 0
+    for i in range(max(first, 1), last):
+        context = row[i - 1]
+        if context != NONE and words[i] != bos:
+            keys[found] = (np.uint64(context) << np.uint64(word_width)) | np.uint64(words[i])
+            where[found] = i
+            found += 1
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _distinct(keys: Any, first: int, last: int) -> Any:
+    """How many keys from `first` to before `last` differ from the one before them."""
+    found = 0
+    for i in range(first, last):
+        if i == 0 or keys[i] != keys[i - 1]:
+            found += 1
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _collapse(
+    keys: Any,
+    where: Any,
+    first: int,
+    last: int,
+    before: int,
+    row: Any,
+    next_row: Any,
+    kept: Any,
+    suffixes: Any,
+    ends: Any,
+) -> None:
+    at = before - 1
+    for i in range(first, last):
+        if i == 0 or keys[i] != keys[i - 1]:
+            at += 1
+            kept[at] = keys[i]
+            suffixes[at] = row[where[i]]
+        next_row[where[i]] = at
+        # The last key of a run of equal ones says where the run ends, also across a cut.
+        if i == len(keys) - 1 or keys[i + 1] != keys[i]:
+            ends[at] = i + 1

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.model import FloatArray, IntArray
+from lmtool.ngram.scoring import PIECE, Asked, distributions, score_candidates, score_text
 from lmtool.ngram.table import BackoffTable
+from lmtool.parallel import cut_evenly, run
 
 
 class NgramModel:
@@ -22,11 +26,19 @@ class NgramModel:
     def __init__(self, table: BackoffTable, vocabulary: Vocabulary) -> None:
         self.table = table
         self.vocabulary = vocabulary
+        self._asked = asked_of(table)
+        # The compiled code is loaded when it is first called: now, not when time is taken.
+        self.log_prob_text(np.zeros(1, dtype=np.int64), np.array([0, 1]))
 
     @property
     def context_size(self) -> int:
         """n - 1."""
         return self.table.order - 1
+
+    @property
+    def normalised(self) -> bool:
+        """Whether what is called probabilities here are some; stupid backoff gives scores."""
+        return self.table.normalised
 
     def save(self, path: Path) -> None:
         """Write the table to HDF5."""
@@ -34,8 +46,8 @@ class NgramModel:
 
     @classmethod
     def load(cls, path: Path, vocabulary: Vocabulary) -> NgramModel:
-        """Read a table that was made with this vocabulary."""
-        return cls(BackoffTable.load(path, vocabulary.fingerprint()), vocabulary)
+        """Open a table that was made with this vocabulary; it is read where it lies."""
+        return cls(BackoffTable.open(path, vocabulary.fingerprint()), vocabulary)
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """As LanguageModel.log_prob."""
@@ -49,69 +61,52 @@ class NgramModel:
         """The length `[N]` of the longest n-gram of the table that ends in each target."""
         return self._score(contexts, targets[:, None])[1][:, 0]
 
+    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
+        """As TextScorer.log_prob_text."""
+        log_prob = np.empty(len(ids), dtype=np.float64)
+        matched = np.empty(len(ids), dtype=np.int64)
+        pieces = [(first, min(first + PIECE, len(ids))) for first in range(0, len(ids), PIECE)]
+        run(
+            (score_text, self._asked, ids, offsets, first, last, log_prob[first:last], matched[first:last])
+            for first, last in pieces
+        )
+        return log_prob
+
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """As LanguageModel.log_dist."""
-        table = self.table
-        unigrams = table.orders[0].log_prob.copy()
-        unigrams[table.bos] = table.unseen
-        dist = np.repeat(unigrams[None], len(contexts), axis=0)  # [N, V]
-        # From the shortest context to the longest: back off everything, then put in what was seen.
-        for k, row in enumerate(self._context_rows(contexts), start=2):
-            asked = np.flatnonzero(row >= 0)
-            context = row[asked]
-            dist[asked] += table.orders[k - 2].log_backoff[context][:, None]
-            keys = table.orders[k - 1].keys
-            first = np.searchsorted(keys, context * table.vocabulary_size)
-            length = np.searchsorted(keys, (context + 1) * table.vocabulary_size) - first
-            seen = np.repeat(first, length) + _ranges(length)
-            where = np.repeat(asked, length)
-            dist[where, keys[seen] % table.vocabulary_size] = table.orders[k - 1].log_prob[seen]
+        dist = np.empty((len(contexts), self.table.vocabulary_size), dtype=np.float64)
+        run((distributions, self._asked, contexts, first, last, dist) for first, last in cut_evenly(len(contexts)))
         return dist
 
     def _score(self, contexts: IntArray, candidates: IntArray) -> tuple[FloatArray, IntArray]:
         """Log-probabilities and matched lengths of candidates `[N, K]`."""
-        table = self.table
-        found = table.orders[0].log_prob[candidates]  # [N, K]
-        matched = np.ones(candidates.shape, dtype=np.int64)
-        for k, row in enumerate(self._context_rows(contexts), start=2):
-            asked = np.flatnonzero(row >= 0)
-            context = row[asked]
-            backed_off = found[asked] + table.orders[k - 2].log_backoff[context][:, None]
-            at = _find(table.orders[k - 1].keys, context[:, None] * table.vocabulary_size + candidates[asked])
-            # Indexed by what was found only: a text shorter than the order has no n-grams of that order at all.
-            backed_off[at >= 0] = table.orders[k - 1].log_prob[at[at >= 0]]
-            found[asked] = backed_off
-            matched[asked] = np.where(at >= 0, k, matched[asked])
-        return found, matched
-
-    def _context_rows(self, contexts: IntArray) -> list[IntArray]:
-        """For m = 1 to n-1 the row `[N]` of the last m context words among the m-grams; -1 for unseen ones.
-
-        An m-gram's row is found word by word from its first, each step one search.
-        """
-        table = self.table
-        size = contexts.shape[1]
-        rows: list[IntArray] = []
-        inside = np.ones(len(contexts), dtype=bool)  # the m words go back no further than one <s>
-        for m in range(1, size + 1):
-            row = np.where(inside, contexts[:, size - m], -1)
-            for k in range(2, m + 1):
-                key = row * table.vocabulary_size + contexts[:, size - m + k - 1]
-                row = _find(table.orders[k - 1].keys, np.where(row >= 0, key, -1))
-            rows.append(row)
-            inside &= contexts[:, size - m] != table.bos
-        return rows
+        log_prob = np.empty(candidates.shape, dtype=np.float64)
+        matched = np.empty(candidates.shape, dtype=np.int64)
+        run(
+            (score_candidates, self._asked, contexts, candidates, first, last, log_prob, matched)
+            for first, last in cut_evenly(len(contexts))
+        )
+        return log_prob, matched
 
 
-def _find(keys: IntArray, wanted: IntArray) -> IntArray:
-    """The place of each wanted key among the sorted keys, -1 where it is not one of them."""
-    if len(keys) == 0:
-        return np.full(wanted.shape, -1, dtype=np.int64)
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[at] == wanted, at, -1)
-
-
-def _ranges(length: IntArray) -> IntArray:
-    """0, 1, ... length[0]-1, 0, 1, ... length[1]-1, and so on."""
-    ends = np.cumsum(length)
-    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - length, length)
+def asked_of(table: BackoffTable) -> Asked:
+    """The table as the kernels take it."""
+    unigrams = table.log_prob[: table.vocabulary_size].astype(np.float64)
+    unigrams[table.bos] = table.unseen
+    nodes = table.trie.nodes
+    return Asked(
+        order=table.order,
+        total=sum(table.sizes),
+        unigram_starts=nodes.unigram_starts,
+        base=nodes.base,
+        starts=nodes.starts,
+        start_width=nodes.start_width,
+        words=nodes.words,
+        word_width=nodes.word_width,
+        unigrams=unigrams,
+        log_prob=table.log_prob,
+        log_backoff=table.log_backoff,
+        bos=table.bos,
+        missing=table.missing,
+        suffix_closed=table.suffix_closed,
+    )

@@ -7,106 +7,137 @@ its probabilities are kept with the interpolation done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.files import reserve, written_whole
-from lmtool.model import FloatArray, IntArray
+from lmtool.model import FloatArray
+from lmtool.ngram.files import created, mapped, read_trie, write_array, write_trie
+from lmtool.ngram.trie import Trie, TrieBuilder
 
-FORMAT = 1
+Array = npt.NDArray[Any]
+KIND = "lmtool back-off table"
+FORMAT = 2
 REMEDY = "train the model again"
 
 
 @dataclass(frozen=True, slots=True)
-class TableOrder:
-    """The n-grams of one order, sorted by key; M of them.
-
-    keys: `[M]` as in OrderCounts. log_prob: `[M]`, log p of the last word after the others. log_backoff:
-    `[M]`, log of the back-off weight of the whole n-gram as a context, 0 where it is never one.
-    """
-
-    keys: IntArray
-    log_prob: FloatArray
-    log_backoff: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
 class BackoffTable:
-    """Orders 1 to n; natural logarithms; V words, of which `<s>` is only context.
+    """The n-grams of orders 1 to n with their natural log-probabilities and back-off weights, float32.
 
+    log_prob: of each node of the trie. log_backoff: of each node of an order below n, 0 where nothing follows it.
     unseen: log-probability that the unigram distribution keeps for types that are not in the vocabulary
-    (-inf for none). notes: what the estimator had to do that the user should know.
+    (-inf for none). missing: log back-off weight of contexts that are not in the table. normalised: whether
+    these are probabilities; else they are scores. suffix_closed: whether with each n-gram its last words are there.
+    notes: what the estimator had to do that the user should know.
     """
 
-    orders: list[TableOrder]
-    vocabulary_size: int
+    trie: Trie
+    log_prob: Array
+    log_backoff: Array
     bos: int
     unseen: float
+    missing: float = 0.0
+    normalised: bool = True
+    suffix_closed: bool = True
     notes: tuple[str, ...] = ()
 
     @property
     def order(self) -> int:
         """n, the length of the longest n-grams."""
-        return len(self.orders)
+        return self.trie.order
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V."""
+        return self.trie.vocabulary_size
 
     @property
     def sizes(self) -> list[int]:
         """How many n-grams there are of each order; `<s>` is one of the unigrams."""
-        return [len(order.keys) for order in self.orders]
+        return self.trie.sizes
+
+    def keep(self, kept: Array) -> BackoffTable:
+        """The table of the n-grams that are marked in `kept`, bool `[nodes]`, probabilities and weights as they are.
+
+        What begins a kept n-gram must be kept as well.
+        """
+        builder = TrieBuilder(self.vocabulary_size)
+        numbers = np.arange(self.vocabulary_size, dtype=np.uint64)  # of the kept contexts, as they are numbered now
+        for k in range(2, self.order + 1):
+            here = kept[self.trie.first(k) : self.trie.first(k + 1)]
+            begins = self.trie.begins(k - 1, 0, self.trie.sizes[k - 2])
+            context = np.repeat(numbers, np.diff(begins))[here]
+            words = self.trie.words(k, 0, len(here))[here].astype(np.uint64)
+            builder.add((context << np.uint64(builder.word_width)) | words)
+            numbers = np.cumsum(here, dtype=np.uint64) - np.uint64(1)
+        inner = kept[: self.trie.first(self.order)]
+        return BackoffTable(
+            trie=builder.done(),
+            log_prob=self.log_prob[kept],
+            log_backoff=self.log_backoff[inner],
+            bos=self.bos,
+            unseen=self.unseen,
+            missing=self.missing,
+            normalised=self.normalised,
+            suffix_closed=self.suffix_closed,
+            notes=self.notes,
+        )
 
     def save(self, path: Path, vocabulary_fingerprint: str) -> None:
         """Write the table to HDF5, whole or not at all."""
-        size = sum(24 * len(order.keys) for order in self.orders) + (1 << 16)
-        with written_whole(path) as temporary, _created(temporary, size) as file:
-            file.attrs["kind"] = "lmtool back-off table"
+        size = self.trie.nbytes + self.log_prob.nbytes + self.log_backoff.nbytes
+        with created(path, size) as file:
+            file.attrs["kind"] = KIND
             file.attrs["format"] = FORMAT
             file.attrs["vocabulary_fingerprint"] = vocabulary_fingerprint
-            file.attrs["vocabulary_size"] = self.vocabulary_size
             file.attrs["bos"] = self.bos
-            file.attrs["unseen"] = self.unseen
-            file.attrs["order"] = self.order
-            for k, order in enumerate(self.orders, start=1):
-                group = file.create_group(f"order{k}")
-                group["keys"] = order.keys
-                group["log_prob"] = order.log_prob
-                group["log_backoff"] = order.log_backoff
+            for name in ("unseen", "missing", "normalised", "suffix_closed"):
+                file.attrs[name] = getattr(self, name)
+            file.attrs["notes"] = json.dumps(self.notes)
+            write_trie(file, self.trie)
+            write_array(file, "log_prob", self.log_prob)
+            write_array(file, "log_backoff", self.log_backoff)
 
     @classmethod
-    def load(cls, path: Path, vocabulary_fingerprint: str) -> BackoffTable:
-        """Read a table. Raises UserError where it is missing, damaged, or of another vocabulary."""
+    def open(cls, path: Path, vocabulary_fingerprint: str) -> BackoffTable:
+        """Open a table where it lies: what is asked for is read when it is asked for.
+
+        Raises UserError where it is missing, damaged, or of another vocabulary.
+        """
         if not path.is_file():
             raise UserError(f"the model file {path} is missing: {REMEDY}")
         try:
             with h5py.File(path, "r") as file:
-                if file.attrs.get("kind") != "lmtool back-off table" or file.attrs.get("format") != FORMAT:
+                if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
                     raise UserError(f"{path} is no back-off table of format {FORMAT}: {REMEDY}")
                 if file.attrs["vocabulary_fingerprint"] != vocabulary_fingerprint:
                     raise UserError(f"{path} was made with another vocabulary: {REMEDY}")
-                groups = [file[f"order{k}"] for k in range(1, int(file.attrs["order"]) + 1)]
-                orders = [
-                    TableOrder(group["keys"][:], group["log_prob"][:], group["log_backoff"][:]) for group in groups
-                ]
-                return cls(
-                    orders,
-                    int(file.attrs["vocabulary_size"]),
-                    int(file.attrs["bos"]),
-                    float(file.attrs["unseen"]),
+                trie = read_trie(file)
+                table = cls(
+                    trie=trie,
+                    log_prob=mapped(file["log_prob"], np.float32),
+                    log_backoff=mapped(file["log_backoff"], np.float32),
+                    bos=int(file.attrs["bos"]),
+                    unseen=float(file.attrs["unseen"]),
+                    missing=float(file.attrs["missing"]),
+                    normalised=bool(file.attrs["normalised"]),
+                    suffix_closed=bool(file.attrs["suffix_closed"]),
+                    notes=tuple(json.loads(file.attrs["notes"])),
                 )
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
-
-
-@contextmanager
-def _created(path: Path, size: int) -> Iterator[h5py.File]:
-    reserve(path, size)
-    with h5py.File(path, "w") as file:
-        yield file
+            if len(table.log_prob) != sum(trie.sizes) or len(table.log_backoff) != sum(trie.sizes[:-1]):
+                raise ValueError("arrays of differing lengths")
+            if not 0 <= table.bos < table.vocabulary_size:
+                raise ValueError("no <s>")
+            return table
+        except (OSError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+            raise UserError(f"{path} is damaged or cut off ({error}): {REMEDY}") from error
 
 
 def log(values: FloatArray) -> FloatArray:

@@ -1,0 +1,95 @@
+"""`lmtool convert`: run -> ARPA file, ARPA file -> run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from lmtool.commands.surroundings import on_terminal, output_dir, plain, use_threads
+from lmtool.config import ConvertConfig, NgramModelConfig, TextData, from_saved, typed
+from lmtool.errors import UserError
+from lmtool.files import write_json, written_whole
+
+
+def run(composed: DictConfig) -> float | None:
+    """Write a run's n-gram model as ARPA, or make a run of an ARPA file."""
+    config = typed(composed, ConvertConfig)
+    use_threads(config.threads)
+    if config.arpa is not None and config.to is None and config.run is None:
+        _read(config, composed, config.arpa, output_dir())
+    elif config.to is not None and config.arpa is None:
+        _write(config, Path(config.to))
+    else:
+        raise UserError("lmtool convert takes run=PATH to=FILE.arpa, or arpa=FILE data=NAME")
+    return None
+
+
+def _write(config: ConvertConfig, to: Path) -> None:
+    from lmtool.build import load_model
+    from lmtool.commands.stores import corpus_of
+    from lmtool.runs import Run, newest
+
+    finished = Run.open(Path(config.run) if config.run else newest())
+    if finished.kind != "train" or not isinstance(from_saved(finished.config["model"], "model"), NgramModelConfig):
+        raise UserError(f"{finished.folder} is no n-gram model: only these have an ARPA form")
+    from lmtool.ngram.arpa_writer import write_arpa
+    from lmtool.ngram.model import NgramModel
+
+    with corpus_of(finished, config.store_dir) as corpus:
+        model = load_model(finished, corpus.vocabulary)
+        assert isinstance(model, NgramModel)
+        write_arpa(model.table, corpus.vocabulary, to)
+    print(
+        f"wrote {to}: {', '.join(f'{size:,}' for size in model.table.sizes)} n-grams of orders 1 to {model.table.order}"
+    )
+
+
+def _read(config: ConvertConfig, composed: DictConfig, source: str, out: Path) -> None:
+    from lmtool.build import NGRAM_FILE
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.prepare import prepare
+    from lmtool.ngram.arpa_reader import arpa_table, read_arpa, words_of_file
+    from lmtool.ngram.model import NgramModel
+    from lmtool.runs import Run
+
+    if (out / "run.json").exists():
+        raise UserError(f"{out} already holds a trained model: choose another folder with hydra.run.dir=PATH")
+    arpa = read_arpa(source)
+    data = config.data
+    prepared = prepare(data, Path(config.store_dir), progress=on_terminal())
+    with Corpus.open(prepared.path) as corpus:
+        reserved = {corpus.vocabulary.words[i] for i in (corpus.vocabulary.unk, corpus.vocabulary.bos)}
+        known = set(corpus.vocabulary.words) - reserved - {"</s>"}
+    if known != words_of_file(arpa):
+        if not isinstance(data, TextData):
+            raise UserError(
+                f"{source} has other words than data={data.name}, which cannot change its own: use data=text"
+            )
+        with written_whole(out / "words.txt") as temporary:
+            temporary.write_text("".join(f"{word}\n" for word in arpa.words), encoding="utf-8")
+        data = replace(data, vocabulary=replace(data.vocabulary, file=str((out / "words.txt").resolve()), size=None))
+        prepared = prepare(data, Path(config.store_dir), progress=on_terminal())
+        print(f"data={data.name} has other words: its store was made with those of {source}")
+    with Corpus.open(prepared.path) as corpus:
+        model = NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary)
+        model.save(out / NGRAM_FILE)
+        fingerprints = corpus.fingerprint, corpus.vocabulary.fingerprint()
+    settings: dict[str, Any] = plain(composed)
+    settings["data"]["vocabulary"] = OmegaConf.to_container(OmegaConf.structured(data.vocabulary), enum_to_str=True)
+    settings["model"] = {"kind": "ngram", "order": model.table.order}
+    write_json(out / "result.json", {"arpa": source, "parameters": sum(model.table.sizes)})
+    Run(
+        folder=out,
+        kind="train",
+        config=settings,
+        store=str(prepared.path.resolve()),
+        store_fingerprint=fingerprints[0],
+        vocabulary_fingerprint=fingerprints[1],
+    ).save()
+    print("order  n-grams")
+    for order, count in enumerate(model.table.sizes, start=1):
+        print(f"{order:5}  {count:,}")
+    print(f"run={out}")

@@ -1,0 +1,400 @@
+"""ARPA files, as KenLM, SRILM and lmtool write them, become back-off tables.
+
+Lines are read in blocks by compiled code; where one is not as it should be, it says which.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.data.readers import read_blocks
+from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.errors import UserError
+from lmtool.ngram.arpa_writer import COMMENT, NOTHING
+from lmtool.ngram.counts import MAX_ORDER
+from lmtool.ngram.sorting import sort_keys
+from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.trie import TrieBuilder
+
+Array = npt.NDArray[Any]
+REMEDY = "write the file again"
+
+# What a line can have wrong, as the kernel says it.
+GOOD, NO_NUMBER, FEW_WORDS, MANY_WORDS, UNKNOWN_WORD, POSITIVE, CARRIAGE_RETURN = range(7)
+WRONG = {
+    NO_NUMBER: "should begin with log10 p, a number",
+    FEW_WORDS: "has fewer words than its section's n-grams",
+    MANY_WORDS: "has more than its words and one number after them",
+    UNKNOWN_WORD: "has a word that is not among the 1-grams",
+    POSITIVE: "has a positive log10 p: no probability is above 1",
+    CARRIAGE_RETURN: "ends in CR LF: turn it into LF, as with dos2unix",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Arpa:
+    """What an ARPA file says, its words numbered by their lines.
+
+    words: of the unigrams, in the order of the file. grams: for each order the numbers of its n-grams' words
+    `[M, k]`, natural log-probabilities `[M]`, natural log back-off weights `[M]` and the line of each section's first.
+    """
+
+    path: str
+    words: list[str]
+    grams: list[tuple[Array, Array, Array, int]]
+    unseen: float
+    missing: float
+    normalised: bool
+
+
+class _Lines:
+    """The lines of a file: one at a time, or as many as a block holds."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.number = 0
+        self._blocks: Iterator[bytes] = read_blocks(path)
+        self.block = b""
+        self.at = 0
+
+    def more(self) -> bool:
+        """Whether there is anything left to read."""
+        while self.at >= len(self.block):
+            found = next(self._blocks, None)
+            if found is None:
+                return False
+            self.block, self.at = found, 0
+        return True
+
+    def next(self) -> str:
+        """The next line, without its end."""
+        if not self.more():
+            raise UserError(f"{self.path} ends after line {self.number}: it is cut off; {REMEDY}")
+        end = self.block.index(b"\n", self.at)
+        line = self.block[self.at : end].decode()
+        self.at = end + 1
+        self.number += 1
+        if line.endswith("\r"):
+            raise self.wrong(WRONG[CARRIAGE_RETURN])
+        return line
+
+    def wrong(self, what: str, number: int | None = None) -> UserError:
+        """The error of a line."""
+        return UserError(f"{self.path}, line {number or self.number}: {what}; {REMEDY}")
+
+
+def read_arpa(path: str) -> Arpa:
+    """Read an ARPA file, plain or compressed.
+
+    Raises UserError, naming file and line, for a file that is cut off, lies about its counts, or has a line that is no
+    n-gram of its section.
+    """
+    lines = _Lines(path)
+    more: dict[str, Any] = {}
+    line = lines.next()
+    while line.strip() != "\\data\\":
+        if line.startswith(COMMENT):
+            more = json.loads(line.removeprefix(COMMENT))
+        elif lines.number > 1000:
+            raise lines.wrong("no \\data\\ up to here: this is no ARPA file")
+        line = lines.next()
+    sizes: list[int] = []
+    while line := lines.next().strip():
+        told = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", line)
+        if not told or int(told[1]) != len(sizes) + 1:
+            raise lines.wrong(f"should be ngram {len(sizes) + 1}=COUNT, or empty")
+        sizes.append(int(told[2]))
+    if not 1 <= len(sizes) <= MAX_ORDER:
+        raise lines.wrong(f"tells of {len(sizes)} orders; there must be 1 to {MAX_ORDER}")
+    words: list[str] = []
+    grams: list[tuple[Array, Array, Array, int]] = []
+    table = _WordTable()
+    for k, size in enumerate(sizes, start=1):
+        while not (line := lines.next().strip()):
+            pass
+        if line != f"\\{k}-grams:":
+            raise lines.wrong(f"should be \\{k}-grams:, of which line {k + 1} of the counts tells {size:,}")
+        if k == 1:
+            words, log_prob, log_backoff = _read_unigrams(lines, size)
+            table = _WordTable(words)
+            grams.append((np.arange(size, dtype=np.uint32)[:, None], log_prob, log_backoff, lines.number - size + 1))
+        else:
+            grams.append(_read_section(lines, k, size, table))
+        if lines.next().strip():
+            raise lines.wrong(f"the {k}-grams should end here, the counts tell of {size:,}")
+    while not (line := lines.next().strip()):
+        pass
+    if line != "\\end\\":
+        raise lines.wrong("should be \\end\\")
+    unseen = more.get("unseen")
+    return Arpa(
+        path,
+        words,
+        grams,
+        -math.inf if unseen is None else float(unseen),
+        float(more.get("missing", 0.0)),
+        bool(more.get("normalised", True)),
+    )
+
+
+def _read_unigrams(lines: _Lines, size: int) -> tuple[list[str], Array, Array]:
+    words: dict[str, int] = {}
+    log_prob, log_backoff = np.empty(size), np.zeros(size)
+    for i in range(size):
+        line = lines.next()
+        if not line.strip() or line.startswith("\\"):
+            raise lines.wrong(f"the 1-grams end after {i:,}, the counts tell of {size:,}")
+        columns = line.split()
+        if not 2 <= len(columns) <= 3:
+            raise lines.wrong("should be log10 p, a word, and perhaps log10 backoff")
+        try:
+            log_prob[i], log_backoff[i] = float(columns[0]), float(columns[2]) if len(columns) > 2 else 0.0
+        except ValueError:
+            raise lines.wrong(WRONG[NO_NUMBER]) from None
+        if math.isnan(log_prob[i]) or math.isnan(log_backoff[i]):
+            raise lines.wrong(WRONG[NO_NUMBER])
+        if log_prob[i] > 0 and columns[1] != BOS:
+            raise lines.wrong(WRONG[POSITIVE])
+        if columns[1] in words:
+            raise lines.wrong(f"{columns[1]!r} stands in line {words[columns[1]]} already")
+        words[columns[1]] = lines.number
+    return list(words), _natural(log_prob), _natural(log_backoff)
+
+
+def _read_section(lines: _Lines, k: int, size: int, table: _WordTable) -> tuple[Array, Array, Array, int]:
+    words = np.empty((size, k), dtype=np.uint32)
+    values = np.zeros((2, size))
+    first = lines.number + 1
+    done = 0
+    while done < size:
+        if not lines.more():
+            raise UserError(f"{lines.path} ends after line {lines.number}: it is cut off; {REMEDY}")
+        block = np.frombuffer(lines.block, dtype=np.uint8)
+        at, read, wrong = _parse(
+            block, lines.at, table.slots, table.starts, table.arena, words[done:], values[:, done:]
+        )
+        lines.number += int(read)
+        done += int(read)
+        lines.at = int(at)
+        if wrong != GOOD:
+            raise lines.wrong(WRONG[int(wrong)], lines.number + 1)
+        if done < size and lines.at < len(lines.block):
+            lines.number += 1
+            raise lines.wrong(f"the {k}-grams end after {done:,}, the counts tell of {size:,}")
+    return words, _natural(values[0]), _natural(values[1]), first
+
+
+def _natural(log10: Array) -> Array:
+    found: Array = np.where(log10 <= NOTHING, -np.inf, log10 * math.log(10)).astype(np.float32)
+    return found
+
+
+class _WordTable:
+    """Open addressing from bytes to the numbers of words."""
+
+    def __init__(self, words: list[str] | None = None) -> None:
+        encoded = [word.encode() for word in words or []]
+        self.starts = np.cumsum([0, *(len(word) for word in encoded)])
+        self.arena = np.frombuffer(b"".join(encoded) + b"\0", dtype=np.uint8)
+        self.slots = np.full(1 << max(2 * len(encoded), 2).bit_length(), -1, dtype=np.int64)
+        _fill(self.slots, self.starts, self.arena)
+
+
+@numba.njit(cache=True, nogil=True)
+def _hash(block: Any, first: int, last: int) -> Any:
+    value = np.uint64(14695981039346656037)  # FNV-1a
+    for i in range(first, last):
+        value = (value ^ np.uint64(block[i])) * np.uint64(1099511628211)
+    return value ^ (value >> np.uint64(29))
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill(slots: Any, starts: Any, arena: Any) -> None:
+    mask = np.uint64(len(slots) - 1)
+    for word in range(len(starts) - 1):
+        slot = _hash(arena, starts[word], starts[word + 1]) & mask
+        while slots[slot] >= 0:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = word
+
+
+@numba.njit(cache=True, nogil=True)
+def _find(block: Any, first: int, last: int, slots: Any, starts: Any, arena: Any) -> Any:
+    mask = np.uint64(len(slots) - 1)
+    slot = _hash(block, first, last) & mask
+    while slots[slot] >= 0:
+        word = slots[slot]
+        if starts[word + 1] - starts[word] == last - first:
+            same = True
+            for i in range(last - first):
+                if arena[starts[word] + i] != block[first + i]:
+                    same = False
+                    break
+            if same:
+                return word
+        slot = (slot + np.uint64(1)) & mask
+    return np.int64(-1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _number(block: Any, first: int, last: int) -> Any:
+    """A decimal number from bytes `first` to before `last`; NaN where they are none."""
+    at = first
+    negative = False
+    if at < last and (block[at] == 45 or block[at] == 43):
+        negative = block[at] == 45
+        at += 1
+    if last - at == 3 and block[at] == 105 and block[at + 1] == 110 and block[at + 2] == 102:  # inf
+        return -np.inf if negative else np.inf
+    value, scale, digits = 0.0, 0, 0
+    point = False
+    while at < last and (48 <= block[at] <= 57 or (block[at] == 46 and not point)):
+        if block[at] == 46:
+            point = True
+        else:
+            value = value * 10.0 + (block[at] - 48)
+            digits += 1
+            scale -= 1 if point else 0
+        at += 1
+    if digits == 0:
+        return np.nan
+    if at < last and (block[at] == 101 or block[at] == 69):  # e, E
+        at += 1
+        down = False
+        if at < last and (block[at] == 45 or block[at] == 43):
+            down = block[at] == 45
+            at += 1
+        exponent = 0
+        if at == last:
+            return np.nan
+        while at < last and 48 <= block[at] <= 57:
+            exponent = min(exponent * 10 + (block[at] - 48), 1000)
+            at += 1
+        scale += -exponent if down else exponent
+    if at != last:
+        return np.nan
+    value = value / 10.0**-scale if scale < 0 else value * 10.0**scale
+    return -value if negative else value
+
+
+@numba.njit(cache=True, nogil=True)
+def _parse(block: Any, at: int, slots: Any, starts: Any, arena: Any, words: Any, values: Any) -> tuple[Any, Any, Any]:
+    """Read lines into `words` `[M, k]` and `values` `[2, M]` until a blank one, M of them, or the end of the block.
+
+    Returns the byte after the last line that was read, how many were, and what is wrong with the next one.
+    """
+    size, k = words.shape
+    row = 0
+    while row < size and at < len(block):
+        end = at
+        while block[end] != 10:
+            end += 1
+        if end == at or block[at] == 92:  # an empty line, or a backslash
+            return at, row, GOOD
+        if block[end - 1] == 13:
+            return at, row, CARRIAGE_RETURN
+        column = 0
+        first = at
+        while first < end:
+            last = first
+            while last < end and block[last] != 9 and block[last] != 32:
+                last += 1
+            if last > first:
+                if column == 0 or column == k + 1:
+                    value = _number(block, first, last)
+                    if np.isnan(value) or np.isposinf(value):
+                        return at, row, NO_NUMBER if column == 0 else MANY_WORDS
+                    if column == 0 and value > 0:
+                        return at, row, POSITIVE
+                    values[1 if column else 0, row] = value
+                elif column > k + 1:
+                    return at, row, MANY_WORDS
+                else:
+                    word = _find(block, first, last, slots, starts, arena)
+                    if word < 0:
+                        return at, row, UNKNOWN_WORD
+                    words[row, column - 1] = word
+                column += 1
+            first = last + 1
+        if column < k + 1:
+            return at, row, FEW_WORDS
+        row += 1
+        at = end + 1
+    return at, row, GOOD
+
+
+def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
+    """The table in the ids of a vocabulary that has all words of the file.
+
+    A word of the vocabulary that the file does not have gets the probability 0. Raises UserError, naming the
+    line, for an n-gram that stands twice and for one whose first words are no n-gram of the file.
+    """
+    size = len(vocabulary)
+    ids = np.array([vocabulary.ids.get(word, -1) for word in arpa.words], dtype=np.int64)
+    if BOS in arpa.words:
+        ids[arpa.words.index(BOS)] = vocabulary.bos
+    assert (ids[[word != EOS or vocabulary.eos is not None for word in arpa.words]] >= 0).all()
+    log_prob = [np.full(size, -np.inf, dtype=np.float32)]
+    log_backoff = [np.zeros(size, dtype=np.float32)]
+    _, p, backoff, _ = arpa.grams[0]
+    log_prob[0][ids[ids >= 0]] = p[ids >= 0]
+    log_prob[0][vocabulary.bos] = -np.inf
+    log_backoff[0][ids[ids >= 0]] = backoff[ids >= 0]
+    builder = TrieBuilder(size)
+    keys: list[Array] = []
+    suffix_closed = True
+    for k, (words, p, backoff, first_line) in enumerate(arpa.grams[1:], start=2):
+        mapped = ids[words]  # [M, k]
+        context = _rows(keys, mapped[:, :-1], builder.word_width)
+        if (context < 0).any():
+            where = int((context < 0).argmax())
+            told = " ".join(arpa.words[w] for w in words[where, :-1])
+            raise UserError(
+                f"{arpa.path}, line {first_line + where}: {told!r} is not among the {k - 1}-grams; {REMEDY}"
+            )
+        suffix_closed = suffix_closed and bool((_rows(keys, mapped[:, 1:], builder.word_width) >= 0).all())
+        key = (context.astype(np.uint64) << np.uint64(builder.word_width)) | mapped[:, -1].astype(np.uint64)
+        key, order = sort_keys(key, np.arange(len(key), dtype=np.uint32), 64)
+        twice = np.flatnonzero(key[1:] == key[:-1])
+        if len(twice):
+            one, other = first_line + int(order[twice[0]]), first_line + int(order[twice[0] + 1])
+            raise UserError(f"{arpa.path}, line {other}: the same n-gram stands in line {one} already; {REMEDY}")
+        builder.add(key)
+        keys.append(key)
+        log_prob.append(p[order])
+        log_backoff.append(backoff[order])
+    return BackoffTable(
+        trie=builder.done(),
+        log_prob=np.concatenate(log_prob),
+        log_backoff=np.concatenate(log_backoff[:-1]) if len(log_backoff) > 1 else np.empty(0, dtype=np.float32),
+        bos=vocabulary.bos,
+        unseen=arpa.unseen,
+        missing=arpa.missing,
+        normalised=arpa.normalised,
+        suffix_closed=suffix_closed,
+    )
+
+
+def _rows(keys: list[Array], words: Array, word_width: int) -> Array:
+    """The node within its order of each n-gram of words `[M, k]`, -1 where it is none; `keys` of orders 2 on."""
+    row = words[:, 0].astype(np.int64)
+    for j in range(1, words.shape[1]):
+        wanted = (np.maximum(row, 0).astype(np.uint64) << np.uint64(word_width)) | words[:, j].astype(np.uint64)
+        known = keys[j - 1]
+        place = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
+        row = np.where((row >= 0) & (known[place] == wanted), place, -1) if len(known) else np.full(len(words), -1)
+    return row
+
+
+def words_of_file(arpa: Arpa) -> set[str]:
+    """The words that the file can predict, but for `<unk>`."""
+    return set(arpa.words) - {BOS, EOS, UNK}

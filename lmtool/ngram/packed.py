@@ -1,0 +1,93 @@
+"""Whole numbers in as few bits as the largest of them needs.
+
+Of a model of 40 million n-grams most bytes would be zeros that lead small numbers. Number i lies in the bits from
+i x width on, lowest first, of an array of 64-bit words with two to spare at its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+WORD = 64
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def read(bits: Any, width: int, index: int) -> Any:
+    """Number `index`, as int64. Without branches: both words that may hold it are read."""
+    at = np.uint64(index) * np.uint64(width)
+    word = at >> np.uint64(6)
+    shift = at & np.uint64(63)
+    low = bits[word] >> shift
+    high = (bits[word + np.uint64(1)] << np.uint64(1)) << (np.uint64(63) - shift)
+    return np.int64((low | high) & ((np.uint64(1) << np.uint64(width)) - np.uint64(1)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _pack(values: Any, bits: Any, width: int, start: int) -> None:
+    # Words that a neighbouring piece shares are written with `or`: pieces must come in order, one at a time.
+    for i in range(len(values)):
+        at = (start + i) * width
+        word = at >> 6
+        shift = np.uint64(at & 63)
+        value = np.uint64(values[i])
+        bits[word] |= value << shift
+        if (at & 63) + width > 64:
+            bits[word + 1] |= value >> (np.uint64(64) - shift)
+
+
+@numba.njit(cache=True, nogil=True)
+def _unpack(bits: Any, width: int, first: int, values: Any) -> None:
+    for i in range(len(values)):
+        values[i] = read(bits, width, first + i)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """`length` numbers from 0 to below 2^width (width from 1 to 63) in `bits`, uint64."""
+
+    bits: Array
+    width: int
+    length: int
+
+    @classmethod
+    def zeros(cls, length: int, largest: int, bits: Array | None = None) -> Packed:
+        """Room for numbers of up to `largest`, in zeroed `bits` where they are given."""
+        width = width_of(largest)
+        return cls(np.zeros(words_needed(length, width), dtype=np.uint64) if bits is None else bits, width, length)
+
+    @classmethod
+    def of(cls, values: Array, largest: int | None = None) -> Packed:
+        """Pack an array of whole numbers."""
+        found = cls.zeros(len(values), largest if largest is not None else int(values.max(initial=0)))
+        found.put(0, values)
+        return found
+
+    def put(self, start: int, values: Array) -> None:
+        """Write values from number `start` on, where there were zeros."""
+        _pack(values, self.bits, self.width, start)
+
+    def get(self, first: int, last: int) -> npt.NDArray[np.int64]:
+        """The numbers from `first` to before `last`."""
+        values = np.empty(last - first, dtype=np.int64)
+        _unpack(self.bits, self.width, first, values)
+        return values
+
+    def all(self) -> npt.NDArray[np.int64]:
+        """All of them."""
+        return self.get(0, self.length)
+
+
+def width_of(largest: int) -> int:
+    """How many bits numbers up to `largest` need, at least 1."""
+    return max(int(largest).bit_length(), 1)
+
+
+def words_needed(length: int, width: int) -> int:
+    """How many 64-bit words hold `length` numbers, two words to spare: `read` may look past the last number."""
+    return (length * width + WORD - 1) // WORD + 2

@@ -1,0 +1,70 @@
+"""Room for large arrays: memory where it is allowed, files that vanish with the process where it is not."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.errors import UserError
+from lmtool.files import cannot_write
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """memory: bytes that may be used at once, None for as many as it takes. folder: of the files."""
+
+    memory: int | None
+    folder: Path
+
+    def empty(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """An array of any content; in a file where it takes more than a sixteenth of the memory allowed.
+
+        The file's disk space is taken at once and its name is gone at once. Raises UserError where the disk is full.
+        """
+        size = length * np.dtype(dtype).itemsize
+        if self.memory is None or size <= self.memory // 16:
+            return np.empty(length, dtype=dtype)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder, prefix=".counts.", suffix=f".{os.getpid()}.tmp") as file:
+                if hasattr(os, "posix_fallocate"):
+                    # A page that cannot be written later would end the process without a word.
+                    os.posix_fallocate(file.fileno(), 0, size)
+                else:
+                    file.truncate(size)
+                return np.asarray(np.memmap(file, dtype=dtype, mode="r+", shape=(length,)))
+        except OSError as error:
+            raise cannot_write(self.folder, error) from error
+
+
+def parse_memory(text: str) -> int:
+    """Bytes from a size such as 512MiB, 4GB, 1.5GiB or 65536. Raises UserError where it is none."""
+    units = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "kib": 2**10, "m": 10**6, "mb": 10**6, "mib": 2**20}
+    units |= {"g": 10**9, "gb": 10**9, "gib": 2**30, "tb": 10**12, "tib": 2**40}
+    digits = text.strip().rstrip("bBiIkKmMgGtT ")
+    unit = text.strip()[len(digits) :].strip().lower()
+    try:
+        size = int(float(digits) * units[unit])
+    except (ValueError, KeyError, OverflowError):
+        raise UserError(f"counts.memory={text}: must be a size such as 512MiB or 4GiB, or null") from None
+    if size < 1 << 16:
+        raise UserError(f"counts.memory={text}: must be 64KiB or more")
+    return size
+
+
+def memory_available() -> int | None:
+    """Bytes that this process can take without pushing others out; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
+        return min(found, int(limit) - used) if limit.isdigit() else found
+    except (OSError, StopIteration, ValueError):
+        return found if "found" in locals() else None

@@ -1,0 +1,170 @@
+"""ARPA files: there and back again, those of other tools, and those that are wrong."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.ngram.arpa_reader import arpa_table, read_arpa
+from lmtool.ngram.arpa_writer import write_arpa
+from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.estimate import estimate
+from lmtool.ngram.model import NgramModel
+from lmtool.ngram.pruning import prune_by_entropy
+from lmtool.ngram.smoothers.mle import MaximumLikelihood
+from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
+from lmtool.ngram.table import BackoffTable
+from tests.ngram.plain import random_sentences, text_of
+
+
+def made(n: int, smoother: object = None) -> tuple[BackoffTable, Vocabulary]:
+    text, vocabulary = text_of([*random_sentences(0, 80), "caf\u00e9 na\u00efve \u4e2d\u6587"])
+    return estimate(count_ngrams(text, vocabulary, n), smoother or ModifiedKneserNey(n)), vocabulary
+
+
+@pytest.mark.parametrize("name", ["model.arpa", "model.arpa.gz"])
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_there_and_back_again(n: int, name: str, tmp_path: Path) -> None:
+    table, vocabulary = made(n)
+    write_arpa(table, vocabulary, tmp_path / name)
+    again = arpa_table(read_arpa(str(tmp_path / name)), vocabulary)
+    assert again.sizes == table.sizes and again.suffix_closed
+    assert np.array_equal(again.log_prob, table.log_prob) and np.array_equal(again.log_backoff, table.log_backoff)
+    assert all(np.array_equal(a, b) for a, b in zip(again.trie.nodes, table.trie.nodes, strict=True))
+    assert (again.unseen, again.missing, again.normalised) == (table.unseen, table.missing, table.normalised)
+
+
+def test_other_forms_there_and_back_again(tmp_path: Path) -> None:
+    pruned, vocabulary = made(4)
+    pruned = prune_by_entropy(pruned, 1e-3, vocabulary.eos)
+    for table in (pruned, made(3, StupidBackoff(3, alpha=0.4))[0], made(3, MaximumLikelihood(3))[0]):
+        write_arpa(table, vocabulary, tmp_path / "model.arpa")
+        again = arpa_table(read_arpa(str(tmp_path / "model.arpa")), vocabulary)
+        assert np.array_equal(again.log_prob, table.log_prob) and np.array_equal(again.log_backoff, table.log_backoff)
+        assert (again.missing, again.normalised) == (table.missing, table.normalised)
+    assert not pruned.suffix_closed
+
+
+def test_numbers_of_any_size_come_back(tmp_path: Path) -> None:
+    table, vocabulary = made(2)
+    rng = np.random.default_rng(0)
+    log_prob = -(10 ** rng.uniform(-12, 1.9, len(table.log_prob))).astype(np.float32)
+    log_prob[:3] = [-0.0, -np.inf, -1.0]
+    log_prob[vocabulary.bos] = -np.inf
+    backoff = (rng.choice([-1, 1], len(table.log_backoff)) * 10 ** rng.uniform(-9, 1, len(table.log_backoff))).astype(
+        "f4"
+    )
+    table = replace(table, log_prob=log_prob, log_backoff=backoff)
+    write_arpa(table, vocabulary, tmp_path / "model.arpa")
+    again = arpa_table(read_arpa(str(tmp_path / "model.arpa")), vocabulary)
+    # Eighteen digits after the point: below 1e-9 fewer than nine of them count.
+    np.testing.assert_allclose(again.log_prob, log_prob, rtol=1e-7, atol=1e-17)
+    assert np.array_equal(again.log_prob[log_prob < -1e-8], log_prob[log_prob < -1e-8])
+    assert np.array_equal(again.log_backoff[abs(backoff) > 1e-8], backoff[abs(backoff) > 1e-8])
+
+
+SRILM = """
+\\data\\
+ngram 1=5
+ngram 2=3
+ngram 3=1
+
+\\1-grams:
+-0.7\t</s>
+-99\t<s>\t-0.3
+-0.5 a -0.2
+-1.25e0\tb\t0
+-inf\tc
+
+\\2-grams:
+-0.1\t<s> a\t0.05
+-0.4\ta b
+-0.6\tb </s>
+
+\\3-grams:
+-0.2\t<s> a b
+
+\\end\\
+"""
+WORDS = Vocabulary(("a", "b", "c", "</s>", "<unk>", "<s>"), np.ones(6, int), 3, 4)
+
+
+def test_a_file_of_another_tool_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "other.arpa").write_text(SRILM)
+    table = arpa_table(read_arpa(str(tmp_path / "other.arpa")), WORDS)
+    model = NgramModel(table, WORDS)
+    a, b, c, eos, unk, bos = range(6)
+    contexts = np.array([[bos, bos], [bos, a], [bos, a], [a, b], [c, a], [bos, b]])
+    targets = np.array([a, b, eos, a, unk, c])
+    # <s> a; <s> a b; backoff(<s> a) + backoff(a) + </s>; a b has no weight, backoff(b) + a; <unk> and c are not there.
+    want = [-0.1, -0.2, 0.05 - 0.2 - 0.7, 0 + 0 - 0.5, -math.inf, -math.inf]
+    np.testing.assert_allclose(model.log_prob(contexts, targets) / math.log(10), want, rtol=1e-6)
+
+
+BAD = {
+    "cut off in a section": (SRILM[: SRILM.index("-0.6")], ["ends after line 16", "cut off"]),
+    "cut off in the counts": ("\\data\\\nngram 1=5\n", ["ends after line 2", "cut off"]),
+    "no ARPA": ("some text\nand more\n", ["ends after line 2"]),
+    "fewer than told": (SRILM.replace("ngram 2=3", "ngram 2=4"), ["line 18", "the 2-grams end after 3", "tell of 4"]),
+    "more than told": (SRILM.replace("ngram 2=3", "ngram 2=2"), ["line 17", "the 2-grams should end here"]),
+    "fewer words than told": (SRILM.replace("ngram 1=5", "ngram 1=6"), ["line 13", "the 1-grams end after 5"]),
+    "more words than told": (SRILM.replace("ngram 1=5", "ngram 1=4"), ["line 12", "the 1-grams should end here"]),
+    "twice": (SRILM.replace("-0.6\tb </s>", "-0.6\ta b"), ["line 17", "line 16 already"]),
+    "a word twice": (SRILM.replace("-inf\tc", "-1\ta"), ["line 12", "'a' stands in line 10"]),
+    "without its first words": (SRILM.replace("<s> a b\n", "a a b\n"), ["line 20", "'a a' is not among the 2-grams"]),
+    "positive": (SRILM.replace("-0.4\ta b", "0.4\ta b"), ["line 16", "positive log10 p"]),
+    "positive word": (SRILM.replace("-0.5 a", "0.5 a"), ["line 10", "positive log10 p"]),
+    "CR LF": (SRILM.replace("\n", "\r\n"), ["line 1", "CR LF"]),
+    "CR LF in a section": (SRILM.replace("-0.4\ta b", "-0.4\ta b\r"), ["line 16", "CR LF"]),
+    "no number": (SRILM.replace("-0.4\ta b", "much\ta b"), ["line 16", "a number"]),
+    "no number of a word": (SRILM.replace("-0.5 a", "x a"), ["line 10", "a number"]),
+    "few words": (SRILM.replace("-0.4\ta b", "-0.4\ta"), ["line 16", "fewer words"]),
+    "many words": (SRILM.replace("-0.4\ta b", "-0.4\ta b c"), ["line 16", "more than its words"]),
+    "unknown word": (SRILM.replace("-0.4\ta b", "-0.4\ta x"), ["line 16", "not among the 1-grams"]),
+    "no end": (SRILM.replace("\\end\\", "\\4-grams:"), ["line 22", "\\end\\"]),
+    "sections out of order": (SRILM.replace("\\2-grams:", "\\3-grams:"), ["line 14", "\\2-grams:"]),
+    "counts out of order": (SRILM.replace("ngram 2", "ngram 4"), ["line 4", "ngram 2=COUNT"]),
+    "no orders": ("\\data\\\n\n\\end\\\n", ["0 orders"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_files_that_are_wrong(name: str, tmp_path: Path) -> None:
+    content, words = BAD[name]
+    path = tmp_path / "bad.arpa"
+    path.write_bytes(content.encode())
+    with pytest.raises(UserError) as caught:
+        arpa_table(read_arpa(str(path)), WORDS)
+    said = str(caught.value)
+    assert "bad.arpa" in said and "\n" not in said
+    for word in words:
+        assert word in said, said
+
+
+def test_a_packed_file_that_is_cut_off(tmp_path: Path) -> None:
+    packed = gzip.compress(SRILM.encode())
+    (tmp_path / "bad.arpa.gz").write_bytes(packed[:-20])
+    with pytest.raises(UserError, match=r"bad\.arpa\.gz"):
+        read_arpa(str(tmp_path / "bad.arpa.gz"))
+
+
+def test_kenlm_reads_what_is_written(tmp_path: Path) -> None:
+    kenlm = pytest.importorskip("kenlm")
+    table, vocabulary = made(4)
+    write_arpa(table, vocabulary, tmp_path / "model.arpa")
+    model, theirs = NgramModel(table, vocabulary), kenlm.Model(str(tmp_path / "model.arpa"))
+    text, _ = text_of([*random_sentences(0, 80), "caf\u00e9 na\u00efve \u4e2d\u6587"])
+    ours = model.log_prob_text(text.ids, text.offsets) / math.log(10)
+    found = []
+    for a, b in zip(text.offsets[:-1], text.offsets[1:], strict=True):
+        sentence = " ".join(vocabulary.words[i] for i in text.ids[a : b - 1])
+        found += [p for p, _, _ in theirs.full_scores(sentence)]
+    np.testing.assert_allclose(ours, found, atol=2e-6)

@@ -1,0 +1,179 @@
+"""Packed numbers, the trie and the counts: against plain forms, in memory and in runs on disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmtool import parallel
+from lmtool.data.corpus import Corpus
+from lmtool.errors import UserError
+from lmtool.ngram.countfile import open_counts, save_counts
+from lmtool.ngram.counts import Counts, count_ngrams
+from lmtool.ngram.packed import Packed
+from lmtool.ngram.sorting import sort_keys
+from lmtool.ngram.storage import Storage, parse_memory
+from lmtool.ngram.trie import TrieBuilder
+from tests.ngram.plain import Plain, Text, random_sentences, text_of
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 2**62), max_size=200), st.integers(1, 62), st.integers(0, 200))
+def test_packed_numbers_come_back(values: list[int], width: int, cut: int) -> None:
+    array = np.array([value % 2**width for value in values], dtype=np.int64)
+    packed = Packed.zeros(len(array), 2**width - 1)
+    packed.put(0, array[:cut])
+    packed.put(len(array[:cut]), array[cut:])
+    assert packed.width == width
+    assert (packed.all() == array).all()
+    assert (packed.get(len(array) // 3, len(array)) == array[len(array) // 3 :]).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 2**40 - 1), max_size=300), st.integers(1, 3))
+def test_radix_sort_is_stable_and_sorts(values: list[int], threads: int) -> None:
+    parallel.use(threads)
+    keys = np.array(values, dtype=np.uint64)
+    found, where = sort_keys(keys.copy(), np.arange(len(keys), dtype=np.uint32), 40)
+    order = np.argsort(keys, kind="stable")
+    assert (where == order).all() and (found == keys[order]).all()
+    parallel.use(None)
+
+
+def grams_of(counts: Counts) -> list[dict[tuple[int, ...], int]]:
+    """Every n-gram of every order with its count, read off the trie from its first word on."""
+    trie = counts.trie
+    found: list[dict[tuple[int, ...], int]] = []
+    names: list[tuple[int, ...]] = [(word,) for word in range(trie.vocabulary_size)]
+    found.append(dict(zip(names, counts.count[0].all().tolist(), strict=True)))
+    for k in range(2, counts.order + 1):
+        begins = trie.begins(k - 1, 0, trie.sizes[k - 2])
+        words = trie.words(k, 0, trie.sizes[k - 1])
+        longer = [
+            (*names[c], int(word))
+            for c in range(len(names))
+            for word in words[begins[c] : begins[c + 1]]
+        ]  # fmt: skip
+        found.append(dict(zip(longer, counts.count[k - 1].all().tolist(), strict=True)))
+        rows = {name: row for row, name in enumerate(names)}
+        assert [rows[name[1:]] for name in longer] == counts.suffix[k - 2].all().tolist()
+        assert [rows[name[:-1]] for name in longer] == trie.parents(k, np.arange(len(longer))).tolist()
+        starts = [name[0] == counts.bos for name in longer]
+        assert starts == [row >= counts.from_start(k) for row in range(len(longer))]
+        names = longer
+    return found
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_counts_equal_the_plain_ones(n: int, threads: int) -> None:
+    parallel.use(threads)
+    text, vocabulary = text_of(random_sentences(3))
+    counts = count_ngrams(text, vocabulary, n)
+    plain = Plain(text, vocabulary, n)
+    found = grams_of(counts)
+    assert {gram: count for gram, count in found[0].items() if count} == dict(plain.raw[1])
+    for k in range(2, n + 1):
+        assert found[k - 1] == dict(plain.raw[k])
+    # The word that is the last to be seen for the first time.
+    places = [text.ids.tolist().index(word) for word in sorted(set(text.ids.tolist()))]
+    assert counts.newest_word == sorted(set(text.ids.tolist()))[int(np.argmax(places))]
+    parallel.use(None)
+
+
+def same(one: Counts, other: Counts) -> bool:
+    arrays = [*one.trie.nodes, *(x for p in one.suffix + one.count for x in (p.bits, p.width, p.length))]
+    others = [*other.trie.nodes, *(x for p in other.suffix + other.count for x in (p.bits, p.width, p.length))]
+    return len(arrays) == len(others) and all(np.array_equal(a, b) for a, b in zip(arrays, others, strict=True))
+
+
+def test_runs_on_disk_give_the_same_counts(tmp_path: Path) -> None:
+    text, vocabulary = text_of(random_sentences(4, 3000))
+    assert len(text.ids) > 5 * (1 << 16) / 48  # runs of 64 KiB: at least five
+    storage = Storage(1 << 16, tmp_path)
+    assert same(count_ngrams(text, vocabulary, 5), count_ngrams(text, vocabulary, 5, storage=storage))
+    assert list(tmp_path.iterdir()) == []  # files without names
+
+
+def test_counts_of_a_higher_order_serve_a_lower_one() -> None:
+    text, vocabulary = text_of(random_sentences(5))
+    five = count_ngrams(text, vocabulary, 5)
+    for n in (1, 2, 4):
+        lower = count_ngrams(text, vocabulary, n)
+        assert grams_of(five.upto(n)) == grams_of(lower)
+        assert five.upto(n).trie.sizes == lower.trie.sizes
+
+
+def test_counts_are_kept_and_damage_is_counted_again(tmp_path: Path) -> None:
+    text, vocabulary = text_of(random_sentences(6))
+    counts = count_ngrams(text, vocabulary, 4)
+    path = tmp_path / "counts.h5"
+    assert open_counts(path, "f", 4) is None
+    save_counts(path, counts, "f")
+    kept = open_counts(path, "f", 4)
+    assert kept is not None and same(kept, counts)
+    lower = open_counts(path, "f", 2)
+    assert lower is not None and grams_of(lower) == grams_of(count_ngrams(text, vocabulary, 2))
+    assert open_counts(path, "f", 5) is None  # not that many orders
+    assert open_counts(path, "other", 4) is None  # of another text
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert open_counts(path, "f", 4) is None
+    path.write_bytes(b"nonsense")
+    assert open_counts(path, "f", 4) is None
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, vocabulary = text_of(random_sentences(4, 3000))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(UserError, match=r"cannot write .*No space left"):
+        count_ngrams(text, vocabulary, 3, storage=Storage(1 << 16, tmp_path / "runs"))
+    with pytest.raises(UserError, match=r"cannot write .*No space left"):
+        save_counts(tmp_path / "counts.h5", count_ngrams(text, vocabulary, 2), "f")
+    assert not (tmp_path / "counts.h5").exists()
+
+
+def test_bad_orders_and_texts(toy: Corpus) -> None:
+    for order in (0, 17):
+        with pytest.raises(UserError, match=rf"model\.order={order}: must be from 1 to 16"):
+            count_ngrams(toy.split("train"), toy.vocabulary, order)
+    with pytest.raises(UserError, match="no tokens"):
+        count_ngrams(Text(np.array([], dtype=int), np.array([0])), toy.vocabulary, 2)
+    assert count_ngrams(toy.split("train"), toy.vocabulary, 16).order == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512MiB", 512 << 20), ("4GiB", 4 << 30), ("1.5GB", 1_500_000_000), ("65536", 65536), ("64 KiB", 65536)],
+)
+def test_sizes_of_memory(text: str, size: int) -> None:
+    assert parse_memory(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "much", "5XB", "-4GiB", "10"])
+def test_no_sizes_of_memory(text: str) -> None:
+    with pytest.raises(UserError, match=r"counts\.memory="):
+        parse_memory(text)
+
+
+def test_a_trie_of_many_children() -> None:
+    # More children than a block of nodes has: words 0, 2, 4, ... follow word 0, and word 5 follows each 2-gram.
+    size = 1000
+    builder = TrieBuilder(size)
+    builder.add(np.arange(0, size, 2, dtype=np.uint64))
+    builder.add((np.arange(size // 2, dtype=np.uint64) << np.uint64(builder.word_width)) | np.uint64(5))
+    trie = builder.done()
+    assert trie.sizes == [size, 500, 500]
+    assert list(trie.begins(1, 0, 3)) == [0, 500, 500, 500]
+    assert list(trie.begins(2, 490, 500)) == list(range(490, 501))
+    assert list(trie.words(2, 10, 13)) == [20, 22, 24] and set(trie.words(3, 0, 500)) == {5}

@@ -1,0 +1,351 @@
+"""Every smoother: by hand, and against its formula over dictionaries."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from lmtool.errors import UserError
+from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.estimate import Smoother, estimate, make_room
+from lmtool.ngram.model import NgramModel
+from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.good_turing import GoodTuring, discount_ratios
+from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
+from lmtool.ngram.smoothers.kneser_ney import FALLBACK as ONE_FALLBACK
+from lmtool.ngram.smoothers.kneser_ney import KneserNey, estimate_discount
+from lmtool.ngram.smoothers.laplace import Laplace
+from lmtool.ngram.smoothers.mle import MaximumLikelihood
+from lmtool.ngram.smoothers.modified_kneser_ney import FALLBACK, ModifiedKneserNey, estimate_discounts
+from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
+from lmtool.ngram.smoothers.witten_bell import WittenBell
+from tests.ngram.plain import (
+    Plain,
+    Probability,
+    Text,
+    backed_off,
+    contexts_for,
+    followers,
+    interpolated,
+    random_sentences,
+    text_of,
+)
+
+FLOAT32 = 3e-7  # log-probabilities are kept in float32
+
+
+def model_of(sentences: list[str], n: int, smoother: Smoother) -> NgramModel:
+    text, vocabulary = text_of(sentences)
+    return NgramModel(estimate(count_ngrams(text, vocabulary, n), smoother), vocabulary)
+
+
+def after(model: NgramModel, *context: str) -> dict[str, float]:
+    ids = model.vocabulary.encode(context)[None]
+    return dict(zip(model.vocabulary.words, np.exp(model.log_dist(ids)[0]).tolist(), strict=True))
+
+
+# Three sentences: a b, a b, a c. Bigrams: <s> a 3, a b 2, a c 1, b </s> 2, c </s> 1; words: a 3, b 2, c 1, </s> 3.
+# The words that can be predicted are a, b, c, </s> and <unk>: five.
+SENTENCES = ["a b", "a b", "a c"]
+
+
+def test_modified_kneser_ney_by_hand() -> None:
+    # Words before: a 1, b 1, c 1, </s> 2; 5 in all. All discounts 1/2. 4 types lose 1/2 each, 2/5 of the mass, shared
+    # by 6, <unk> and the unknown among them: 1/15 each. p(a) = .5/5 + 1/15 = 1/6, p(</s>) = 1.5/5 + 1/15 = 11/30.
+    model = model_of(SENTENCES, 2, ModifiedKneserNey(2, discounts=[[0.5] * 3] * 2))
+    unigrams = after(model, "<unk>")  # nothing follows <unk>: the unigrams themselves
+    want = {"a": 1 / 6, "b": 1 / 6, "c": 1 / 6, "</s>": 11 / 30, "<unk>": 1 / 15, "<s>": 1 / 15}
+    assert unigrams == pytest.approx(want, rel=FLOAT32)
+    # After a (3 times, 2 types): b 1.5/3 + (1/3)(1/6) = 5/9, c .5/3 + 1/18 = 2/9, </s> (1/3)(11/30) = 11/90.
+    found = after(model, "a")
+    assert [found[w] for w in ("b", "c", "</s>")] == pytest.approx([5 / 9, 2 / 9, 11 / 90], rel=FLOAT32)
+    assert after(model, "<s>")["a"] == pytest.approx(31 / 36, rel=FLOAT32)  # 2.5/3 + (.5/3)(1/6)
+    a, b, eos = 0, 1, 3
+    assert list(model.matched_lengths(np.array([[a], [a]]), np.array([b, eos]))) == [2, 1]
+
+
+def test_kneser_ney_by_hand() -> None:
+    # One discount of 1/2: as above, so far as counts of 1, 2 and 3 lose the same.
+    model = model_of(SENTENCES, 2, KneserNey(2, discounts=[0.5, 0.5]))
+    assert after(model, "a")["b"] == pytest.approx(5 / 9, rel=FLOAT32)
+
+
+def test_absolute_by_hand() -> None:
+    # 9 tokens, 4 types: unigrams lose 2 of 9, shared by 5 words: 2/45 each. p(b) = 1.5/9 + 2/45 = 19/90.
+    # After a: b 1.5/3 + (1/3)(19/90) = 77/135.
+    model = model_of(SENTENCES, 2, Absolute(2, discounts=[0.5, 0.5]))
+    assert after(model, "<unk>")["b"] == pytest.approx(19 / 90, rel=FLOAT32)
+    assert after(model, "a")["b"] == pytest.approx(77 / 135, rel=FLOAT32)
+
+
+def test_witten_bell_by_hand() -> None:
+    # Unigrams: (c + 4/5) / (9 + 4): b 2.8/13, a 3.8/13. After a (3 times, 2 types): b (2 + 2 (2.8/13)) / 5.
+    model = model_of(SENTENCES, 2, WittenBell(2))
+    assert after(model, "<unk>")["a"] == pytest.approx(3.8 / 13, rel=FLOAT32)
+    assert after(model, "a")["b"] == pytest.approx((2 + 5.6 / 13) / 5, rel=FLOAT32)
+    # Backed off: b 2/5, c 1/5; the other 2/5 go to a, </s>, <unk> as the unigrams have them. These leave 4/13 to <unk>
+    # alone, which was never seen: a 3/13, </s> 3/13, <unk> 4/13; a gets 2/5 (3/13) / (10/13) = 3/25.
+    model = model_of(SENTENCES, 2, WittenBell(2, interpolate=False))
+    assert after(model, "a") == pytest.approx(
+        {"a": 3 / 25, "b": 2 / 5, "c": 1 / 5, "</s>": 3 / 25, "<unk>": 4 / 25, "<s>": 0}, rel=FLOAT32
+    )
+
+
+def test_laplace_by_hand() -> None:
+    # (c + 1/2) / (c(h.) + 5/2); after a: b 2.5/5.5, c 1.5/5.5, others .5/5.5. After <unk>, never seen: 1/5.
+    model = model_of(SENTENCES, 2, Laplace(2, alpha=0.5, types=5))
+    assert after(model, "a") == pytest.approx(
+        {"a": 1 / 11, "b": 5 / 11, "c": 3 / 11, "</s>": 1 / 11, "<unk>": 1 / 11, "<s>": 0}, rel=FLOAT32
+    )
+    assert after(model, "<unk>")["b"] == pytest.approx(1 / 5, rel=FLOAT32)
+    model = model_of(SENTENCES, 1, Laplace(1, alpha=1, types=5))
+    assert after(model)["b"] == pytest.approx(3 / 14, rel=FLOAT32)
+    # Order 3, at the start of a sentence: the context is <s> alone, seen 3 times, and a followed each time.
+    model = model_of(SENTENCES, 3, Laplace(3, alpha=1, types=5))
+    assert after(model, "<s>", "<s>")["a"] == pytest.approx(4 / 8, rel=FLOAT32)
+    assert after(model, "b", "a")["b"] == pytest.approx(1 / 5, rel=FLOAT32)  # b a was never seen
+
+
+def test_maximum_likelihood_by_hand() -> None:
+    model = model_of(SENTENCES, 2, MaximumLikelihood(2))
+    assert after(model, "a") == pytest.approx({"a": 0, "b": 2 / 3, "c": 1 / 3, "</s>": 0, "<unk>": 0, "<s>": 0})
+    assert after(model, "<unk>")["a"] == pytest.approx(1 / 3, rel=FLOAT32)  # no estimate: the unigrams'
+
+
+def test_jelinek_mercer_by_hand() -> None:
+    # Unigrams .9 c/9 + .1/5: b .22. After a: b .6 (2/3) + .4 (.22) = .488.
+    model = model_of(SENTENCES, 2, JelinekMercer(2, classes=3, lambdas=[0.9, 0.6]))
+    assert after(model, "a")["b"] == pytest.approx(0.488, rel=FLOAT32)
+    # Classes by how often the context was seen: c once, b twice, a three times.
+    smoother = JelinekMercer(2, classes=2)
+    smoother.values = np.array([[0.0, 1.0], [0.25, 0.75]])
+    model = model_of(SENTENCES, 2, smoother)  # unigrams are of the last class: c/9
+    assert after(model, "c")["</s>"] == pytest.approx(0.25 + 0.75 / 3, rel=FLOAT32)
+    assert after(model, "b")["</s>"] == pytest.approx(0.75 + 0.25 / 3, rel=FLOAT32)
+
+
+def test_good_turing_by_hand() -> None:
+    # n = 4, 2, 1: with `largest` 1, d_1 = (2 n2 / n1 - A) / (1 - A), A = 2 n2 / n1 = 1: none. With n = 8, 2, 1:
+    # A = 3 n3 / n1 = 3/8 for largest 2; d_1 = (4/8 - 3/8) / (5/8) = .2, d_2 = ((3/2)(1/2) - 3/8) / (5/8) = .6.
+    notes: list[str] = []
+    assert list(discount_ratios(np.array([0, 8, 2, 1, 0]), 2, 2, notes)[1:]) == pytest.approx([0.2, 0.6])
+    assert notes == []
+    assert list(discount_ratios(np.array([0, 4, 2, 1, 0]), 1, 2, notes)[1:]) == [1.0]
+    assert notes == ["order 2: counts of counts give no discount for counts of 1: none is made"]
+    # A context without any discount: 3 of 3 become 3 of 4, as SRILM has it, so that 1/4 is left.
+    room = make_room(np.array([2 / 3, 1 / 3]), np.array([3.0]), np.array([True]), np.array([0, 0]))
+    assert room == pytest.approx([0.75])
+    assert make_room(np.array([1.0]), np.array([3.0]), np.array([False]), np.array([0])) == pytest.approx([1.0])
+
+
+def test_stupid_backoff_by_hand() -> None:
+    model = model_of(SENTENCES, 3, StupidBackoff(3, alpha=0.4))
+    scores = after(model, "<s>", "a")
+    assert scores["b"] == pytest.approx(2 / 3, rel=FLOAT32)  # <s> a b 2 of 3
+    assert scores["</s>"] == pytest.approx(0.4 * 0.4 * 3 / 9, rel=FLOAT32)
+    assert after(model, "c", "a")["b"] == pytest.approx(0.4 * 2 / 3, rel=FLOAT32)  # c a was never seen: alpha as well
+    assert not model.normalised and "do not sum to one" in model.table.notes[0]
+
+
+def discounts_of(a: list[Counter], k: int, newest: int | None, estimator: object) -> np.ndarray:
+    of = Counter(min(v, 9) for g, v in a[k].items() if not (k == 1 and g == (newest,)))
+    return np.atleast_1d(estimator(np.array([0, *(of[r] for r in range(1, 11))]), k, []))
+
+
+def plain_and_fast(name: str, plain: Plain, newest: int) -> tuple[Probability, Smoother]:
+    n, types, words = plain.n, plain.types, range(plain.types)
+    occurrences, continuations = plain.occurrences(), plain.continuations()
+    total = sum(occurrences[1].values())
+
+    def unigram(share: object, a: list[Counter]) -> Probability:
+        """What the unigrams leave goes to the words never seen."""
+        h = list(a[1].values())
+        seen = {g[0]: share(c, h, 1) for g, c in a[1].items() if c > 0}
+        left = 1 - sum(seen.values())
+        takers = [w for w in words if w not in seen] or list(words)
+        return lambda w, _: seen.get(w, 0.0) + (left / len(takers) if w in takers else 0.0)
+
+    match name:
+        case "modified_kneser_ney" | "modified_kneser_ney-backed_off":
+            backs = name.endswith("off")
+            newest_word = newest if n > 1 else None
+            d = [[0.0] * 4] + [
+                [0.0, *discounts_of(continuations, k, newest_word, estimate_discounts)] for k in range(1, n + 1)
+            ]
+            share = lambda c, h, k: max(c - d[k][min(c, 3)], 0) / sum(h)  # noqa: E731
+            weight = lambda h, k: sum(min(d[k][min(c, 3)], c) for c in h) / sum(h)  # noqa: E731
+            fast = ModifiedKneserNey(n, interpolate=not backs)
+            if backs:
+                return backed_off(continuations, share, words, unigram(share, continuations)), fast
+            return interpolated(continuations, share, weight, types + 1), fast
+        case "kneser_ney" | "absolute":
+            a = continuations if name == "kneser_ney" else occurrences
+            e = [0.0] + [float(discounts_of(a, k, None, estimate_discount)[0]) for k in range(1, n + 1)]
+            share = lambda c, h, k: max(c - e[k], 0) / sum(h)  # noqa: E731
+            weight = lambda h, k: e[k] * len(h) / sum(h)  # noqa: E731
+            p = interpolated(a, share, weight, types + (name == "kneser_ney"))
+            return p, KneserNey(n) if name == "kneser_ney" else Absolute(n)
+        case "witten_bell":
+            share = lambda c, h, k: c / (sum(h) + len(h))  # noqa: E731
+            return interpolated(occurrences, share, lambda h, k: len(h) / (sum(h) + len(h)), types), WittenBell(n)
+        case "witten_bell-backed_off":
+            share = lambda c, h, k: c / (sum(h) + len(h))  # noqa: E731
+            p = backed_off(occurrences, share, words, unigram(share, occurrences))
+            return p, WittenBell(n, interpolate=False)
+        case "jelinek_mercer":
+            share = lambda c, h, k: 0.7 * c / sum(h)  # noqa: E731
+            fast = JelinekMercer(n, classes=4, lambdas=[0.7] * n)
+            return interpolated(occurrences, share, lambda h, k: 0.3, types), fast
+        case "mle":
+            share = lambda c, h, k: c / sum(h)  # noqa: E731
+            return interpolated(occurrences, share, lambda h, k: 0.0, types), MaximumLikelihood(n)
+        case "laplace":
+            followed = followers(occurrences)
+
+            def add(word: int, context: tuple[int, ...]) -> float:
+                h = followed.get(context, {})
+                return (h.get(word, 0) + 0.1) / (sum(h.values()) + 0.1 * types)
+
+            return add, Laplace(n, alpha=0.1, types=types)
+        case "stupid_backoff":
+            followed = followers(occurrences)
+
+            def score(word: int, context: tuple[int, ...]) -> float:
+                if not context:
+                    return occurrences[1][(word,)] / total
+                if word in followed.get(context, {}):
+                    return followed[context][word] / sum(followed[context].values())
+                return 0.4 * score(word, context[1:])
+
+            return score, StupidBackoff(n, alpha=0.4)
+    raise AssertionError(name)
+
+
+NAMES = [
+    *("modified_kneser_ney", "modified_kneser_ney-backed_off", "kneser_ney", "absolute", "witten_bell"),
+    *("witten_bell-backed_off", "jelinek_mercer", "mle", "laplace", "stupid_backoff"),
+]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", NAMES)
+def test_equals_the_plain_form_on_random_text(name: str, n: int) -> None:
+    text, vocabulary = text_of(random_sentences(n))
+    counts = count_ngrams(text, vocabulary, n)
+    plain = Plain(text, vocabulary, n)
+    p, fast = plain_and_fast(name, plain, counts.newest_word)
+    model = NgramModel(estimate(counts, fast), vocabulary)
+    contexts = contexts_for(text, vocabulary, n, seed=n)
+    dist = model.log_dist(contexts)
+    if name != "stupid_backoff":
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=3e-6)
+    want = np.array(
+        [[p(word, plain.seen_by(vocabulary, context)) for word in range(plain.types)] for context in contexts.tolist()]
+    )
+    np.testing.assert_allclose(np.exp(dist[:, :-1]), want, rtol=3e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_good_turing_on_random_text(n: int) -> None:
+    text, vocabulary = text_of(random_sentences(n, 200))
+    plain = Plain(text, vocabulary, n)
+    a = plain.occurrences()
+    ratios = [np.ones(11)]
+    for k in range(1, n + 1):
+        of = Counter(a[k].values())
+        largest = 7 if k > 1 else 1
+        found = discount_ratios(np.array([0, *(of[r] for r in range(1, 11))]), largest, k, [])
+        ratios.append(np.concatenate([found, np.ones(10 - largest)]))
+
+    def share(c: int, h: list[int], k: int) -> float:
+        own = [ratios[k][min(x, 10)] * x for x in h]
+        norm = sum(h)
+        while sum(own) / norm > 1 - 3e-6 and len(h) < plain.types and k > 1:
+            norm += 1
+        return ratios[k][min(c, 10)] * c / norm
+
+    h = list(a[1].values())
+    seen = {g[0]: share(c, h, 1) for g, c in a[1].items()}
+    takers = [w for w in range(plain.types) if w not in seen]
+    left = 1 - sum(seen.values())
+    p = backed_off(a, share, range(plain.types), lambda w, _: seen.get(w, left / len(takers)))
+    smoother = GoodTuring(n, largest=7, largest_unigram=1)
+    model = NgramModel(estimate(count_ngrams(text, vocabulary, n), smoother), vocabulary)
+    contexts = contexts_for(text, vocabulary, n, seed=n)[:60]
+    dist = model.log_dist(contexts)
+    np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=3e-6)
+    for context, row in zip(contexts.tolist(), dist, strict=True):
+        want = [p(word, plain.seen_by(vocabulary, context)) for word in range(plain.types)]
+        np.testing.assert_allclose(np.exp(row[:-1]), want, rtol=5e-6, atol=1e-9)
+
+
+def test_discounts_by_hand() -> None:
+    # n = 4, 2, 2, 1: Y = 4 / 8 = 1/2; D1 = 1 - 2 Y 2/4 = 1/2, D2 = 2 - 3 Y 2/2 = 1/2, D3+ = 3 - 4 Y 1/2 = 2.
+    notes: list[str] = []
+    np.testing.assert_allclose(estimate_discounts(np.array([9, 4, 2, 2, 1]), 1, notes), [0.5, 0.5, 2])
+    assert estimate_discount(np.array([9, 4, 3]), 1, notes) == 0.4
+    assert notes == []
+    # A count that is 0; D2 = 2 - 3 (5/7) 9/1 < 0; D3+ = 3 - 4 (1/19) 900/1 < 0.
+    for odd in ([0, 0, 2, 2, 1], [0, 4, 0, 2, 1], [0, 5, 1, 9, 9], [0, 1, 9, 1, 900]):
+        assert list(estimate_discounts(np.array(odd), 3, notes)) == list(FALLBACK)
+    assert estimate_discount(np.array([0, 5, 0]), 3, notes) == ONE_FALLBACK
+    assert len(notes) == 5 and all(note.startswith("order 3: ") for note in notes)
+
+
+SMOOTHERS = {
+    "mle": MaximumLikelihood,
+    "laplace": lambda n: Laplace(n, alpha=1.0, types=4),
+    "jelinek_mercer": lambda n: JelinekMercer(n, classes=3),
+    "witten_bell": WittenBell,
+    "witten_bell-backed_off": lambda n: WittenBell(n, interpolate=False),
+    "good_turing": lambda n: GoodTuring(n, largest=7, largest_unigram=1),
+    "absolute": Absolute,
+    "kneser_ney": KneserNey,
+    "kneser_ney-backed_off": lambda n: KneserNey(n, interpolate=False),
+    "modified_kneser_ney": ModifiedKneserNey,
+    "modified_kneser_ney-backed_off": lambda n: ModifiedKneserNey(n, interpolate=False),
+}
+ODD = [["a"], ["a a a a a a"], ["a b c d e f"], ["a"] * 50, ["a b"] * 3 + ["b a"]]
+
+
+@pytest.mark.parametrize("name", SMOOTHERS)
+@pytest.mark.parametrize("sentences", ODD, ids=lambda s: s[0])
+def test_odd_text_never_fails(sentences: list[str], name: str) -> None:
+    text, vocabulary = text_of(sentences)
+    smoother = SMOOTHERS[name](4)
+    if name == "laplace":
+        smoother = Laplace(4, alpha=1.0, types=len(vocabulary) - 1)
+    model = NgramModel(estimate(count_ngrams(text, vocabulary, 4), smoother), vocabulary)
+    last = len(vocabulary) - 2
+    dist = model.log_dist(np.array([[vocabulary.bos] * 3, [0, 0, 0], [0, last, 0], [last, 0, 0]]))
+    assert not np.isnan(dist).any()
+    np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=1e-6)
+    if "kneser_ney" in name:
+        assert model.table.notes
+
+
+def test_a_stream_shorter_than_the_order() -> None:
+    # "a b" as one stream: no 4-grams and no 5-grams, though the 3-gram <s> a b is a context. Nothing follows b, so
+    # its successors have unigram probabilities: a and b stand after one word each, lose 1/2 of it, and the mass of
+    # 1/2 is shared by a, b, </s>, <unk> and the unknown: p(a) = .5/2 + .5/5 = .35, p(</s>) = .1.
+    _, vocabulary = text_of(["a b"])
+    counts = count_ngrams(Text(np.array([0, 1]), np.array([0, 2])), vocabulary, 5)
+    model = NgramModel(estimate(counts, ModifiedKneserNey(5)), vocabulary)
+    assert model.table.sizes == [5, 2, 1, 0, 0]
+    contexts = np.array([[vocabulary.bos, vocabulary.bos, 0, 1]] * 2)
+    log_prob = model.log_prob(contexts, np.array([0, vocabulary.eos]))
+    np.testing.assert_allclose(np.exp(log_prob), [0.35, 0.1], rtol=FLOAT32)
+    np.testing.assert_allclose(np.exp(model.log_dist(contexts)[0]), [0.35, 0.35, 0.1, 0.1, 0.1], rtol=FLOAT32)
+    assert list(model.matched_lengths(contexts, np.array([0, vocabulary.eos]))) == [1, 1]
+
+
+def test_parameters_that_are_not_as_many_as_the_orders() -> None:
+    with pytest.raises(UserError, match="2 triples given, order 3 needs 3"):
+        ModifiedKneserNey(3, discounts=[[0.5] * 3] * 2)
+    with pytest.raises(UserError, match="1 numbers given, order 3 needs 3"):
+        KneserNey(3, discounts=[0.5])
+    with pytest.raises(UserError, match=r"smoother\.lambdas: 1 numbers given, order 3 needs 3"):
+        JelinekMercer(3, classes=1, lambdas=[0.5])

@@ -1,0 +1,133 @@
+"""The table in its file, and the model that asks it: in batches, as running text, and as whole distributions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from lmtool import parallel
+from lmtool.data.corpus import Split
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.estimate import estimate
+from lmtool.ngram.model import NgramModel
+from lmtool.ngram.scoring import PIECE
+from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
+from lmtool.ngram.storage import Storage
+from lmtool.ngram.table import BackoffTable
+from tests.ngram.plain import Text, random_sentences, text_of
+
+
+def made(n: int, count: int = 60, seed: int = 0) -> tuple[BackoffTable, Text, Vocabulary]:
+    text, vocabulary = text_of(random_sentences(seed, count))
+    return estimate(count_ngrams(text, vocabulary, n), ModifiedKneserNey(n)), text, vocabulary
+
+
+def test_a_table_comes_back_from_its_file(tmp_path: Path) -> None:
+    table, _, _ = made(4)
+    table = replace(table, notes=("this was done",), unseen=-3.5)
+    path = tmp_path / "model.h5"
+    table.save(path, "right")
+    again = BackoffTable.open(path, "right")
+    for name in ("log_prob", "log_backoff"):
+        assert np.array_equal(getattr(again, name), getattr(table, name))
+    assert all(np.array_equal(a, b) for a, b in zip(again.trie.nodes, table.trie.nodes, strict=True))
+    for name in ("bos", "unseen", "missing", "normalised", "suffix_closed", "notes", "sizes"):
+        assert getattr(again, name) == getattr(table, name)
+
+
+def test_damaged_tables_are_named(tmp_path: Path) -> None:
+    table, _, _ = made(4)
+    path = tmp_path / "model.h5"
+    with pytest.raises(UserError, match="is missing"):
+        BackoffTable.open(path, "right")
+    table.save(path, "right")
+    with pytest.raises(UserError, match="another vocabulary"):
+        BackoffTable.open(path, "wrong")
+    whole = path.read_bytes()
+
+    def spoil(name: str, values: np.ndarray | None, **attributes: object) -> None:
+        path.write_bytes(whole)
+        with h5py.File(path, "a") as file:
+            if values is not None:
+                del file[name]
+                file[name] = values
+            for key, value in attributes.items():
+                file[name].attrs[key] = value
+
+    sizes = np.cumsum([0, *table.sizes])
+    for name, values, attributes in (
+        ("log_prob", table.log_prob[:-1], {}),
+        ("log_prob", table.log_prob.astype(np.float64), {}),
+        ("log_backoff", table.log_backoff[:-1], {}),
+        ("first", sizes[::-1].copy(), {}),
+        ("first", sizes[:-1], {}),
+        ("words", None, {"length": 3}),
+        ("words", None, {"width": 63}),
+        ("starts", None, {"length": 10**6}),
+        ("base", np.zeros(0, dtype=np.int64), {}),
+        ("/", None, {"bos": 10**6}),
+        ("/", None, {"unseen": "much"}),
+    ):
+        spoil(name, values, **attributes)
+        with pytest.raises(UserError, match=r"model\.h5 is damaged or cut off"):
+            BackoffTable.open(path, "right")
+    for length in (10, 3000, len(whole) - 100):
+        path.write_bytes(whole[:length])
+        with pytest.raises(UserError, match="cut off"):
+            BackoffTable.open(path, "right")
+
+
+def test_pointers_that_lead_nowhere_do_not_crash(tmp_path: Path) -> None:
+    table, text, vocabulary = made(4)
+    rng = np.random.default_rng(0)
+    for name in ("base", "unigram_starts", "starts", "words"):
+        array = getattr(table.trie.nodes, name)
+        noise = rng.integers(-(2**62), 2**62, len(array)).astype(array.dtype)
+        bad = replace(table, trie=replace(table.trie, nodes=table.trie.nodes._replace(**{name: noise})))
+        model = NgramModel(bad, vocabulary)
+        model.log_prob_text(text.ids, text.offsets)
+        model.log_dist(rng.integers(0, len(vocabulary), (50, 3)))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_running_text_equals_one_by_one(n: int, threads: int) -> None:
+    parallel.use(threads)
+    table, _, vocabulary = made(n)
+    # Longer than two pieces, with sentences of one token and one that a piece ends in.
+    text, _ = text_of([*random_sentences(1, 40), "w1 " * (PIECE + 100), *random_sentences(2, 900)])
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, len(vocabulary) - 1, len(text.ids))
+    ids[: 2 * PIECE] = text.ids[: 2 * PIECE] % (len(vocabulary) - 1)
+    for asked in (table, replace(table, suffix_closed=False), replace(table, missing=-0.75)):
+        model = NgramModel(asked, vocabulary)
+        split = Split(ids, text.offsets, np.empty(0, int), 0, vocabulary.bos)
+        contexts = split.contexts(0, len(ids), n - 1)
+        want = model.log_prob(contexts, ids)
+        np.testing.assert_allclose(model.log_prob_text(ids, text.offsets), want, rtol=1e-13)
+        dist = model.log_dist(contexts[:500])
+        np.testing.assert_allclose(dist[np.arange(500), ids[:500]], want[:500], rtol=1e-12)
+    parallel.use(None)
+
+
+def test_missing_contexts_cost_what_they_cost() -> None:
+    text, vocabulary = text_of(["a b", "a b", "a c"])
+    model = NgramModel(estimate(count_ngrams(text, vocabulary, 3), StupidBackoff(3, alpha=0.5)), vocabulary)
+    a, b, c = 0, 1, 2
+    # c b was never seen, nor what follows b but </s>: 1/2 x 1/2 x 3/9 for a.
+    np.testing.assert_allclose(np.exp(model.log_prob(np.array([[c, b]]), np.array([a]))), [1 / 12], rtol=1e-6)
+
+
+def test_the_limit_of_memory_changes_nothing(tmp_path: Path) -> None:
+    text, vocabulary = text_of(random_sentences(4, 3000))
+    counts = count_ngrams(text, vocabulary, 4)
+    free = estimate(counts, ModifiedKneserNey(4))
+    tight = estimate(counts, ModifiedKneserNey(4), storage=Storage(1 << 16, tmp_path))
+    assert np.array_equal(free.log_prob, tight.log_prob) and np.array_equal(free.log_backoff, tight.log_backoff)

@@ -1,0 +1,59 @@
+"""Tuned parameters: the likelihood is the model's own, and no neighbour is better."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmtool.data.corpus import Corpus
+from lmtool.errors import UserError
+from lmtool.evaluation import perplexity, score
+from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.estimate import Smoother, estimate
+from lmtool.ngram.model import NgramModel
+from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
+from lmtool.ngram.smoothers.kneser_ney import KneserNey
+from lmtool.ngram.smoothers.laplace import Laplace
+from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.storage import Storage
+from lmtool.ngram.tuning import fit_and_tune
+
+SMOOTHERS = {
+    "modified_kneser_ney": lambda types: ModifiedKneserNey(3),
+    "kneser_ney": lambda types: KneserNey(3),
+    "absolute": lambda types: Absolute(3),
+    "jelinek_mercer": lambda types: JelinekMercer(3, classes=3),
+    "laplace": lambda types: Laplace(3, alpha=1.0, types=types),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTHERS)
+def test_tuning_finds_the_best(name: str, toy: Corpus, tmp_path: Corpus) -> None:
+    counts, valid = count_ngrams(toy.split("train"), toy.vocabulary, 3), toy.split("valid")
+    smoother = SMOOTHERS[name](len(toy.vocabulary) - 1)
+
+    def model_perplexity(smoother: Smoother) -> float:
+        table = estimate(counts, smoother, fit=False)
+        return perplexity(score(NgramModel(table, toy.vocabulary), valid).log_prob)
+
+    tuned = fit_and_tune(counts, smoother, valid, Storage(None, tmp_path))
+    assert tuned.after < tuned.before
+    assert model_perplexity(smoother) == pytest.approx(tuned.after, rel=1e-6)
+    untuned = SMOOTHERS[name](len(toy.vocabulary) - 1)
+    table = estimate(counts, untuned)
+    assert perplexity(score(NgramModel(table, toy.vocabulary), valid).log_prob) == pytest.approx(tuned.before, rel=1e-6)
+    best = smoother.values.copy()
+    low, high = np.array(smoother.low), np.array(smoother.high)
+    for step in (-0.02, 0.02):
+        for index in np.ndindex(best.shape):
+            smoother.values = best.copy()
+            smoother.values[index] += step * (high - low)[index[1]]
+            if (low <= smoother.values[index])[index[1]] and (smoother.values[index] <= high)[index[1]]:
+                assert model_perplexity(smoother) > tuned.after * (1 - 1e-6)
+
+
+def test_only_interpolated_forms_can_be_tuned(toy: Corpus, tmp_path: Corpus) -> None:
+    counts = count_ngrams(toy.split("train"), toy.vocabulary, 2)
+    with pytest.raises(UserError, match=r"smoother\.interpolate=true"):
+        fit_and_tune(counts, KneserNey(2, interpolate=False), toy.split("valid"), Storage(None, tmp_path))
