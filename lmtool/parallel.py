@@ -9,13 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 _threads = 0
+_pool: ThreadPoolExecutor | None = None
 
 
 def use(count: int | None) -> int:
     """Use that many threads from now on, or one for each core that this process may use; returns how many."""
-    global _threads
+    global _threads, _pool
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     _threads = count or cores or 1
+    _pool = None
     return _threads
 
 
@@ -36,10 +38,21 @@ def run(calls: Iterable[tuple[Any, ...]]) -> list[Any]:
     waiting = list(calls)
     if threads() == 1 or len(waiting) <= 1:
         return [function(*arguments) for function, *arguments in waiting]
-    with ThreadPoolExecutor(threads()) as pool:
-        running = [pool.submit(_call, function, arguments) for function, *arguments in waiting]
-        return [done.result() for done in running]
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(threads(), thread_name_prefix="lmtool")
+    running = [_pool.submit(_call, function, arguments) for function, *arguments in waiting]
+    return [done.result() for done in running]
 
 
 def _call(function: Callable[..., Any], arguments: list[Any]) -> Any:
     return function(*arguments)
+
+
+def _forget_pool() -> None:
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):  # the threads do not come along
+    os.register_at_fork(after_in_child=_forget_pool)

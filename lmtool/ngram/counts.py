@@ -90,25 +90,27 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     if total >= int(NONE):
         raise UserError(f"{total:,} tokens: n-grams of at most {int(NONE) - 1:,} tokens can be counted; use less text")
     size, bos = len(vocabulary), vocabulary.bos
-    in_memory = storage is None or storage.memory is None or storage.memory >= BYTES_A_TOKEN * total
-    words = np.empty(total, dtype=np.uint32) if storage is None else storage.empty(total, np.uint32)
+    storage = storage or Storage()
+    if storage.memory is not None and storage.memory >= BYTES_A_TOKEN * total:
+        storage = Storage()  # it suffices
+    words = storage.empty(total, np.uint32)
     _insert_starts(text.ids, text.offsets, bos, words)
     seen, newest = _first_places(words, size)
-    trie = TrieBuilder(size)
+    trie = TrieBuilder(size, storage)
     suffix: list[Packed] = []
     count = [Packed.of(seen)]
     row = words  # the n-gram of the current order that ends at each place
     for _ in range(2, order + 1):
-        if in_memory:
+        if storage.memory is None:
             found = _sort_at_once(words, row, bos, trie.word_width, trie.sizes[-1])
         else:
-            assert storage is not None
             found = sort_in_runs(words, row, bos, trie.word_width, trie.sizes[-1], storage)
         keys, suffixes, counts, row = found
         trie.add(keys)
-        suffix.append(Packed.of(suffixes, trie.sizes[-2] - 1))
-        count.append(Packed.of(counts))
+        suffix.append(Packed.of(suffixes, trie.sizes[-2] - 1, storage))
+        count.append(Packed.of(counts, storage=storage))
         del found, keys, suffixes, counts
+        storage.release()
     return Counts(trie.done(), suffix, count, bos, newest)
 
 

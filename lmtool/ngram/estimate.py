@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -127,7 +126,7 @@ def estimate(
     cutoffs: for each order the count up to which n-grams are left out, as KenLM's --prune; what they had falls to
     the shorter context. fit: estimate the smoother's parameters first.
     """
-    trie, storage = counts.trie, storage or Storage(None, Path())
+    trie, storage = counts.trie, storage or Storage()
     log_prob = storage.empty(sum(trie.sizes), np.float32)
     log_backoff = storage.empty(sum(trie.sizes[:-1]), np.float32)
     kept = np.ones(len(log_prob), dtype=bool) if cutoffs and any(cutoffs) else None
@@ -158,6 +157,7 @@ def estimate(
         )
         run([(_estimate_block, order, *bounds) for bounds in blocks(trie, k)])
         lower = probability
+        storage.release()
     table = BackoffTable(
         trie=trie,
         log_prob=log_prob,
@@ -283,7 +283,7 @@ def adjusted_counts(counts: Counts, k: int, counting: Counting, storage: Storage
         a[start:] = raw.get(start, raw.length)
     if k == 1:
         a[counts.bos] = 0
-    return Packed.of(a)
+    return Packed.of(a, storage=storage)
 
 
 def count_of_counts(a: Packed) -> IntArray:

@@ -17,7 +17,7 @@ from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.storage import Storage
 
 Array = npt.NDArray[Any]
-BYTES_A_KEY = 48  # that sorting takes for one: it, its place, both again, and what becomes of them
+BYTES_A_KEY = 96  # for one in a run: it and its place, both again, what becomes of them, and pages of files
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,13 @@ def sort_in_runs(
         found = collapse(keys, where, row, next_row)  # next_row now counts within the run
         runs.append(Run(first, last, *(_stored(part, storage) for part in found)))
         del keys, where, found
+        storage.release()
     keys, suffixes, counts = _merge(runs, bits, piece, storage)
     for part in runs:
         places = np.empty(len(part.keys), dtype=np.uint32)
         _places(part.keys, keys, places)
         _renumber(next_row[part.first : part.last], places, int(NONE))
+        storage.release()
     return keys, suffixes, counts, next_row
 
 
@@ -84,6 +86,7 @@ def _merge(runs: list[Run], bits: int, piece: int, storage: Storage) -> tuple[Ar
         taken, order = sort_keys(taken, np.arange(len(taken), dtype=np.uint32), bits)
         written = int(_append(taken, order, suffix, count, keys, suffixes, counts, written))
         at = ends
+        storage.release()
     return keys[:written], suffixes[:written], counts[:written]
 
 

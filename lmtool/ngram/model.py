@@ -63,6 +63,7 @@ class NgramModel:
 
     def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
         """As TextScorer.log_prob_text."""
+        ids = ids.astype(np.int64, copy=False)  # one kernel for stores of all widths
         log_prob = np.empty(len(ids), dtype=np.float64)
         matched = np.empty(len(ids), dtype=np.int64)
         pieces = [(first, min(first + PIECE, len(ids))) for first in range(0, len(ids), PIECE)]

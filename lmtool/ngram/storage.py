@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +21,17 @@ from lmtool.files import cannot_write
 class Storage:
     """memory: bytes that may be used at once, None for as many as it takes. folder: of the files."""
 
-    memory: int | None
-    folder: Path
+    memory: int | None = None
+    folder: Path = Path()
+    _mapped: list[weakref.ref[mmap.mmap]] = field(default_factory=list)
 
     def empty(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An array of any content; in a file where it takes more than a sixteenth of the memory allowed.
+        """An array of any content; in a file where it takes more than one part in 256 of the memory allowed.
 
         The file's disk space is taken at once and its name is gone at once. Raises UserError where the disk is full.
         """
         size = length * np.dtype(dtype).itemsize
-        if self.memory is None or size <= self.memory // 16:
+        if self.memory is None or size <= self.memory // 256:
             return np.empty(length, dtype=dtype)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -38,9 +41,26 @@ class Storage:
                     os.posix_fallocate(file.fileno(), 0, size)
                 else:
                     file.truncate(size)
-                return np.asarray(np.memmap(file, dtype=dtype, mode="r+", shape=(length,)))
+                mapped = mmap.mmap(file.fileno(), size)
+                self._mapped.append(weakref.ref(mapped))
+                return np.frombuffer(mapped, dtype=dtype)
         except OSError as error:
             raise cannot_write(self.folder, error) from error
+
+    def zeros(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """As `empty`, of zeros."""
+        found = self.empty(length, dtype)
+        if found.flags.owndata:  # a new file has nothing else
+            found[:] = 0
+        return found
+
+    def release(self) -> None:
+        """Give back the memory that pages of files take; they are read again when they are touched."""
+        self._mapped[:] = [reference for reference in self._mapped if reference() is not None]
+        for reference in self._mapped:
+            mapped = reference()
+            if mapped is not None and hasattr(mapped, "madvise"):
+                mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def parse_memory(text: str) -> int:

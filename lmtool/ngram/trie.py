@@ -15,7 +15,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.packed import Packed, read, width_of, words_needed
+from lmtool.ngram.packed import Packed, read, read_short, width_of, words_needed
+from lmtool.ngram.storage import Storage
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
@@ -104,6 +105,7 @@ def children(
     time: several times as fast as one after the other. The third column is scratch.
     """
     size = len(unigram_starts)
+    halves = words.view(np.uint32)
     longest = np.int64(1)
     for i in range(len(asked)):
         node = asked[i, 0]
@@ -117,7 +119,8 @@ def children(
     while longest > 1:
         for i in range(len(asked)):
             half = asked[i, 2] >> 1
-            below = (read(words, word_width, asked[i, 0] + half) - asked[i, 1] - 1) >> 63  # all ones or all zeros
+            middle = read_short(halves, word_width, asked[i, 0] + half)
+            below = (middle - asked[i, 1] - 1) >> 63  # all ones or all zeros: no branch to mispredict
             asked[i, 0] += half & below
             asked[i, 2] -= half
         longest -= longest >> 1
@@ -236,7 +239,8 @@ class Trie:
 class TrieBuilder:
     """Takes the n-grams order by order, sorted, and packs them."""
 
-    def __init__(self, vocabulary_size: int) -> None:
+    def __init__(self, vocabulary_size: int, storage: Storage | None = None) -> None:
+        self.storage = storage or Storage()
         self.size = vocabulary_size
         self.word_width = width_of(vocabulary_size - 1)
         self.sizes = [vocabulary_size]
@@ -245,11 +249,13 @@ class TrieBuilder:
 
     def add(self, keys: Array) -> None:
         """The next order: keys `[M]` uint64, node of the first words within its order << word_width | last word."""
-        begins = np.empty(self.sizes[-1] + 1, dtype=np.uint32)
+        begins = self.storage.empty(self.sizes[-1] + 1, np.uint32)
         _begins(keys, self.word_width, begins)
         self._begins.append(begins)
         done = sum(self.sizes) - self.size
-        self._words.resize(words_needed(done + len(keys), self.word_width), refcheck=False)
+        grown = self.storage.zeros(words_needed(done + len(keys), self.word_width), np.uint64)
+        grown[: len(self._words)] = self._words
+        self._words = grown
         packed = Packed(self._words, self.word_width, done + len(keys))
         mask = np.uint64((1 << self.word_width) - 1)
         for at in range(0, len(keys), 1 << 20):
@@ -262,14 +268,14 @@ class TrieBuilder:
         unigrams = np.full(self.size, self.size, dtype=np.int64)
         if self._begins:
             unigrams = self._begins.pop(0)[:-1] + first[1]
-        inner = np.empty(sum(self.sizes[1:-1]) + 1, dtype=np.uint32)  # first child of each node from order 2 on
+        inner = self.storage.empty(sum(self.sizes[1:-1]) + 1, np.uint32)  # first child of each node from order 2 on
         at = 0
         for k in range(2, len(self.sizes)):
             begins = self._begins.pop(0)
             np.add(begins[:-1], first[k], out=inner[at : at + len(begins) - 1], casting="unsafe")
             at += len(begins) - 1
         inner[at] = first[-1]
-        starts = Packed.zeros(len(inner), int(_largest_span(inner)))
+        starts = Packed.zeros(len(inner), int(_largest_span(inner)), self.storage)
         base = inner[:: 1 << BLOCK].astype(np.int64)
         for at in range(0, len(inner), 1 << 20):
             part = inner[at : at + (1 << 20)]

@@ -29,7 +29,7 @@ SMOOTHERS = {
 
 
 @pytest.mark.parametrize("name", SMOOTHERS)
-def test_tuning_finds_the_best(name: str, toy: Corpus, tmp_path: Corpus) -> None:
+def test_tuning_finds_the_best(name: str, toy: Corpus) -> None:
     counts, valid = count_ngrams(toy.split("train"), toy.vocabulary, 3), toy.split("valid")
     smoother = SMOOTHERS[name](len(toy.vocabulary) - 1)
 
@@ -37,7 +37,7 @@ def test_tuning_finds_the_best(name: str, toy: Corpus, tmp_path: Corpus) -> None
         table = estimate(counts, smoother, fit=False)
         return perplexity(score(NgramModel(table, toy.vocabulary), valid).log_prob)
 
-    tuned = fit_and_tune(counts, smoother, valid, Storage(None, tmp_path))
+    tuned = fit_and_tune(counts, smoother, valid, Storage())
     assert tuned.after < tuned.before
     assert model_perplexity(smoother) == pytest.approx(tuned.after, rel=1e-6)
     untuned = SMOOTHERS[name](len(toy.vocabulary) - 1)
@@ -53,7 +53,7 @@ def test_tuning_finds_the_best(name: str, toy: Corpus, tmp_path: Corpus) -> None
                 assert model_perplexity(smoother) > tuned.after * (1 - 1e-6)
 
 
-def test_only_interpolated_forms_can_be_tuned(toy: Corpus, tmp_path: Corpus) -> None:
+def test_only_interpolated_forms_can_be_tuned(toy: Corpus) -> None:
     counts = count_ngrams(toy.split("train"), toy.vocabulary, 2)
     with pytest.raises(UserError, match=r"smoother\.interpolate=true"):
-        fit_and_tune(counts, KneserNey(2, interpolate=False), toy.split("valid"), Storage(None, tmp_path))
+        fit_and_tune(counts, KneserNey(2, interpolate=False), toy.split("valid"), Storage())
