@@ -121,14 +121,32 @@ def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
     """
     if (answers < 0).any():
         raise UserError("the cloze questions of this split come without their answers: nothing to score")
-    shifted = log_prob - log_prob.max(axis=1, keepdims=True)  # [Q, K]
-    normalised = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    normalised = over_candidates(log_prob)
     answer = normalised[np.arange(len(answers)), answers]
     return {
         "questions": len(answers),
         "perplexity": perplexity(answer),
         "accuracy": float((normalised.argmax(axis=1) == answers).mean()),
     }
+
+
+def over_candidates(log_prob: FloatArray) -> FloatArray:
+    """Log-probabilities `[Q, K]` renormalised over the K candidates; all alike where none has any probability."""
+    largest = log_prob.max(axis=1, keepdims=True)
+    shifted = np.where(np.isneginf(largest), 0.0, log_prob - np.where(np.isneginf(largest), 0.0, largest))
+    found: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return found
+
+
+def save_cloze(path: Path, log_prob: FloatArray) -> None:
+    """The competition's CSV (CS287 HW3): a row a question, its number from 1 on and the candidates' probabilities."""
+    from lmtool.files import written_whole
+
+    p = np.exp(over_candidates(log_prob))
+    rows = [f"{k},{','.join(f'{value:.9g}' for value in row)}" for k, row in enumerate(p.tolist(), start=1)]
+    header = ",".join(["ID", *(f"Class{k}" for k in range(1, p.shape[1] + 1))])
+    with written_whole(path) as temporary:
+        temporary.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
 
 
 def save_scores(path: Path, scores: Scores, split_name: str, tokens_fingerprint: str) -> None:

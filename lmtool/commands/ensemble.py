@@ -18,6 +18,7 @@ def run(composed: DictConfig) -> float | None:
     import numpy as np
 
     from lmtool.build import load_model
+    from lmtool.commands.questions import only_questions, score_questions
     from lmtool.commands.reports import print_report
     from lmtool.commands.stores import corpus_of
     from lmtool.ensemble import fit_weights, mix
@@ -25,7 +26,7 @@ def run(composed: DictConfig) -> float | None:
     from lmtool.evaluation import (
         Scores,
         cloze_log_prob,
-        cloze_report,
+        finite_or_null,
         perplexity,
         report,
         save_scores,
@@ -43,29 +44,30 @@ def run(composed: DictConfig) -> float | None:
                 "train them with the same data= settings to mix them"
             )
     with corpus_of(members[0], config.store_dir) as corpus:
-        split = corpus.split(config.split)
         models = [load_model(member, corpus.vocabulary) for member in members]
-        scored = [score(model, split, progress=on_terminal()) for model in models]
-        log_prob = np.stack([found.log_prob for found in scored])  # [M, N]
-        if config.weights is not None:
-            weights = np.array(config.weights)
-        else:
-            held_out = log_prob
-            if config.fit_split != config.split:
-                held_out = np.stack([score(model, corpus.split(config.fit_split)).log_prob for model in models])
-            fit = fit_weights(held_out)
+        text = None if only_questions(corpus, config.split) else corpus.split(config.split)
+        scored = [] if text is None else [score(model, text, progress=on_terminal()) for model in models]
+        weights = np.array(config.weights)
+        if config.weights is None:
+            fitted_on = scored
+            if text is None or config.fit_split != config.split:
+                fitted_on = [score(model, corpus.split(config.fit_split)) for model in models]
+            fit = fit_weights(np.stack([found.log_prob for found in fitted_on]))
             weights = fit.weights
             print(f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the best")
             if config.fit_split == config.split:
                 print(f"note: the weights were fitted on {config.split} itself; split=test scores other text")
-        mixed = Scores(mix(log_prob, weights), sum(found.seconds for found in scored))
-        cloze = None
-        questions = corpus.cloze(config.split)
-        if questions is not None and (questions.answers >= 0).all():
-            asked = np.stack([cloze_log_prob(model, questions, corpus.vocabulary.bos) for model in models])
-            cloze = cloze_report(mix(asked, weights), questions.answers)
-        found = report(config.split, split, mixed, cloze)
-        save_scores(out / "scores.h5", mixed, config.split, corpus.fingerprint)
+        cloze = score_questions(
+            corpus,
+            config.split,
+            out,
+            lambda cloze: mix(np.stack([cloze_log_prob(m, cloze, corpus.vocabulary.bos) for m in models]), weights),
+        )
+        found = None
+        if text is not None:
+            mixed = Scores(mix(np.stack([s.log_prob for s in scored]), weights), sum(s.seconds for s in scored))
+            found = report(config.split, text, mixed, cloze)
+            save_scores(out / "scores.h5", mixed, config.split, corpus.fingerprint)
     Run(
         folder=out,
         kind="ensemble",
@@ -76,12 +78,19 @@ def run(composed: DictConfig) -> float | None:
         members=tuple(str(member.folder.resolve()) for member in members),
         weights=tuple(float(weight) for weight in weights),
     ).save()
-    own = [perplexity(row) for row in log_prob]
+    own: list[float | None] = [perplexity(s.log_prob) for s in scored]
+    own = own or [None] * len(members)
     rows: list[list[Cell]] = [[str(m.folder), float(w), p] for m, w, p in zip(members, weights, own, strict=True)]
-    named = [{"run": str(row[0]), "weight": row[1], "perplexity": row[2]} for row in rows]
-    result = found.as_json() | {"weights": [row[1] for row in rows], "members": named}
-    write_json(out / "result.json", result)
-    print(text_table(["run", "weight", "perplexity"], [*rows, ["mixture", 1.0, found.perplexity]]))
+    named = [finite_or_null({"run": str(row[0]), "weight": row[1], "perplexity": row[2]}) for row in rows]
+    result = {"split": config.split, "cloze": cloze} if found is None else found.as_json()
+    write_json(out / "result.json", result | {"weights": [row[1] for row in rows], "members": named})
+    print(
+        text_table(
+            ["run", "weight", "perplexity"], [*rows, ["mixture", 1.0, None if found is None else found.perplexity]]
+        )
+    )
+    if found is None:
+        return None
     print()
     print_report(found)
     return found.perplexity

@@ -22,6 +22,8 @@ def print_report(found: Report) -> None:
             ("cloze questions", int(found.cloze["questions"])),
             ("  perplexity", found.cloze["perplexity"]),
             ("  accuracy", found.cloze["accuracy"]),
+            ("  perplexity (local)", found.cloze.get("local_perplexity")),
+            ("  accuracy (local)", found.cloze.get("local_accuracy")),
         ]
     for name, value in lines:
         if value is not None:

@@ -58,6 +58,12 @@ def _unpack(bits: Any, width: int, first: int, values: Any) -> None:
         values[i] = read(bits, width, first + i)
 
 
+@numba.njit(cache=True, nogil=True)
+def _read_at(bits: Any, width: int, index: Any, values: Any) -> None:
+    for i in range(len(index)):
+        values[i] = read(bits, width, index[i])
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """`length` numbers from 0 to below 2^width (width from 1 to 63) in `bits`, uint64."""
@@ -87,6 +93,12 @@ class Packed:
         """The numbers from `first` to before `last`."""
         values = np.empty(last - first, dtype=np.int64)
         _unpack(self.bits, self.width, first, values)
+        return values
+
+    def at(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The numbers at places `[M]`, as `[M]`."""
+        values = np.empty(len(index), dtype=np.int64)
+        _read_at(self.bits, self.width, index, values)
         return values
 
     def all(self) -> npt.NDArray[np.int64]:

@@ -167,6 +167,25 @@ def find_contexts(
 
 
 @numba.njit(cache=True, nogil=True)
+def find_grams(
+    uni: Any,
+    base: Any,
+    starts: Any,
+    width: int,
+    words: Any,
+    word_width: int,
+    total: int,
+    node: Any,
+    targets: Any,
+    gram: Any,
+) -> None:
+    """The nodes of contexts `[N]` followed by targets `[N]`, -1 where there are none, as `[N]`."""
+    for i in range(len(node)):
+        if node[i] >= 0:
+            gram[i] = child(uni, base, starts, width, words, word_width, total, node[i], targets[i])
+
+
+@numba.njit(cache=True, nogil=True)
 def score_candidates(
     asked: Any, contexts: Any, candidates: Any, first: int, last: int, log_prob: Any, matched: Any
 ) -> None:

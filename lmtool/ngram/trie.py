@@ -44,6 +44,11 @@ class Nodes(NamedTuple):
         """What says where children begin."""
         return self.unigram_starts, self.base, self.starts, self.start_width
 
+    @property
+    def searching(self) -> tuple[Array, Array, Array, int, Array, int, int]:
+        """What `child` and its like take first."""
+        return *self.starting, self.words, self.word_width, int(self.first[-1])
+
 
 # The kernels below take the arrays of Nodes one by one: taking them out of a tuple counts references, which costs more
 # than the search and makes threads wait for each other.

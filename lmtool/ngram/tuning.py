@@ -29,9 +29,8 @@ from lmtool.ngram.estimate import (
     newest_count,
 )
 from lmtool.ngram.packed import read
-from lmtool.ngram.scoring import SHORT, find_contexts
+from lmtool.ngram.scoring import SHORT, find_contexts, find_grams
 from lmtool.ngram.storage import Storage
-from lmtool.ngram.trie import child
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +116,9 @@ def _observe(
         )
     node = np.full(len(targets), SHORT)
     gram = np.full(len(targets), SHORT)
-    arrays = (*nodes.starting, nodes.words, nodes.word_width, int(nodes.first[-1]))
+    arrays = nodes.searching
     find_contexts(*arrays, counts.bos, contexts, k - 1, node)
-    _find_grams(*arrays, node, targets, gram)
+    find_grams(*arrays, node, targets, gram)
     asked, place = np.unique(node[node >= 0], return_inverse=True)
     found = np.ones((4, len(targets)))
     if len(asked):
@@ -130,28 +129,10 @@ def _observe(
         found[:, node >= 0] = sums[:, place]
     own = np.zeros(len(targets), dtype=np.int64)
     if (gram >= 0).any():
-        _read_some(a.bits, a.width, gram[gram >= 0] - trie.first(k), own, np.flatnonzero(gram >= 0))
+        own[gram >= 0] = a.at(gram[gram >= 0] - trie.first(k))
     seen = (node >= 0) & (found[0] > 0)
     found[0, ~seen] = 1.0  # nothing is divided by zero where the shorter context decides
     return Observed(own, found, seen)
-
-
-@numba.njit(cache=True, nogil=True)
-def _find_grams(
-    uni: Any,
-    base: Any,
-    starts: Any,
-    width: int,
-    words: Any,
-    word_width: int,
-    total: int,
-    node: Any,
-    targets: Any,
-    gram: Any,
-) -> None:
-    for i in range(len(node)):
-        if node[i] >= 0:
-            gram[i] = child(uni, base, starts, width, words, word_width, total, node[i], targets[i])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -162,9 +143,3 @@ def _sum_some(bits: Any, width: int, begins: Any, sums: Any) -> None:
             sums[0, c] += a
             if a > 0:
                 sums[min(a, 3), c] += 1
-
-
-@numba.njit(cache=True, nogil=True)
-def _read_some(bits: Any, width: int, index: Any, out: Any, where: Any) -> None:
-    for i in range(len(index)):
-        out[where[i]] = read(bits, width, index[i])

@@ -42,6 +42,9 @@ def text_source(data: TextData, *, progress: bool) -> Source:
     files = dict(found)
     if data.vocabulary.file is not None:
         files["vocabulary"] = str(locate(data.vocabulary.file, "vocabulary.file", data, progress=progress))
+    for key in ("cloze_valid", "cloze_valid_answers", "cloze_test"):
+        if getattr(data, key) is not None:
+            files[key] = str(locate(getattr(data, key), key, data, progress=progress))
     return Source(
         splits,
         stamp={key: _stamp(path) for key, path in files.items()},

@@ -1,0 +1,243 @@
+"""N-gram models from the command line: every smoother, counts that are kept, pruning, ARPA files, cloze questions."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from lmtool.config import SCHEMAS
+from lmtool.data.corpus import Corpus
+from lmtool.helppages import options_of
+from tests.ngram.plain import random_sentences
+
+Run = Callable[..., str]
+
+
+def result(folder: str) -> dict[str, object]:
+    return json.loads((Path(folder) / "result.json").read_text())
+
+
+def text_data(tmp: Path, **files: str) -> list[str]:
+    for name, text in files.items():
+        (tmp / f"{name}.txt").write_text(text)
+    splits = [f"data.{name}={name}.txt" for name in files if name in ("train", "valid", "test")]
+    return ["data=text", "data.name=mine", *splits]
+
+
+def test_every_smoother_is_an_option() -> None:
+    assert {f"schema_{name}" for name in options_of("smoother")} == set(SCHEMAS["smoother"])
+
+
+@pytest.mark.parametrize("smoother", sorted(options_of("smoother")))
+def test_every_smoother_trains_and_scores(smoother: str, lmtool: Run) -> None:
+    printed = lmtool("train", "model=ngram", "model.order=3", f"smoother={smoother}", "data=toy", "hydra.run.dir=run")
+    evaluated = lmtool("eval", "run=run", "hydra.run.dir=valid")
+    trained, scored = result("run")["valid_perplexity"], result("valid")["perplexity"]
+    if smoother == "mle":
+        assert trained is None and scored is None and "inf" in evaluated
+    else:
+        assert scored == pytest.approx(trained, rel=1e-12) and 1 < scored < 30
+    assert ("do not sum to one" in printed) == ("do not sum to one" in evaluated) == (smoother == "stupid_backoff")
+    assert ("tuned on valid" in printed) == (smoother == "jelinek_mercer")
+
+
+def test_tuned_discounts_are_better_and_back_off_is_worse(lmtool: Run) -> None:
+    found = {}
+    for name, extra in (
+        ("estimated", "smoother.discounts=null"),
+        ("tuned", "smoother.discounts=tuned"),
+        ("backed-off", "smoother.interpolate=false"),
+    ):
+        lmtool("train", "model=ngram", "model.order=3", "data=pydoc", extra, f"hydra.run.dir={name}")
+        found[name] = result(name)["valid_perplexity"]
+    assert found["tuned"] < found["estimated"] < found["backed-off"]
+
+
+def test_counts_are_made_once_for_a_sweep(lmtool: Run) -> None:
+    lmtool("train", "model=ngram", "model.order=4", "data=toy", "hydra.run.dir=one")
+    kept = next(Path("stores").glob("counts-toy-*.h5"))
+    stamp = kept.stat().st_mtime_ns
+    lmtool("train", "-m", "model=ngram", "data=toy", "smoother=witten_bell,laplace", "model.order=2,4")
+    assert kept.stat().st_mtime_ns == stamp
+    lmtool("train", "model=ngram", "model.order=5", "data=toy", "hydra.run.dir=two")
+    assert kept.stat().st_mtime_ns > stamp
+    kept.unlink()
+    lmtool("train", "model=ngram", "model.order=4", "data=toy", "counts.keep=false", "hydra.run.dir=three")
+    assert not kept.exists()
+    assert Path("one/model.h5").read_bytes() == Path("three/model.h5").read_bytes()
+
+
+def test_counts_of_changed_text_are_made_again(lmtool: Run, tmp_path: Path) -> None:
+    data = text_data(tmp_path, train="a b c\nb c a\n", valid="a b\n")
+    lmtool("train", "model=ngram", "model.order=2", *data, "hydra.run.dir=one")
+    (tmp_path / "train.txt").write_text("a b c\nb c a\nc a b\nc a a\n")
+    lmtool("train", "model=ngram", "model.order=2", *data, "hydra.run.dir=two")
+    assert result("one")["parameters"] == 13 and result("two")["parameters"] == 16
+
+
+def test_a_limit_of_memory_gives_the_same_file(lmtool: Run, tmp_path: Path) -> None:
+    data = text_data(tmp_path, train="\n".join(random_sentences(0, 4000)), valid="w1 w2\n")
+    for name, memory in (("free", "null"), ("tight", "64KiB")):
+        lmtool("train", "model=ngram", *data, f"counts.memory={memory}", "counts.keep=false", f"hydra.run.dir={name}")
+    assert Path("free/model.h5").read_bytes() == Path("tight/model.h5").read_bytes()
+    assert [path.name for path in Path("stores").iterdir() if path.name.startswith(".")] == []
+
+
+def test_pruning(lmtool: Run) -> None:
+    common = ("train", "model=ngram", "model.order=4", "data=toy")
+    for name, extra in (("all", []), ("cut", ["prune=[0,0,1]"]), ("entropy", ["prune_entropy=0.01"])):
+        lmtool(*common, *extra, f"hydra.run.dir={name}")
+    sizes = {name: np.diff(h5py.File(f"{name}/model.h5")["first"][:]).tolist() for name in ("all", "cut", "entropy")}
+    assert (
+        sizes["cut"][:2] == sizes["all"][:2] and sizes["cut"][2] < sizes["all"][2] and sizes["cut"][3] < sizes["all"][3]
+    )
+    assert sizes["entropy"][0] == sizes["all"][0] and sum(sizes["entropy"]) < sum(sizes["all"])
+
+
+@pytest.mark.parametrize("name", ["kn3.arpa", "kn3.arpa.gz"])
+def test_arpa_there_and_back(name: str, lmtool: Run) -> None:
+    lmtool("train", "model=ngram", "model.order=3", "data=toy", "hydra.run.dir=kn3")
+    assert f"wrote {name}" in lmtool("convert", "run=kn3", f"to={name}")
+    lmtool("convert", f"arpa={name}", "data=toy", "hydra.run.dir=back")
+    for run in ("kn3", "back"):
+        lmtool("eval", f"run={run}", f"hydra.run.dir={run}-valid")
+    with h5py.File("kn3-valid/scores.h5") as one, h5py.File("back-valid/scores.h5") as other:
+        assert np.array_equal(one["log_prob"][:], other["log_prob"][:])
+    lmtool("ensemble", "runs=[kn3,back]", "hydra.run.dir=mix")  # the same store: they mix
+    assert result("mix")["perplexity"] == pytest.approx(result("kn3-valid")["perplexity"], rel=1e-9)
+
+
+def test_an_arpa_file_with_other_words(lmtool: Run, tmp_path: Path) -> None:
+    data = text_data(tmp_path, train="a b c\nb c a\n", valid="a b d\n")
+    lmtool("train", "model=ngram", "model.order=2", *data, "hydra.run.dir=own")
+    lmtool("convert", "run=own", "to=own.arpa")
+    other = text_data(tmp_path, train="x y a\n", valid="a b x\n")
+    printed = lmtool("convert", "arpa=own.arpa", *other, "hydra.run.dir=imported")
+    assert "has other words" in printed
+    lmtool("eval", "run=imported", "hydra.run.dir=scored")
+    assert (result("scored")["tokens"], result("scored")["oov"]) == (4, 1)
+    said = lmtool("convert", "arpa=own.arpa", "data=toy", code=2)
+    assert "own.arpa has other words than data=toy" in said and "data=text" in said
+
+
+QUESTIONS = "Q a b c\nC b _1_\nQ c a b\nC a b _2_\n"
+
+
+def cloze_data(tmp: Path, answers: str) -> list[str]:
+    data = text_data(tmp, train="a b c\nb c a\na b b\n", valid="a b\n", questions=QUESTIONS, asked=QUESTIONS)
+    (tmp / "answers.txt").write_text(answers)
+    questions = ["data.cloze_valid=questions.txt", "data.cloze_valid_answers=answers.txt", "data.cloze_test=asked.txt"]
+    return [*data, *questions]
+
+
+def test_cloze_questions_and_the_competitions_csv(lmtool: Run, tmp_path: Path) -> None:
+    data = cloze_data(tmp_path, "ID,Class1,Class2,Class3\n1,0,0,1\n2,1,0,0\n")
+    options = ("smoother=witten_bell", "smoother.local_cloze=true", "model.order=2")
+    lmtool("train", "model=ngram", *options, *data, "hydra.run.dir=run")
+    lmtool("eval", "run=run", "hydra.run.dir=valid")
+    found = result("valid")["cloze"]
+    assert found["questions"] == 2 and 1 < found["perplexity"] < 3
+    # Words: a 3, b 4, c 2: over the candidates (c + 3/3) / 12. After b, seen are b 1 and c 2: for both questions
+    # p(c) = (2 + 2 (3/12)) / 5 = 1/2, which is the answer to both.
+    assert found["local_perplexity"] == pytest.approx(2, rel=1e-12) and found["local_accuracy"] == 1
+    rows = list(csv.reader(Path("valid/cloze.csv").read_text().splitlines()))
+    assert rows[0] == ["ID", "Class1", "Class2", "Class3"] and [row[0] for row in rows[1:]] == ["1", "2"]
+    p = np.array([[float(cell) for cell in row[1:]] for row in rows[1:]])
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-8)
+    assert np.exp(-np.log([p[0, 2], p[1, 0]]).mean()) == pytest.approx(found["perplexity"], rel=1e-6)
+    # The test split has questions and no text.
+    printed = lmtool("eval", "run=run", "split=test", "hydra.run.dir=test")
+    assert "2 cloze questions" in printed and len(Path("test/cloze.csv").read_text().splitlines()) == 3
+    assert result("test") == {"split": "test", "cloze": None}
+    lmtool("train", "model=ngram", "model.order=1", *data, "hydra.run.dir=one")
+    lmtool("ensemble", "runs=[run,one]", "split=test", "hydra.run.dir=mix")
+    assert len(Path("mix/cloze.csv").read_text().splitlines()) == 3 and sum(result("mix")["weights"]) == pytest.approx(
+        1
+    )
+    assert "has only train, valid" in lmtool("eval", "run=run", "split=nonsense", code=2)
+
+
+def test_changed_questions_make_the_store_again(lmtool: Run, tmp_path: Path) -> None:
+    data = cloze_data(tmp_path, "ID,Class1,Class2,Class3\n1,0,0,1\n2,1,0,0\n")
+    lmtool("preprocess", *data)
+    assert "nothing to do" in lmtool("preprocess", *data)
+    (tmp_path / "answers.txt").write_text("ID,Class1,Class2,Class3\n1,0,1,0\n2,1,0,0\n")
+    assert "wrote" in lmtool("preprocess", *data)
+    with Corpus.open(next(Path("stores").glob("mine-*.h5"))) as corpus:
+        assert corpus.cloze("valid").answers.tolist() == [1, 0]
+
+
+NGRAM = "train model=ngram data=toy"
+MISTAKES = [
+    (f"{NGRAM} counts.memory=much", ["counts.memory=much", "512MiB"]),
+    (f"{NGRAM} counts.memory=1KiB", ["counts.memory=1KiB", "64KiB or more"]),
+    (f"{NGRAM} prune=[1,1]", ["prune=[1, 1]", "0 for order 1"]),
+    (f"{NGRAM} prune=[0,2,1]", ["prune=[0, 2, 1]", "none below"]),
+    (f"{NGRAM} model.order=2 prune=[0,0,1]", ["3 cut-offs", "model.order=2"]),
+    (f"{NGRAM} prune_entropy=2", ["prune_entropy=2.0", "between 0 and 1"]),
+    ("train data=toy prune=[0,1]", ["prune=[0, 1]", "model=nplm is not pruned"]),
+    ("train data=toy counts.memory=1GiB", ["counts.memory=1GiB", "not used"]),
+    (f"{NGRAM} smoother.discounts=best", ["smoother.discounts=best", "tuned"]),
+    (f"{NGRAM} smoother.discounts=[0.5]", ["smoother.discounts", "[D1,D2,D3+]"]),
+    (f"{NGRAM} smoother.discounts=[[0.5,1,4]]", ["smoother.discounts=[0.5, 1, 4]", "0 <= D_k <= k"]),
+    (f"{NGRAM} smoother=kneser_ney smoother.discounts=[0.5]", ["1 numbers given", "order 5 needs 5"]),
+    (f"{NGRAM} smoother=kneser_ney smoother.discounts=2", ["smoother.discounts=2", "from 0 to 1"]),
+    (
+        f"{NGRAM} smoother=kneser_ney smoother.discounts=tuned smoother.interpolate=false",
+        ["smoother.interpolate=true"],
+    ),
+    (f"{NGRAM} smoother.discounts=tuned smoother.tune_on=dev", ["split=dev", "train, valid, test"]),
+    (f"{NGRAM} smoother=laplace smoother.alpha=0", ["smoother.alpha=0", "above 0"]),
+    (f"{NGRAM} smoother=laplace smoother.alpha=some", ["smoother.alpha=some", "tuned"]),
+    (f"{NGRAM} smoother=jelinek_mercer smoother.lambdas=[2]", ["smoother.lambdas=[2]", "from 0 to 1"]),
+    (f"{NGRAM} smoother=jelinek_mercer smoother.classes=0", ["smoother.classes=0", "from 1 to 32"]),
+    (f"{NGRAM} smoother=good_turing smoother.largest=10", ["smoother.largest=10", "from 0 to 9"]),
+    (f"{NGRAM} smoother=stupid_backoff smoother.alpha=2", ["smoother.alpha=2.0", "at most 1"]),
+    (f"{NGRAM} smoother=witten_bell smoother.discounts=null", ["smoother.discounts"]),
+    ("convert", ["run=PATH to=FILE.arpa", "arpa=FILE"]),
+    ("convert arpa=nowhere.arpa data=toy", ["nowhere.arpa"]),
+    ("convert run=nowhere to=x.arpa", ["no run folder nowhere"]),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), MISTAKES, ids=[line for line, _ in MISTAKES])
+def test_a_mistake_is_one_line_and_code_2(line: str, words: list[str], lmtool: Run) -> None:
+    said = lmtool(*line.split(), code=2)
+    assert said.startswith("lmtool: ") and said.count("\n") == 1, said
+    for word in words:
+        assert word in said
+
+
+def test_only_ngram_models_become_arpa(lmtool: Run) -> None:
+    lmtool("train", "model=nplm", "model.hidden_dim=8", "training.epochs=1", "data=toy", "hydra.run.dir=run")
+    assert "run is no n-gram model" in lmtool("convert", "run=run", "to=x.arpa", code=2)
+    assert not Path("x.arpa").exists()
+
+
+def test_a_disk_that_is_full_leaves_nothing(lmtool: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    data = text_data(tmp_path, train="\n".join(random_sentences(0, 4000)), valid="w1 w2\n")
+    lmtool("preprocess", *data)
+    before = sorted(path.name for path in Path("stores").iterdir())
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    said = lmtool("train", "model=ngram", *data, "counts.memory=64KiB", "hydra.run.dir=run", code=2)
+    assert "No space left" in said and said.count("\n") == 1
+    assert sorted(path.name for path in Path("stores").iterdir()) == before
+    assert not Path("run/run.json").exists() and not Path("run/model.h5").exists()
+
+
+def test_a_corpus_of_one_word(lmtool: Run, tmp_path: Path) -> None:
+    data = text_data(tmp_path, train="a\n", valid="a\n")
+    for smoother in options_of("smoother"):
+        lmtool("train", "model=ngram", *data, f"smoother={smoother}", f"hydra.run.dir={smoother}")
+        assert 0.9 < result(smoother)["valid_perplexity"] < 5
