@@ -100,11 +100,9 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     suffix: list[Packed] = []
     count = [Packed.of(seen)]
     row = words  # the n-gram of the current order that ends at each place
-    for _ in range(2, order + 1):
-        if storage.memory is None:
-            found = _sort_at_once(words, row, bos, trie.word_width, trie.sizes[-1])
-        else:
-            found = sort_in_runs(words, row, bos, trie.word_width, trie.sizes[-1], storage)
+    for k in range(2, order + 1):
+        what = words, row, bos, trie.word_width, trie.sizes[-1], k == order
+        found = _sort_at_once(*what) if storage.memory is None else sort_in_runs(*what, storage)
         keys, suffixes, counts, row = found
         trie.add(keys)
         suffix.append(Packed.of(suffixes, trie.sizes[-2] - 1, storage))
@@ -115,12 +113,12 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
 
 
 def _sort_at_once(
-    words: Array, row: Array, bos: int, word_width: int, contexts: int
+    words: Array, row: Array, bos: int, word_width: int, contexts: int, last: bool
 ) -> tuple[Array, Array, Array, Array]:
-    """The n-grams of the next order: keys, suffixes, counts, and which of them ends at each place."""
+    """The n-grams of the next order: keys, suffixes, counts, and, unless it is the last, which of them ends where."""
     keys, where = keys_of(words, row, bos, word_width, 0, len(words))
     keys, where = sort_keys(keys, where, word_width + max(contexts - 1, 1).bit_length())
-    next_row = np.full(len(words), NONE, dtype=np.uint32)
+    next_row = np.full(0 if last else len(words), NONE, dtype=np.uint32)
     keys, suffixes, counts = collapse(keys, where, row, next_row)
     return keys, suffixes, counts, next_row
 
@@ -137,7 +135,7 @@ def collapse(keys: Array, where: Array, row: Array, next_row: Array) -> tuple[Ar
     """Equal neighbours among sorted keys become one: the distinct keys, their suffixes and how many there were.
 
     row: the n-gram one shorter that ends at each place, which is the suffix of the longer one. next_row: is told
-    at each place of `where` which distinct key stands there.
+    at each place of `where` which distinct key stands there, unless it is empty.
     """
     cuts = cut_evenly(len(keys))
     distinct = run([(_distinct, keys, a, b) for a, b in cuts])
@@ -223,7 +221,8 @@ def _collapse(
             at += 1
             kept[at] = keys[i]
             suffixes[at] = row[where[i]]
-        next_row[where[i]] = at
+        if len(next_row) > 0:
+            next_row[where[i]] = at
         # The last key of a run of equal ones says where the run ends, also across a cut.
         if i == len(keys) - 1 or keys[i + 1] != keys[i]:
             ends[at] = i + 1

@@ -32,7 +32,7 @@ class Run:
 
 
 def sort_in_runs(
-    words: Array, row: Array, bos: int, word_width: int, contexts: int, storage: Storage
+    words: Array, row: Array, bos: int, word_width: int, contexts: int, highest: bool, storage: Storage
 ) -> tuple[Array, Array, Array, Array]:
     """As `counts._sort_at_once`, within the memory of `storage`."""
     from lmtool.ngram.counts import NONE, collapse, keys_of
@@ -40,7 +40,7 @@ def sort_in_runs(
     assert storage.memory is not None
     piece = max(storage.memory // BYTES_A_KEY, 1024)
     bits = word_width + max(contexts - 1, 1).bit_length()
-    next_row = storage.empty(len(words), np.uint32)
+    next_row = storage.empty(0 if highest else len(words), np.uint32)
     runs: list[Run] = []
     for first in range(0, len(words), piece):
         last = min(first + piece, len(words))
@@ -52,7 +52,7 @@ def sort_in_runs(
         del keys, where, found
         storage.release()
     keys, suffixes, counts = _merge(runs, bits, piece, storage)
-    for part in runs:
+    for part in [] if highest else runs:
         places = np.empty(len(part.keys), dtype=np.uint32)
         _places(part.keys, keys, places)
         _renumber(next_row[part.first : part.last], places, int(NONE))
