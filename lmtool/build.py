@@ -27,10 +27,10 @@ def storage_of(counts: schema.CountsConfig, corpus: Corpus) -> Storage:
     """What memory counting may use; its temporary files lie beside the store."""
     from lmtool.ngram.storage import Storage, memory_available, parse_memory
 
-    if counts.memory is not None:
-        return Storage(parse_memory(counts.memory), corpus.path.parent)
     free = memory_available()
-    return Storage(None if free is None else free * 3 // 4, corpus.path.parent)
+    memory = parse_memory(counts.memory) if counts.memory is not None else free and free * 3 // 4
+    tokens = next(row["tokens"] for row in corpus.provenance["rows"] if row["split"] == "train")
+    return Storage(memory, corpus.path.parent).unless_enough_for(tokens)
 
 
 def counts_of(corpus: Corpus, order: int, settings: schema.CountsConfig, storage: Storage) -> Counts:

@@ -85,6 +85,12 @@ def test_flags_may_stand_anywhere() -> None:
         split_verb(["evla"])
 
 
+def test_hydras_own_mode_is_heard(lmtool: Run) -> None:
+    line = ("train", "model=ngram", "data=toy", "model.order=1,2")
+    assert "also in" in lmtool(*line, "hydra.mode=MULTIRUN")
+    assert "model.order" in lmtool(*line, code=2)  # two values are no number
+
+
 def test_cfg_job_prints_the_whole_configuration(lmtool: Run) -> None:
     printed = lmtool("train", "model=ngram", "--cfg", "job")
     assert "order: 5" in printed and "kind: modified_kneser_ney" in printed and "hydra" not in printed

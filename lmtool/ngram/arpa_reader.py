@@ -21,14 +21,17 @@ from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.arpa_writer import COMMENT, NOTHING
 from lmtool.ngram.counts import MAX_ORDER
+from lmtool.ngram.packed import width_of
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.table import BackoffTable
 from lmtool.ngram.trie import TrieBuilder
 
 Array = npt.NDArray[Any]
 REMEDY = "write the file again"
+PIECE = 1 << 20  # n-grams looked up at once
 
 # What a line can have wrong, as the kernel says it.
+LN10 = math.log(10)
 GOOD, NO_NUMBER, FEW_WORDS, MANY_WORDS, UNKNOWN_WORD, POSITIVE, CARRIAGE_RETURN = range(7)
 WRONG = {
     NO_NUMBER: "should begin with log10 p, a number",
@@ -172,7 +175,7 @@ def _read_unigrams(lines: _Lines, size: int) -> tuple[list[str], Array, Array]:
 
 def _read_section(lines: _Lines, k: int, size: int, table: _WordTable) -> tuple[Array, Array, Array, int]:
     words = np.empty((size, k), dtype=np.uint32)
-    values = np.zeros((2, size))
+    values = np.zeros((2, size), dtype=np.float32)
     first = lines.number + 1
     done = 0
     while done < size:
@@ -190,7 +193,7 @@ def _read_section(lines: _Lines, k: int, size: int, table: _WordTable) -> tuple[
         if done < size and lines.at < len(lines.block):
             lines.number += 1
             raise lines.wrong(f"the {k}-grams end after {done:,}, the counts tell of {size:,}")
-    return words, _natural(values[0]), _natural(values[1]), first
+    return words, values[0], values[1], first
 
 
 def _natural(log10: Array) -> Array:
@@ -315,7 +318,7 @@ def _parse(block: Any, at: int, slots: Any, starts: Any, arena: Any, words: Any,
                         return at, row, NO_NUMBER if column == 0 else MANY_WORDS
                     if column == 0 and value > 0:
                         return at, row, POSITIVE
-                    values[1 if column else 0, row] = value
+                    values[1 if column else 0, row] = value * LN10 if value > NOTHING else -np.inf
                 elif column > k + 1:
                     return at, row, MANY_WORDS
                 else:
@@ -350,26 +353,30 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
     log_prob[0][vocabulary.bos] = -np.inf
     log_backoff[0][ids[ids >= 0]] = backoff[ids >= 0]
     builder = TrieBuilder(size)
-    keys: list[Array] = []
     suffix_closed = True
     for k, (words, p, backoff, first_line) in enumerate(arpa.grams[1:], start=2):
-        mapped = ids[words]  # [M, k]
-        context = _rows(keys, mapped[:, :-1], builder.word_width)
-        if (context < 0).any():
-            where = int((context < 0).argmax())
-            told = " ".join(arpa.words[w] for w in words[where, :-1])
-            raise UserError(
-                f"{arpa.path}, line {first_line + where}: {told!r} is not among the {k - 1}-grams; {REMEDY}"
+        trie = builder.done()  # of the orders below
+        key = np.empty(len(words), dtype=np.uint64)
+        for at in range(0, len(words), PIECE):
+            mapped = ids[words[at : at + PIECE]]  # [M, k]
+            context = trie.find(mapped[:, :-1])
+            if (context < 0).any():
+                where = at + int((context < 0).argmax())
+                told = " ".join(arpa.words[w] for w in words[where, :-1])
+                what = f"{told!r} is not among the {k - 1}-grams"
+                raise UserError(f"{arpa.path}, line {first_line + where}: {what}; {REMEDY}")
+            suffix_closed = suffix_closed and bool((trie.find(mapped[:, 1:]) >= 0).all())
+            context -= trie.first(k - 1)
+            key[at : at + PIECE] = (context.astype(np.uint64) << np.uint64(builder.word_width)) | mapped[:, -1].astype(
+                np.uint64
             )
-        suffix_closed = suffix_closed and bool((_rows(keys, mapped[:, 1:], builder.word_width) >= 0).all())
-        key = (context.astype(np.uint64) << np.uint64(builder.word_width)) | mapped[:, -1].astype(np.uint64)
-        key, order = sort_keys(key, np.arange(len(key), dtype=np.uint32), 64)
+        bits = builder.word_width + width_of(max(builder.sizes[-1] - 1, 0))
+        key, order = sort_keys(key, np.arange(len(key), dtype=np.uint32), bits)
         twice = np.flatnonzero(key[1:] == key[:-1])
         if len(twice):
             one, other = first_line + int(order[twice[0]]), first_line + int(order[twice[0] + 1])
             raise UserError(f"{arpa.path}, line {other}: the same n-gram stands in line {one} already; {REMEDY}")
         builder.add(key)
-        keys.append(key)
         log_prob.append(p[order])
         log_backoff.append(backoff[order])
     return BackoffTable(
@@ -382,17 +389,6 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
         normalised=arpa.normalised,
         suffix_closed=suffix_closed,
     )
-
-
-def _rows(keys: list[Array], words: Array, word_width: int) -> Array:
-    """The node within its order of each n-gram of words `[M, k]`, -1 where it is none; `keys` of orders 2 on."""
-    row = words[:, 0].astype(np.int64)
-    for j in range(1, words.shape[1]):
-        wanted = (np.maximum(row, 0).astype(np.uint64) << np.uint64(word_width)) | words[:, j].astype(np.uint64)
-        known = keys[j - 1]
-        place = np.minimum(np.searchsorted(known, wanted), max(len(known) - 1, 0))
-        row = np.where((row >= 0) & (known[place] == wanted), place, -1) if len(known) else np.full(len(words), -1)
-    return row
 
 
 def words_of_file(arpa: Arpa) -> set[str]:

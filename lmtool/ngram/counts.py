@@ -29,7 +29,6 @@ IntArray = npt.NDArray[np.int64]
 
 MAX_ORDER = 16
 NONE = np.uint32(0xFFFFFFFF)  # no n-gram ends here: the sentence is younger than that
-BYTES_A_TOKEN = 56  # that sorting one order takes in memory, with what is kept of it
 
 
 class Text(Protocol):
@@ -90,9 +89,7 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     if total >= int(NONE):
         raise UserError(f"{total:,} tokens: n-grams of at most {int(NONE) - 1:,} tokens can be counted; use less text")
     size, bos = len(vocabulary), vocabulary.bos
-    storage = storage or Storage()
-    if storage.memory is not None and storage.memory >= BYTES_A_TOKEN * total:
-        storage = Storage()  # it suffices
+    storage = (storage or Storage()).unless_enough_for(total)
     words = storage.empty(total, np.uint32)
     _insert_starts(text.ids, text.offsets, bos, words)
     seen, newest = _first_places(words, size)

@@ -16,6 +16,8 @@ import numpy.typing as npt
 from lmtool.errors import UserError
 from lmtool.files import cannot_write
 
+BYTES_A_TOKEN = 64  # that counting and estimating take at most, in memory: 1.3 GiB for 22 million tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Storage:
@@ -24,6 +26,11 @@ class Storage:
     memory: int | None = None
     folder: Path = Path()
     _mapped: list[weakref.ref[mmap.mmap]] = field(default_factory=list)
+
+    def unless_enough_for(self, tokens: int) -> Storage:
+        """This, or memory without a limit where the n-grams of that many tokens fit into what is allowed."""
+        enough = self.memory is None or self.memory >= BYTES_A_TOKEN * tokens
+        return Storage() if enough else self
 
     def empty(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """An array of any content; in a file where it takes more than one part in 256 of the memory allowed.

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from lmtool.ngram.packed import Packed, read, read_short, width_of, words_needed
 from lmtool.ngram.storage import Storage
+from lmtool.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
@@ -136,6 +137,32 @@ def children(
 
 
 @numba.njit(cache=True, nogil=True)
+def _find_all(
+    unigram_starts: Any,
+    base: Any,
+    starts: Any,
+    start_width: int,
+    words: Any,
+    word_width: int,
+    total: int,
+    grams: Any,
+    out: Any,
+) -> None:
+    asked = np.empty((4096, 3), np.int64)
+    for first in range(0, len(grams), len(asked)):
+        count = min(len(asked), len(grams) - first)
+        for i in range(count):
+            out[first + i] = grams[first + i, 0]
+        for j in range(1, grams.shape[1]):
+            for i in range(count):
+                asked[i, 0] = max(out[first + i], 0)
+                asked[i, 1] = grams[first + i, j]
+            children(unigram_starts, base, starts, start_width, words, word_width, total, asked[:count])
+            for i in range(count):
+                out[first + i] = asked[i, 0] if out[first + i] >= 0 else -1
+
+
+@numba.njit(cache=True, nogil=True)
 def _first_children(unigram_starts: Any, base: Any, starts: Any, start_width: int, first: int, out: Any) -> None:
     for i in range(len(out)):
         out[i] = first_child(unigram_starts, base, starts, start_width, first + i)
@@ -221,6 +248,13 @@ class Trie:
         _first_children(*self.nodes.starting, self.first(order) + first, out)
         return out - self.first(order + 1)
 
+    def find(self, grams: Array) -> IntArray:
+        """The nodes of n-grams `[M, k]` of words, -1 for those that are none, as `[M]`."""
+        out = np.empty(len(grams), dtype=np.int64)
+        pieces = [(a, b) for a, b in cut_evenly(len(grams)) if a < b]
+        run((_find_all, *self.nodes.searching, grams[a:b], out[a:b]) for a, b in pieces)
+        return out
+
     def parents(self, order: int, nodes: IntArray) -> IntArray:
         """The first words of nodes of an order above 1, as nodes within the order below."""
         out = np.empty(len(nodes), dtype=np.int64)
@@ -268,15 +302,15 @@ class TrieBuilder:
         self.sizes.append(len(keys))
 
     def done(self) -> Trie:
-        """The trie of what was added; the builder is empty after it."""
+        """The trie of what was added; more can be added after it, to another trie."""
         first = np.cumsum([0, *self.sizes])
         unigrams = np.full(self.size, self.size, dtype=np.int64)
         if self._begins:
-            unigrams = self._begins.pop(0)[:-1] + first[1]
+            unigrams = self._begins[0][:-1] + first[1]
         inner = self.storage.empty(sum(self.sizes[1:-1]) + 1, np.uint32)  # first child of each node from order 2 on
         at = 0
         for k in range(2, len(self.sizes)):
-            begins = self._begins.pop(0)
+            begins = self._begins[k - 1]
             np.add(begins[:-1], first[k], out=inner[at : at + len(begins) - 1], casting="unsafe")
             at += len(begins) - 1
         inner[at] = first[-1]
