@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.model import FloatArray, IntArray
+from lmtool.ngram.bigrams import NONE, bigram_table, node_width
 from lmtool.ngram.scoring import PIECE, Asked, distributions, score_candidates, score_text
 from lmtool.ngram.table import BackoffTable
 from lmtool.parallel import cut_evenly, run
@@ -27,6 +28,8 @@ class NgramModel:
         self.table = table
         self.vocabulary = vocabulary
         self._asked = asked_of(table)
+        self._bigrams = NONE
+        self._scored = 0
         # The compiled code is loaded when it is first called: now, not when time is taken.
         self.log_prob_text(np.zeros(1, dtype=np.int64), np.array([0, 1]))
 
@@ -64,11 +67,25 @@ class NgramModel:
     def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
         """As TextScorer.log_prob_text."""
         ids = ids.astype(np.int64, copy=False)  # one kernel for stores of all widths
+        self._scored += len(ids)
+        if len(self._bigrams) == 0 and self.table.order > 1 and self._scored > self.table.sizes[1] // 4:
+            self._bigrams = bigram_table(self.table.trie)  # now it pays
         log_prob = np.empty(len(ids), dtype=np.float64)
         matched = np.empty(len(ids), dtype=np.int64)
         pieces = [(first, min(first + PIECE, len(ids))) for first in range(0, len(ids), PIECE)]
         run(
-            (score_text, self._asked, ids, offsets, first, last, log_prob[first:last], matched[first:last])
+            (
+                score_text,
+                self._asked,
+                self._bigrams,
+                node_width(self.table.trie.nodes.first) if len(self._bigrams) else 0,
+                ids,
+                offsets,
+                first,
+                last,
+                log_prob[first:last],
+                matched[first:last],
+            )
             for first, last in pieces
         )
         return log_prob

@@ -12,6 +12,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.ngram.bigrams import find_bigrams
 from lmtool.ngram.packed import read
 from lmtool.ngram.trie import child, children, first_child
 
@@ -45,9 +46,20 @@ class Asked(NamedTuple):
 
 
 @numba.njit(cache=True, nogil=True)
-def score_text(asked: Any, ids: Any, offsets: Any, first: int, last: int, log_prob: Any, matched: Any) -> None:
+def score_text(
+    asked: Any,
+    bigrams: Any,
+    node_bits: int,
+    ids: Any,
+    offsets: Any,
+    first: int,
+    last: int,
+    log_prob: Any,
+    matched: Any,
+) -> None:
     """Score the tokens from `first` to before `last` of running text, as `[last - first]`.
 
+    bigrams: the table of 2-grams with nodes of node_bits, or an empty one, for which the trie is searched.
     One order after the other over all tokens of a piece: their searches do not wait for each other, so that the
     processor can have several under way.
     """
@@ -99,7 +111,10 @@ def score_text(asked: Any, ids: Any, offsets: Any, first: int, last: int, log_pr
                 asked_for += 1
             else:
                 found[i] += backoff[before]
-        children(uni, base, starts, width, words, word_width, total, search[:asked_for])
+        if k == 2 and len(bigrams) > 0:
+            find_bigrams(bigrams, word_width, node_bits, search[:asked_for])
+        else:
+            children(uni, base, starts, width, words, word_width, total, search[:asked_for])
         for j in range(asked_for):
             i = asking[j]
             here = search[j, 0]

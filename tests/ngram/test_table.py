@@ -13,6 +13,7 @@ from lmtool import parallel
 from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
+from lmtool.ngram.bigrams import bigram_table, find_bigrams, node_width
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.model import NgramModel
@@ -115,6 +116,20 @@ def test_running_text_equals_one_by_one(n: int, threads: int) -> None:
         dist = model.log_dist(contexts[:500])
         np.testing.assert_allclose(dist[np.arange(500), ids[:500]], want[:500], rtol=1e-12)
     parallel.use(None)
+
+
+def test_the_table_of_bigrams_finds_what_the_trie_finds() -> None:
+    table, _, vocabulary = made(3, count=300)
+    size = len(vocabulary)
+    bigrams = bigram_table(table.trie)
+    pairs = np.array([[a, b, 0] for a in range(size) for b in range(size)])
+    want = table.trie.upto(2).find(pairs[:, :2])
+    assert (want >= 0).sum() == table.sizes[1]
+    find_bigrams(bigrams, table.trie.nodes.word_width, node_width(table.trie.nodes.first), pairs)
+    assert (pairs[:, 0] == want).all()
+    wide = replace(table.trie, nodes=table.trie.nodes._replace(word_width=30))
+    assert len(bigram_table(wide)) == 0  # would not fit: the trie is searched
+    assert len(bigram_table(made(1)[0].trie)) == 0
 
 
 def test_missing_contexts_cost_what_they_cost() -> None:
