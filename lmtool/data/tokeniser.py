@@ -28,8 +28,8 @@ AT, WRITTEN, TYPES, ARENA, IN_LINE, EMPTY, BAD = range(7)
 
 
 @numba.njit(cache=True, nogil=True)
-def _hash(block: Any, first: int, last: int) -> Any:
-    # FNV-1a over bytes, its high bits folded down because the table uses the low ones.
+def hash_bytes(block: Any, first: int, last: int) -> Any:
+    """FNV-1a of bytes `first` to before `last`, its high bits folded down because tables use the low ones."""
     value = np.uint64(14695981039346656037)
     for i in range(first, last):
         value = (value ^ np.uint64(block[i])) * np.uint64(1099511628211)
@@ -85,7 +85,7 @@ def _tokenise(
                 slash -= 1
             if slash > first:
                 last = slash
-        hashed = _hash(block, first, last)
+        hashed = hash_bytes(block, first, last)
         slot = hashed & mask
         found = -1
         while table[slot] != 0:

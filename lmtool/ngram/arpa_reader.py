@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.readers import read_blocks
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.arpa_writer import COMMENT, NOTHING
+from lmtool.ngram.arpa_lines import CARRIAGE_RETURN, GOOD, NO_NUMBER, NOTHING, POSITIVE, WRONG, WordTable, parse_lines
+from lmtool.ngram.arpa_writer import COMMENT
 from lmtool.ngram.counts import MAX_ORDER
 from lmtool.ngram.packed import width_of
 from lmtool.ngram.sorting import sort_keys
@@ -29,18 +29,6 @@ from lmtool.ngram.trie import TrieBuilder
 Array = npt.NDArray[Any]
 REMEDY = "write the file again"
 PIECE = 1 << 20  # n-grams looked up at once
-
-# What a line can have wrong, as the kernel says it.
-LN10 = math.log(10)
-GOOD, NO_NUMBER, FEW_WORDS, MANY_WORDS, UNKNOWN_WORD, POSITIVE, CARRIAGE_RETURN = range(7)
-WRONG = {
-    NO_NUMBER: "should begin with log10 p, a number",
-    FEW_WORDS: "has fewer words than its section's n-grams",
-    MANY_WORDS: "has more than its words and one number after them",
-    UNKNOWN_WORD: "has a word that is not among the 1-grams",
-    POSITIVE: "has a positive log10 p: no probability is above 1",
-    CARRIAGE_RETURN: "ends in CR LF: turn it into LF, as with dos2unix",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +108,7 @@ def read_arpa(path: str) -> Arpa:
         raise lines.wrong(f"tells of {len(sizes)} orders; there must be 1 to {MAX_ORDER}")
     words: list[str] = []
     grams: list[tuple[Array, Array, Array, int]] = []
-    table = _WordTable()
+    table = WordTable()
     for k, size in enumerate(sizes, start=1):
         while not (line := lines.next().strip()):
             pass
@@ -128,7 +116,7 @@ def read_arpa(path: str) -> Arpa:
             raise lines.wrong(f"should be \\{k}-grams:, of which line {k + 1} of the counts tells {size:,}")
         if k == 1:
             words, log_prob, log_backoff = _read_unigrams(lines, size)
-            table = _WordTable(words)
+            table = WordTable(words)
             grams.append((np.arange(size, dtype=np.uint32)[:, None], log_prob, log_backoff, lines.number - size + 1))
         else:
             grams.append(_read_section(lines, k, size, table))
@@ -173,7 +161,7 @@ def _read_unigrams(lines: _Lines, size: int) -> tuple[list[str], Array, Array]:
     return list(words), _natural(log_prob), _natural(log_backoff)
 
 
-def _read_section(lines: _Lines, k: int, size: int, table: _WordTable) -> tuple[Array, Array, Array, int]:
+def _read_section(lines: _Lines, k: int, size: int, table: WordTable) -> tuple[Array, Array, Array, int]:
     words = np.empty((size, k), dtype=np.uint32)
     values = np.zeros((2, size), dtype=np.float32)
     first = lines.number + 1
@@ -182,7 +170,7 @@ def _read_section(lines: _Lines, k: int, size: int, table: _WordTable) -> tuple[
         if not lines.more():
             raise UserError(f"{lines.path} ends after line {lines.number}: it is cut off; {REMEDY}")
         block = np.frombuffer(lines.block, dtype=np.uint8)
-        at, read, wrong = _parse(
+        at, read, wrong = parse_lines(
             block, lines.at, table.slots, table.starts, table.arena, words[done:], values[:, done:]
         )
         lines.number += int(read)
@@ -199,140 +187,6 @@ def _read_section(lines: _Lines, k: int, size: int, table: _WordTable) -> tuple[
 def _natural(log10: Array) -> Array:
     found: Array = np.where(log10 <= NOTHING, -np.inf, log10 * math.log(10)).astype(np.float32)
     return found
-
-
-class _WordTable:
-    """Open addressing from bytes to the numbers of words."""
-
-    def __init__(self, words: list[str] | None = None) -> None:
-        encoded = [word.encode() for word in words or []]
-        self.starts = np.cumsum([0, *(len(word) for word in encoded)])
-        self.arena = np.frombuffer(b"".join(encoded) + b"\0", dtype=np.uint8)
-        self.slots = np.full(1 << max(2 * len(encoded), 2).bit_length(), -1, dtype=np.int64)
-        _fill(self.slots, self.starts, self.arena)
-
-
-@numba.njit(cache=True, nogil=True)
-def _hash(block: Any, first: int, last: int) -> Any:
-    value = np.uint64(14695981039346656037)  # FNV-1a
-    for i in range(first, last):
-        value = (value ^ np.uint64(block[i])) * np.uint64(1099511628211)
-    return value ^ (value >> np.uint64(29))
-
-
-@numba.njit(cache=True, nogil=True)
-def _fill(slots: Any, starts: Any, arena: Any) -> None:
-    mask = np.uint64(len(slots) - 1)
-    for word in range(len(starts) - 1):
-        slot = _hash(arena, starts[word], starts[word + 1]) & mask
-        while slots[slot] >= 0:
-            slot = (slot + np.uint64(1)) & mask
-        slots[slot] = word
-
-
-@numba.njit(cache=True, nogil=True)
-def _find(block: Any, first: int, last: int, slots: Any, starts: Any, arena: Any) -> Any:
-    mask = np.uint64(len(slots) - 1)
-    slot = _hash(block, first, last) & mask
-    while slots[slot] >= 0:
-        word = slots[slot]
-        if starts[word + 1] - starts[word] == last - first:
-            same = True
-            for i in range(last - first):
-                if arena[starts[word] + i] != block[first + i]:
-                    same = False
-                    break
-            if same:
-                return word
-        slot = (slot + np.uint64(1)) & mask
-    return np.int64(-1)
-
-
-@numba.njit(cache=True, nogil=True)
-def _number(block: Any, first: int, last: int) -> Any:
-    """A decimal number from bytes `first` to before `last`; NaN where they are none."""
-    at = first
-    negative = False
-    if at < last and (block[at] == 45 or block[at] == 43):
-        negative = block[at] == 45
-        at += 1
-    if last - at == 3 and block[at] == 105 and block[at + 1] == 110 and block[at + 2] == 102:  # inf
-        return -np.inf if negative else np.inf
-    value, scale, digits = 0.0, 0, 0
-    point = False
-    while at < last and (48 <= block[at] <= 57 or (block[at] == 46 and not point)):
-        if block[at] == 46:
-            point = True
-        else:
-            value = value * 10.0 + (block[at] - 48)
-            digits += 1
-            scale -= 1 if point else 0
-        at += 1
-    if digits == 0:
-        return np.nan
-    if at < last and (block[at] == 101 or block[at] == 69):  # e, E
-        at += 1
-        down = False
-        if at < last and (block[at] == 45 or block[at] == 43):
-            down = block[at] == 45
-            at += 1
-        exponent = 0
-        if at == last:
-            return np.nan
-        while at < last and 48 <= block[at] <= 57:
-            exponent = min(exponent * 10 + (block[at] - 48), 1000)
-            at += 1
-        scale += -exponent if down else exponent
-    if at != last:
-        return np.nan
-    value = value / 10.0**-scale if scale < 0 else value * 10.0**scale
-    return -value if negative else value
-
-
-@numba.njit(cache=True, nogil=True)
-def _parse(block: Any, at: int, slots: Any, starts: Any, arena: Any, words: Any, values: Any) -> tuple[Any, Any, Any]:
-    """Read lines into `words` `[M, k]` and `values` `[2, M]` until a blank one, M of them, or the end of the block.
-
-    Returns the byte after the last line that was read, how many were, and what is wrong with the next one.
-    """
-    size, k = words.shape
-    row = 0
-    while row < size and at < len(block):
-        end = at
-        while block[end] != 10:
-            end += 1
-        if end == at or block[at] == 92:  # an empty line, or a backslash
-            return at, row, GOOD
-        if block[end - 1] == 13:
-            return at, row, CARRIAGE_RETURN
-        column = 0
-        first = at
-        while first < end:
-            last = first
-            while last < end and block[last] != 9 and block[last] != 32:
-                last += 1
-            if last > first:
-                if column == 0 or column == k + 1:
-                    value = _number(block, first, last)
-                    if np.isnan(value) or np.isposinf(value):
-                        return at, row, NO_NUMBER if column == 0 else MANY_WORDS
-                    if column == 0 and value > 0:
-                        return at, row, POSITIVE
-                    values[1 if column else 0, row] = value * LN10 if value > NOTHING else -np.inf
-                elif column > k + 1:
-                    return at, row, MANY_WORDS
-                else:
-                    word = _find(block, first, last, slots, starts, arena)
-                    if word < 0:
-                        return at, row, UNKNOWN_WORD
-                    words[row, column - 1] = word
-                column += 1
-            first = last + 1
-        if column < k + 1:
-            return at, row, FEW_WORDS
-        row += 1
-        at = end + 1
-    return at, row, GOOD
 
 
 def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:

@@ -21,11 +21,11 @@ import numpy.typing as npt
 
 from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.files import written_whole
+from lmtool.ngram.arpa_lines import NOTHING
 from lmtool.ngram.pruning import words_of
 from lmtool.ngram.table import BackoffTable
 
 PIECE = 1 << 17  # n-grams made into text at once
-NOTHING = -99.0  # log10 of 0, as the format has it
 COMMENT = "# lmtool "
 NUMBER = 32  # bytes that a number takes at most
 

@@ -27,7 +27,10 @@ def created(path: Path, size: int, *, synced: bool = True) -> Iterator[h5py.File
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         reserve(path, size + (1 << 16))
-        with written_whole(path, synced=synced) as temporary, h5py.File(temporary, "w", libver="latest") as file:
+        with (
+            written_whole(path, synced=synced) as temporary,
+            h5py.File(temporary, "w", libver="latest", alignment_threshold=1, alignment_interval=8) as file,
+        ):
             yield file
     except OSError as error:
         raise cannot_write(path, error) from error
@@ -52,6 +55,8 @@ def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
         return np.empty(0, dtype=dtype)
     if offset is None:
         raise ValueError(f"{dataset.name} is not in one piece")
+    if offset % np.dtype(dtype).itemsize:
+        return np.asarray(dataset[:])  # written by something else: compiled code wants numbers at their own places
     # Copied where it is written to, which nobody does: so it has the type of any other array for compiled code.
     return np.asarray(np.memmap(dataset.file.filename, dtype=dtype, mode="c", offset=offset, shape=dataset.shape))
 

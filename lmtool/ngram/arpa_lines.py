@@ -1,0 +1,152 @@
+"""The lines of an ARPA file's sections, read by compiled code."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+from lmtool.data.tokeniser import hash_bytes
+
+NOTHING = -99.0  # log10 of 0, as the format has it
+# What a line can have wrong, as the kernel says it.
+LN10 = math.log(10)
+GOOD, NO_NUMBER, FEW_WORDS, MANY_WORDS, UNKNOWN_WORD, POSITIVE, CARRIAGE_RETURN = range(7)
+WRONG = {
+    NO_NUMBER: "should begin with log10 p, a number",
+    FEW_WORDS: "has fewer words than its section's n-grams",
+    MANY_WORDS: "has more than its words and one number after them",
+    UNKNOWN_WORD: "has a word that is not among the 1-grams",
+    POSITIVE: "has a positive log10 p: no probability is above 1",
+    CARRIAGE_RETURN: "ends in CR LF: turn it into LF, as with dos2unix",
+}
+
+
+class WordTable:
+    """Open addressing from bytes to the numbers of words."""
+
+    def __init__(self, words: list[str] | None = None) -> None:
+        encoded = [word.encode() for word in words or []]
+        self.starts = np.cumsum([0, *(len(word) for word in encoded)])
+        self.arena = np.frombuffer(b"".join(encoded) + b"\0", dtype=np.uint8)
+        self.slots = np.full(1 << max(2 * len(encoded), 2).bit_length(), -1, dtype=np.int64)
+        _fill(self.slots, self.starts, self.arena)
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill(slots: Any, starts: Any, arena: Any) -> None:
+    mask = np.uint64(len(slots) - 1)
+    for word in range(len(starts) - 1):
+        slot = hash_bytes(arena, starts[word], starts[word + 1]) & mask
+        while slots[slot] >= 0:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = word
+
+
+@numba.njit(cache=True, nogil=True)
+def _find(block: Any, first: int, last: int, slots: Any, starts: Any, arena: Any) -> Any:
+    mask = np.uint64(len(slots) - 1)
+    slot = hash_bytes(block, first, last) & mask
+    while slots[slot] >= 0:
+        word = slots[slot]
+        if starts[word + 1] - starts[word] == last - first:
+            same = True
+            for i in range(last - first):
+                if arena[starts[word] + i] != block[first + i]:
+                    same = False
+                    break
+            if same:
+                return word
+        slot = (slot + np.uint64(1)) & mask
+    return np.int64(-1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _number(block: Any, first: int, last: int) -> Any:
+    """A decimal number from bytes `first` to before `last`; NaN where they are none."""
+    at = first
+    negative = False
+    if at < last and (block[at] == 45 or block[at] == 43):
+        negative = block[at] == 45
+        at += 1
+    if last - at == 3 and block[at] == 105 and block[at + 1] == 110 and block[at + 2] == 102:  # inf
+        return -np.inf if negative else np.inf
+    value, scale, digits = 0.0, 0, 0
+    point = False
+    while at < last and (48 <= block[at] <= 57 or (block[at] == 46 and not point)):
+        if block[at] == 46:
+            point = True
+        else:
+            value = value * 10.0 + (block[at] - 48)
+            digits += 1
+            scale -= 1 if point else 0
+        at += 1
+    if digits == 0:
+        return np.nan
+    if at < last and (block[at] == 101 or block[at] == 69):  # e, E
+        at += 1
+        down = False
+        if at < last and (block[at] == 45 or block[at] == 43):
+            down = block[at] == 45
+            at += 1
+        exponent = 0
+        if at == last:
+            return np.nan
+        while at < last and 48 <= block[at] <= 57:
+            exponent = min(exponent * 10 + (block[at] - 48), 1000)
+            at += 1
+        scale += -exponent if down else exponent
+    if at != last:
+        return np.nan
+    value = value / 10.0**-scale if scale < 0 else value * 10.0**scale
+    return -value if negative else value
+
+
+@numba.njit(cache=True, nogil=True)
+def parse_lines(
+    block: Any, at: int, slots: Any, starts: Any, arena: Any, words: Any, values: Any
+) -> tuple[Any, Any, Any]:
+    """Read lines into `words` `[M, k]` and `values` `[2, M]` until a blank one, M of them, or the end of the block.
+
+    Returns the byte after the last line that was read, how many were, and what is wrong with the next one.
+    """
+    size, k = words.shape
+    row = 0
+    while row < size and at < len(block):
+        end = at
+        while block[end] != 10:
+            end += 1
+        if end == at or block[at] == 92:  # an empty line, or a backslash
+            return at, row, GOOD
+        if block[end - 1] == 13:
+            return at, row, CARRIAGE_RETURN
+        column = 0
+        first = at
+        while first < end:
+            last = first
+            while last < end and block[last] != 9 and block[last] != 32:
+                last += 1
+            if last > first:
+                if column == 0 or column == k + 1:
+                    value = _number(block, first, last)
+                    if np.isnan(value) or np.isposinf(value):
+                        return at, row, NO_NUMBER if column == 0 else MANY_WORDS
+                    if column == 0 and value > 0:
+                        return at, row, POSITIVE
+                    values[1 if column else 0, row] = value * LN10 if value > NOTHING else -np.inf
+                elif column > k + 1:
+                    return at, row, MANY_WORDS
+                else:
+                    word = _find(block, first, last, slots, starts, arena)
+                    if word < 0:
+                        return at, row, UNKNOWN_WORD
+                    words[row, column - 1] = word
+                column += 1
+            first = last + 1
+        if column < k + 1:
+            return at, row, FEW_WORDS
+        row += 1
+        at = end + 1
+    return at, row, GOOD
