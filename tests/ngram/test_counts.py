@@ -125,6 +125,10 @@ def test_counts_are_kept_and_damage_is_counted_again(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     assert open_counts(path, "f", 4) is None
+    for at in range(3000, len(whole), 97):  # one byte is another
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        found = open_counts(path, "f", 4)
+        assert found is None or same(found, counts)
     path.write_bytes(b"nonsense")
     assert open_counts(path, "f", 4) is None
 
