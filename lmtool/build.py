@@ -29,8 +29,7 @@ def storage_of(counts: schema.CountsConfig, corpus: Corpus) -> Storage:
 
     free = memory_available()
     memory = parse_memory(counts.memory) if counts.memory is not None else free and free * 3 // 4
-    tokens = next(row["tokens"] for row in corpus.provenance["rows"] if row["split"] == "train")
-    return Storage(memory, corpus.path.parent).unless_enough_for(tokens)
+    return Storage(memory, corpus.path.parent).unless_enough_for(corpus.tokens("train"))
 
 
 def counts_of(corpus: Corpus, order: int, settings: schema.CountsConfig, storage: Storage) -> Counts:

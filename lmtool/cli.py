@@ -10,7 +10,8 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lmtool import __version__, helppages
@@ -96,7 +97,6 @@ def run_verb(verb: str, rest: list[str]) -> int:
     from lmtool.commands import sweep
 
     config.register()
-    _compose_once(rest)
     sweep.forget()
     command = importlib.import_module(f"lmtool.commands.{helppages.VERBS[verb].module}")
     failed: list[Exception] = []
@@ -106,7 +106,8 @@ def run_verb(verb: str, rest: list[str]) -> int:
     # Hydra then raises its errors instead of printing several lines and leaving with code 1.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        hydra.main(version_base="1.3", config_path=str(helppages.conf_dir()), config_name=verb)(task)()
+        with _composing_once(rest):
+            hydra.main(version_base="1.3", config_path=str(helppages.conf_dir()), config_name=verb)(task)()
     except Exception as error:
         fault = faults.as_user_error(error, verb, rest)
         if fault is None:
@@ -123,17 +124,21 @@ def run_verb(verb: str, rest: list[str]) -> int:
     return sweep.exit_code()
 
 
-def _compose_once(rest: list[str]) -> None:
+@contextmanager
+def _composing_once(rest: list[str]) -> Iterator[None]:
     """Spare Hydra 1.3 composing everything twice: it does so only to see whether hydra.mode is set, which it is not.
 
     A fifth of a second of every command.
     """
     from hydra._internal.hydra import Hydra
 
-    if not hasattr(Hydra, "_lmtool_get_mode"):
-        Hydra._lmtool_get_mode = Hydra.get_mode  # type: ignore[attr-defined]
-    told = any("hydra.mode" in word or "hydra/" in word for word in rest)
-    Hydra.get_mode = Hydra._lmtool_get_mode if told else lambda *_, **__: None  # type: ignore
+    own = Hydra.get_mode
+    if not any("hydra.mode" in word or "hydra/" in word for word in rest):
+        Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Hydra.get_mode = own  # type: ignore[method-assign]
 
 
 def _as_task(run: Callable[[Any], float | None], failed: list[Exception]) -> Callable[[Any], float | None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lmtool.commands.surroundings import on_terminal, output_dir, plain, use_threads
+from lmtool.commands.surroundings import new_run_dir, on_terminal, plain, use_threads
 from lmtool.config import ConvertConfig, NgramModelConfig, TextData, from_saved, typed
 from lmtool.errors import UserError
 from lmtool.files import write_json, written_whole
@@ -19,7 +19,7 @@ def run(composed: DictConfig) -> float | None:
     config = typed(composed, ConvertConfig)
     use_threads(config.threads)
     if config.arpa is not None and config.to is None and config.run is None:
-        _read(config, composed, config.arpa, output_dir())
+        _read(config, composed, config.arpa, new_run_dir())
     elif config.to is not None and config.arpa is None:
         _write(config, Path(config.to))
     else:
@@ -49,14 +49,13 @@ def _write(config: ConvertConfig, to: Path) -> None:
 
 def _read(config: ConvertConfig, composed: DictConfig, source: str, out: Path) -> None:
     from lmtool.build import NGRAM_FILE
+    from lmtool.commands.reports import print_sizes
     from lmtool.data.corpus import Corpus
     from lmtool.data.prepare import prepare
     from lmtool.ngram.arpa_reader import arpa_table, read_arpa, words_of_file
     from lmtool.ngram.model import NgramModel
     from lmtool.runs import Run
 
-    if (out / "run.json").exists():
-        raise UserError(f"{out} already holds a trained model: choose another folder with hydra.run.dir=PATH")
     arpa = read_arpa(source)
     data = config.data
     prepared = prepare(data, Path(config.store_dir), progress=on_terminal())
@@ -89,7 +88,5 @@ def _read(config: ConvertConfig, composed: DictConfig, source: str, out: Path) -
         store_fingerprint=fingerprints[0],
         vocabulary_fingerprint=fingerprints[1],
     ).save()
-    print("order  n-grams")
-    for order, count in enumerate(model.table.sizes, start=1):
-        print(f"{order:5}  {count:,}")
+    print_sizes(model.table.sizes)
     print(f"run={out}")

@@ -6,6 +6,13 @@ from lmtool.evaluation import Report
 from lmtool.tables import cell_text
 
 
+def print_sizes(sizes: list[int]) -> None:
+    """How many n-grams a model has of each order."""
+    print("order  n-grams")
+    for order, count in enumerate(sizes, start=1):
+        print(f"{order:5}  {count:,}")
+
+
 def print_report(found: Report) -> None:
     """The lines a person reads; result.json has every digit."""
     lines: list[tuple[str, float | None]] = [

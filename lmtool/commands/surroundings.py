@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from lmtool import parallel
+from lmtool.errors import UserError
 
 
 def output_dir() -> Path:
@@ -17,6 +18,14 @@ def output_dir() -> Path:
     from hydra.core.hydra_config import HydraConfig
 
     return Path(HydraConfig.get().runtime.output_dir)
+
+
+def new_run_dir() -> Path:
+    """The output folder of a command that makes a run. Raises UserError where it holds one already."""
+    out = output_dir()
+    if (out / "run.json").exists():
+        raise UserError(f"{out} already holds a trained model: choose another folder with hydra.run.dir=PATH")
+    return out
 
 
 def plain(composed: DictConfig) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from lmtool.commands.surroundings import on_terminal, output_dir, plain, use_threads
+from lmtool.commands.surroundings import new_run_dir, on_terminal, plain, use_threads
 from lmtool.config import ModelConfig, NgramModelConfig, NplmModel, TrainConfig, typed
 from lmtool.errors import UserError
 from lmtool.files import write_json
@@ -22,9 +22,7 @@ def run(composed: DictConfig) -> float | None:
     from lmtool.evaluation import finite_or_null
     from lmtool.runs import Run
 
-    out = output_dir()
-    if (out / "run.json").exists():
-        raise UserError(f"{out} already holds a trained model: choose another folder with hydra.run.dir=PATH")
+    out = new_run_dir()
     threads = use_threads(config.threads)
     start = time.perf_counter()
     prepared = prepare(config.data, Path(config.store_dir), progress=on_terminal())
@@ -65,6 +63,7 @@ def _train(config: TrainConfig, model: ModelConfig, corpus: Any, out: Path, thre
 
 def _train_ngram(config: TrainConfig, model: NgramModelConfig, corpus: Any, out: Path) -> dict[str, Any]:
     from lmtool.build import NGRAM_FILE, build_smoother, counts_of, storage_of, tuned_on
+    from lmtool.commands.reports import print_sizes
     from lmtool.evaluation import perplexity, score
     from lmtool.ngram.estimate import estimate
     from lmtool.ngram.model import NgramModel
@@ -94,11 +93,9 @@ def _train_ngram(config: TrainConfig, model: NgramModelConfig, corpus: Any, out:
         print(f"note: {note}")
     language_model = NgramModel(table, corpus.vocabulary)
     language_model.save(out / NGRAM_FILE)
-    print("order  n-grams")
-    for order, count in enumerate(table.sizes, start=1):
-        print(f"{order:5}  {count:,}")
+    print_sizes(table.sizes)
     valid = score(language_model, corpus.split("valid"), progress=on_terminal())
-    examples = corpus.split("train").tokens
+    examples = corpus.tokens("train")
     return {
         "valid_perplexity": perplexity(valid.log_prob),
         "parameters": sum(table.sizes),

@@ -85,33 +85,28 @@ class GoodTuringConfig(SmootherConfig):
 
 
 @dataclass(slots=True)
-class AbsoluteConfig(SmootherConfig):
-    """Absolute discounting (Ney, Essen & Kneser 1994)."""
+class OneDiscountConfig(SmootherConfig):
+    """What smoothers with one discount an order have."""
 
     discounts: Any = MISSING
     interpolate: bool = MISSING
     tune_on: str = MISSING
 
     def __post_init__(self) -> None:
-        _require_discounts(self.discounts)
+        given = isinstance(self.discounts, list) and all(_is_number(value, 0, 1) for value in self.discounts)
+        valid = self.discounts in (None, TUNED) or given or _is_number(self.discounts, 0, 1)
+        rule = "null, tuned, a number from 0 to 1, or a list with one an order"
+        require(valid, "smoother.discounts", self.discounts, rule)
 
 
 @dataclass(slots=True)
-class KneserNeyConfig(SmootherConfig):
+class AbsoluteConfig(OneDiscountConfig):
+    """Absolute discounting (Ney, Essen & Kneser 1994)."""
+
+
+@dataclass(slots=True)
+class KneserNeyConfig(OneDiscountConfig):
     """Kneser-Ney with one discount an order (Kneser & Ney 1995)."""
-
-    discounts: Any = MISSING
-    interpolate: bool = MISSING
-    tune_on: str = MISSING
-
-    def __post_init__(self) -> None:
-        _require_discounts(self.discounts)
-
-
-def _require_discounts(discounts: Any) -> None:
-    given = isinstance(discounts, list) and all(_is_number(value, 0, 1) for value in discounts)
-    valid = discounts is None or discounts == TUNED or given or _is_number(discounts, 0, 1)
-    require(valid, "smoother.discounts", discounts, "null, tuned, a number from 0 to 1, or a list with one an order")
 
 
 @dataclass(slots=True)

@@ -146,6 +146,10 @@ class Corpus:
         except (KeyError, OSError) as error:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
+    def tokens(self, name: str) -> int:
+        """How many tokens a split has, without reading it."""
+        return len(self._read(f"splits/{name}")["ids"])
+
     def cloze(self, name: str) -> Cloze | None:
         """The cloze questions of a split, None where there are none."""
         if f"cloze/{name}" not in self._file:

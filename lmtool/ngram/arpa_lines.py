@@ -11,8 +11,9 @@ import numpy as np
 from lmtool.data.tokeniser import hash_bytes
 
 NOTHING = -99.0  # log10 of 0, as the format has it
-# What a line can have wrong, as the kernel says it.
 LN10 = math.log(10)
+
+# What a line can have wrong, as the kernel says it.
 GOOD, NO_NUMBER, FEW_WORDS, MANY_WORDS, UNKNOWN_WORD, POSITIVE, CARRIAGE_RETURN = range(7)
 WRONG = {
     NO_NUMBER: "should begin with log10 p, a number",

@@ -21,7 +21,6 @@ from lmtool.errors import UserError
 from lmtool.ngram.arpa_lines import CARRIAGE_RETURN, GOOD, NO_NUMBER, NOTHING, POSITIVE, WRONG, WordTable, parse_lines
 from lmtool.ngram.arpa_writer import COMMENT
 from lmtool.ngram.counts import MAX_ORDER
-from lmtool.ngram.packed import width_of
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.table import BackoffTable
 from lmtool.ngram.trie import TrieBuilder
@@ -224,8 +223,7 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
             key[at : at + PIECE] = (context.astype(np.uint64) << np.uint64(builder.word_width)) | mapped[:, -1].astype(
                 np.uint64
             )
-        bits = builder.word_width + width_of(max(builder.sizes[-1] - 1, 0))
-        key, order = sort_keys(key, np.arange(len(key), dtype=np.uint32), bits)
+        key, order = sort_keys(key, np.arange(len(key), dtype=np.uint32), builder.key_width)
         twice = np.flatnonzero(key[1:] == key[:-1])
         if len(twice):
             one, other = first_line + int(order[twice[0]]), first_line + int(order[twice[0] + 1])

@@ -92,13 +92,14 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     storage = (storage or Storage()).unless_enough_for(total)
     words = storage.empty(total, np.uint32)
     _insert_starts(text.ids, text.offsets, bos, words)
-    seen, newest = _first_places(words, size)
+    seen = np.zeros(size, dtype=np.int64)
+    newest = int(_count_words(words, seen))
     trie = TrieBuilder(size, storage)
     suffix: list[Packed] = []
     count = [Packed.of(seen)]
     row = words  # the n-gram of the current order that ends at each place
     for k in range(2, order + 1):
-        what = words, row, bos, trie.word_width, trie.sizes[-1], k == order
+        what = words, row, bos, trie.word_width, trie.key_width, k == order
         found = _sort_at_once(*what) if storage.memory is None else sort_in_runs(*what, storage)
         keys, suffixes, counts, row = found
         trie.add(keys)
@@ -110,11 +111,11 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
 
 
 def _sort_at_once(
-    words: Array, row: Array, bos: int, word_width: int, contexts: int, last: bool
+    words: Array, row: Array, bos: int, word_width: int, key_width: int, last: bool
 ) -> tuple[Array, Array, Array, Array]:
     """The n-grams of the next order: keys, suffixes, counts, and, unless it is the last, which of them ends where."""
     keys, where = keys_of(words, row, bos, word_width, 0, len(words))
-    keys, where = sort_keys(keys, where, word_width + max(contexts - 1, 1).bit_length())
+    keys, where = sort_keys(keys, where, key_width)
     next_row = np.full(0 if last else len(words), NONE, dtype=np.uint32)
     keys, suffixes, counts = collapse(keys, where, row, next_row)
     return keys, suffixes, counts, next_row
@@ -160,14 +161,9 @@ def _insert_starts(ids: Any, offsets: Any, bos: int, words: Any) -> None:
             at += 1
 
 
-def _first_places(words: Array, size: int) -> tuple[IntArray, int]:
-    """How often each word occurs, and the one that is the last to occur for the first time."""
-    count = np.zeros(size, dtype=np.int64)
-    return count, int(_count_words(words, count))
-
-
 @numba.njit(cache=True, nogil=True)
 def _count_words(words: Any, count: Any) -> Any:
+    """Add up how often each word occurs; returns the one that is the last to occur for the first time."""
     newest = np.int64(0)
     for i in range(len(words)):
         word = np.int64(words[i])

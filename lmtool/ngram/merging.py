@@ -32,26 +32,25 @@ class Run:
 
 
 def sort_in_runs(
-    words: Array, row: Array, bos: int, word_width: int, contexts: int, highest: bool, storage: Storage
+    words: Array, row: Array, bos: int, word_width: int, key_width: int, highest: bool, storage: Storage
 ) -> tuple[Array, Array, Array, Array]:
     """As `counts._sort_at_once`, within the memory of `storage`."""
     from lmtool.ngram.counts import NONE, collapse, keys_of
 
     assert storage.memory is not None
     piece = max(storage.memory // BYTES_A_KEY, 1024)
-    bits = word_width + max(contexts - 1, 1).bit_length()
     next_row = storage.empty(0 if highest else len(words), np.uint32)
     runs: list[Run] = []
     for first in range(0, len(words), piece):
         last = min(first + piece, len(words))
         next_row[first:last] = NONE
         keys, where = keys_of(words, row, bos, word_width, first, last)
-        keys, where = sort_keys(keys, where, bits)
+        keys, where = sort_keys(keys, where, key_width)
         found = collapse(keys, where, row, next_row)  # next_row now counts within the run
         runs.append(Run(first, last, *(_stored(part, storage) for part in found)))
         del keys, where, found
         storage.release()
-    keys, suffixes, counts = _merge(runs, bits, piece, storage)
+    keys, suffixes, counts = _merge(runs, key_width, piece, storage)
     for part in [] if highest else runs:
         places = np.empty(len(part.keys), dtype=np.uint32)
         _places(part.keys, keys, places)
@@ -66,7 +65,7 @@ def _stored(values: Array, storage: Storage) -> Array:
     return kept
 
 
-def _merge(runs: list[Run], bits: int, piece: int, storage: Storage) -> tuple[Array, Array, Array]:
+def _merge(runs: list[Run], key_width: int, piece: int, storage: Storage) -> tuple[Array, Array, Array]:
     """The runs as one: keys, suffixes, counts."""
     total = sum(len(run.keys) for run in runs)
     keys = storage.empty(total, np.uint64)
@@ -83,7 +82,7 @@ def _merge(runs: list[Run], bits: int, piece: int, storage: Storage) -> tuple[Ar
         taken = np.concatenate([run.keys[part] for run, part in slices])
         suffix = np.concatenate([run.suffixes[part] for run, part in slices])
         count = np.concatenate([run.counts[part] for run, part in slices])
-        taken, order = sort_keys(taken, np.arange(len(taken), dtype=np.uint32), bits)
+        taken, order = sort_keys(taken, np.arange(len(taken), dtype=np.uint32), key_width)
         written = int(_append(taken, order, suffix, count, keys, suffixes, counts, written))
         at = ends
         storage.release()

@@ -71,7 +71,6 @@ class NgramModel:
         if len(self._bigrams) == 0 and self.table.order > 1 and self._scored > self.table.sizes[1] // 4:
             self._bigrams = bigram_table(self.table.trie)  # now it pays
         log_prob = np.empty(len(ids), dtype=np.float64)
-        matched = np.empty(len(ids), dtype=np.int64)
         pieces = [(first, min(first + PIECE, len(ids))) for first in range(0, len(ids), PIECE)]
         run(
             (
@@ -84,7 +83,6 @@ class NgramModel:
                 first,
                 last,
                 log_prob[first:last],
-                matched[first:last],
             )
             for first, last in pieces
         )

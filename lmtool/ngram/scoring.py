@@ -55,7 +55,6 @@ def score_text(
     first: int,
     last: int,
     log_prob: Any,
-    matched: Any,
 ) -> None:
     """Score the tokens from `first` to before `last` of running text, as `[last - first]`.
 
@@ -128,7 +127,6 @@ def score_text(
     for i in range(length):
         if target[i] >= 0:
             log_prob[target[i]] = found[i]
-            matched[target[i]] = longest[i]
 
 
 @numba.njit(cache=True, nogil=True)

@@ -286,6 +286,11 @@ class TrieBuilder:
         self._words = np.zeros(1, dtype=np.uint64)
         self._begins: list[Array] = []
 
+    @property
+    def key_width(self) -> int:
+        """How many bits the keys of the next order use."""
+        return self.word_width + width_of(max(self.sizes[-1] - 1, 0))
+
     def add(self, keys: Array) -> None:
         """The next order: keys `[M]` uint64, node of the first words within its order << word_width | last word."""
         begins = self.storage.empty(self.sizes[-1] + 1, np.uint32)

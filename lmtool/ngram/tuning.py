@@ -123,7 +123,8 @@ def _observe(
     found = np.ones((4, len(targets)))
     if len(asked):
         within = asked - trie.first(k - 1)
-        begins = np.array([trie.begins(k - 1, int(c), int(c) + 1) for c in within])
+        every = trie.begins(k - 1, 0, trie.sizes[k - 2])
+        begins = np.stack([every[within], every[within + 1]], axis=1)
         sums = np.zeros((4, len(asked)))
         _sum_some(a.bits, a.width, begins, sums)
         found[:, node >= 0] = sums[:, place]
