@@ -12,13 +12,15 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ensemble import Mixture
 from lmtool.errors import UserError
-from lmtool.model import LanguageModel
+from lmtool.model import IntArray, LanguageModel
 from lmtool.runs import REMEDY, Run
 
 if TYPE_CHECKING:
+    from lmtool.neural.model import NeuralModel
     from lmtool.ngram.counts import Counts
     from lmtool.ngram.estimate import Smoother
     from lmtool.ngram.storage import Storage
+    from lmtool.trees.tree import Tree
 
 NGRAM_FILE = "model.h5"
 
@@ -121,6 +123,90 @@ def tuned_on(settings: schema.SmootherConfig) -> str | None:
     return None
 
 
+def load_neural(run: Run, encoder: schema.EncoderModel, vocabulary: Vocabulary) -> NeuralModel:
+    """The neural model of a finished run, with the tree that it was trained on."""
+    from lmtool.checkpoint import CHECKPOINT, TREE, load_tree, load_weights
+    from lmtool.neural.model import build_neural
+
+    output = schema.from_saved(run.config["output"], "output")
+    tree = load_tree(run.folder / TREE) if isinstance(output, schema.HierarchicalOutput) else None
+    model = build_neural(encoder, output, vocabulary, tree)
+    load_weights(model, run.folder / CHECKPOINT)
+    return model
+
+
+def build_tree(settings: schema.TreeConfig, corpus: Corpus) -> Tree:
+    """The tree of the settings over the words that can be predicted.
+
+    Raises UserError for a file that does not fit the vocabulary, an earlier run of another one, and a WordNet that is
+    missing.
+    """
+    vocabulary = corpus.vocabulary
+    words, counts = vocabulary.words[:-1], np.asarray(vocabulary.counts[:-1])
+    match settings:
+        case schema.BalancedTree():
+            from lmtool.trees.halves import balanced
+
+            return balanced(np.array(sorted(range(len(words)), key=words.__getitem__), dtype=np.int64))
+        case schema.RandomTree():
+            from lmtool.trees.halves import random
+
+            return random(len(words), settings.seed)
+        case schema.FrequencyTree():
+            from lmtool.trees.halves import frequency
+
+            return frequency(counts)
+        case schema.HuffmanTree():
+            from lmtool.trees.huffman import huffman
+
+            return huffman(counts)
+        case schema.ClassesTree():
+            from lmtool.trees.classes import classes
+
+            if settings.classes is not None and settings.classes > len(words):
+                raise UserError(f"tree.classes={settings.classes}: at most {len(words)} with this vocabulary")
+            return classes(counts, settings.classes)
+        case schema.BrownTree():
+            from lmtool.trees.brown import brown
+
+            train = corpus.split("train")
+            return brown(train.ids, train.offsets, counts, settings.clusters)
+        case schema.ClustersTree():
+            return _clusters_tree(settings, corpus, counts)
+        case schema.WordnetTree():
+            from lmtool.trees.wordnet import wordnet
+
+            return wordnet(words, counts, Path(settings.folder) if settings.folder else None)
+        case schema.FileTree():
+            from lmtool.trees.treefile import read_tree
+
+            return read_tree(Path(settings.path), words)
+    raise UserError(f"tree={settings.kind} is not known to this version of lmtool")
+
+
+def _clusters_tree(settings: schema.ClustersTree, corpus: Corpus, counts: IntArray) -> Tree:
+    from lmtool.neural.model import NeuralModel
+    from lmtool.neural.representations import word_representations
+    from lmtool.trees.clusters import clusters
+
+    run = Run.open(Path(settings.run))
+    if run.vocabulary_fingerprint != corpus.vocabulary.fingerprint():
+        raise UserError(f"tree.run={settings.run} was trained on another vocabulary: take a run on this data set")
+    earlier = load_model(run, corpus.vocabulary)
+    if not isinstance(earlier, NeuralModel):
+        raise UserError(f"tree.run={settings.run} is no neural model: words have no representations in it")
+    of_contexts = settings.representation is schema.Representation.contexts
+    vectors = word_representations(earlier, corpus.split("train") if of_contexts else None)
+    return clusters(
+        vectors,
+        counts,
+        split=settings.split.value,
+        method=settings.method.value,
+        epsilon=settings.epsilon,
+        seed=settings.seed,
+    )
+
+
 def load_model(run: Run, vocabulary: Vocabulary) -> LanguageModel:
     """The language model of a finished run. Raises UserError where a part of it is missing or damaged."""
     if vocabulary.fingerprint() != run.vocabulary_fingerprint:
@@ -133,11 +219,6 @@ def load_model(run: Run, vocabulary: Vocabulary) -> LanguageModel:
             from lmtool.ngram.model import NgramModel
 
             return NgramModel.load(run.folder / NGRAM_FILE, vocabulary)
-        case schema.NplmModel() as nplm:
-            from lmtool.checkpoint import CHECKPOINT, load_weights
-            from lmtool.neural.model import build_nplm
-
-            model = build_nplm(nplm, vocabulary)
-            load_weights(model, run.folder / CHECKPOINT)
-            return model
+        case schema.EncoderModel() as encoder:
+            return load_neural(run, encoder, vocabulary)
     raise UserError(f"{run.folder} holds a model that this version of lmtool does not know: {REMEDY}")

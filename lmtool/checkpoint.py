@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import safetensors.numpy
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
@@ -11,8 +12,9 @@ from torch import nn
 from lmtool.errors import UserError
 from lmtool.files import written_whole
 from lmtool.runs import REMEDY
+from lmtool.trees.tree import Tree
 
-CHECKPOINT = "checkpoint.safetensors"  # its name in a run folder
+CHECKPOINT, TREE = "checkpoint.safetensors", "tree.safetensors"  # their names in a run folder
 
 
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str]) -> None:
@@ -37,3 +39,20 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
     except RuntimeError as error:
         raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error
+
+
+def save_tree(tree: Tree, path: Path) -> None:
+    """Write a tree, whole or not at all: int32 `children` `[N, 2]` and `leaf_words` `[L]`."""
+    with written_whole(path) as temporary:
+        safetensors.numpy.save_file({"children": tree.children, "leaf_words": tree.leaf_words}, temporary)
+
+
+def load_tree(path: Path) -> Tree:
+    """Read it back. Raises UserError where the file is missing or damaged."""
+    if not path.is_file():
+        raise UserError(f"the tree {path} is missing: {REMEDY}")
+    try:
+        found = safetensors.numpy.load_file(path)
+        return Tree(found["children"], found["leaf_words"])
+    except (SafetensorError, OSError, KeyError, AssertionError) as error:
+        raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error

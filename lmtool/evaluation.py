@@ -14,7 +14,7 @@ from tqdm import tqdm
 from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.model import FloatArray, IntArray, LanguageModel, TextScorer
+from lmtool.model import FloatArray, IntArray, LanguageModel, TextScorer, Unnormalised
 
 CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 
@@ -61,9 +61,14 @@ def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
-def score(model: LanguageModel, split: Split, *, progress: bool = False) -> Scores:
-    """Score every predicted token of a split."""
+def score(model: LanguageModel, split: Split, *, progress: bool = False, unnormalised: bool = False) -> Scores:
+    """Score every predicted token of a split.
+
+    unnormalised: with scores that sum to one only about. Raises UserError for a model that has none.
+    """
     start = time.perf_counter()
+    if unnormalised and not isinstance(model, Unnormalised):
+        raise UserError("unnormalised=true: only a model trained with output=nce has scores that nearly sum to one")
     if isinstance(model, TextScorer):
         return Scores(model.log_prob_text(split.ids, split.offsets), time.perf_counter() - start)
     log_prob = np.empty(split.tokens, dtype=np.float64)
@@ -71,9 +76,23 @@ def score(model: LanguageModel, split: Split, *, progress: bool = False) -> Scor
         for first in range(0, split.tokens, CHUNK):
             last = min(first + CHUNK, split.tokens)
             contexts = split.contexts(first, last, model.context_size)
-            log_prob[first:last] = model.log_prob(contexts, split.ids[first:last].astype(np.int64))
+            answer = model.unnormalised if unnormalised and isinstance(model, Unnormalised) else model.log_prob
+            log_prob[first:last] = answer(contexts, split.ids[first:last].astype(np.int64))
             bar.update(last - first)
     return Scores(log_prob, time.perf_counter() - start)
+
+
+def log_z(model: LanguageModel, split: Split, most: int = 8192) -> dict[str, float] | None:
+    """Mean and standard deviation of log Z over at most so many contexts of a split, evenly spread; None where Z is
+    always 1.
+    """
+    if not isinstance(model, Unnormalised):
+        return None
+    index = np.unique(np.linspace(0, split.tokens - 1, min(most, split.tokens)).astype(np.int64))
+    found = model.log_z(split.windows(index, model.context_size)[0])
+    if found is None:
+        return None
+    return {"contexts": len(index), "mean": float(found.mean()), "std": float(found.std())}
 
 
 def perplexity(log_prob: FloatArray) -> float:

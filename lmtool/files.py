@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
                 os.fsync(handle.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where the folder is the trouble, nothing was written
+            temporary.unlink(missing_ok=True)
         raise cannot_write(path, error) from error
     except BaseException:
         temporary.unlink(missing_ok=True)

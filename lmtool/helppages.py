@@ -39,7 +39,7 @@ VERBS = {
         (
             "lmtool train",
             "lmtool train model=ngram model.order=3 data=ptb",
-            "lmtool train -m model=nplm optim.lr=0.001,0.003 seed=1,2",
+            "lmtool train -m model=nplm,hsoftmax,nce seed=1,2",
         ),
     ),
     "eval": Verb(
@@ -58,6 +58,15 @@ VERBS = {
             "lmtool ensemble runs=[runs/kn5,runs/nplm]",
             "lmtool ensemble runs=[runs/kn5,runs/nplm] fit_split=valid split=test",
             "lmtool ensemble runs=[runs/kn5,runs/nplm] weights=[0.4,0.6]",
+        ),
+    ),
+    "tree": Verb(
+        "tree",
+        "store -> a tree for hierarchical softmax, looked at",
+        (
+            "lmtool tree tree=huffman",
+            "lmtool tree data=ptb tree=brown words=[the,of,market] levels=5",
+            "lmtool tree data=ptb tree=clusters tree.run=runs/nplm to=tree.txt",
         ),
     ),
     "convert": Verb(

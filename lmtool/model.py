@@ -45,3 +45,19 @@ class TextScorer(Protocol):
 
     def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
         """`log p` of each of the predicted tokens `[N]`, whose sentences begin at `offsets` `[S + 1]`, as `[N]`."""
+
+
+@runtime_checkable
+class Unnormalised(Protocol):
+    """A language model that may also have scores without the sum over all words."""
+
+    def unnormalised(self, contexts: IntArray, targets: IntArray) -> FloatArray:
+        """Scores of targets `[N]` after contexts `[N, C]`, near their log-probabilities, `[N]`.
+
+        Raises UserError where the model has none.
+        """
+
+    def log_z(self, contexts: IntArray) -> FloatArray | None:
+        """log of what the exponentials of the scores sum to after contexts `[N, C]`, `[N]`; None where they are not
+        asked for.
+        """

@@ -41,8 +41,10 @@ def run(calls: Iterable[tuple[Any, ...]]) -> list[Any]:
     global _pool
     if _pool is None:
         _pool = ThreadPoolExecutor(threads(), thread_name_prefix="lmtool")
-    running = [_pool.submit(_call, function, arguments) for function, *arguments in waiting]
-    return [done.result() for done in running]
+    running = [_pool.submit(_call, function, arguments) for function, *arguments in waiting[1:]]
+    function, *arguments = waiting[0]  # for this thread itself
+    first = function(*arguments)
+    return [first, *(done.result() for done in running)]
 
 
 def _call(function: Callable[..., Any], arguments: list[Any]) -> Any:

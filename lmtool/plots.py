@@ -37,7 +37,7 @@ def training_curves(metrics: Path, picture: Path, title: str) -> None:
     figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    trained = [(line["epoch"], math.exp(line["train_loss"])) for line in lines]
+    trained = [(line["epoch"], math.exp(min(line["train_loss"], 700))) for line in lines]
     style: dict[str, Any] = {"marker": "o", "markersize": 4}
     axes.plot(*zip(*trained, strict=True), color=TRAIN, label="train (while learning)", **style)
     valid = [line["valid_perplexity"] for line in lines]

@@ -17,14 +17,16 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from lmtool.checkpoint import CHECKPOINT, load_weights, save_weights
-from lmtool.config import AdamOptim, OptimConfig, Schedule, SgdOptim, TrainingConfig
+from lmtool.config import AdagradOptim, AdamOptim, OptimConfig, Schedule, SgdOptim, TrainingConfig
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.evaluation import perplexity, score
 from lmtool.files import cannot_write
 from lmtool.neural.model import NeuralModel
+from lmtool.neural.optim import RowAdagrad, RowAdam, RowSGD, clip_gradients
 
 METRICS = "metrics.jsonl"
+HOPELESS = 1e6  # nats
 SAY_EVERY = 10.0  # seconds between two lines where there is no terminal
 log = logging.getLogger(__name__)
 
@@ -61,41 +63,42 @@ def train(
     Writes metrics.jsonl, a line an evaluation, and the best checkpoint into `out`. Raises UserError where the
     loss is no longer a number; the checkpoint is then the best one before.
     """
-    optimiser = make_optimiser(model, optim)
+    optimisers = make_optimisers(model, optim)
     batches = Batches(train_split, training.batch_size, model.context_size, seed)
     per_evaluation = max(1, round(training.evaluate_every * batches.per_epoch))
     best = math.inf
     clock = 0.0  # seconds of training, evaluations not counted
     step = since = 0
-    loss_sum = torch.zeros(())
+    loss_sum = 0.0
     model.train()
     bar = tqdm(total=100, unit="%", disable=not progress, leave=False, bar_format="{l_bar}{bar}| {postfix}")
     start = said = time.perf_counter()
     done = 0.0  # the share of the budget that is used up
     for contexts, targets in batches:
         rate = learning_rate(training, optim.lr, done)
-        for group in optimiser.param_groups:
-            group["lr"] = rate
+        step, since = step + 1, since + 1
         loss = model.loss(contexts, targets)
-        optimiser.zero_grad()
+        loss_sum += _usable(loss.item(), step, out)
+        for optimiser in optimisers:
+            optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         if training.clip_norm is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), training.clip_norm)
-        optimiser.step()
-        loss_sum += loss.detach()
-        step, since = step + 1, since + 1
+            clip_gradients(model.parameters(), training.clip_norm)
+        for optimiser in optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            optimiser.step()
         epoch, examples = step / batches.per_epoch, step * batches.size
         now = time.perf_counter()
         done = budget_done(training, epoch, clock + now - start)
         if now - said > (0.2 if progress else SAY_EVERY):
             said = now
-            mean = _usable(float(loss_sum) / since, step, out)
             speed = examples / (clock + now - start)
-            _say(bar, done, f"epoch {epoch:.2f} train {math.exp(mean):.1f} {speed:,.0f} ex/s")
+            _say(bar, done, f"epoch {epoch:.2f} train loss {loss_sum / since:.4f} {speed:,.0f} ex/s")
         if since < per_evaluation and done < 1:
             continue
         clock += now - start
-        train_loss = _usable(float(loss_sum) / since, step, out)
+        train_loss = loss_sum / since
         valid_loss = _usable(math.log(perplexity(score(model, valid_split).log_prob)), step, out)
         line = {
             "epoch": epoch,
@@ -115,7 +118,7 @@ def train(
             save_weights(model, out / CHECKPOINT, {"step": str(step), "valid_loss": str(valid_loss)})
         if done >= 1:
             break
-        loss_sum.zero_()
+        loss_sum = 0.0
         since = 0
         start = time.perf_counter()
     bar.close()
@@ -159,21 +162,42 @@ class Batches:
                     )
 
 
-def make_optimiser(model: nn.Module, optim: OptimConfig) -> torch.optim.Optimizer:
-    """The optimiser of a configuration; weight decay spares biases and gains."""
+def make_optimisers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.Optimizer]:
+    """The optimisers of a configuration, one for dense gradients and one for sparse; weight decay spares biases and
+    gains.
+    """
+    rows = model.row_parameters()
+    ours = {id(parameter) for parameter in rows}
+    dense = [parameter for parameter in model.parameters() if id(parameter) not in ours]
+    made: list[torch.optim.Optimizer] = []
     match optim:
         case SgdOptim():
-            return torch.optim.SGD(model.parameters(), lr=optim.lr, momentum=optim.momentum)
+            if dense:
+                made.append(torch.optim.SGD(dense, lr=optim.lr, momentum=optim.momentum, fused=True))
+            if rows:
+                made.append(RowSGD(rows, lr=optim.lr, momentum=optim.momentum))
+        case AdagradOptim():
+            if dense:
+                made.append(torch.optim.Adagrad(dense, lr=optim.lr, eps=optim.eps, fused=True))
+            if rows:
+                made.append(RowAdagrad(rows, lr=optim.lr, eps=optim.eps))
         case AdamOptim():
-            matrices = [p for p in model.parameters() if p.dim() > 1]
-            rest = [p for p in model.parameters() if p.dim() <= 1]
-            groups = [
-                {"params": matrices, "weight_decay": optim.weight_decay},
-                {"params": rest, "weight_decay": 0.0},
-            ]
             betas = (optim.beta1, optim.beta2)
-            return torch.optim.AdamW(groups, lr=optim.lr, betas=betas, eps=optim.eps, fused=True)
-    raise UserError(f"optim={optim.kind} is not known to this version of lmtool")
+            if dense:
+                groups = _decayed(dense, optim.weight_decay)
+                made.append(torch.optim.AdamW(groups, lr=optim.lr, betas=betas, eps=optim.eps, fused=True))
+            if rows:
+                made.append(RowAdam(_decayed(rows, optim.weight_decay), lr=optim.lr, betas=betas, eps=optim.eps))
+        case _:
+            raise UserError(f"optim={optim.kind} is not known to this version of lmtool")
+    return made
+
+
+def _decayed(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    matrices = [parameter for parameter in parameters if parameter.dim() > 1]
+    rest = [parameter for parameter in parameters if parameter.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
 
 
 def budget_done(training: TrainingConfig, epochs: float, seconds: float) -> float:
@@ -202,11 +226,11 @@ def learning_rate(training: TrainingConfig, peak: float, done: float) -> float:
 
 
 def _usable(loss: float, step: int, out: Path) -> float:
-    """The loss, if it is a number whose exponential is one; else the training has come apart, a UserError."""
-    if loss < 700:
+    """The loss, if it is a number that training can come back from; else it has come apart, a UserError."""
+    if abs(loss) < HOPELESS:
         return loss
     kept = f"the best model before is in {out / CHECKPOINT}" if (out / CHECKPOINT).exists() else "nothing kept"
-    raise UserError(f"the loss is {loss:.4g} by step {step}: lower optim.lr or set training.clip_norm; {kept}")
+    raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.clip_norm; {kept}")
 
 
 def _append(path: Path, line: dict[str, float]) -> None:
@@ -219,7 +243,7 @@ def _append(path: Path, line: dict[str, float]) -> None:
 
 def _summary(line: dict[str, float]) -> str:
     return (
-        f"epoch {line['epoch']:.2f}  train {math.exp(line['train_loss']):.2f}  valid {line['valid_perplexity']:.2f}  "
+        f"epoch {line['epoch']:.2f}  train loss {line['train_loss']:.4f}  valid {line['valid_perplexity']:.2f}  "
         f"{line['seconds']:.0f} s  {line['examples_per_second']:,.0f} examples/s"
     )
 

@@ -10,12 +10,37 @@ from pathlib import Path
 
 import pytest
 
-from lmtool.config import ToyData, Unit, VocabularyConfig
+from lmtool.config import (
+    Activation,
+    NplmModel,
+    OutputConfig,
+    Precision,
+    SoftmaxOutput,
+    ToyData,
+    Unit,
+    VocabularyConfig,
+)
 from lmtool.data.corpus import Corpus
 from lmtool.data.prepare import prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = VocabularyConfig(file=None, size=None, min_count=1, lowercase=False, unit=Unit.word)
+
+SOFTMAX = SoftmaxOutput("softmax", Precision.fp32)
+
+
+def nplm(**changes: object) -> NplmModel:
+    """A small NPLM of the paper's form."""
+    values: dict[str, object] = {"kind": "nplm", "context_size": 3, "embedding_dim": 6, "hidden_dim": 8, "layers": 1}
+    values |= {"direct": False, "tied": False, "activation": Activation.tanh, "layer_norm": False, "dropout": 0.0}
+    return NplmModel(**(values | {"input_dropout": 0.0} | changes))  # type: ignore[arg-type]
+
+
+def neural(corpus: Corpus, output: OutputConfig = SOFTMAX, tree: object = None, **changes: object) -> object:
+    """A small neural model over the words of a corpus."""
+    from lmtool.neural.model import build_neural
+
+    return build_neural(nplm(**changes), output, corpus.vocabulary, tree)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="session")

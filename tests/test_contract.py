@@ -6,12 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from lmtool.config import Activation, NplmModel
+from lmtool.config import (
+    AdaptiveOutput,
+    CbowModel,
+    ClassesOutput,
+    HierarchicalOutput,
+    LblModel,
+    NceOutput,
+    NodeForm,
+    OutputConfig,
+    SampledOutput,
+)
 from lmtool.data.corpus import Corpus
 from lmtool.ensemble import Mixture
 from lmtool.evaluation import score
 from lmtool.model import LanguageModel
-from lmtool.neural.model import build_nplm
+from lmtool.neural.model import build_neural
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import Smoother, estimate
 from lmtool.ngram.model import NgramModel
@@ -22,6 +32,9 @@ from lmtool.ngram.smoothers.kneser_ney import KneserNey
 from lmtool.ngram.smoothers.laplace import Laplace
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.trees.halves import random
+from lmtool.trees.tree import Tree, from_codes
+from tests.conftest import SOFTMAX, neural
 
 
 def ngram(corpus: Corpus, order: int, smoother: Smoother | None = None) -> NgramModel:
@@ -29,9 +42,32 @@ def ngram(corpus: Corpus, order: int, smoother: Smoother | None = None) -> Ngram
     return NgramModel(estimate(counts, smoother or ModifiedKneserNey(order)), corpus.vocabulary)
 
 
-def nplm(corpus: Corpus, *, tied: bool, direct: bool) -> LanguageModel:
+def nplm(corpus: Corpus, **changes: object) -> LanguageModel:
     torch.manual_seed(7)
-    return build_nplm(NplmModel("nplm", 3, 6, 8, direct, tied, Activation.tanh, True, 0.3), corpus.vocabulary)
+    return neural(corpus, layer_norm=True, dropout=0.3, **changes)
+
+
+def with_output(corpus: Corpus, output: OutputConfig, **changes: object) -> LanguageModel:
+    torch.manual_seed(7)
+    tree = random(len(corpus.vocabulary) - 1, 3) if isinstance(output, HierarchicalOutput) else None
+    return neural(corpus, output, tree, **changes)
+
+
+def other_encoder(corpus: Corpus, model: LblModel | CbowModel) -> LanguageModel:
+    torch.manual_seed(7)
+    return build_neural(model, SOFTMAX, corpus.vocabulary)
+
+
+NCE = NceOutput("nce", 5, True, 0.75, True)
+
+
+def several_codes(words: int) -> Tree:
+    """A balanced tree with words 0 and 1 at two leaves each."""
+    leaves = [0, 1, *range(words)]
+    depth = (len(leaves) - 1).bit_length()
+    short = 2**depth - len(leaves)  # leaves one level higher up
+    codes = [f"{k:0{depth - 1}b}" if k < short else f"{k + short:0{depth}b}" for k in range(len(leaves))]
+    return from_codes(list(zip(leaves, codes, strict=True)))
 
 
 MODELS = {
@@ -45,11 +81,27 @@ MODELS = {
     "absolute": lambda corpus: ngram(corpus, 3, Absolute(3)),
     "kneser_ney": lambda corpus: ngram(corpus, 3, KneserNey(3)),
     "kneser_ney-backed_off": lambda corpus: ngram(corpus, 3, KneserNey(3, interpolate=False)),
-    "nplm": lambda corpus: nplm(corpus, tied=False, direct=False),
+    "nplm": lambda corpus: nplm(corpus),
     "nplm-tied-direct": lambda corpus: nplm(corpus, tied=True, direct=True),
-    "mixture": lambda corpus: Mixture(
-        [ngram(corpus, 2), nplm(corpus, tied=True, direct=False)], np.array([0.25, 0.75])
+    "nplm-two-layers": lambda corpus: nplm(corpus, layers=2, input_dropout=0.2),
+    "hierarchical": lambda corpus: with_output(corpus, HierarchicalOutput("hierarchical", NodeForm.dot, 5, 4)),
+    "morin_bengio": lambda corpus: with_output(
+        corpus, HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 5, 4), layers=0
     ),
+    "several-codes": lambda corpus: neural(
+        corpus,
+        HierarchicalOutput("hierarchical", NodeForm.dot, 5, 4),
+        several_codes(len(corpus.vocabulary) - 1),
+    ),
+    "nce": lambda corpus: with_output(corpus, NCE),
+    "nce-tied": lambda corpus: with_output(corpus, NCE, tied=True),
+    "sampled": lambda corpus: with_output(corpus, SampledOutput("sampled", 5, 1.0)),
+    "adaptive": lambda corpus: with_output(corpus, AdaptiveOutput("adaptive", None, 2.0)),
+    "classes": lambda corpus: with_output(corpus, ClassesOutput("classes", 4)),
+    "lbl": lambda corpus: other_encoder(corpus, LblModel("lbl", 3, 6, True, 0.2, False)),
+    "lbl-diagonal": lambda corpus: other_encoder(corpus, LblModel("lbl", 3, 6, None, 0.2, True)),
+    "cbow": lambda corpus: other_encoder(corpus, CbowModel("cbow", 3, 6, False, 0.2)),
+    "mixture": lambda corpus: Mixture([ngram(corpus, 2), nplm(corpus, tied=True)], np.array([0.25, 0.75])),
 }
 
 

@@ -11,15 +11,31 @@ import pytest
 import torch
 
 from lmtool.checkpoint import CHECKPOINT, load_weights
-from lmtool.config import Activation, AdamOptim, NplmModel, Schedule, SgdOptim, TrainingConfig
+from lmtool.config import (
+    Activation,
+    AdagradOptim,
+    AdamOptim,
+    AdaptiveOutput,
+    CbowModel,
+    ClassesOutput,
+    HierarchicalOutput,
+    LblModel,
+    NceOutput,
+    NodeForm,
+    SampledOutput,
+    Schedule,
+    SgdOptim,
+    TrainingConfig,
+)
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation import perplexity, score
-from lmtool.neural.model import NeuralModel, build_nplm
+from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.training import METRICS, Batches, Trained, budget_done, learning_rate, train
+from lmtool.trees.huffman import huffman
+from tests.conftest import SOFTMAX, neural, nplm
 
-MODEL = NplmModel("nplm", 3, 8, 16, False, True, Activation.gelu, True, 0.1)
-GOLDEN = 9.253789300164948  # valid perplexity of the second epoch below
+MODEL = nplm(embedding_dim=8, hidden_dim=16, tied=True, activation=Activation.gelu, layer_norm=True, dropout=0.1)
 ADAM = AdamOptim("adam", 0.02, 0.9, 0.99, 1e-8, 0.0)
 
 
@@ -29,10 +45,12 @@ def training(**changes: object) -> TrainingConfig:
     return TrainingConfig(**(values | changes))  # type: ignore[arg-type]
 
 
-def run(toy: Corpus, out: Path, settings: TrainingConfig, optim=ADAM) -> tuple[NeuralModel, Trained]:
+def run(
+    toy: Corpus, out: Path, settings: TrainingConfig, optim=ADAM, model: NeuralModel | None = None
+) -> tuple[NeuralModel, Trained]:
     out.mkdir(exist_ok=True)
     torch.manual_seed(5)
-    model = build_nplm(MODEL, toy.vocabulary)
+    model = model or build_neural(MODEL, SOFTMAX, toy.vocabulary)
     return model, train(model, toy.split("train"), toy.split("valid"), settings, optim, out, seed=5, progress=False)
 
 
@@ -45,7 +63,7 @@ def test_learns_keeps_the_best_and_repeats_itself(toy: Corpus, tmp_path: Path) -
     assert trained.examples == 5 * 8 * 16  # 137 tokens make 8 batches of 16
     # The model in memory is the best one, as it was at its evaluation and as the checkpoint has it.
     assert perplexity(score(model, toy.split("valid")).log_prob) == pytest.approx(trained.valid_perplexity, rel=1e-9)
-    fresh = build_nplm(MODEL, toy.vocabulary)
+    fresh = build_neural(MODEL, SOFTMAX, toy.vocabulary)
     load_weights(fresh, tmp_path / CHECKPOINT)
     again, second = run(toy, tmp_path / "again", training())
     assert second.valid_perplexity == trained.valid_perplexity
@@ -54,29 +72,61 @@ def test_learns_keeps_the_best_and_repeats_itself(toy: Corpus, tmp_path: Path) -
             assert torch.equal(ours, theirs)
 
 
-def test_golden_loss(toy: Corpus, tmp_path: Path) -> None:
+DOT, MORIN_BENGIO = (HierarchicalOutput("hierarchical", form, 6, 5) for form in (NodeForm.dot, NodeForm.morin_bengio))
+GOLDEN = {  # valid perplexity after the second epoch
+    "nplm": (lambda toy: build_neural(MODEL, SOFTMAX, toy.vocabulary), 10.30440908),
+    "skip_layer": (lambda toy: neural(toy, direct=True, tied=False), 8.59950108),
+    "two layers": (lambda toy: neural(toy, layers=2, input_dropout=0.1), 11.38642788),
+    "lbl": (lambda toy: build_neural(LblModel("lbl", 3, 8, True, 0.1, False), SOFTMAX, toy.vocabulary), 12.17872375),
+    "cbow": (lambda toy: build_neural(CbowModel("cbow", 3, 8, True, 0.1), SOFTMAX, toy.vocabulary), 14.32977246),
+    "hsoftmax": (lambda toy: neural(toy, DOT, huffman(toy.vocabulary.counts[:-1])), 12.12774310),
+    "morin_bengio": (lambda toy: neural(toy, MORIN_BENGIO, huffman(toy.vocabulary.counts[:-1]), layers=0), 13.41108090),
+    "nce": (lambda toy: neural(toy, NceOutput("nce", 9, True, 1.0, False)), 10.29822086),
+    "nce, own noise": (lambda toy: neural(toy, NceOutput("nce", 9, False, 0.5, True), tied=True), 12.27524416),
+    "sampled": (lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0)), 10.22405873),
+    "adaptive": (lambda toy: neural(toy, AdaptiveOutput("adaptive", [4, 12], 2.0)), 11.79724250),
+    "classes": (lambda toy: neural(toy, ClassesOutput("classes", None)), 10.47773580),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_loss(name: str, toy: Corpus, tmp_path: Path) -> None:
     # From torch's seeded generator on a CPU; a refactor must not move it.
-    _, trained = run(toy, tmp_path, training(epochs=2))
-    assert trained.valid_perplexity == pytest.approx(GOLDEN, rel=1e-4)
+    make, golden = GOLDEN[name]
+    torch.manual_seed(5)
+    _, trained = run(toy, tmp_path, training(epochs=2), model=make(toy))
+    assert trained.valid_perplexity == pytest.approx(golden, rel=1e-4)
+
+
+@pytest.mark.parametrize("optim", [SgdOptim("sgd", 0.5, 0.5), AdagradOptim("adagrad", 0.2, 1e-10), ADAM])
+@pytest.mark.parametrize("name", ["nplm", "hsoftmax", "nce, own noise"])
+def test_every_optimiser_learns_with_dense_and_with_sparse_gradients(
+    optim: SgdOptim | AdagradOptim | AdamOptim, name: str, toy: Corpus, tmp_path: Path
+) -> None:
+    torch.manual_seed(5)
+    model = GOLDEN[name][0](toy)
+    before = perplexity(score(model, toy.split("valid")).log_prob)
+    _, trained = run(toy, tmp_path, training(), optim, model)
+    assert trained.valid_perplexity < 0.7 * before
 
 
 @pytest.mark.parametrize("rate", [1e6, 1e30])
 def test_a_loss_that_is_no_number_stops_with_the_step(rate: float, toy: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"the loss is (nan|inf|[\d.e+]+) by step \d+: lower optim.lr"):
+    with pytest.raises(UserError, match=r"the loss is (nan|inf|[\d.e+]+) at step \d+: lower optim.lr"):
         run(toy, tmp_path, training(clip_norm=None, warmup=0.0), SgdOptim("sgd", rate, 0.9))
 
 
 def test_a_checkpoint_that_does_not_fit(toy: Corpus, tmp_path: Path) -> None:
     run(toy, tmp_path, training(epochs=1))
     path = tmp_path / CHECKPOINT
-    small = NplmModel("nplm", 3, 4, 16, False, True, Activation.gelu, True, 0.1)
+    small = nplm(embedding_dim=4, hidden_dim=16, tied=True)
     with pytest.raises(UserError, match="does not fit"):
-        load_weights(build_nplm(small, toy.vocabulary), path)
+        load_weights(build_neural(small, SOFTMAX, toy.vocabulary), path)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match="damaged"):
-        load_weights(build_nplm(MODEL, toy.vocabulary), path)
+        load_weights(build_neural(MODEL, SOFTMAX, toy.vocabulary), path)
     with pytest.raises(UserError, match="missing"):
-        load_weights(build_nplm(MODEL, toy.vocabulary), tmp_path / "none")
+        load_weights(build_neural(MODEL, SOFTMAX, toy.vocabulary), tmp_path / "none")
 
 
 def test_every_example_once_an_epoch(toy: Corpus) -> None:

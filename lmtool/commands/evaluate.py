@@ -23,7 +23,7 @@ def run(composed: DictConfig) -> float | None:
     from lmtool.commands.questions import only_questions, score_questions
     from lmtool.commands.reports import print_report
     from lmtool.commands.stores import corpus_of
-    from lmtool.evaluation import cloze_log_prob, report, save_scores, score
+    from lmtool.evaluation import cloze_log_prob, log_z, report, save_scores, score
     from lmtool.runs import Run, newest
 
     use_threads(config.threads)
@@ -40,13 +40,19 @@ def run(composed: DictConfig) -> float | None:
             write_json(out / "result.json", {"split": config.split, "cloze": asked})
             return None
         split = corpus.split(config.split)
-        scores = score(model, split, progress=on_terminal())
+        scores = score(model, split, progress=on_terminal(), unnormalised=config.unnormalised)
+        spread = log_z(model, split)
         found = report(config.split, split, scores, asked)
         save_scores(out / "scores.h5", scores, config.split, corpus.fingerprint)
-    write_json(out / "result.json", found.as_json())
+    normalised = getattr(model, "normalised", True) and not config.unnormalised
+    extra = {"normalised": normalised} | ({"log_z": spread} if spread else {})
+    write_json(out / "result.json", found.as_json() | extra)
     print(f"run {finished.folder}")
     print_report(found)
-    if not getattr(model, "normalised", True):
+    if spread:
+        said = f"{spread['mean']:>12.4f} +- {spread['std']:.4f} ({spread['contexts']:,} contexts)"
+        print(f"{'log Z of the scores':<20} {said}")
+    if not normalised:
         print("note: these are scores that do not sum to one; what is called perplexity compares with nothing")
     return found.perplexity
 

@@ -40,6 +40,9 @@ def use_threads(threads: int | None) -> int:
     count = parallel.use(threads)
     # Read by numba when it is first imported; torch is told by the neural commands.
     os.environ.setdefault("NUMBA_NUM_THREADS", str(count))
+    # Read by torch's OpenMP when it is first imported: between two pieces of work its threads sleep soon, instead of
+    # keeping the processor from the threads of the compiled loops, which work in turn with them.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     return count
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from lmtool.commands.surroundings import new_run_dir, on_terminal, plain, use_threads
-from lmtool.config import ModelConfig, NgramModelConfig, NplmModel, TrainConfig, typed
+from lmtool.config import EncoderModel, ModelConfig, NgramModelConfig, TrainConfig, typed
 from lmtool.errors import UserError
 from lmtool.files import write_json
 
@@ -56,7 +56,7 @@ def _train(config: TrainConfig, model: ModelConfig, corpus: Any, out: Path, thre
     match model:
         case NgramModelConfig():
             return _train_ngram(config, model, corpus, out)
-        case NplmModel():
+        case EncoderModel():
             return _train_neural(config, model, corpus, out, threads)
     raise UserError(f"model={model.kind} is not known to this version of lmtool")
 
@@ -116,18 +116,31 @@ def _cutoffs(prune: list[int] | None, order: int) -> list[int] | None:
     return prune + prune[-1:] * (order - len(prune))
 
 
-def _train_neural(config: TrainConfig, model: NplmModel, corpus: Any, out: Path, threads: int) -> dict[str, Any]:
+def _train_neural(config: TrainConfig, model: EncoderModel, corpus: Any, out: Path, threads: int) -> dict[str, Any]:
     import torch
 
-    from lmtool.neural.model import build_nplm
+    from lmtool.build import build_tree
+    from lmtool.checkpoint import TREE, save_tree
+    from lmtool.neural.memory import keep_freed_memory
+    from lmtool.neural.model import build_neural
     from lmtool.plots import can_plot, training_curves
     from lmtool.training import METRICS, train
 
-    assert config.training is not None and config.optim is not None, "conf/model/nplm.yaml chooses them"
+    assert config.training is not None and config.optim is not None, "each neural conf/model/*.yaml chooses them"
+    assert config.output is not None, "and this"
     torch.set_num_threads(threads)
+    keep_freed_memory()
+    tree = None
+    if config.tree is not None:
+        start = time.perf_counter()
+        tree = build_tree(config.tree, corpus)
+        save_tree(tree, out / TREE)
+        print(
+            f"tree={config.tree.kind}: {tree.words:,} words, {tree.nodes:,} nodes, {time.perf_counter() - start:.1f} s"
+        )
     torch.manual_seed(config.seed)
     trained = train(
-        build_nplm(model, corpus.vocabulary),
+        build_neural(model, config.output, corpus.vocabulary, tree),
         corpus.split("train"),
         corpus.split("valid"),
         config.training,
@@ -137,5 +150,7 @@ def _train_neural(config: TrainConfig, model: NplmModel, corpus: Any, out: Path,
         progress=on_terminal(),
     )
     if can_plot():
-        training_curves(out / METRICS, out / "curves.png", f"model={model.kind} data={config.data.name}")
+        training_curves(
+            out / METRICS, out / "curves.png", f"{model.kind} + {config.output.kind}, data={config.data.name}"
+        )
     return trained.as_json()

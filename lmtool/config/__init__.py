@@ -29,14 +29,23 @@ from lmtool.config.data import (
 )
 from lmtool.config.models import (
     Activation,
-    AdamOptim,
+    CbowModel,
+    EncoderModel,
+    LblModel,
     ModelConfig,
     NgramModelConfig,
     NplmModel,
-    OptimConfig,
-    Schedule,
-    SgdOptim,
-    TrainingConfig,
+)
+from lmtool.config.outputs import (
+    AdaptiveOutput,
+    ClassesOutput,
+    HierarchicalOutput,
+    NceOutput,
+    NodeForm,
+    OutputConfig,
+    Precision,
+    SampledOutput,
+    SoftmaxOutput,
 )
 from lmtool.config.rules import require
 from lmtool.config.smoothers import (
@@ -53,6 +62,22 @@ from lmtool.config.smoothers import (
     StupidBackoffConfig,
     WittenBellConfig,
 )
+from lmtool.config.training import AdagradOptim, AdamOptim, OptimConfig, Schedule, SgdOptim, TrainingConfig
+from lmtool.config.trees import (
+    BalancedTree,
+    BrownTree,
+    ClassesTree,
+    ClustersTree,
+    Division,
+    FileTree,
+    FrequencyTree,
+    HuffmanTree,
+    Method,
+    RandomTree,
+    Representation,
+    TreeConfig,
+    WordnetTree,
+)
 from lmtool.errors import UserError
 
 __all__ = [
@@ -60,28 +85,52 @@ __all__ = [
     "TUNED",
     "AbsoluteConfig",
     "Activation",
+    "AdagradOptim",
     "AdamOptim",
+    "AdaptiveOutput",
+    "BalancedTree",
+    "BrownTree",
+    "CbowModel",
+    "ClassesOutput",
+    "ClassesTree",
+    "ClustersTree",
     "ConvertConfig",
     "CountsConfig",
     "DataConfig",
+    "Division",
     "DownloadConfig",
+    "EncoderModel",
     "EnsembleConfig",
     "EvalConfig",
+    "FileTree",
+    "FrequencyTree",
     "GoodTuringConfig",
+    "HierarchicalOutput",
+    "HuffmanTree",
     "JelinekMercerConfig",
     "KneserNeyConfig",
     "LaplaceConfig",
+    "LblModel",
+    "Method",
     "MleConfig",
     "ModelConfig",
     "ModifiedKneserNeyConfig",
+    "NceOutput",
     "NgramModelConfig",
+    "NodeForm",
     "NplmModel",
     "OptimConfig",
+    "OutputConfig",
+    "Precision",
     "PreprocessConfig",
     "PydocData",
+    "RandomTree",
+    "Representation",
+    "SampledOutput",
     "Schedule",
     "SgdOptim",
     "SmootherConfig",
+    "SoftmaxOutput",
     "SplitConfig",
     "SplitUnit",
     "StupidBackoffConfig",
@@ -90,10 +139,13 @@ __all__ = [
     "ToyData",
     "TrainConfig",
     "TrainingConfig",
+    "TreeConfig",
+    "TreeVerbConfig",
     "Unit",
     "VerbConfig",
     "VocabularyConfig",
     "WittenBellConfig",
+    "WordnetTree",
     "from_saved",
     "register",
     "typed",
@@ -128,6 +180,8 @@ class TrainConfig(VerbConfig):
     counts: CountsConfig | None = None
     prune: list[int] | None = MISSING
     prune_entropy: float | None = MISSING
+    output: OutputConfig | None = None
+    tree: TreeConfig | None = None
     optim: OptimConfig | None = None
     training: TrainingConfig | None = None
     seed: int = MISSING
@@ -155,11 +209,27 @@ class ConvertConfig(VerbConfig):
 
 
 @dataclass(slots=True)
+class TreeVerbConfig(VerbConfig):
+    """`lmtool tree`"""
+
+    data: DataConfig = MISSING
+    tree: TreeConfig = MISSING
+    words: list[str] | None = MISSING
+    levels: int = MISSING
+    to: str | None = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require(1 <= self.levels <= 8, "levels", self.levels, "from 1 to 8")
+
+
+@dataclass(slots=True)
 class EvalConfig(VerbConfig):
     """`lmtool eval`"""
 
     run: str | None = MISSING
     split: str = MISSING
+    unnormalised: bool = MISSING
 
 
 @dataclass(slots=True)
@@ -190,6 +260,7 @@ SCHEMAS: dict[str, dict[str, type]] = {
         "schema_eval": EvalConfig,
         "schema_ensemble": EnsembleConfig,
         "schema_convert": ConvertConfig,
+        "schema_tree": TreeVerbConfig,
     },
     "data": {
         "schema_text": TextData,
@@ -197,7 +268,31 @@ SCHEMAS: dict[str, dict[str, type]] = {
         "schema_synthetic": SyntheticData,
         "schema_toy": ToyData,
     },
-    "model": {"schema_ngram": NgramModelConfig, "schema_nplm": NplmModel},
+    "model": {
+        "schema_ngram": NgramModelConfig,
+        "schema_nplm": NplmModel,
+        "schema_lbl": LblModel,
+        "schema_cbow": CbowModel,
+    },
+    "output": {
+        "schema_softmax": SoftmaxOutput,
+        "schema_hierarchical": HierarchicalOutput,
+        "schema_nce": NceOutput,
+        "schema_sampled": SampledOutput,
+        "schema_adaptive": AdaptiveOutput,
+        "schema_classes": ClassesOutput,
+    },
+    "tree": {
+        "schema_balanced": BalancedTree,
+        "schema_random": RandomTree,
+        "schema_frequency": FrequencyTree,
+        "schema_huffman": HuffmanTree,
+        "schema_classes": ClassesTree,
+        "schema_brown": BrownTree,
+        "schema_clusters": ClustersTree,
+        "schema_wordnet": WordnetTree,
+        "schema_file": FileTree,
+    },
     "smoother": {
         "schema_mle": MleConfig,
         "schema_laplace": LaplaceConfig,
@@ -210,7 +305,7 @@ SCHEMAS: dict[str, dict[str, type]] = {
         "schema_stupid_backoff": StupidBackoffConfig,
     },
     "counts": {"schema_counts": CountsConfig},
-    "optim": {"schema_sgd": SgdOptim, "schema_adam": AdamOptim},
+    "optim": {"schema_sgd": SgdOptim, "schema_adagrad": AdagradOptim, "schema_adam": AdamOptim},
     "training": {"schema_training": TrainingConfig},
 }
 

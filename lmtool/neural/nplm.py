@@ -5,19 +5,21 @@ Legend of shapes: B examples, C context words, E embedding, H hidden units, D wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.config import Activation, NplmModel
+from lmtool.neural.embedding import Embedding
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.tanh: torch.tanh,
     Activation.gelu: F.gelu,
     Activation.relu: F.relu,
+    Activation.sigmoid: torch.sigmoid,
 }
 
 
@@ -27,29 +29,34 @@ class NPLM(nn.Module):
     y is the output layer's: with direct connections the hidden handed to it is [a, x], so that its one matrix is
     [U, W] and any output layer goes with either form. With `tied` the output vectors are the embeddings
     (Press & Wolf 2017), and a linear map takes a, and x where there are direct connections, to their dimension.
-    layer_norm (Ba et al. 2016) stands before the activation, dropout (Srivastava et al. 2014) after it.
+    layer_norm (Ba et al. 2016) stands before each activation, dropout (Srivastava et al. 2014) after it; each layer
+    after the first adds to what it reads (He et al. 2016). Without layers the hidden is x itself.
     """
 
-    def __init__(self, config: NplmModel, vocabulary_size: int) -> None:
+    def __init__(self, config: NplmModel, vocabulary_size: int, *, tied: bool, sparse: bool = False) -> None:
         super().__init__()
         self.config = config
-        inputs = config.context_size * config.embedding_dim
-        self.embedding = nn.Embedding(vocabulary_size, config.embedding_dim)
-        self.hidden = nn.Linear(inputs, config.hidden_dim)
-        self.norm = nn.LayerNorm(config.hidden_dim) if config.layer_norm else None
-        joined = config.hidden_dim + (inputs if config.direct else 0)
-        self.project = nn.Linear(joined, config.embedding_dim) if config.tied else None
-        self.output_dim = config.embedding_dim if config.tied else joined
-        # Unit length for a word's vector, so that tied logits start at the scale of the hidden's.
-        nn.init.normal_(self.embedding.weight, std=1 / math.sqrt(config.embedding_dim))
+        inputs, width = config.context_size * config.embedding_dim, config.hidden_dim
+        self.embedding = Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
+        sizes = [inputs, *[width] * config.layers]
+        self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(sizes))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in self.layers) if config.layer_norm else None
+        joined = sizes[-1] + (inputs if config.direct and config.layers else 0)
+        self.project = nn.Linear(joined, config.embedding_dim) if tied else None
+        self.output_dim = config.embedding_dim if tied else joined
 
     def forward(self, contexts: Tensor) -> Tensor:
         """Context ids `[B, C]`, oldest first, to hidden `[B, D]`."""
         x = self.embedding(contexts).flatten(1)  # [B, C * E]
-        a = self.hidden(x)  # [B, H]
-        if self.norm is not None:
-            a = self.norm(a)
-        a = F.dropout(ACTIVATIONS[self.config.activation](a), self.config.dropout, self.training)
-        if self.config.direct:
+        x = F.dropout(x, self.config.input_dropout, self.training)
+        a = x
+        for number, layer in enumerate(self.layers):
+            before, a = a, layer(a)  # [B, H]
+            if self.norms is not None:
+                a = self.norms[number](a)
+            a = F.dropout(ACTIVATIONS[self.config.activation](a), self.config.dropout, self.training)
+            if number:
+                a = a + before
+        if self.config.direct and len(self.layers):
             a = torch.cat([a, x], dim=1)
         return a if self.project is None else self.project(a)

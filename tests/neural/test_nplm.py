@@ -1,4 +1,4 @@
-"""The NPLM by hand, its gradients, and what its configuration makes of it."""
+"""Encoders by hand, gradients of whole models, and what their configurations make of them."""
 
 from __future__ import annotations
 
@@ -7,56 +7,139 @@ import math
 import pytest
 import torch
 
-from lmtool.config import Activation, NplmModel
+from lmtool.config import Activation, CbowModel, HierarchicalOutput, LblModel, NodeForm
 from lmtool.data.corpus import Corpus
-from lmtool.neural.model import build_nplm
+from lmtool.errors import UserError
+from lmtool.neural.cbow import CBOW
+from lmtool.neural.lbl import LBL
+from lmtool.neural.model import build_neural
 from lmtool.neural.nplm import NPLM
+from lmtool.trees.halves import balanced
+from tests.conftest import SOFTMAX, neural, nplm
 
 
-def test_forward_by_hand() -> None:
-    # C(0) = 1, C(1) = 2; H = [3, -1], d = 0.5: a = tanh(.5 + 3 C(w1) - C(w2)), direct connections append x.
-    encoder = NPLM(NplmModel("nplm", 2, 1, 1, True, False, Activation.tanh, False, 0.0), 2)
+def set_to(parameter: torch.Tensor, values: list) -> None:
     with torch.no_grad():
-        encoder.embedding.weight.copy_(torch.tensor([[1.0], [2.0]]))
-        encoder.hidden.weight.copy_(torch.tensor([[3.0, -1.0]]))
-        encoder.hidden.bias.fill_(0.5)
+        parameter.copy_(torch.tensor(values))
+
+
+def test_nplm_by_hand() -> None:
+    # C(0) = 1, C(1) = 2; H = [3, -1], d = 0.5: a = tanh(.5 + 3 C(w1) - C(w2)), direct connections append x.
+    encoder = NPLM(nplm(context_size=2, embedding_dim=1, hidden_dim=1, direct=True), 2, tied=False)
+    set_to(encoder.embedding.weight, [[1.0], [2.0]])
+    set_to(encoder.layers[0].weight, [[3.0, -1.0]])
+    set_to(encoder.layers[0].bias, [0.5])
     found = encoder(torch.tensor([[0, 1], [1, 1]]))
-    want = [[math.tanh(1.5), 1.0, 2.0], [math.tanh(4.5), 2.0, 2.0]]
-    torch.testing.assert_close(found, torch.tensor(want))
+    torch.testing.assert_close(found, torch.tensor([[math.tanh(1.5), 1.0, 2.0], [math.tanh(4.5), 2.0, 2.0]]))
 
 
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("direct", [False, True])
-@pytest.mark.parametrize("activation", list(Activation))
-def test_gradients_of_the_whole_model_in_float64(tied: bool, direct: bool, activation: Activation, toy: Corpus) -> None:
+def test_a_second_layer_adds_to_the_first() -> None:
+    encoder = NPLM(nplm(context_size=1, embedding_dim=1, hidden_dim=1, layers=2), 2, tied=False)
+    set_to(encoder.embedding.weight, [[1.0], [2.0]])
+    for layer, factor in zip(encoder.layers, (0.5, 2.0), strict=True):
+        set_to(layer.weight, [[factor]])
+        set_to(layer.bias, [0.0])
+    first = math.tanh(0.5)
+    assert encoder(torch.tensor([[0]])).item() == pytest.approx(first + math.tanh(2 * first))
+
+
+def test_without_layers_the_embeddings_go_on() -> None:
+    encoder = NPLM(nplm(layers=0, direct=True), 5, tied=False)
+    contexts = torch.tensor([[0, 1, 4]])
+    torch.testing.assert_close(encoder(contexts), encoder.embedding.weight[[0, 1, 4]].reshape(1, -1))
+    assert encoder.output_dim == 18
+
+
+def test_lbl_by_hand() -> None:
+    # r = C_1 r_w1 + C_2 r_w2
+    full = LBL(LblModel("lbl", 2, 2, True, 0.0, False), 3)
+    set_to(full.embedding.weight, [[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]])
+    set_to(full.positions, [[[1.0, 0.0], [0.0, 2.0]], [[0.0, 1.0], [1.0, 0.0]]])
+    assert full(torch.tensor([[0, 1]])).tolist() == [[1.0 + 4.0, 4.0 + 3.0]]
+    diagonal = LBL(LblModel("lbl", 2, 2, True, 0.0, True), 3)
+    set_to(diagonal.embedding.weight, [[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]])
+    set_to(diagonal.positions, [[1.0, 2.0], [0.5, -1.0]])
+    assert diagonal(torch.tensor([[0, 1]])).tolist() == [[1.0 + 1.5, 4.0 - 4.0]]
+
+
+def test_cbow_by_hand() -> None:
+    encoder = CBOW(CbowModel("cbow", 2, 2, True, 0.0), 2)
+    set_to(encoder.embedding.weight, [[1.0, 2.0], [3.0, 5.0]])
+    assert encoder(torch.tensor([[0, 1], [1, 0]])).tolist() == [[2.0, 3.5], [2.0, 3.5]]
+
+
+ENCODERS = {
+    **{activation.name: nplm(activation=activation, layer_norm=True) for activation in Activation},
+    "tied": nplm(tied=True, direct=True),
+    "direct": nplm(direct=True),
+    "three layers": nplm(layers=3, layer_norm=True),
+    "no layer": nplm(layers=0),
+    "lbl": LblModel("lbl", 2, 3, True, 0.0, False),
+    "lbl-untied": LblModel("lbl", 2, 3, False, 0.0, True),
+    "cbow": CbowModel("cbow", 2, 3, False, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_gradients_of_whole_models_in_float64(name: str, toy: Corpus) -> None:
+    # The model's own passes against autograd's through a matrix of logits and one-hot embeddings.
     torch.manual_seed(1)
-    model = build_nplm(NplmModel("nplm", 2, 3, 4, direct, tied, activation, True, 0.0), toy.vocabulary).double()
-    contexts, targets = torch.tensor([[0, 1], [2, 3], [23, 23]]), torch.tensor([4, 0, 1])
-    names = [name for name, _ in model.named_parameters()]
-
-    def loss(*values: torch.Tensor) -> torch.Tensor:
-        given = dict(zip(names, values, strict=True))
-        hidden = torch.func.functional_call(model.encoder, _below("encoder.", given), (contexts,))
-        vectors = given.get("output.vectors", given["encoder.embedding.weight"])[:23]
-        return torch.nn.functional.cross_entropy(hidden @ vectors.T + given["output.bias"], targets)
-
-    values = [parameter.detach().requires_grad_() for parameter in model.parameters()]
-    want = torch.autograd.grad(loss(*values), values)
+    model = build_neural(ENCODERS[name], SOFTMAX, toy.vocabulary).double()
+    contexts = torch.tensor([[0, 1, 5], [2, 3, 1], [23, 23, 0]])[:, : model.context_size]
+    targets = torch.tensor([4, 0, 1])
+    values = dict(model.named_parameters())
+    want = torch.autograd.grad(_plain_loss(model, contexts, targets), list(values.values()))
     model.loss(contexts, targets).backward()
-    for name, parameter, expected in zip(names, model.parameters(), want, strict=True):
-        torch.testing.assert_close(parameter.grad, expected, msg=name)
-    assert torch.autograd.gradcheck(
-        lambda x: model.encoder.hidden(x), torch.randn(2, 6, dtype=torch.float64).requires_grad_()
-    )
+    for (parameter, value), expected in zip(values.items(), want, strict=True):
+        grad = value.grad.to_dense() if value.grad.is_sparse else value.grad
+        torch.testing.assert_close(grad, expected, msg=parameter)
 
 
-def _below(prefix: str, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+def _plain_loss(model: object, contexts: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    encoder, output = model.encoder, model.output
+    table = encoder.embedding.weight
+    x = torch.nn.functional.one_hot(contexts, len(table)).double() @ table
+    if isinstance(encoder, LBL):
+        maps = torch.diag_embed(encoder.positions) if encoder.config.diagonal else encoder.positions
+        hidden = torch.einsum("bce,cef->bf", x, maps)
+    elif isinstance(encoder, CBOW):
+        hidden = x.sum(1) / x.shape[1]
+    else:
+        x = a = x.flatten(1)
+        for number, layer in enumerate(encoder.layers):
+            before, a = a, a @ layer.weight.T + layer.bias
+            if encoder.norms is not None:
+                a = (a - a.mean(1, keepdim=True)) / (a.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+                a = a * encoder.norms[number].weight + encoder.norms[number].bias
+            match encoder.config.activation:
+                case Activation.tanh:
+                    a = 2 * torch.sigmoid(2 * a) - 1
+                case Activation.gelu:
+                    a = a * 0.5 * (1 + torch.erf(a / math.sqrt(2)))
+                case Activation.relu:
+                    a = a.clamp(min=0)
+                case Activation.sigmoid:
+                    a = 1 / (1 + torch.exp(-a))
+            a = a + before if number else a
+        hidden = torch.cat([a, x], 1) if encoder.config.direct and len(encoder.layers) else a
+        if encoder.project is not None:
+            hidden = hidden @ encoder.project.weight.T + encoder.project.bias
+    scores = hidden @ output.vectors[: len(output.bias)].T + output.bias
+    return (scores.exp().sum(1).log() - scores[torch.arange(len(targets)), targets]).mean()
 
 
 def test_parameter_counts(toy: Corpus) -> None:
     # V 24, O 23; E 5, C 3, H 7: embeddings 120, hidden 15*7 + 7 = 112, biases 23, and the output's own form:
     # U 23*7 = 161; with direct connections U and W 23*(7+15) = 506; tied, a projection 7*5 + 5 = 40.
     for tied, direct, own in ((False, False, 161), (False, True, 506), (True, False, 40)):
-        config = NplmModel("nplm", 3, 5, 7, direct, tied, Activation.tanh, False, 0.0)
-        assert build_nplm(config, toy.vocabulary).parameter_count == 120 + 112 + 23 + own
+        model = neural(toy, embedding_dim=5, hidden_dim=7, tied=tied, direct=direct)
+        assert model.parameter_count == 120 + 112 + 23 + own
+
+
+def test_what_null_ties(toy: Corpus) -> None:
+    words = len(toy.vocabulary) - 1
+    hierarchical = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 4)
+    assert neural(toy, tied=None).encoder.project is not None
+    assert neural(toy, hierarchical, balanced(torch.arange(words).numpy()), tied=None).encoder.project is None
+    with pytest.raises(UserError, match=r"model\.tied=true.*model\.tied=null"):
+        neural(toy, hierarchical, balanced(torch.arange(words).numpy()), tied=True)

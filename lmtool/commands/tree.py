@@ -1,0 +1,72 @@
+"""`lmtool tree`: store -> a tree over its words, looked at."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from lmtool.commands.surroundings import on_terminal, output_dir, use_threads
+from lmtool.config import TreeVerbConfig, typed
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.files import write_json
+from lmtool.helppages import nearest
+
+
+def run(composed: DictConfig) -> float | None:
+    """Build the configured tree and say what it is like; returns its frequency-weighted mean depth."""
+    config = typed(composed, TreeVerbConfig)
+    from lmtool.build import build_tree
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.prepare import prepare
+    from lmtool.plots import can_plot
+    from lmtool.tables import Cell, text_table
+    from lmtool.trees.analysis import analyse, path_rows
+    from lmtool.trees.drawing import tree_picture, tree_text
+    from lmtool.trees.treefile import write_tree
+
+    use_threads(config.threads)
+    out = output_dir()
+    prepared = prepare(config.data, Path(config.store_dir), progress=on_terminal())
+    with Corpus.open(prepared.path) as corpus:
+        vocabulary = corpus.vocabulary
+        words, counts = vocabulary.words[:-1], vocabulary.counts[:-1]
+        shown = _shown(config.words, vocabulary)
+        start = time.perf_counter()
+        tree = build_tree(config.tree, corpus)
+        seconds = time.perf_counter() - start
+    found = analyse(tree, counts)
+    print(
+        f"tree={config.tree.kind}: {found.words:,} words, {found.leaves:,} leaves, {found.nodes:,} inner nodes; ",
+        end="",
+    )
+    print(f"built in {seconds:.1f} s")
+    print(f"depth: {found.minimal_depth} to {found.maximal_depth}, mean over words {found.mean_depth:.3f}, ", end="")
+    print(f"weighted by frequency {found.weighted_mean_depth:.3f} (at least the entropy, {found.entropy:.3f} bits)")
+    rows: list[list[Cell]] = [
+        [row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, words, counts, shown)
+    ]
+    print("\n" + text_table(["word", "count", "share", "depth", "code"], rows))
+    print("\n" + tree_text(tree, words, counts, config.levels))
+    write_json(out / "result.json", asdict(found) | {"seconds": seconds})
+    if can_plot():
+        tree_picture(tree, words, counts, out / "tree.png", config.levels)
+        print(f"\ndrawn in {out / 'tree.png'}")
+    if config.to is not None:
+        write_tree(Path(config.to), tree, words)
+        print(f"codes in {config.to}: for tree=file tree.path={config.to}")
+    return found.weighted_mean_depth
+
+
+def _shown(given: list[str] | None, vocabulary: Vocabulary) -> list[int]:
+    """The ids of the words to show: those given, or the commonest and some at ranks that grow."""
+    if given is None:
+        last = len(vocabulary) - 2
+        return sorted({rank for rank in (0, 1, 2, 3, 9, 99, 999, 9_999, 99_999, last) if rank <= last})
+    for word in given:
+        if vocabulary.ids.get(word, vocabulary.bos) == vocabulary.bos:
+            raise UserError(f"words={word}: not in the vocabulary{nearest(word, vocabulary.words[:2000])}")
+    return [vocabulary.ids[word] for word in given]

@@ -1,0 +1,213 @@
+"""Divide word vectors in two, and the halves again: mixtures of two Gaussians or 2-means, compiled.
+
+Legend: W words, D dimensions, M words of the piece that is divided.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+compiled = numba.njit(cache=True, nogil=True)
+SEVERAL = 4  # smaller pieces have no word in both halves
+
+
+@numba.njit(cache=True, nogil=True, fastmath=True)  # sums in any order: several terms at once
+def _project(vectors: Any, piece: Any, direction: Any, found: Any) -> None:
+    for i in range(len(piece)):
+        vector = vectors[piece[i]]
+        total = np.float32(0)
+        for d in range(len(direction)):
+            total += vector[d] * direction[d]
+        found[i] = total
+
+
+@numba.njit(cache=True, nogil=True, fastmath=True)
+def _square(vector: Any) -> Any:
+    total = 0.0
+    for d in range(len(vector)):
+        total += vector[d] * vector[d]
+    return total
+
+
+@numba.njit(cache=True, nogil=True, fastmath=True)
+def _add_up(vectors: Any, piece: Any, share: Any, found: Any) -> None:
+    found[:] = 0
+    for i in range(len(piece)):
+        if share[i] != 0:
+            vector = vectors[piece[i]]
+            for d in range(len(found)):
+                found[d] += share[i] * vector[d]
+
+
+@compiled
+def _next_random(state: int) -> Any:
+    """A generator small enough to be had for each piece: Steele et al. (2014), "splitmix64"."""
+    z = np.uint64(state) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@compiled
+def log_odds(vectors: Any, squares: Any, piece: Any, gaussians: bool, rounds: int, seed: int, odds: Any) -> None:
+    """How much likelier the second of two components is than the first for each word: into `odds` `[M]`.
+
+    vectors: `[W, D]`. squares: `[W]`, their squared lengths. piece: `[M]`, word ids. The components are Gaussians with
+    one variance for both and for all dimensions, fitted by EM; without `gaussians`, 2-means, and odds are half the
+    difference of squared distances. The means begin at two words by chance.
+    """
+    m, dimensions = len(piece), vectors.shape[1]
+    one = np.int64(_next_random(seed) % np.uint64(m))
+    other = (one + 1 + np.int64(_next_random(seed + 1) % np.uint64(m - 1))) % m
+    share = np.ones(m)
+    whole, second, first = np.empty(dimensions), np.empty(dimensions), np.empty(dimensions)
+    direction = np.empty(dimensions, dtype=np.float32)
+    _add_up(vectors, piece, share, whole)
+    square = 0.0
+    for i in range(m):
+        square += squares[piece[i]]
+    for d in range(dimensions):
+        first[d], second[d] = vectors[piece[one], d], vectors[piece[other], d]
+    least = 1e-12 + 1e-9 * square / (m * dimensions)
+    variance = max((square - _square(whole) / m) / (m * dimensions), least)
+    prior = 0.0
+    for step in range(rounds):
+        for d in range(dimensions):
+            direction[d] = second[d] - first[d]
+        _project(vectors, piece, direction, odds)
+        middle = (_square(second) - _square(first)) / 2
+        in_second = 0.0
+        changed = False
+        for i in range(m):
+            odds[i] -= middle
+            if gaussians:
+                odds[i] = odds[i] / variance + prior
+                share_now = 1 / (1 + math.exp(-odds[i])) if odds[i] > -500 else 0.0
+            else:
+                share_now = 1.0 if odds[i] > 0 else 0.0
+            changed |= abs(share_now - share[i]) > 1e-4
+            share[i] = share_now
+            in_second += share_now
+        in_first = m - in_second
+        if step == rounds - 1 or not changed or min(in_first, in_second) < 1e-3:
+            break
+        _add_up(vectors, piece, share, second)
+        for d in range(dimensions):
+            first[d] = (whole[d] - second[d]) / in_first
+            second[d] /= in_second
+        spread = square - in_first * _square(first) - in_second * _square(second)
+        variance = max(spread / (m * dimensions), least)
+        prior = math.log(in_second / in_first)
+
+
+@compiled
+def _halve(piece: Any, odds: Any, halves: Any, sizes: Any) -> None:
+    order = np.argsort(odds)
+    sizes[0] = (len(piece) + 1) // 2
+    sizes[1] = len(piece) - sizes[0]
+    for i in range(len(piece)):
+        half = int(i >= sizes[0])
+        halves[half, i - half * sizes[0]] = piece[order[i]]
+
+
+@compiled
+def _separate(piece: Any, odds: Any, near: float, codes: Any, max_codes: int, halves: Any, sizes: Any) -> None:
+    """Each word to the likelier component; with odds nearer to 0 than `near` to both, if it has few enough codes."""
+    m = len(piece)
+    only = np.zeros(2, dtype=np.int64)
+    for i in range(m):
+        if abs(odds[i]) >= near or codes[piece[i]] >= max_codes:
+            only[int(odds[i] > 0)] += 1
+    both_allowed = m >= SEVERAL and min(only[0], only[1]) > 0  # else a half would be no smaller than the whole
+    sizes[:] = 0
+    for i in range(m):
+        word = piece[i]
+        likelier = int(odds[i] > 0)
+        halves[likelier, sizes[likelier]] = word
+        sizes[likelier] += 1
+        if both_allowed and abs(odds[i]) < near and codes[word] < max_codes:
+            halves[1 - likelier, sizes[1 - likelier]] = word
+            sizes[1 - likelier] += 1
+            codes[word] += 1
+
+
+@compiled
+def divide(
+    vectors: Any,
+    counts: Any,
+    gaussians: bool,
+    adaptive: bool,
+    near: float,
+    max_codes: int,
+    deepest: int,
+    rounds: int,
+    seed: int,
+) -> tuple[Any, Any]:
+    """Divide until single words are left. Returns children `[N, 2]`, leaves numbered as they come, and words `[L]`.
+
+    vectors: `[W, D]` float32. counts: `[W]`; the half with more of them is child 0. adaptive: each word goes to the
+    likelier component, or, with odds nearer to 0 than `near`, to both while it has fewer than `max_codes` codes; else,
+    and where that leaves one half empty, and from depth `deepest` on, words are sorted by their odds and cut in the
+    middle.
+    """
+    words = len(vectors)
+    room = words * max_codes if near > 0 else words
+    children, leaf_words = np.empty((room, 2), dtype=np.int32), np.empty(room, dtype=np.int64)
+    pieces = np.empty(room, dtype=np.int64)  # those not divided yet, one after the other: the last is next
+    pieces[:words] = np.arange(words)
+    # Start, end, parent, side and depth of each of these pieces: one a level, and balanced cuts make 64 at most.
+    waiting = np.zeros((deepest + 66, 5), dtype=np.int64)
+    waiting[0, 1], waiting[0, 2] = words, -1
+    left = 1
+    squares = np.empty(words)
+    for word in range(words):
+        squares[word] = _square(vectors[word])
+    codes = np.ones(words, dtype=np.int64)
+    odds = np.empty(words)
+    halves, sizes = np.empty((2, words), dtype=np.int64), np.empty(2, dtype=np.int64)
+    nodes: Any = np.int64(0)  # a plain 0 is a type of its own for numba, and log_odds would be compiled twice
+    leaves = 0
+    chance = int(_next_random(seed) >> np.uint64(2))  # far apart for seeds that are not
+    while left:
+        left -= 1
+        start, end, parent, side, depth = waiting[left]
+        m = end - start
+        if m == 1:
+            if parent >= 0:
+                children[parent, side] = -1 - leaves
+            leaf_words[leaves] = pieces[start]
+            leaves += 1
+            continue
+        if parent >= 0:
+            children[parent, side] = nodes
+        piece = pieces[start:end].copy()
+        if m == 2:
+            odds[0], odds[1] = -1, 1
+        else:
+            log_odds(vectors, squares, piece, gaussians, rounds, chance + 2 * nodes, odds[:m])
+        sizes[:] = 0
+        if adaptive and depth < deepest:
+            _separate(piece, odds[:m], near, codes, max_codes, halves, sizes)
+        if min(sizes[0], sizes[1]) == 0:
+            _halve(piece, odds[:m], halves, sizes)
+        more = 0
+        for half in range(2):
+            for i in range(sizes[half]):
+                more += counts[halves[half, i]] * (2 * half - 1)
+        commoner = int(more > 0)
+        at = start
+        for place in (1, 0):
+            half = commoner if place == 0 else 1 - commoner
+            for i in range(sizes[half]):
+                pieces[at + i] = halves[half, i]
+            upto = at + sizes[half]
+            waiting[left, 0], waiting[left, 1], waiting[left, 2] = at, upto, nodes
+            waiting[left, 3], waiting[left, 4] = place, depth + 1
+            left += 1
+            at = upto
+        nodes += 1
+    return children[:nodes], leaf_words[:leaves]

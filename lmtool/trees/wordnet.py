@@ -1,0 +1,148 @@
+"""The IS-A hierarchy of WordNet as a tree: Morin & Bengio (2005).
+
+"Hierarchical probabilistic neural network language model", the first hierarchical softmax.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmtool.errors import UserError
+from lmtool.trees.hierarchy import binary_hierarchy
+from lmtool.trees.tree import Int64s, Tree
+
+USUAL_FOLDER = Path("/usr/share/wordnet")
+INSTALL = "install wordnet-base (Debian, Ubuntu) or give tree.folder=PATH; and pip install 'lmtool[wordnet]'"
+SPEECH = ("noun", "verb", "adj", "adv")
+NEEDED = ("cntlist.rev", *(name for pos in SPEECH for name in (f"index.{pos}", f"data.{pos}", f"{pos}.exc")))
+OTHERS, NOUNS, VERBS = 0, 1, 2  # the groups at the top
+
+# WordNet has only nouns, verbs, adjectives and adverbs: under these it has inches, arsenic, Oregon and the like.
+LISTED = """
+    a an and as at but by can for he her him his i if in it its me might must my no nor not of off on or our out over
+    shall she so than that the their them then there they this to up us we what which who will with you your
+"""
+FUNCTION_WORDS = frozenset(LISTED.split())
+
+
+def find_wordnet(folder: Path | None) -> Path:
+    """The folder with WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict and the usual one.
+
+    Raises UserError where there is none.
+    """
+    if folder is not None:
+        places = [folder]
+    else:
+        places = [Path(os.environ["WNSEARCHDIR"])] if os.environ.get("WNSEARCHDIR") else []
+        places += [Path(os.environ["WNHOME"]) / "dict"] if os.environ.get("WNHOME") else []
+        places.append(USUAL_FOLDER)
+    for place in places:
+        if all((place / name).is_file() for name in NEEDED):
+            return place
+    raise UserError(f"no WordNet in {', '.join(map(str, places))}: {INSTALL}")
+
+
+@contextmanager
+def _reader(folder: Path) -> Iterator[Any]:
+    """NLTK's reader of the files in `folder`.
+
+    NLTK opens files only below the folders of `nltk.data.path`, and follows no link out of them; of Debian's files it
+    misses `lexnames` and `index.sense`, though nothing here uses them. So the files are copied into a private folder
+    laid out as NLTK's own data, with stand-ins for those two, and it stands in that list while the reader is used.
+    """
+    try:
+        allowed: list[str] = importlib.import_module("nltk.data").path
+        reader = importlib.import_module("nltk.corpus.reader.wordnet")
+    except ImportError as error:
+        raise UserError(f"the WordNet tree needs NLTK: {INSTALL}") from error
+    with tempfile.TemporaryDirectory(prefix="lmtool-wordnet-") as temporary:
+        copied = Path(temporary) / "corpora" / "wordnet"
+        copied.mkdir(parents=True)
+        for name in NEEDED:
+            shutil.copyfile(folder / name, copied / name)
+        names = [f"{number:02d}\tfile{number:02d}\t1\n" for number in range(45)]
+        (copied / "lexnames").write_text("".join(names), encoding="ascii")
+        (copied / "index.sense").touch()
+        allowed.insert(0, temporary)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="The multilingual functions are not available")
+                found = reader.WordNetCorpusReader(str(copied), None)
+            yield found
+        finally:
+            allowed.remove(temporary)
+
+
+def _sense(reader: Any, word: str) -> Any:
+    """The first noun or verb sense of a word, of its part of speech whose first sense is commoner; None if none."""
+    form = word.lower()
+    if len(form) < 2 or form in FUNCTION_WORDS or not form[0].isalpha():
+        return None
+    senses = {pos: found[0] for pos in ("n", "v") if (found := reader.synsets(form, pos=pos))}
+
+    def often(pos: str) -> int:
+        base = reader.morphy(form, pos)
+        return sum(lemma.count() for lemma in senses[pos].lemmas() if lemma.name().lower() == base)
+
+    if len(senses) == 2:  # counts are slow to look up
+        return senses["v" if often("v") > often("n") else "n"]
+    return next(iter(senses.values()), None)
+
+
+def wordnet_groups(words: Sequence[str], folder: Path) -> tuple[list[int], Int64s]:
+    """Each group's parent `[G]`, -1 for the three at the top, and the group of each word `[W]`.
+
+    Groups are the synsets of the words and those above them, each below its first hypernym (of a name, of what it is an
+    instance of). Words that WordNet does not know as noun or verb are in group OTHERS.
+    """
+    parents = [-1, -1, -1]  # of others, nouns and verbs
+    group_of = np.full(len(words), OTHERS, dtype=np.int64)
+    numbers: dict[str, int] = {}
+    with _reader(folder) as reader:
+        for word, name in enumerate(words):
+            synset = _sense(reader, name)
+            lower = -1  # the group that waits for its parent
+            while synset is not None:
+                known = synset.name() in numbers
+                number = numbers.setdefault(synset.name(), len(parents))
+                if lower < 0:
+                    group_of[word] = number
+                else:
+                    parents[lower] = number
+                if known:
+                    break
+                # At the top until its hypernym is found. Verbs go in circles in places: such a one stays there.
+                parents.append(VERBS if synset.pos() == "v" else NOUNS)
+                lower = number
+                above = synset.hypernyms() or synset.instance_hypernyms()
+                synset = above[0] if above and not _leads_to(above[0], number, numbers, parents) else None
+    return parents, group_of
+
+
+def _leads_to(synset: Any, number: int, numbers: dict[str, int], parents: list[int]) -> bool:
+    """Whether the way up from a synset comes to group `number`."""
+    at = numbers.get(synset.name(), -1)
+    while at >= 0 and at != number:
+        at = parents[at]
+    return at == number
+
+
+def wordnet(words: Sequence[str], counts: Int64s, folder: Path | None) -> Tree:
+    """The tree over words `[W]`, of counts `[W]`, that follows WordNet's nouns and verbs.
+
+    A word stands at its first, commonest sense, found after lowercasing and by its base form. Other words (function
+    words, names, numbers, `<unk>`) have a Huffman tree of their own beside nouns and verbs. See binary_hierarchy for
+    how synsets become binary. Raises UserError where WordNet or NLTK is not there.
+    """
+    parents, group_of = wordnet_groups(words, find_wordnet(folder))
+    return binary_hierarchy(parents, group_of, counts)

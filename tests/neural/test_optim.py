@@ -1,0 +1,101 @@
+"""Optimisers of used rows against torch's own, by hand, and against their plain forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from lmtool.neural import optim
+from lmtool.neural.optim import RowAdagrad, RowAdam, RowOptimizer, RowSGD, clip_gradients
+from lmtool.neural.rows import lookup
+
+Make = Callable[[list[nn.Parameter]], RowOptimizer]
+ROWS: dict[str, tuple[Make, Callable[[list[nn.Parameter]], torch.optim.Optimizer]]] = {
+    "sgd": (lambda p: RowSGD(p, lr=0.1), lambda p: torch.optim.SGD(p, lr=0.1)),
+    "momentum": (lambda p: RowSGD(p, lr=0.1, momentum=0.8), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.8)),
+    "adagrad": (lambda p: RowAdagrad(p, lr=0.1), lambda p: torch.optim.Adagrad(p, lr=0.1)),
+    "adam": (
+        lambda p: RowAdam(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3),
+        lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3),
+    ),
+}
+
+
+def train(make: Callable[..., torch.optim.Optimizer], ids: list[torch.Tensor], *, sparse: bool) -> torch.Tensor:
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(9, 4, dtype=torch.float64))
+    target = torch.randn(9, 4, dtype=torch.float64)
+    optimiser = make([weight])
+    for some in ids:
+        optimiser.zero_grad()
+        (lookup(weight, some, sparse=sparse) - target[some]).pow(2).sum().backward()
+        optimiser.step()
+    return weight.detach()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_with_all_rows_used_it_is_torchs(name: str) -> None:
+    ours, theirs = ROWS[name]
+    every = [torch.arange(9)] * 6
+    torch.testing.assert_close(train(ours, every, sparse=True), train(theirs, every, sparse=False))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_that_are_not_used_stand_still(name: str) -> None:
+    some = [torch.tensor([1, 4, 4]), torch.tensor([7, 1, 1])]
+    torch.manual_seed(0)
+    before = torch.randn(9, 4, dtype=torch.float64)
+    after = train(ROWS[name][0], some, sparse=True)
+    changed = (before != after).any(1)
+    assert changed.nonzero()[:, 0].tolist() == [1, 4, 7]
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("small", [1 << 15, 1], ids=["one thread", "several"])
+def test_compiled_as_plain(name: str, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optim, "SMALL", small)
+    torch.manual_seed(1)
+    ids = [torch.randint(0, 9, (5,)) for _ in range(8)]
+    compiled = train(ROWS[name][0], ids, sparse=True)
+    monkeypatch.setattr(optim, "compiled", lambda tensor: False)
+    torch.testing.assert_close(compiled, train(ROWS[name][0], ids, sparse=True))
+
+
+def test_adam_by_hand() -> None:
+    # The first step of a row is lr long, whenever it comes: m / (1 - beta1) = g, v / (1 - beta2) = g^2.
+    weight = nn.Parameter(torch.tensor([[1.0], [2.0]], dtype=torch.float64))
+    optimiser = RowAdam([weight], lr=0.5, betas=(0.9, 0.99), eps=0.0)
+    for ids, want in (([0], [0.5, 2.0]), ([0], [0.0, 2.0]), ([1], [0.0, 1.5])):
+        optimiser.zero_grad()
+        (3 * lookup(weight, torch.tensor(ids), sparse=True)).sum().backward()
+        optimiser.step()
+        torch.testing.assert_close(weight.detach()[:, 0], torch.tensor(want, dtype=torch.float64))
+
+
+def test_vectors_of_one_dimension_and_float32() -> None:
+    bias = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+    optimiser = RowSGD([bias], lr=0.5)
+    bias.grad = torch.sparse_coo_tensor(torch.tensor([[2, 0]]), torch.tensor([1.0, 2.0]), (3,), check_invariants=False)
+    optimiser.step()
+    assert bias.tolist() == [0.0, 2.0, 2.5]
+
+
+def test_dense_gradients_are_refused() -> None:
+    weight = nn.Parameter(torch.ones(2, 2))
+    weight.sum().backward()
+    with pytest.raises(ValueError, match="sparse"):
+        RowSGD([weight], lr=0.1).step()
+
+
+def test_clipping_by_the_norm_of_all() -> None:
+    # Gradients (3, 0; 0, 0) and 4 have the norm 5; scaled to 1 they are .6 and .8.
+    rows, dense = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(1))
+    (3 * lookup(rows, torch.tensor([0]), sparse=True)[0, 0] + 4 * dense[0]).backward()
+    assert clip_gradients([rows, dense], 1.0).item() == pytest.approx(5)
+    torch.testing.assert_close(rows.grad.to_dense()[0, 0], torch.tensor(0.6), atol=1e-6, rtol=0)
+    torch.testing.assert_close(dense.grad[0], torch.tensor(0.8), atol=1e-6, rtol=0)
+    clip_gradients([rows, dense], 2.0)  # below it nothing changes
+    torch.testing.assert_close(dense.grad[0], torch.tensor(0.8), atol=1e-6, rtol=0)

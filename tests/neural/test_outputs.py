@@ -1,0 +1,352 @@
+"""Output layers: gradients against autograd in float64, distributions, and what each is in the limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmtool.neural import (
+    AdaptiveSoftmax,
+    ClassSoftmax,
+    DotNodes,
+    FullSoftmax,
+    HierarchicalSoftmax,
+    MorinBengioNodes,
+    NCELoss,
+    SampledSoftmax,
+    adaptive,
+    hierarchical,
+    nodes,
+    rows,
+)
+from lmtool.neural.alias import AliasTable
+from lmtool.neural.nodes import pair_scores, pair_scores_plain
+from lmtool.neural.rows import Pairs
+from lmtool.trees.halves import balanced, frequency, random
+from lmtool.trees.huffman import huffman
+from lmtool.trees.tree import Tree, from_codes
+
+O, D, B = 23, 6, 9  # noqa: E741
+COUNTS = torch.arange(O, 0, -1) ** 2
+TREE = huffman(COUNTS.numpy())
+SEVERAL = from_codes([(0, "00"), (1, "010"), (0, "011"), (2, "100"), (2, "101"), (1, "11")])
+
+
+@pytest.fixture(autouse=True)
+def _float64() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def morin_bengio(tree: Tree, *, sparse: bool = False) -> HierarchicalSoftmax:
+    own = MorinBengioNodes(D, torch.randn(tree.nodes), hidden_dim=5, node_dim=4, sparse=sparse)
+    return HierarchicalSoftmax(D, tree, nodes=own)
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "full": lambda: FullSoftmax(D, COUNTS),
+    "hierarchical": lambda: HierarchicalSoftmax(D, TREE, COUNTS),
+    "morin_bengio": lambda: morin_bengio(TREE),
+    "several codes": lambda: HierarchicalSoftmax(D, SEVERAL, COUNTS[:3]),
+    "several codes, morin_bengio": lambda: morin_bengio(SEVERAL),
+    "nce": lambda: NCELoss(D, COUNTS, noise=7),
+    "nce, own noise": lambda: NCELoss(D, COUNTS, noise=7, shared=False, power=0.5, learn_normaliser=True),
+    "nce, uniform": lambda: NCELoss(D, COUNTS, noise=7, power=0.0),
+    "sampled": lambda: SampledSoftmax(D, COUNTS, samples=7),
+    "adaptive": lambda: AdaptiveSoftmax(D, COUNTS, cutoffs=[5, 12], div_value=2.0),
+    "classes": lambda: ClassSoftmax(D, COUNTS, torch.arange(O) % 5),
+}
+LIKELIHOOD = {
+    "full",
+    "hierarchical",
+    "morin_bengio",
+    "several codes",
+    "several codes, morin_bengio",
+    "adaptive",
+    "classes",
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_and_distributions(name: str) -> None:
+    layer = LAYERS[name]()
+    words = 3 if name.startswith("several") else O
+    h, y = torch.randn(B, D, requires_grad=True), torch.randint(0, words, (B,))
+    parameters = dict(layer.named_parameters())
+
+    def loss(*values: Tensor) -> Tensor:
+        torch.manual_seed(3)  # the same noise each time
+        return torch.func.functional_call(layer, dict(zip(parameters, values[1:], strict=True)), (values[0], y))
+
+    assert torch.autograd.gradcheck(loss, (h, *(value.detach().requires_grad_() for value in parameters.values())))
+    dist = layer.log_dist(h)
+    assert dist.shape == (B, words) and dist.dtype == torch.float64
+    torch.testing.assert_close(dist.exp().sum(1), torch.ones(B))
+    torch.testing.assert_close(layer.log_prob(h, y), dist.gather(1, y[:, None])[:, 0])
+    several = torch.randint(0, words, (B, 4))
+    torch.testing.assert_close(layer.log_prob(h, several), dist.gather(1, several))
+    if name in LIKELIHOOD:
+        torch.testing.assert_close(layer(h, y), -layer.log_prob(h, y).mean())
+
+
+SPARSE: dict[str, Callable[[bool], nn.Module]] = {
+    "hierarchical": lambda sparse: HierarchicalSoftmax(D, TREE, COUNTS, sparse=sparse),
+    "morin_bengio": lambda sparse: morin_bengio(TREE, sparse=sparse),
+    "several codes": lambda sparse: HierarchicalSoftmax(D, SEVERAL, COUNTS[:3], sparse=sparse),
+    "nce": lambda sparse: NCELoss(D, COUNTS, noise=4, sparse=sparse),
+    "nce, own noise": lambda sparse: NCELoss(D, COUNTS, noise=4, shared=False, sparse=sparse),
+    "sampled": lambda sparse: SampledSoftmax(D, COUNTS, samples=4, sparse=sparse),
+    "classes": lambda sparse: ClassSoftmax(D, COUNTS, torch.arange(O) // 5, sparse=sparse),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_gradients_are_the_dense_ones_of_used_rows(name: str) -> None:
+    y = torch.tensor([1, 1, 2])
+    h = torch.randn(3, D)
+    found = []
+    for sparse in (False, True):
+        torch.manual_seed(1)
+        layer = SPARSE[name](sparse)
+        torch.manual_seed(2)
+        layer(h, y).backward()
+        owner = layer.nodes if isinstance(layer, HierarchicalSoftmax) else layer
+        assert all(parameter.grad.is_sparse for parameter in owner.row_parameters())
+        assert bool(owner.row_parameters()) == sparse
+        found.append([parameter.grad.to_dense() for parameter in layer.parameters()])
+        if sparse and not name.startswith("several"):
+            used = {
+                row for parameter in owner.row_parameters() for row in parameter.grad.coalesce().indices()[0].tolist()
+            }
+            assert 0 < len(used) < O - 1
+    for dense, rows_alone in zip(*found, strict=True):
+        torch.testing.assert_close(dense, rows_alone)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_without_compiled_loops_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = 3 if name.startswith("several") else O
+    layer, y = LAYERS[name](), torch.randint(0, words, (B,))
+    found = []
+    for plain in (False, True):
+        if plain:
+            for module in (rows, nodes):
+                monkeypatch.setattr(module, "compiled", lambda tensor: False)
+            monkeypatch.setattr(HierarchicalSoftmax, "paths", HierarchicalSoftmax.paths_plain)
+        torch.manual_seed(4)
+        layer.zero_grad()
+        h = torch.linspace(-1, 1, B * D).reshape(B, D).requires_grad_()
+        loss = layer(h, y)
+        loss.backward()
+        found.append([loss.detach(), h.grad, layer.log_prob(h, y), *(value.grad for value in layer.parameters())])
+    for compiled, plain_form in zip(*found, strict=True):
+        torch.testing.assert_close(compiled, plain_form)
+
+
+# Hierarchical softmax
+
+
+@pytest.mark.parametrize("tree", [TREE, balanced(np.arange(O)), random(O, 3), frequency(COUNTS.numpy()), SEVERAL])
+def test_one_pass_over_the_tree_is_code_by_code(tree: Tree) -> None:
+    layer, h = HierarchicalSoftmax(D, tree), torch.randn(B, D)
+    torch.testing.assert_close(layer._leaves(h), layer.log_leaves_plain(h))
+    torch.testing.assert_close(layer.log_leaves_plain(h).exp().sum(1), torch.ones(B))
+
+
+def test_by_hand() -> None:
+    # Codes 0, 10, 11; s_0 = 1 + 2 h, s_1 = -1 + h; with h = 1: p = 1 - sigma(3), sigma(3) (1 - sigma(0)), sigma(3)
+    # sigma(0).
+    layer = HierarchicalSoftmax(1, from_codes([(0, "0"), (1, "10"), (2, "11")]))
+    with torch.no_grad():
+        layer.nodes.vectors.copy_(torch.tensor([[2.0], [1.0]]))
+        layer.nodes.bias.copy_(torch.tensor([1.0, -1.0]))
+    up = 1 / (1 + math.exp(-3))
+    want = torch.tensor([[1 - up, up / 2, up / 2]])
+    torch.testing.assert_close(layer.log_dist(torch.ones(1, 1)).exp(), want)
+    assert layer(torch.ones(1, 1), torch.tensor([2])).item() == pytest.approx(-math.log(up / 2))
+
+
+def test_starts_at_the_unigram_distribution() -> None:
+    for tree in (TREE, random(O, 1)):
+        dist = HierarchicalSoftmax(D, tree, 1000 * COUNTS).log_dist(torch.zeros(1, D))[0].exp()
+        torch.testing.assert_close(dist, COUNTS / COUNTS.sum(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("tree", [TREE, balanced(np.arange(O)), random(O, 5)])
+def test_on_any_tree_it_can_be_any_distribution(tree: Tree) -> None:
+    want = torch.distributions.Dirichlet(torch.full((O,), 0.3)).sample()
+    layer = HierarchicalSoftmax(1, tree)
+    fit = torch.optim.LBFGS(
+        layer.parameters(), max_iter=500, tolerance_grad=1e-13, tolerance_change=0, line_search_fn="strong_wolfe"
+    )
+    h, every = torch.ones(O, 1), torch.arange(O)
+
+    def closure() -> Tensor:
+        fit.zero_grad()
+        pairs, signs = layer.paths(every)
+        each = F.softplus(layer.nodes.scores(h, pairs) * -signs)
+        loss = (each * want[pairs.owner]).sum()
+        loss.backward()
+        return loss
+
+    fit.step(closure)
+    torch.testing.assert_close(layer.log_dist(torch.ones(1, 1))[0].exp(), want, atol=1e-6, rtol=0)
+
+
+def test_the_model_of_the_notebook() -> None:
+    # Morin & Bengio's: 42 words, context 3 of 10 numbers, hidden 16, node embeddings of 16.
+    from lmtool.neural.nplm import NPLM
+    from tests.conftest import nplm
+
+    encoder = NPLM(nplm(embedding_dim=10, layers=0), 42, tied=False)
+    own = MorinBengioNodes(encoder.output_dim, torch.zeros(41), hidden_dim=16, node_dim=16)
+    groups = {
+        "embeddings": encoder.embedding.weight.numel(),
+        "W": own.hidden.weight.numel(),
+        "U": own.node_map.weight.numel(),
+        "c": own.hidden.bias.numel(),
+        "beta": own.beta.numel(),
+        "nodes": own.nodes.numel() + own.alpha.numel(),
+    }
+    assert groups == {"embeddings": 420, "W": 480, "U": 256, "c": 16, "beta": 16, "nodes": 697}
+    whole = nn.ModuleList([encoder, HierarchicalSoftmax(encoder.output_dim, balanced(np.arange(42)), nodes=own)])
+    assert sum(parameter.numel() for parameter in whole.parameters()) == 1885
+
+
+@pytest.mark.parametrize("name", ["hierarchical", "morin_bengio", "several codes"])
+def test_top_and_samples_by_descent(name: str) -> None:
+    layer, h = LAYERS[name](), torch.randn(B, D)
+    dist = layer.log_dist(h)
+    words, log_p = layer.top(h, 5)
+    values, want = dist.topk(min(5, dist.shape[1]), 1)
+    torch.testing.assert_close(log_p, values)
+    assert torch.equal(words, want)
+    drawn = layer.sample(h[:1].expand(20_000, D))
+    share = drawn.bincount(minlength=dist.shape[1]) / 20_000
+    torch.testing.assert_close(share, dist[0].exp(), atol=0.015, rtol=0)
+
+
+def test_a_vocabulary_of_one_word() -> None:
+    layer = HierarchicalSoftmax(D, from_codes([(0, "")]))
+    h = torch.randn(2, D)
+    assert layer.log_dist(h).tolist() == [[0.0], [0.0]] and layer.sample(h).tolist() == [0, 0]
+    assert layer.top(h, 3)[0].tolist() == [[0], [0]] and layer(h, torch.zeros(2).long()).item() == 0
+
+
+def test_pair_scores_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "SMALL", 1)
+    pairs = Pairs(torch.tensor([0, 2, 1, 1, 2]), torch.tensor([0, 2, 2, 5]), torch.tensor([0, 0, 2, 2, 2]))
+    shapes = ((3, 4), (3, 4), (4,), (3,))
+    values = [torch.randn(*shape, requires_grad=True) for shape in shapes]
+    torch.testing.assert_close(pair_scores(*values, pairs), pair_scores_plain(*values, pairs))
+    assert torch.autograd.gradcheck(lambda *v: pair_scores(*v, pairs), values)
+
+
+# Noise-contrastive estimation
+
+
+def test_its_gradient_tends_to_that_of_the_likelihood() -> None:
+    # Expected noise of k words: each word k q times; uniform q = 1/O, so k = m O is each word m times. Scores that are
+    # normalised, h = 0: the gradient of b is then that of -log p but for a rest that falls as 1 / k.
+    layer, y = NCELoss(D, COUNTS, noise=O, power=0.0), torch.tensor([0, 3, 3, 20])
+    with torch.no_grad():
+        layer.bias.copy_((torch.randn(O)).log_softmax(0))
+    h = torch.zeros(len(y), D)
+    want = layer.bias.detach().exp() - y.bincount(minlength=O) / len(y)
+    apart = []
+    for m in (1, 10, 100, 1000):
+        layer.zero_grad()
+        layer.log_kq.fill_(math.log(m * O / O))
+        layer.loss_with(h, y, torch.arange(O).repeat(m)).backward()
+        apart.append((layer.bias.grad - want).norm().item())
+    ratios = [a / b for a, b in pairwise(apart)]
+    assert apart[0] > 0.02 and apart[-1] < 1e-4 and 8 < ratios[-1] < 12, apart
+
+
+def test_nce_by_hand() -> None:
+    # Two words, q = (.75, .25) from counts 1 and 0 with half a word each; k = 1, h = 0, b = log q: the scores less
+    # log k q are 0.
+    layer = NCELoss(1, torch.tensor([1, 0]), noise=1)
+    loss = layer.loss_with(torch.zeros(1, 1), torch.tensor([0]), torch.tensor([1]))
+    assert loss.item() == pytest.approx(2 * math.log(2))
+
+
+def test_unnormalised_scores_and_their_log_z() -> None:
+    layer = NCELoss(D, COUNTS, noise=3, learn_normaliser=True)
+    with torch.no_grad():
+        layer.normaliser.bias.fill_(0.7)
+    h, y = torch.randn(B, D), torch.randint(0, O, (B,))
+    torch.testing.assert_close(layer.unnormalised(h, y) - layer.trained_log_z(h), layer.log_prob(h, y))
+
+
+@pytest.mark.parametrize(("make", "name"), [(NCELoss, "noise"), (SampledSoftmax, "samples")])
+def test_more_noise_than_words_is_refused(make: Callable[..., nn.Module], name: str) -> None:
+    for wrong in (0, O + 1):
+        with pytest.raises(ValueError, match=f"{name}={wrong}: from 1 to {O}"):
+            make(D, COUNTS, **{name: wrong})
+
+
+def test_the_sampled_softmax_with_all_words_is_the_softmax() -> None:
+    # Each word drawn once from the uniform distribution: k q = 1, and the correction is 0.
+    layer, full = SampledSoftmax(D, COUNTS, samples=O, power=0.0), FullSoftmax(D, COUNTS)
+    full.load_state_dict(layer.state_dict())
+    h, y = torch.randn(B, D), torch.randint(0, O, (B,))
+    torch.testing.assert_close(layer.loss_with(h, y, torch.arange(O)), full(h, y))
+
+
+# The rest
+
+
+def test_alias_table() -> None:
+    probability = torch.tensor([1.0, 2.0, 0.0, 5.0, 2.0])
+    table = AliasTable(probability)
+    torch.manual_seed(7)
+    drawn = table.draw(200_000)
+    torch.manual_seed(7)
+    assert torch.equal(drawn, table.draw_plain(200_000))
+    torch.testing.assert_close(drawn.bincount(minlength=5) / 200_000, probability / 10, atol=0.005, rtol=0)
+    # The places and their heights give back the distribution exactly.
+    exact = torch.zeros(5).index_add_(0, table.alias, 1 - table.threshold) + table.threshold
+    torch.testing.assert_close(exact / 5, probability / 10)
+    for wrong in ([0.0, 0.0], [1.0, -1.0, 3.0], [math.inf, 1.0], [math.nan, 1.0]):
+        with pytest.raises(ValueError, match="probabilities"):
+            AliasTable(torch.tensor(wrong))
+
+
+def test_cutoffs() -> None:
+    assert adaptive.default_cutoffs(10_000) == [2000, 5000]
+    assert adaptive.default_cutoffs(1_000_000) == [20_000, 50_000]
+    assert adaptive.default_cutoffs(10) == [2, 5]
+    for wrong in ([], [5, 5], [5, 3], [0, 3], [23]):
+        with pytest.raises(ValueError, match="cutoffs"):
+            AdaptiveSoftmax(D, COUNTS, cutoffs=wrong)
+    with pytest.raises(ValueError, match=r"div_value=4.0: at most 2\.45"):
+        AdaptiveSoftmax(D, COUNTS, cutoffs=[5, 12], div_value=4.0)
+
+
+def test_classes_start_at_the_unigram_distribution() -> None:
+    layer = ClassSoftmax(D, 1000 * COUNTS, torch.arange(O) % 4)
+    torch.testing.assert_close(layer.log_dist(torch.zeros(1, D))[0].exp(), COUNTS / COUNTS.sum(), atol=1e-5, rtol=0)
+    with pytest.raises(ValueError, match="none empty"):
+        ClassSoftmax(D, COUNTS, torch.arange(O) // 5 * 2)
+
+
+def test_chunks_of_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, h = LAYERS["hierarchical"](), torch.randn(B, D)
+    want = layer.log_dist(h)
+    monkeypatch.setattr(hierarchical, "CHUNK", 4)
+    torch.testing.assert_close(layer.log_dist(h), want)
+
+
+def test_dot_nodes_are_made_of_vectors_and_odds() -> None:
+    own = DotNodes(D, torch.tensor([0.5, -0.5]))
+    torch.testing.assert_close(own.all_scores(torch.zeros(1, D)), torch.tensor([[0.5, -0.5]]))

@@ -1,0 +1,101 @@
+"""Figures, rows and pictures of small trees."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtool.errors import UserError
+from lmtool.trees.analysis import PathRow, TreeAnalysis, analyse, path_rows
+from lmtool.trees.drawing import tree_picture, tree_text
+from lmtool.trees.halves import balanced
+from lmtool.trees.huffman import huffman
+from lmtool.trees.tree import from_codes
+from tests.trees.checks import zipf
+
+needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
+WORDS = ["the", "cat", "sat", "$ no \\frac"]
+CODES = from_codes([(0, "0"), (1, "10"), (2, "110"), (3, "111")])
+COUNTS = np.array([4, 2, 1, 1])
+# Word 0 at depths 1 and 3.
+SEVERAL = from_codes([(0, "0"), (0, "111"), (1, "10"), (2, "110")])
+
+
+def test_figures_by_hand() -> None:
+    assert analyse(CODES, COUNTS) == TreeAnalysis(
+        words=4,
+        leaves=4,
+        nodes=3,
+        mean_depth=2.25,
+        weighted_mean_depth=1.75,
+        minimal_depth=1,
+        maximal_depth=3,
+        entropy=1.75,
+        depths=(0, 1, 1, 2),
+    )
+
+
+def test_several_codes_count_with_their_mean() -> None:
+    found = analyse(SEVERAL, np.array([2, 1, 1]))
+    assert (found.words, found.leaves, found.nodes) == (3, 4, 3)
+    assert found.mean_depth == pytest.approx((2 + 2 + 3) / 3)
+    assert found.weighted_mean_depth == (2 * 2 + 2 + 3) / 4
+    assert found.entropy == 1.5 and found.depths == (0, 1, 1, 2)
+
+
+def test_nothing_occurs_and_one_word() -> None:
+    found = analyse(CODES, np.zeros(4, dtype=np.int64))
+    assert found.weighted_mean_depth == found.mean_depth == 2.25 and found.entropy == 0
+    one = analyse(balanced(np.arange(1)), np.array([3]))
+    assert one == TreeAnalysis(1, 1, 0, 0.0, 0.0, 0, 0, 0.0, (1,))
+
+
+def test_huffman_is_near_the_entropy() -> None:
+    found = analyse(huffman(zipf(5000)), zipf(5000))
+    assert found.entropy <= found.weighted_mean_depth <= found.entropy + 0.05
+
+
+def test_rows() -> None:
+    assert path_rows(CODES, WORDS, COUNTS, [2, 0]) == [
+        PathRow("sat", 1, 0.125, 3, "110"),
+        PathRow("the", 4, 0.5, 1, "0"),
+    ]
+    assert [row.code for row in path_rows(SEVERAL, WORDS, COUNTS, [0])] == ["0", "111"]
+    assert path_rows(balanced(np.arange(1)), WORDS, np.array([0]), [0]) == [PathRow("the", 0, 0.0, 0, "")]
+
+
+def test_text() -> None:
+    assert tree_text(CODES, WORDS, COUNTS, 2).splitlines() == [
+        "· 100.0%",
+        "  0  50.0% the",
+        "  1  50.0%",
+        "    0  25.0% cat",
+        "    1  25.0% sat, $ no \\frac",
+    ]
+    assert tree_text(SEVERAL, WORDS, np.array([2, 1, 1]), 1).splitlines() == [
+        "· 100.0%",
+        "  0  25.0% the",
+        "  1  75.0% the, cat, sat",
+    ]
+    many = [" ", "\n", "w" * 30, "d", "e"]
+    assert tree_text(balanced(np.arange(5)), many, np.zeros(5, dtype=np.int64), 0) == (
+        f"· 100.0% ' ', \\n, {'w' * 15}…, d, … (5 words)"
+    )
+    assert tree_text(balanced(np.arange(1)), ["a"], np.array([1])) == "· 100.0% a"
+
+
+@needs_matplotlib
+def test_pictures(tmp_path: Path) -> None:
+    for name, tree, counts in [("one", CODES, COUNTS), ("several", SEVERAL, np.array([2, 1, 1]))]:
+        tree_picture(tree, WORDS, counts, tmp_path / f"{name}.png")
+    names = [f"語{word}" for word in range(3000)]  # signs that the font may lack
+    tree_picture(huffman(zipf(3000)), names, zipf(3000), tmp_path / "large.png", 5)
+    tree_picture(balanced(np.arange(1)), ["a"], np.array([1]), tmp_path / "leaf.png")
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) == 4
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(UserError, match="cannot write"):
+        tree_picture(CODES, WORDS, COUNTS, tmp_path / "folder.png")

@@ -1,0 +1,130 @@
+"""Brown clusters: losses and mergings against average mutual information worked out afresh each time."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmtool.errors import UserError
+from lmtool.trees.brown import bigrams, brown, clustered
+from tests.trees.checks import check, codes, same, zipf
+
+
+def information(matrix: np.ndarray) -> float:
+    """The average mutual information of n(x, y) `[C, C]` in nats, times all n."""
+    n = matrix.astype(np.float64)
+    total = n.sum()
+    apart = n.sum(axis=1, keepdims=True) * n.sum(axis=0, keepdims=True)
+    there = n > 0
+    return float((n[there] * np.log(n[there] * total / apart[there])).sum())
+
+
+def merged(matrix: np.ndarray, a: int, b: int) -> np.ndarray:
+    """n(x, y) when b has joined a."""
+    n = matrix.copy()
+    n[a] += n[b]
+    n[:, a] += n[:, b]
+    return np.delete(np.delete(n, b, axis=0), b, axis=1)
+
+
+def text(seed: int, words: int, tokens: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Word ids in which neighbours depend on each other, sentences, and counts."""
+    rng = np.random.default_rng(seed)
+    noise = rng.integers(0, words, tokens)
+    ids = np.where(rng.random(tokens) < 0.5, np.roll(noise, 1) // 2, noise).astype(np.uint16)
+    offsets = np.unique(np.concatenate([[0, tokens], rng.integers(0, tokens, 20)]))
+    return ids, offsets, np.bincount(ids, minlength=words)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 1000), st.integers(2, 14), st.integers(1, 16))
+def test_every_merging_is_the_cheapest(seed: int, words: int, clusters: int) -> None:
+    ids, offsets, counts = text(seed, words)
+    cluster_of, merges, losses = clustered(ids, offsets, counts, clusters)
+    full = np.zeros((words, words), dtype=np.int64)
+    for start, end in itertools.pairwise(offsets):
+        np.add.at(full, (ids[start : end - 1], ids[start + 1 : end]), 1)
+    names: list[int] = []  # of the clusters, each by its first word
+    members: dict[int, list[int]] = {}
+    step = 0
+    for word in [*np.argsort(-counts, kind="stable").tolist(), None]:
+        if word is not None:
+            names.append(word)
+            members[word] = [word]
+        else:
+            assert {frozenset(own) for own in members.values()} == {
+                frozenset(np.flatnonzero(cluster_of == name).tolist()) for name in set(cluster_of.tolist())
+            }
+        while len(names) > (clusters if word is not None else 1):
+            matrix = np.array([[full[np.ix_(members[x], members[y])].sum() for y in names] for x in names])
+            whole = information(matrix)
+            loss = {
+                frozenset((names[a], names[b])): whole - information(merged(matrix, a, b))
+                for b in range(len(names))
+                for a in range(b)
+            }
+            kept, gone = merges[step].tolist()
+            assert losses[step] == pytest.approx(loss[frozenset((kept, gone))], abs=1e-7)
+            assert losses[step] == pytest.approx(min(loss.values()), abs=1e-7)
+            members[kept] += members.pop(gone)
+            names.remove(gone)
+            step += 1
+    assert step == words - 1
+
+
+def test_bigrams_do_not_cross_sentences() -> None:
+    ids = np.array([0, 1, 0, 1, 2, 0, 1], dtype=np.uint16)
+    first, second, often = bigrams(ids, np.array([0, 2, 4, 5, 5, 7]), 3)
+    assert list(zip(first.tolist(), second.tolist(), often.tolist(), strict=True)) == [(0, 1, 3)]
+    first, second, often = bigrams(ids, np.array([0, 7]), 3)
+    assert list(zip(first.tolist(), second.tolist(), often.tolist(), strict=True)) == [
+        (0, 1, 3), (1, 0, 1), (1, 2, 1), (2, 0, 1),
+    ]  # fmt: skip
+    assert [len(found) for found in bigrams(ids[:1], np.array([0, 1]), 3)] == [0, 0, 0]
+
+
+def test_words_with_the_same_neighbours_share_a_cluster() -> None:
+    # the|a cat|dog runs|sits the|a cat|dog ...: merging words of a kind loses next to nothing.
+    ids = np.random.default_rng(0).integers(0, 2, 3000) + np.tile([0, 2, 4], 1000)
+    offsets = np.array([0, len(ids)])
+    _, merges, losses = clustered(ids, offsets, np.bincount(ids), 6)
+    assert {frozenset(pair) for pair in merges[:3].tolist()} == {frozenset(pair) for pair in [(0, 1), (2, 3), (4, 5)]}
+    assert (losses[:3] < 5).all() and (losses[3:] > 500).all()
+    found = codes(brown(ids, offsets, np.bincount(ids), 6))
+    assert sorted(len(code) for code in found) == [2, 2, 3, 3, 3, 3]
+    assert all(found[word][:-1] == found[word + 1][:-1] for word in (0, 2, 4))
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 7, 40, 1000])
+def test_whole_trees(clusters: int) -> None:
+    ids, offsets, counts = text(3, 40, 2000)
+    counts = np.concatenate([counts, [0, 0, 0]])  # words that train has not
+    tree = brown(ids, offsets, counts, clusters)
+    check(tree, 43)
+    assert same(tree, brown(ids.astype(np.uint32), offsets, counts, clusters))
+
+
+def test_small_vocabularies() -> None:
+    empty = np.array([], dtype=np.uint16)
+    check(brown(np.array([0, 0, 0]), np.array([0, 3]), np.array([3]), 5), 1)
+    check(brown(np.array([0, 1, 0]), np.array([0, 3]), np.array([2, 1]), 5), 2)
+    check(brown(empty, np.array([0]), np.zeros(4, dtype=np.int64), 2), 4)
+    with pytest.raises(UserError, match=r"tree\.clusters=0: must be 1 or more"):
+        brown(empty, np.array([0]), np.zeros(4, dtype=np.int64), 0)
+
+
+def test_losses_stay_exact_over_many_mergings() -> None:
+    rng = np.random.default_rng(0)
+    counts = zipf(800)
+    ids = rng.choice(800, size=30_000, p=counts / counts.sum())
+    offsets, counts = np.array([0, len(ids)]), np.bincount(ids, minlength=800)
+    cluster_of, _, losses = clustered(ids, offsets, counts, 30)
+    groups = np.unique(cluster_of, return_inverse=True)[1][ids]
+    matrix = np.zeros((30, 30), dtype=np.int64)
+    np.add.at(matrix, (groups[:-1], groups[1:]), 1)
+    # The last 29 mergings lose all that there is.
+    assert losses[-29:].sum() == pytest.approx(information(matrix), rel=1e-10)

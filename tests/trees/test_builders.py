@@ -1,0 +1,162 @@
+"""Trees from counts alone: hand-worked ones, bounds, and Huffman's against all others."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmtool.errors import UserError
+from lmtool.trees.classes import class_of_words, classes
+from lmtool.trees.halves import balanced, frequency, random
+from lmtool.trees.huffman import huffman
+from lmtool.trees.joining import graft
+from lmtool.trees.tree import Int64s, Tree
+from tests.trees.checks import check, codes, same, zipf
+
+BUILDERS: dict[str, Callable[[Int64s], Tree]] = {
+    "balanced": lambda counts: balanced(np.argsort(-counts)),
+    "random": lambda counts: random(len(counts), 3),
+    "frequency": frequency,
+    "huffman": huffman,
+    "classes": lambda counts: classes(counts, None),
+    "one class": lambda counts: classes(counts, 1),
+    "a class a word": lambda counts: classes(counts, len(counts)),
+}
+TEXTS = {
+    "one": [7],
+    "none": [0],
+    "two": [5, 0],
+    "zeros": [0] * 37,
+    "doubling": [2**k for k in range(58)],
+    "ties": [3] * 100 + [1] * 33,
+    "zipf": zipf(3000).tolist(),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_builder_gives_a_whole_tree_twice(name: str, text: str) -> None:
+    counts = np.array(TEXTS[text], dtype=np.int64)
+    tree = BUILDERS[name](counts)
+    check(tree, len(counts))
+    assert same(tree, BUILDERS[name](counts))
+
+
+@pytest.mark.parametrize("words", [1, 2, 3, 5, 8, 13, 1000, 1024, 1025])
+def test_balanced_depths(words: int) -> None:
+    depths = set(random(words, 0).depths.tolist())
+    assert depths <= {math.floor(math.log2(words)), math.ceil(math.log2(words))}
+
+
+def test_balanced_by_hand() -> None:
+    # 3 0 4 | 1 2, then 3 0 | 4 and 1 | 2
+    assert codes(balanced(np.array([3, 0, 4, 1, 2]))) == ["001", "10", "11", "000", "01"]
+
+
+def test_random_depends_on_its_seed_alone() -> None:
+    assert same(random(100, 1), random(100, 1)) and not same(random(100, 1), random(100, 2))
+
+
+def test_frequency_by_hand() -> None:
+    # Fano's list: 15 7 | 6 6 5; then 15 | 7 and 6 | 6 5 (5 apart), not 6 6 | 5 (7 apart).
+    assert codes(frequency(np.array([15, 7, 6, 6, 5]))) == ["00", "01", "10", "110", "111"]
+    assert codes(frequency(np.array([6, 15, 5]))) == ["10", "0", "11"]
+    assert codes(frequency(np.array([0, 0, 0, 0]))) == ["00", "01", "10", "11"]
+    # One word of nearly all: its code is one bit.
+    assert frequency(np.array([2**60, 1, 1, 1])).depths.tolist() == [1, 2, 3, 3]
+
+
+def test_huffman_by_hand() -> None:
+    # 1+1=2, 2+2=4 (the leaf of 2 goes first), 4+4=8: the heavier child is 0, of equals the one joined last.
+    assert codes(huffman(np.array([4, 2, 1, 1]))) == ["1", "01", "000", "001"]
+    assert huffman(np.array([1, 1, 4, 2])).depths.tolist() == [3, 3, 1, 2]
+    assert codes(huffman(np.array([1, 9]))) == ["1", "0"]
+
+
+@functools.cache
+def best(weights: tuple[int, ...]) -> int:
+    """The smallest sum of weight times depth: all ways to join two of them, then the best of what is left."""
+    if len(weights) == 1:
+        return 0
+    found = []
+    for i in range(len(weights)):
+        for j in range(i):
+            joined = weights[i] + weights[j]
+            rest = [*weights[:j], *weights[j + 1 : i], *weights[i + 1 :], joined]
+            found.append(joined + best(tuple(sorted(rest))))
+    return min(found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=6))
+def test_huffman_is_the_best_code(weights: list[int]) -> None:
+    counts = np.array(weights, dtype=np.int64)
+    assert int((huffman(counts).depths * counts).sum()) == best(tuple(sorted(weights)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 1000), min_size=2, max_size=80).filter(any))
+def test_depths_stand_in_order(weights: list[int]) -> None:
+    counts = np.array(weights, dtype=np.int64)
+    share = counts[counts > 0] / counts.sum()
+    entropy = -(share * np.log2(share)).sum()
+    bits = {name: (BUILDERS[name](counts).depths * counts).sum() / counts.sum() for name in BUILDERS}
+    assert entropy - 1e-9 <= bits["huffman"] <= entropy + 1
+    assert all(bits["huffman"] <= other + 1e-9 for other in bits.values())
+
+
+def test_huffman_of_a_million_words() -> None:
+    counts = zipf(1_000_000, 10**8)
+    share = counts / counts.sum()
+    entropy = -(share[share > 0] * np.log2(share[share > 0])).sum()
+    assert entropy <= (huffman(counts).depths * share).sum() <= entropy + 1
+    assert entropy <= (frequency(counts).depths * share).sum() <= entropy + 1.1
+
+
+def test_classes_by_hand() -> None:
+    # 9 of 20 stand alone; the 11 that are left make 4 2 | 2 1 1 1.
+    counts = np.array([9, 4, 2, 2, 1, 1, 1])
+    assert class_of_words(counts, 3).tolist() == [0, 1, 1, 2, 2, 2, 2]
+    assert codes(classes(counts, 3)) == ["1", "000", "001", "0100", "0101", "0110", "0111"]
+    assert class_of_words(np.array([100, 0, 0]), 3).tolist() == [0, 1, 2]
+    assert class_of_words(np.array([1, 1, 100]), 2).tolist() == [0, 0, 1]
+    assert class_of_words(np.zeros(6, dtype=np.int64), 2).tolist() == [0, 0, 0, 1, 1, 1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 40))
+def test_classes_are_never_empty(weights: list[int], number: int) -> None:
+    number = min(number, len(weights))
+    found = class_of_words(np.array(sorted(weights, reverse=True)), number)
+    assert set(np.diff(found)) <= {0, 1} and found[0] == 0 and found[-1] == number - 1
+
+
+def test_classes_have_about_equal_shares() -> None:
+    counts = zipf(10_000)
+    found = class_of_words(counts, None)
+    shares = np.bincount(found, weights=counts) / counts.sum()
+    assert len(shares) == 100
+    several = np.bincount(found) > 1  # the commonest words stand alone, with more
+    assert np.ptp(shares[several][3:]) < 0.004 and abs(shares[several].mean() - 0.008) < 0.001
+
+
+@pytest.mark.parametrize("number", [0, -1, 6])
+def test_impossible_numbers_of_classes(number: int) -> None:
+    with pytest.raises(UserError, match=rf"tree\.classes={number}: 5 words go into 1 to 5 classes"):
+        classes(np.ones(5, dtype=np.int64), number)
+
+
+def test_graft_by_hand() -> None:
+    top = huffman(np.array([1, 3]))  # group 1 is child 0
+    parts = [balanced(np.arange(2)), balanced(np.arange(3))]
+    tree = graft(top, parts, [np.array([4, 0]), np.array([1, 3, 2])])
+    assert codes(tree) == ["11", "000", "01", "001", "10"]
+    alone = balanced(np.arange(1))
+    assert same(graft(alone, [parts[1]], [np.array([0, 1, 2])]), parts[1])
+    assert codes(graft(top, [alone, alone], [np.array([0]), np.array([1])])) == ["1", "0"]

@@ -1,0 +1,107 @@
+"""Trees over word vectors: where groups are plain to see, several codes, and what has no sense."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmtool.errors import UserError
+from lmtool.trees.clusters import MAX_CODES, clusters
+from tests.trees.checks import check, codes, same, zipf
+
+WAYS = [
+    ("balanced", "kmeans", 0.0),
+    ("balanced", "gaussians", 0.0),
+    ("adaptive", "kmeans", 0.0),
+    ("adaptive", "gaussians", 0.0),
+    ("adaptive", "gaussians", 0.25),
+    ("adaptive", "gaussians", 0.49),
+]
+
+
+def grouped(words: int, groups: int, dimensions: int, apart: float) -> np.ndarray:
+    """Vectors around the centres of groups: word w is of group w mod groups."""
+    rng = np.random.default_rng(1)
+    centres = apart * rng.normal(size=(groups, dimensions))
+    return (centres[np.arange(words) % groups] + rng.normal(size=(words, dimensions))).astype(np.float32)
+
+
+@pytest.mark.parametrize("words", [1, 2, 3, 4, 33, 1000])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_whole_trees_twice(way: tuple, words: int) -> None:
+    vectors = grouped(words, 10, 7, 1.0)
+    tree = clusters(vectors, zipf(words), *way, 5)
+    check(tree, words, one_code=not way[2])
+    assert same(tree, clusters(vectors, zipf(words), *way, 5))
+    if words == 1000:
+        assert not same(tree, clusters(vectors, zipf(words), *way, 6))
+        per_word = np.diff(tree.word_leaves)
+        assert per_word.max() <= MAX_CODES and (per_word.max() > 1) == bool(way[2])
+        if way[0] == "balanced":
+            assert set(tree.depths.tolist()) == {9, 10}
+        assert tree.depths.max() <= 3 * 10 + 10
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_equal_vectors_and_outliers(way: tuple) -> None:
+    tree = clusters(np.zeros((100, 5), dtype=np.float32), zipf(100), *way, 0)
+    check(tree, 100)
+    assert set(tree.depths.tolist()) == {6, 7}
+    doubling = (2.0 ** np.arange(100)).astype(np.float32)[:, None]  # one outlier after the other
+    tree = clusters(doubling, zipf(100), *way, 0)
+    check(tree, 100, one_code=not way[2])
+    assert tree.depths.max() <= 3 * 7 + 7
+
+
+@pytest.mark.parametrize("way", WAYS[:4], ids=str)
+def test_groups_far_apart_are_divided_first(way: tuple) -> None:
+    vectors = grouped(64, 2, 6, 20.0)
+    found = codes(clusters(vectors, zipf(64), *way, 0))
+    assert {code[0] for code in found[0::2]} == {"0"}  # the commonest word is 0
+    assert {code[0] for code in found[1::2]} == {"1"}
+
+
+def test_the_line_by_hand() -> None:
+    # 0 1 | 10 11 12: adaptive finds the gap, balanced gives the first half one word more.
+    line = np.array([[0], [1], [10], [11], [12]], dtype=np.float32)
+    counts = np.array([9, 8, 1, 1, 1])
+    for method in ("kmeans", "gaussians"):
+        found = codes(clusters(line, counts, "adaptive", method, 0.0, 0))
+        assert found[:2] == ["00", "01"] and {code[0] for code in found[2:]} == {"1"}
+        found = codes(clusters(line, counts, "balanced", method, 0.0, 0))
+        assert {code[0] for code in found[:2]} == {"0"} and {code[0] for code in found[3:]} == {"1"}
+
+
+def test_a_word_between_two_groups_gets_two_codes() -> None:
+    rng = np.random.default_rng(0)
+    line = np.concatenate([rng.normal(-4, 1, 30), rng.normal(4, 1, 30), [0.0]]).astype(np.float32)[:, None]
+    tree = clusters(line, np.ones(61, dtype=np.int64), "adaptive", "gaussians", 0.4, 0)
+    first = [code[0] for code, word in zip(codes(tree), tree.leaf_words, strict=True) if word == 60]
+    assert set(first) == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"split": "both"}, r"tree\.split=both: must be one of balanced, adaptive"),
+        ({"method": "em"}, r"tree\.method=em: must be one of kmeans, gaussians"),
+        ({"epsilon": 0.5}, r"tree\.epsilon=0\.5: must be from 0 to below 0\.5"),
+        ({"epsilon": -0.1}, r"tree\.epsilon=-0\.1: must be"),
+        ({"epsilon": 0.1, "method": "kmeans"}, r"tree\.split=adaptive tree\.method=gaussians only"),
+        ({"epsilon": 0.1, "split": "balanced"}, r"tree\.split=adaptive tree\.method=gaussians only"),
+        ({"vectors": np.full((3, 2), np.nan, dtype=np.float32)}, "infinite numbers or none"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_what_is_wrong(change: dict, message: str) -> None:
+    right = {
+        "vectors": np.eye(3, 2, dtype=np.float32),
+        "counts": np.ones(3, dtype=np.int64),
+        "split": "adaptive",
+        "method": "gaussians",
+        "epsilon": 0.0,
+        "seed": 0,
+    }
+    check(clusters(**right), 3)
+    with pytest.raises(UserError, match=message):
+        clusters(**{**right, **change})
