@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from lmtool import parallel
 from lmtool.neural import kernels
 from lmtool.neural.nodes import DotNodes, MorinBengioNodes
-from lmtool.neural.rows import Pairs
+from lmtool.neural.rows import Pairs, logistic_loss
 from lmtool.trees.tree import Tree
 
 CHUNK = 256  # distributions that exist at once
@@ -101,7 +101,7 @@ class HierarchicalSoftmax(nn.Module):
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
         if self._one_code:
             pairs, signs = self.paths(y)
-            return F.softplus(self.nodes.scores(h, pairs) * -signs).sum() / len(y)
+            return logistic_loss(self.nodes.scores(h, pairs), signs) / len(y)
         return -self._log_words(h, y[:, None]).mean()
 
     def _log_words(self, h: Tensor, y: Tensor) -> Tensor:

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import njit, types
-from numba.core.typing.templates import Signature
-from numba.extending import intrinsic, overload
+from numba import njit
+
+from lmtool.neural.lanes import exp_below, log1p_below, tanh
 
 Array = npt.NDArray[Any]
 # Sums may be taken in any order, which lets them run in lanes; infinities and NaN keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
-DIGIT = 11  # bits that one pass of sorting goes by
+LANES = 64  # numbers worked on side by side, more than any processor's registers hold
+FEWEST, MOST = 8, 15  # bits that one pass of sorting goes by
 
 
 @njit(cache=True, nogil=True)
@@ -32,24 +32,31 @@ def sort_rows(rows: Array, order: Array) -> tuple[Array, Array]:
     size = len(rows)
     keys, other_keys = rows.astype(np.int64), np.empty(size, dtype=np.int64)
     places, other_places = np.arange(size).astype(np.int32), np.empty(size, dtype=np.int32)
-    largest = 0
+    largest, bits, digit_bits = 0, 1, FEWEST
     for key in keys:
         largest = max(largest, key)
-    shift = 0
-    while largest >> shift > 0 or shift == 0:
-        counts = np.zeros((1 << DIGIT) + 1, dtype=np.int64)
+    while largest >> bits:
+        bits += 1
+    # A table may be as long as the list: the fewer passes the better.
+    while digit_bits < MOST and size >> (digit_bits + 1):
+        digit_bits += 1
+    passes = (bits + digit_bits - 1) // digit_bits
+    digit_bits = (bits + passes - 1) // passes
+    mask = (1 << digit_bits) - 1
+    for turn in range(passes):
+        shift = turn * digit_bits
+        counts = np.zeros(mask + 2, dtype=np.int64)
         for key in keys:
-            counts[((key >> shift) & ((1 << DIGIT) - 1)) + 1] += 1
-        for digit in range(1 << DIGIT):
+            counts[((key >> shift) & mask) + 1] += 1
+        for digit in range(mask + 1):
             counts[digit + 1] += counts[digit]
         for k in range(size):
-            digit = (keys[k] >> shift) & ((1 << DIGIT) - 1)
+            digit = (keys[k] >> shift) & mask
             other_keys[counts[digit]] = keys[k]
             other_places[counts[digit]] = places[k]
             counts[digit] += 1
         keys, other_keys = other_keys, keys
         places, other_places = other_places, places
-        shift += DIGIT
     unique, starts = np.empty(size, dtype=np.int64), np.empty(size + 1, dtype=np.int64)
     found = 0
     for k in range(size):
@@ -93,8 +100,8 @@ def dot_rows(
     for b in range(first, last):
         for p in range(starts[b], starts[b + 1]):
             row = np.uint32(rows[p])
-            total = h[b, 0] * weight[row, 0]
-            for j in range(1, width):
+            total = h.dtype.type(0)  # a literal 0 would make it float64
+            for j in range(width):
                 total += h[b, j] * weight[row, j]
             scores[p] = total + bias[row]
 
@@ -108,10 +115,18 @@ def dot_rows_grad_h(
     for b in range(first, last):
         for j in range(width):
             grad_h[b, j] = 0
-        for p in range(starts[b], starts[b + 1]):
+        p, end = starts[b], starts[b + 1]
+        while p + 4 <= end:  # four at a time: the sums are read and written once for them
+            r0, r1, r2, r3 = (np.uint32(rows[p]), np.uint32(rows[p + 1]), np.uint32(rows[p + 2]), np.uint32(rows[p + 3]))
+            g0, g1, g2, g3 = grad[p], grad[p + 1], grad[p + 2], grad[p + 3]
+            for j in range(width):
+                grad_h[b, j] += (g0 * weight[r0, j] + g1 * weight[r1, j]) + (g2 * weight[r2, j] + g3 * weight[r3, j])
+            p += 4
+        while p < end:
             row, g = np.uint32(rows[p]), grad[p]
             for j in range(width):
                 grad_h[b, j] += g * weight[row, j]
+            p += 1
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -129,16 +144,25 @@ def dot_rows_grad_weight(
     """grad_weight[u] = sum of grad[p] h[owner[p]] over the pairs p of group u, grad_bias[u] that of grad[p]."""
     width = h.shape[1]
     for u in range(first, last):
-        total = grad_bias[u]
-        total = 0
+        total = h.dtype.type(0)
         for j in range(width):
             grad_weight[u, j] = 0
-        for k in range(starts[u], starts[u + 1]):
-            p = np.uint32(order[k])
+        k, end = starts[u], starts[u + 1]
+        while k + 4 <= end:
+            p0, p1, p2, p3 = order[k], order[k + 1], order[k + 2], order[k + 3]
+            b0, b1, b2, b3 = (np.uint32(owner[p0]), np.uint32(owner[p1]), np.uint32(owner[p2]), np.uint32(owner[p3]))
+            g0, g1, g2, g3 = grad[p0], grad[p1], grad[p2], grad[p3]
+            total += (g0 + g1) + (g2 + g3)
+            for j in range(width):
+                grad_weight[u, j] += (g0 * h[b0, j] + g1 * h[b1, j]) + (g2 * h[b2, j] + g3 * h[b3, j])
+            k += 4
+        while k < end:
+            p = order[k]
             b, g = np.uint32(owner[p]), grad[p]
             total += g
             for j in range(width):
                 grad_weight[u, j] += g * h[b, j]
+            k += 1
         grad_bias[u] = total
 
 
@@ -200,45 +224,100 @@ def add_down(log_yes: Array, scores: Array, children: Array, log_leaf: Array, fi
                     log_leaf[b, -1 - child] = value
 
 
-@intrinsic
-def _as_float32(typing: Any, bits: Any) -> tuple[Signature, Any]:
-    """The float32 with these bits."""
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def logistic(scores: Array, signs: Array, grad: Array, first: int, last: int) -> float:
+    """Sum of -log sigmoid(sign s) over scores `[P]`; grad[p] becomes its derivative by s, -sign sigmoid(-sign s).
 
-    def build(context: Any, builder: Any, signature: Signature, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
+    signs: `[P]`, or `[1]` for one sign for all.
+    """
+    zero, one = scores.dtype.type(0), scores.dtype.type(1)  # literals would make it all float64
+    total = zero
+    each = len(signs) > 1
+    for block in range(first, last, 4096):  # partial sums keep float32 exact enough
+        part = zero
+        if each:
+            for p in range(block, min(block + 4096, last)):
+                sign = scores.dtype.type(signs[p])
+                x = sign * scores[p]
+                e = exp_below(-abs(x))
+                part += log1p_below(e) + (zero if x >= zero else -x)
+                share = (e if x >= zero else one) / (one + e)  # sigmoid(-x)
+                grad[p] = -sign * share
+        else:
+            sign = scores.dtype.type(signs[0])
+            for p in range(block, min(block + 4096, last)):
+                x = sign * scores[p]
+                e = exp_below(-abs(x))
+                part += log1p_below(e) + (zero if x >= zero else -x)
+                share = (e if x >= zero else one) / (one + e)
+                grad[p] = -sign * share
+        total += part
+    return total
 
-    return types.float32(types.int32), build
+
+# Where nothing compares with NaN, a maximum can be taken in lanes.
+@njit(nogil=True, fastmath={"nnan", "nsz", "reassoc"})
+def _add_and_largest(row: Array, bias: Array, part: Array) -> Any:
+    """row += bias; its largest number. part: LANES numbers to work with."""
+    size, whole = len(row), len(row) // LANES * LANES
+    for k in range(LANES):
+        part[k] = row[k % size] + bias[k % size]
+    # A maximum each of many columns runs in lanes, one of all does not.
+    for j in range(0, whole, LANES):
+        for k in range(LANES):
+            value = row[j + k] + bias[j + k]
+            row[j + k] = value
+            part[k] = value if value > part[k] else part[k]
+    for j in range(whole, size):
+        row[j] += bias[j]
+        part[0] = max(part[0], row[j])
+    largest = part[0]
+    for k in range(LANES):
+        largest = max(largest, part[k])
+    return largest
 
 
-def tanh(x: float) -> float:
-    """tanh; of float32 without a branch or a call, so that loops over it run in lanes; error below 2e-7."""
-    return math.tanh(x)
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def exp_rows(scores: Array, bias: Array, targets: Array, loss: Array, share: Array, first: int, last: int) -> None:
+    """scores[i] becomes exp(scores[i] + bias - largest); share[i] is 1 over their sum, loss[i] -log of the target's
+    share.
+    """
+    part = np.empty(LANES, dtype=scores.dtype)
+    for i in range(first, last):
+        row = scores[i]
+        largest = _add_and_largest(row, bias, part)
+        wanted = row[targets[i]]
+        total = scores.dtype.type(0)
+        for j in range(len(row)):
+            e = exp_below(row[j] - largest)
+            row[j] = e
+            total += e
+        share[i] = 1 / total
+        loss[i] = math.log(total) - (wanted - largest)
 
 
-@overload(tanh, jit_options={"error_model": "numpy"})
-def _tanh(x: Any) -> Any:
-    def double(x: Any) -> Any:
-        return math.tanh(x)
-
-    def single(x: Any) -> Any:
-        # tanh |x| = (1 - e) / (1 + e) with e = exp(-2 |x|) = 2^k exp(r), |r| <= log(2) / 2, exp(r) by its series.
-        away = np.float32(-2.0) * abs(x)
-        away = np.float32(-40.0) if away < np.float32(-40.0) else away  # NaN goes on
-        k = np.int32(away * np.float32(1.4426950408889634) - np.float32(0.5))
-        whole = np.float32(k)
-        r = away - whole * np.float32(0.693359375) + whole * np.float32(2.12194440054690583e-4)
-        series = np.float32(1 / 720)
-        series = series * r + np.float32(1 / 120)
-        series = series * r + np.float32(1 / 24)
-        series = series * r + np.float32(1 / 6)
-        series = series * r + np.float32(0.5)
-        series = series * r + np.float32(1.0)
-        series = series * r + np.float32(1.0)
-        e = series * _as_float32((k + np.int32(127)) << np.int32(23))  # type: ignore[call-arg]
-        t = (np.float32(1.0) - e) / (np.float32(1.0) + e)
-        return t if x >= np.float32(0.0) else -t
-
-    return single if x == types.float32 else double
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def exp_columns(scores: Array, bias: Array, targets: Array, loss: Array, share: Array, largest: Array) -> None:
+    """exp_rows for scores `[O, b]`, a column an example: lanes run over the examples. largest: `[b]` to work with."""
+    outputs, examples = scores.shape
+    for i in range(examples):
+        largest[i] = scores[0, i] + bias[0]
+        share[i] = 0
+    for j in range(outputs):
+        for i in range(examples):
+            value = scores[j, i] + bias[j]
+            scores[j, i] = value
+            largest[i] = value if value > largest[i] else largest[i]
+    for i in range(examples):
+        loss[i] = largest[i] - scores[targets[i], i]
+    for j in range(outputs):
+        for i in range(examples):
+            e = exp_below(scores[j, i] - largest[i])
+            scores[j, i] = e
+            share[i] += e
+    for i in range(examples):
+        loss[i] += math.log(share[i])
+        share[i] = 1 / share[i]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
@@ -250,8 +329,8 @@ def node_scores(
     for b in range(first, last):
         for k in range(starts[b], starts[b + 1]):
             u = np.uint32(rows[k])
-            total = beta[0] * tanh(p[b, 0] + q[u, 0])
-            for j in range(1, width):
+            total = beta.dtype.type(0)
+            for j in range(width):
                 total += beta[j] * tanh(p[b, j] + q[u, j])
             scores[k] = total + alpha[u]
 
@@ -272,7 +351,7 @@ def node_scores_grad(
     last: int,
 ) -> None:
     """The gradients of node_scores; grad_p[b] is written, to grad_q `[U, H]`, grad_beta and grad_alpha is added."""
-    width = len(beta)
+    width, one = len(beta), beta.dtype.type(1)  # a literal 1 would make it float64
     for b in range(first, last):
         for j in range(width):
             grad_p[b, j] = 0
@@ -281,7 +360,7 @@ def node_scores_grad(
             grad_alpha[u] += g
             for j in range(width):
                 t = tanh(p[b, j] + q[u, j])
-                inner = g * beta[j] * (1 - t * t)
+                inner = g * beta[j] * (one - t * t)
                 grad_p[b, j] += inner
                 grad_q[u, j] += inner
                 grad_beta[j] += g * t
@@ -293,7 +372,7 @@ def all_node_scores(p: Array, q: Array, beta: Array, alpha: Array, scores: Array
     width = len(beta)
     for b in range(first, last):
         for n in range(len(alpha)):
-            total = beta[0] * tanh(p[b, 0] + q[n, 0])
-            for j in range(1, width):
+            total = beta.dtype.type(0)
+            for j in range(width):
                 total += beta[j] * tanh(p[b, j] + q[n, j])
             scores[b, n] = total + alpha[n]

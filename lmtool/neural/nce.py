@@ -9,10 +9,9 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lmtool.neural.alias import AliasTable
-from lmtool.neural.rows import lookup, row_scores
+from lmtool.neural.rows import logistic_loss, lookup, row_scores
 from lmtool.neural.words import WordScores, log_unigram, noise_pairs
 
 
@@ -65,19 +64,21 @@ class NCELoss(WordScores):
 
     def loss_with(self, h: Tensor, y: Tensor, noise: Tensor) -> Tensor:
         """Mean of J with given noise words: `[k]` for the whole batch or `[B, k]`."""
-        log_z = 0.0 if self.normaliser is None else self.normaliser(h)  # [B, 1]
         if noise.dim() == 1:
             words = torch.cat([y, noise])
             offset = lookup(self.bias, words, sparse=self.sparse) - self.log_kq[words]
             vectors = lookup(self.vectors, words, sparse=self.sparse)  # [B + k, D]
-            real = (h * vectors[: len(y)]).sum(1, keepdim=True) + offset[: len(y), None] - log_z
-            fake = torch.addmm(offset[len(y) :], h, vectors[len(y) :].T) - log_z  # [B, k]
+            real = (h * vectors[: len(y)]).sum(1) + offset[: len(y)]
+            fake = torch.addmm(offset[len(y) :], h, vectors[len(y) :].T)  # [B, k]
         else:
             pairs = noise_pairs(y, noise)
             both = row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse) - self.log_kq[pairs.rows]
-            both = both.reshape(len(y), -1) - log_z
-            real, fake = both[:, :1], both[:, 1:]
-        return (F.softplus(-real).sum() + F.softplus(fake).sum()) / len(y)
+            real, fake = both.view(len(y), -1)[:, 0], both.view(len(y), -1)[:, 1:]
+        if self.normaliser is not None:
+            log_z = self.normaliser(h)  # [B, 1]
+            real, fake = real - log_z[:, 0], fake - log_z
+        one = torch.ones(1, dtype=torch.int32, device=h.device)
+        return (logistic_loss(real, one) + logistic_loss(fake, -one)) / len(y)
 
     def unnormalised(self, h: Tensor, y: Tensor) -> Tensor:
         """s_y - log Z(h) as they are trained, `[B]` in float64: near log p(y|h), but they sum to one only about."""

@@ -173,8 +173,8 @@ def _adam_rows(
         rate, whole = lr * wholes[step, 0], wholes[step, 1]
         for j in range(weight.shape[1]):
             g = grad[u, j]
-            m = beta[0] * mean[row, j] + (1 - beta[0]) * g
-            v = beta[1] * square[row, j] + (1 - beta[1]) * g * g
+            m = beta[0] * mean[row, j] + beta[2] * g
+            v = beta[1] * square[row, j] + beta[3] * g * g
             mean[row, j], square[row, j] = m, v
             weight[row, j] = weight[row, j] * keep - rate * m / (np.sqrt(v * whole) + eps)
 
@@ -209,7 +209,8 @@ class RowAdam(RowOptimizer):
         if compiled(weight):
             number = grad.numpy().dtype.type
             memories = (tensor.numpy() for tensor in (weight, grad, mean, square, steps))
-            constants = np.array(betas, dtype=number), number(lr), number(keep), number(eps)
+            both = np.array([*betas, 1 - betas[0], 1 - betas[1]], dtype=number)
+            constants = both, number(lr), number(keep), number(eps)
             arguments = *memories, _wholes(betas, np.dtype(number).name), *constants
             _on_threads(_adam_rows, rows, weight.shape[1], *arguments)
             return

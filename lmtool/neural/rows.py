@@ -136,6 +136,47 @@ class _RowScores(torch.autograd.Function):
         )
 
 
+def logistic_loss(scores: Tensor, signs: Tensor) -> Tensor:
+    """Sum of -log sigmoid(sign s) over scores s of any shape; signs: +1 or -1 for each, int32, or `[1]` for all."""
+    if not compiled(scores):
+        return -torch.nn.functional.logsigmoid(scores * signs).sum()
+    loss: Tensor = _Logistic.apply(scores, signs)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _Logistic(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, signs: Tensor) -> Tensor:
+        scores = scores.contiguous()
+        grad = torch.empty_like(scores)
+        ctx.gradients = [grad]
+        arrays = [tensor.detach().view(-1).numpy() for tensor in (scores, signs, grad)]
+        pieces = max(1, min(parallel.threads(), scores.numel() // SMALL))
+        cuts = parallel.cut_evenly(scores.numel(), pieces)
+        return scores.new_tensor(sum(parallel.run((kernels.logistic, *arrays, *cut) for cut in cuts)))
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = handed_on(ctx, grad_output[0])
+        return grad, None
+
+
+def handed_on(ctx: Any, scale: Tensor) -> list[Tensor]:
+    """The gradients that a forward pass left in ctx.gradients, times the scale that comes from above.
+
+    Unless the graph is kept for another pass they are given away: autograd takes over what nobody else holds, and copies
+    the rest.
+    """
+    keeps = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)()
+    gradients: list[Tensor] = ctx.gradients
+    if keeps:
+        return [gradient * scale for gradient in gradients]
+    ctx.gradients = None
+    if scale != 1:
+        gradients = [gradient.mul_(scale) for gradient in gradients]
+    return gradients
+
+
 class Groups:
     """The places of equal rows, together.
 

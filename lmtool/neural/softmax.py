@@ -10,52 +10,102 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lmtool import parallel
+from lmtool.neural import kernels
+from lmtool.neural.rows import compiled, handed_on
 from lmtool.neural.words import WordScores
 
-CHUNK = 512  # rows of logits that exist at once
+CHUNK = 1 << 20  # logits that exist at once: few enough to stay near the processor
+
+FEW = 48  # rows up to which W h' is faster than h W' (MKL of torch 2.13)
 
 
 class _SoftmaxLoss(torch.autograd.Function):
-    """Mean over the batch of -log softmax(h W' + b)[y], with its gradients found in the forward pass.
+    """Mean over the batch of -log softmax(h W' + b)[y], W the first rows of vectors, with its gradients found in the
+    forward pass.
 
-    The gradient of the logits is softmax - onehot; it takes their place in one buffer that is kept from call to
-    call. To allocate either anew in each step costs more than the arithmetic on them. A buffer in bf16 has the three
-    products done in bf16; the gradients are summed over chunks in the weight's own precision.
+    The gradient of the logits is softmax - onehot; what it is made of takes their place in one buffer that is kept from
+    call to call. To allocate either anew in each step costs more than the arithmetic on them. A buffer in bf16 has the
+    three products done in bf16; the gradients are summed over chunks in the weight's own precision.
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, buffer: Tensor) -> Tensor:
-        grad_h, grad_weight, grad_bias = torch.empty_like(h), torch.zeros_like(weight), torch.zeros_like(bias)
-        low = buffer.dtype != h.dtype
-        narrow, narrow_bias = (weight.to(buffer.dtype), bias.to(buffer.dtype)) if low else (weight, bias)
-        loss = h.new_zeros(())
-        for first in range(0, len(h), len(buffer)):
-            rows = h[first : first + len(buffer)].to(buffer.dtype)  # [b, D]
-            target = y[first : first + len(buffer), None]
-            logits = torch.addmm(narrow_bias, rows, narrow.T, out=buffer[: len(rows)])  # [b, O]
-            chosen = logits.gather(1, target)
-            # log Z from the likeliest word, whose probability cannot underflow.
-            largest, likeliest = logits.max(1, keepdim=True)
-            delta = torch.softmax(logits, 1, out=logits)
-            loss += (largest - delta.gather(1, likeliest).log() - chosen).sum()
-            delta.scatter_add_(1, target, torch.full_like(chosen, -1.0))
-            if low:
-                grad_h[first : first + len(rows)] = torch.mm(delta, narrow)
-                grad_weight += torch.mm(delta.T, rows)
-                grad_bias += delta.sum(0, dtype=bias.dtype)
-            else:
-                torch.mm(delta, weight, out=grad_h[first : first + len(rows)])
-                grad_weight.addmm_(delta.T, rows)
-                grad_bias += delta.sum(0)
-        ctx.gradients = [gradient.div_(len(h)) for gradient in (grad_h, grad_weight, grad_bias)]
-        return loss / len(h)
+    def forward(ctx: Any, h: Tensor, vectors: Tensor, bias: Tensor, y: Tensor, buffer: Tensor) -> Tensor:
+        h, outputs = h.contiguous(), len(bias)
+        weight, all_grads = vectors[:outputs], torch.empty_like(vectors)
+        all_grads[outputs:] = 0
+        grads = torch.empty_like(h), all_grads[:outputs], torch.empty_like(bias)
+        chunk = _compiled_chunk if compiled(h) and buffer.dtype == h.dtype else _plain_chunk
+        loss = h.new_zeros((), dtype=torch.float64)
+        with torch.no_grad():
+            for first in range(0, len(h), len(buffer)):
+                some = slice(first, first + len(buffer))
+                grad_h = grads[0][some]
+                loss += chunk(h[some], weight, bias, y[some], buffer, len(h), (grad_h, *grads[1:]), not first)
+        ctx.gradients = [grads[0], all_grads, grads[2]]
+        return (loss / len(h)).to(h.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        scale = grad_output[0]
-        # loss.backward() itself asks for scale 1, which need not be multiplied in.
-        scaled = ctx.gradients if scale == 1 else [gradient * scale for gradient in ctx.gradients]
-        return (*scaled, None, None)
+        return (*handed_on(ctx, grad_output[0]), None, None)
+
+
+Gradients = tuple[Tensor, Tensor, Tensor]
+
+
+def _plain_chunk(
+    h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, buffer: Tensor, batch: int, grads: Gradients, first: bool
+) -> Tensor:
+    """Sum of -log p over the rows h `[b, D]` of a batch; grads of h, W and b: the first chunk sets the last two,
+    others add.
+    """
+    narrow, narrow_h, target = weight.to(buffer.dtype), h.to(buffer.dtype), y[:, None]
+    scores = torch.addmm(bias.to(buffer.dtype), narrow_h, narrow.T, out=buffer[: len(h)])  # [b, O]
+    largest = scores.amax(1, keepdim=True)
+    chosen = scores.gather(1, target) - largest
+    scores.sub_(largest).exp_()
+    total = scores.sum(1, keepdim=True, dtype=torch.float32 if h.dtype == torch.float32 else h.dtype)
+    delta = scores.mul_(1 / (total * batch))
+    delta.scatter_add_(1, target, torch.full_like(chosen, -1 / batch))
+    grad_h, grad_weight, grad_bias = grads
+    grad_h.copy_(torch.mm(delta, narrow))
+    if first:
+        grad_weight.zero_()
+        grad_bias.zero_()
+    grad_weight += torch.mm(delta.T, narrow_h)
+    grad_bias += delta.sum(0, dtype=bias.dtype)
+    return (total.log() - chosen).sum(dtype=torch.float64)
+
+
+def _compiled_chunk(
+    h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, buffer: Tensor, batch: int, grads: Gradients, first: bool
+) -> Tensor:
+    """The same with one pass over the logits between the products.
+
+    They become exponentials e; with s = 1 / (batch * sum of e), the gradients are s (e W) - W[y] / batch of h, and
+    e' (s h) less h / batch in the rows of y, of W.
+    """
+    loss, share = h.new_empty(len(h)), h.new_empty(len(h))
+    if len(h) <= FEW:
+        columns = torch.mm(weight, h.T, out=buffer[: len(h)].view(len(bias), len(h)))
+        arrays = [tensor.numpy() for tensor in (columns, bias, y, loss, share, torch.empty_like(loss))]
+        kernels.exp_columns(*arrays)
+        scores = columns.T
+    else:
+        scores = torch.mm(h, weight.T, out=buffer[: len(h)])
+        arrays = [tensor.numpy() for tensor in (scores, bias, y, loss, share)]
+        cuts = parallel.cut_evenly(len(h))
+        parallel.run((kernels.exp_rows, *arrays, start, end) for start, end in cuts)
+    share /= batch
+    grad_h, grad_weight, grad_bias = grads
+    torch.mm(scores, weight, out=grad_h)
+    grad_h.mul_(share[:, None]).sub_(weight[y], alpha=1 / batch)
+    keep = 0.0 if first else 1.0
+    torch.addmm(grad_weight, scores.T, h * share[:, None], beta=keep, out=grad_weight)
+    torch.addmv(grad_bias, scores.T, share, beta=keep, out=grad_bias)
+    grad_weight.index_add_(0, y, h, alpha=-1 / batch)
+    grad_bias.index_add_(0, y, torch.full_like(share, -1 / batch))
+    return loss.sum(dtype=torch.float64)
 
 
 class FullSoftmax(WordScores):
@@ -73,11 +123,12 @@ class FullSoftmax(WordScores):
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
-        size, dtype, outputs = min(len(h), CHUNK), self.precision or h.dtype, len(self.bias)
+        dtype, outputs = self.precision or h.dtype, len(self.bias)
+        size = min(len(h), max(CHUNK // outputs, 64))
         buffer = self._buffer
         if buffer is None or len(buffer) < size or buffer.dtype != dtype or buffer.device != h.device:
             buffer = self._buffer = torch.empty(size, outputs, dtype=dtype, device=h.device)
         loss: Tensor = _SoftmaxLoss.apply(  # type: ignore[no-untyped-call]
-            h, self.weight(), self.bias, y, buffer
+            h, self.vectors, self.bias, y, buffer
         )
         return loss

@@ -111,19 +111,3 @@ def test_a_gradient_that_is_in_order_is_not_sorted_again() -> None:
         for row in index:
             want[row] += 1
         assert torch.equal(found.to_dense(), want)
-
-
-def test_the_single_precision_tanh() -> None:
-    from numba import njit
-
-    @njit
-    def many(x: np.ndarray, found: np.ndarray) -> None:
-        for k in range(len(x)):
-            found[k] = kernels.tanh(x[k])
-
-    x = np.concatenate([np.linspace(-30, 30, 200_001), [0, 1e-30, 1e30, np.inf, -np.inf]]).astype(np.float32)
-    found = np.empty_like(x)
-    many(x, found)
-    assert np.abs(found - np.tanh(x.astype(np.float64))).max() < 2e-7
-    many(np.array([np.nan], dtype=np.float32), found[:1])
-    assert np.isnan(found[0])

@@ -1,0 +1,103 @@
+"""Functions of one number for compiled loops, in float32 without a branch or a call, so that loops over them run in
+lanes.
+
+The mathematics library's own are called one number at a time, five to ten times as long. In float64, where gradients
+are checked, they are that library's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.typing.templates import Signature
+from numba.extending import intrinsic, overload
+
+
+@intrinsic
+def _as_float32(typing: Any, bits: Any) -> tuple[Signature, Any]:
+    """The float32 with these bits."""
+
+    def build(context: Any, builder: Any, signature: Signature, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), build
+
+
+def exp_below(x: float) -> float:
+    """exp(x) of x <= 0; of float32 without a branch or a call, so that loops over it run in lanes; relative error
+    below 3e-7.
+
+    Below -87 float32 has e^-87, 1.6e-38, which is 0 beside the 1 that it is added to.
+    """
+    return math.exp(x)
+
+
+@overload(exp_below, jit_options={"error_model": "numpy"})
+def _exp_below(x: Any) -> Any:
+    def double(x: Any) -> Any:
+        return math.exp(x)
+
+    def single(x: Any) -> Any:
+        # 2^k exp(r) with |r| <= log(2) / 2, exp(r) by its series.
+        x = np.float32(-87.0) if x < np.float32(-87.0) else x  # NaN goes on
+        k = np.int32(x * np.float32(1.4426950408889634) - np.float32(0.5))
+        whole = np.float32(k)
+        r = x - whole * np.float32(0.693359375) + whole * np.float32(2.12194440054690583e-4)
+        series = np.float32(1 / 720)
+        series = series * r + np.float32(1 / 120)
+        series = series * r + np.float32(1 / 24)
+        series = series * r + np.float32(1 / 6)
+        series = series * r + np.float32(0.5)
+        series = series * r + np.float32(1.0)
+        series = series * r + np.float32(1.0)
+        return series * _as_float32(np.int32(np.int32(k + np.int32(127)) << np.int32(23)))  # type: ignore[call-arg]
+
+    return single if x == types.float32 else double
+
+
+def tanh(x: float) -> float:
+    """tanh; of float32 without a branch or a call; error below 2e-7."""
+    return math.tanh(x)
+
+
+@overload(tanh, jit_options={"error_model": "numpy"})
+def _tanh(x: Any) -> Any:
+    def double(x: Any) -> Any:
+        return math.tanh(x)
+
+    def single(x: Any) -> Any:
+        e = exp_below(np.float32(-2.0) * abs(x))
+        t = (np.float32(1.0) - e) / (np.float32(1.0) + e)
+        return t if x >= np.float32(0.0) else -t
+
+    return single if x == types.float32 else double
+
+
+def log1p_below(e: float) -> float:
+    """log(1 + e) of 0 <= e <= 1; of float32 without a branch or a call; error below 2e-7."""
+    return math.log1p(e)
+
+
+@overload(log1p_below, jit_options={"error_model": "numpy"})
+def _log1p_below(e: Any) -> Any:
+    def double(e: Any) -> Any:
+        return math.log1p(e)
+
+    def single(e: Any) -> Any:
+        # 2 artanh(z) with z = e / (2 + e), at most 1/3, by its series.
+        z = e / (np.float32(2.0) + e)
+        square = z * z
+        series = np.float32(2 / 13)
+        series = series * square + np.float32(2 / 11)
+        series = series * square + np.float32(2 / 9)
+        series = series * square + np.float32(2 / 7)
+        series = series * square + np.float32(2 / 5)
+        series = series * square + np.float32(2 / 3)
+        series = series * square + np.float32(2.0)
+        return series * z
+
+    return single if e == types.float32 else double
