@@ -61,6 +61,14 @@ def test_the_tour_of_the_readme_runs(lmtool: Callable[..., str]) -> None:
     assert len(lines) >= 7 and all(line.startswith("lmtool ") for line in lines)
     for line in lines:
         words = shlex.split(line)[1:]
-        if "model=nplm" in words and "--cfg" not in words:  # a minute's work, cut to a second's
+        if {"model=nplm", "model=hsoftmax"} & set(words) and "--cfg" not in words:  # a minute's work, cut to a second's
             words += ["model.embedding_dim=16", "model.hidden_dim=16", "training.epochs=1", "training.batch_size=4096"]
         assert lmtool(*words)
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    names: dict[str, object] = {}
+    exec(compile(block, "README.md", "exec"), names)
+    dist = names["output"].log_dist(names["encoder"](names["contexts"]))
+    assert dist.shape == (256, 5000) and float((dist.exp().sum(1) - 1).abs().max()) < 1e-5

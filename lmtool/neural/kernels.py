@@ -117,7 +117,8 @@ def dot_rows_grad_h(
             grad_h[b, j] = 0
         p, end = starts[b], starts[b + 1]
         while p + 4 <= end:  # four at a time: the sums are read and written once for them
-            r0, r1, r2, r3 = (np.uint32(rows[p]), np.uint32(rows[p + 1]), np.uint32(rows[p + 2]), np.uint32(rows[p + 3]))
+            r0, r1 = np.uint32(rows[p]), np.uint32(rows[p + 1])
+            r2, r3 = np.uint32(rows[p + 2]), np.uint32(rows[p + 3])
             g0, g1, g2, g3 = grad[p], grad[p + 1], grad[p + 2], grad[p + 3]
             for j in range(width):
                 grad_h[b, j] += (g0 * weight[r0, j] + g1 * weight[r1, j]) + (g2 * weight[r2, j] + g3 * weight[r3, j])
@@ -225,7 +226,7 @@ def add_down(log_yes: Array, scores: Array, children: Array, log_leaf: Array, fi
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def logistic(scores: Array, signs: Array, grad: Array, first: int, last: int) -> float:
+def logistic(scores: Array, signs: Array, grad: Array, first: int, last: int) -> Any:
     """Sum of -log sigmoid(sign s) over scores `[P]`; grad[p] becomes its derivative by s, -sign sigmoid(-sign s).
 
     signs: `[P]`, or `[1]` for one sign for all.

@@ -164,8 +164,8 @@ class _Logistic(torch.autograd.Function):
 def handed_on(ctx: Any, scale: Tensor) -> list[Tensor]:
     """The gradients that a forward pass left in ctx.gradients, times the scale that comes from above.
 
-    Unless the graph is kept for another pass they are given away: autograd takes over what nobody else holds, and copies
-    the rest.
+    Unless the graph is kept for another pass they are given away: autograd takes over what nobody else holds, and
+    copies the rest.
     """
     keeps = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)()
     gradients: list[Tensor] = ctx.gradients

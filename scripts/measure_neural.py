@@ -1,0 +1,275 @@
+"""What ./scripts/measure does of neural models: speed of training steps, and quality by tree and by output layer."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+# As lmtool's commands set it, before torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+TURNS = int(os.environ.get("TURNS", "5"))
+
+
+def speed(lmtool: Callable[..., float]) -> None:
+    """Examples a second of whole training steps, each beside a plain PyTorch loop of the same model in the same run."""
+    import torch
+
+    from lmtool import parallel
+    from lmtool.neural.memory import keep_freed_memory
+
+    print(f"torch {torch.__version__}, {parallel.use(None)} threads; median of {TURNS} turns, all in one process")
+    torch.set_num_threads(parallel.threads())
+    lmtool("preprocess", "data=ptb", "data.name=ptb")
+    for types in (10_000, 1_000_000):
+        words = [f"data.types={types}", "data.tokens=3000000", "data.valid_tokens=1000", "data.test_tokens=1000"]
+        lmtool("preprocess", "data=synthetic", f"data.name=synthetic{types}", *words)
+    ptb = _store("ptb")
+    # The plain loop first: afterwards freed memory is kept, which would help it too.
+    full = [(30, 100, 1024), (128, 512, 1024), (30, 100, 32), (128, 512, 32)]
+    plain = {sizes: _rate(_plain_steps(ptb, *sizes), sizes[2]) for sizes in full}
+    keep_freed_memory()
+    kept = {sizes: _rate(_plain_steps(ptb, *sizes), sizes[2]) for sizes in full}
+    for sizes in full:
+        ours = _rate(_steps(ptb, "softmax", *sizes), sizes[2])
+        print(
+            f"full softmax {_said(sizes)}: {ours:,.0f} ex/s; plain loop {plain[sizes]:,.0f} "
+            f"(freed memory kept {kept[sizes]:,.0f}); ",
+            end="",
+        )
+        print(f"{ours / plain[sizes]:.2f} times", flush=True)
+    if _has_bf16():
+        for sizes in full[:2]:
+            print(
+                f"full softmax {_said(sizes)}, bf16: {_rate(_steps(ptb, 'bf16', *sizes), sizes[2]):,.0f} ex/s",
+                flush=True,
+            )
+    else:
+        print("bf16: no units for it in this processor, not measured")
+    rows = [("hierarchical", (30, 100, 1024)), ("hierarchical", (30, 100, 4096)), ("hierarchical", (128, 512, 4096))]
+    rows += [
+        ("morin_bengio", (30, 100, 4096)),
+        ("nce", (30, 100, 1024)),
+        ("nce", (30, 100, 4096)),
+        ("nce", (128, 512, 4096)),
+    ]
+    rows += [(name, (30, 100, 4096)) for name in ("sampled", "adaptive", "classes")]
+    for name, sizes in rows:
+        print(f"{name} {_said(sizes)}: {_rate(_steps(ptb, name, *sizes), sizes[2]):,.0f} ex/s", end="")
+        if name in ("hierarchical", "nce"):
+            print(f"; in plain tensor operations {_rate(_steps(ptb, name, *sizes, plain=True), sizes[2]):,.0f}", end="")
+        print(flush=True)
+    for name in ("hierarchical", "nce"):
+        small, large = (
+            _rate(_steps(_store(f"synthetic{types}"), name, 30, 100, 4096), 4096) for types in (10_000, 1_000_000)
+        )
+        print(f"{name} at V = 10,000 {small:,.0f}, at V = 1,000,000 {large:,.0f} ex/s: {large / small:.2f}", flush=True)
+    _distributions(ptb)
+
+
+def _said(sizes: tuple[int, int, int]) -> str:
+    return f"{sizes[0]}/{sizes[1]}, batch {sizes[2]}"
+
+
+def _store(name: str) -> Path:
+    return next(Path("stores").glob(f"{name}-*.h5"))
+
+
+def _has_bf16() -> bool:
+    flags = Path("/proc/cpuinfo")
+    return flags.is_file() and any(word in flags.read_text() for word in ("amx_bf16", "avx512_bf16"))
+
+
+def _rate(step: Callable[[], None], batch: int) -> float:
+    for _ in range(3):
+        step()
+    each = max(3, 60_000 // batch // 4)
+    found = []
+    for _ in range(TURNS):
+        start = time.perf_counter()
+        done = 0
+        while done < each and time.perf_counter() - start < 2:
+            step()
+            done += 1
+        found.append(done * batch / (time.perf_counter() - start))
+    return statistics.median(found)
+
+
+def _plain_steps(store: Path, embed: int, hidden: int, batch: int) -> Callable[[], None]:
+    """The loop that everyone writes: TensorDataset, DataLoader, nn.Embedding, CrossEntropyLoss, SGD."""
+    import numpy as np
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from lmtool.data.corpus import Corpus
+
+    with Corpus.open(store) as corpus:
+        contexts, targets = corpus.split("train").windows(np.arange(400_000), 5)
+        size = len(corpus.vocabulary)
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Embedding(size, embed), nn.Flatten(), nn.Linear(5 * embed, hidden), nn.Tanh(), nn.Linear(hidden, size)
+    )
+    optimiser, criterion = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
+    data = TensorDataset(torch.from_numpy(contexts), torch.from_numpy(targets))
+
+    def batches() -> Iterator[Any]:
+        while True:
+            yield from DataLoader(data, batch_size=batch, shuffle=True, drop_last=True)
+
+    waiting = batches()
+
+    def step() -> None:
+        x, y = next(waiting)
+        optimiser.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimiser.step()
+        loss.item()
+
+    return step
+
+
+def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain: bool = False) -> Callable[[], None]:
+    """A step as lmtool's training makes it, with SGD. plain: the tensor form of the output layer, dense gradients."""
+    import torch
+
+    from lmtool.config import SgdOptim
+    from lmtool.data.corpus import Corpus
+    from lmtool.neural import nodes, rows
+    from lmtool.training import Batches, make_optimisers
+
+    torch.manual_seed(0)
+    with Corpus.open(store) as corpus:
+        model = _model(corpus, name, embed, hidden)
+        batches = iter(Batches(corpus.split("train"), batch, 5, 0))
+    if plain:
+        for module in model.modules():
+            if hasattr(module, "sparse"):
+                module.sparse = False
+    optimisers = make_optimisers(model, SgdOptim("sgd", 0.1, 0.0))
+    compiled = rows.compiled
+    own = (lambda tensor: False) if plain else compiled
+
+    def step() -> None:
+        rows.compiled = nodes.compiled = own
+        x, y = next(batches)
+        loss = model.loss(x, y)
+        loss.item()
+        for optimiser in optimisers:
+            optimiser.zero_grad()
+        loss.backward()
+        for optimiser in optimisers:
+            optimiser.step()
+        rows.compiled = nodes.compiled = compiled
+
+    return step
+
+
+def _model(corpus: Any, name: str, embed: int, hidden: int) -> Any:
+    import numpy as np
+
+    from lmtool import config as c
+    from lmtool.neural.model import build_neural
+    from lmtool.trees.huffman import huffman
+
+    outputs = {
+        "softmax": c.SoftmaxOutput("softmax", c.Precision.fp32),
+        "bf16": c.SoftmaxOutput("softmax", c.Precision.bf16),
+        "hierarchical": c.HierarchicalOutput("hierarchical", c.NodeForm.dot, 100, 100),
+        "morin_bengio": c.HierarchicalOutput("hierarchical", c.NodeForm.morin_bengio, hidden, embed),
+        "nce": c.NceOutput("nce", 100, True, 1.0, False),
+        "sampled": c.SampledOutput("sampled", 1000, 1.0),
+        "adaptive": c.AdaptiveOutput("adaptive", [2000, 5000], 4.0),
+        "classes": c.ClassesOutput("classes", None),
+    }
+    encoder = c.NplmModel(
+        kind="nplm", context_size=5, embedding_dim=embed, tied=False, dropout=0.0, hidden_dim=hidden,
+        layers=0 if name == "morin_bengio" else 1, direct=False, activation=c.Activation.tanh, layer_norm=False,
+    )  # fmt: skip
+    tree = huffman(np.asarray(corpus.vocabulary.counts[:-1])) if name in ("hierarchical", "morin_bengio") else None
+    return build_neural(encoder, outputs[name], corpus.vocabulary, tree)
+
+
+def _distributions(store: Path) -> None:
+    import numpy as np
+
+    from lmtool.data.corpus import Corpus
+
+    with Corpus.open(store) as corpus:
+        for name in ("hierarchical", "morin_bengio", "softmax"):
+            model = _model(corpus, name, 30, 100)
+            contexts = corpus.split("valid").windows(np.arange(256), 5)[0]
+            times = []
+            for _ in range(TURNS + 1):
+                start = time.perf_counter()
+                model.log_dist(contexts)
+                times.append((time.perf_counter() - start) / 256 * 1000)
+            print(
+                f"one distribution over 10,000 words, {name}, in a batch of 256: {statistics.median(times[1:]):.3f} ms"
+            )
+
+
+def result(run: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(run) / "result.json").read_text())
+    return found
+
+
+def outputs(lmtool: Callable[..., float]) -> None:
+    """PTB: every model with its defaults, training of ten minutes, and the mixture of the best with order 5."""
+    lmtool("train", "model=ngram", "data=ptb", "hydra.run.dir=kn5")
+    found = {}
+    for name in ("nplm", "skip_layer", "hsoftmax", "nce"):
+        lmtool("train", f"model={name}", "data=ptb", *_MINUTES, f"hydra.run.dir={name}")
+        found[name] = result(name)
+        _print(name, found[name])
+    best = min(("nplm", "skip_layer"), key=lambda name: found[name]["valid_perplexity"])
+    lmtool("ensemble", f"runs=[kn5,{best}]", "hydra.run.dir=mix")
+    mixed = result("mix")
+    print(f"{best} and KN5: {mixed['perplexity']:.2f}, weights {mixed['weights'][0]:.3f} {mixed['weights'][1]:.3f}")
+    for name in ("hsoftmax", "nce"):
+        print(f"{name} / nplm: {found[name]['valid_perplexity'] / found['nplm']['valid_perplexity']:.3f}")
+
+
+_MINUTES = ["training.minutes=10", "training.epochs=null"]
+
+
+def _print(name: str, found: dict[str, Any]) -> None:
+    print(
+        f"{name:<28} valid {found['valid_perplexity']:7.2f}  {found['training_seconds']:.0f} s  "
+        f"{found['epochs']:.2f} epochs",
+        end="",
+    )
+    print(f"  {found['examples_per_second']:,.0f} ex/s  {found['parameters']:,} numbers", flush=True)
+
+
+def trees(lmtool: Callable[..., float]) -> None:
+    """PTB: model=hsoftmax on every tree, MINUTES (3) of training each, beside the flat softmax in as long."""
+    minutes = os.environ.get("MINUTES", "3")
+    budget = [f"training.minutes={minutes}", "training.epochs=null", "training.evaluate_every=2", "data=ptb"]
+    lmtool("train", "model=nplm", *budget, "hydra.run.dir=flat")
+    _print("flat softmax", result("flat"))
+    chosen = [["balanced"], ["random"], ["frequency"], ["huffman"], ["classes"], ["brown"], ["wordnet"]]
+    run = ["clusters", "tree.run=flat"]
+    chosen += [
+        [*run, "tree.split=balanced"],
+        run,
+        [*run, "tree.epsilon=0.25"],
+        [*run, "tree.representation=embeddings"],
+    ]
+    for number, (name, *settings) in enumerate(chosen):
+        folder = f"tree{number}"
+        lmtool("train", "model=hsoftmax", f"tree={name}", *settings, *budget, f"hydra.run.dir={folder}")
+        lmtool("tree", f"tree={name}", *settings, "data=ptb", f"hydra.run.dir={folder}-tree")
+        depth = result(f"{folder}-tree")
+        _print(" ".join([name, *settings[1:]]), result(folder))
+        print(
+            f"{'':<28} depth {depth['weighted_mean_depth']:.2f} by frequency, built in {depth['seconds']:.1f} s",
+            flush=True,
+        )
