@@ -128,7 +128,10 @@ def load_neural(run: Run, encoder: schema.EncoderModel, vocabulary: Vocabulary) 
     from lmtool.checkpoint import CHECKPOINT, TREE, load_tree, load_weights
     from lmtool.neural.model import build_neural
 
-    output = schema.from_saved(run.config["output"], "output")
+    saved = run.config.get("output")
+    if saved is None:
+        raise UserError(f"{run.folder} was trained by an older version of lmtool: {REMEDY}")
+    output = schema.from_saved(saved, "output")
     tree = load_tree(run.folder / TREE) if isinstance(output, schema.HierarchicalOutput) else None
     model = build_neural(encoder, output, vocabulary, tree)
     load_weights(model, run.folder / CHECKPOINT)

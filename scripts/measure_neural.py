@@ -222,54 +222,42 @@ def result(run: str) -> dict[str, Any]:
 
 
 def outputs(lmtool: Callable[..., float]) -> None:
-    """PTB: every model with its defaults, training of ten minutes, and the mixture of the best with order 5."""
+    """PTB: models with their defaults (five epochs, at most ten minutes), and the mixture of the best with order 5."""
     lmtool("train", "model=ngram", "data=ptb", "hydra.run.dir=kn5")
     found = {}
-    for name in ("nplm", "skip_layer", "hsoftmax", "nce"):
-        lmtool("train", f"model={name}", "data=ptb", *_MINUTES, f"hydra.run.dir={name}")
+    clusters = ["tree=clusters", "tree.run=nplm", "tree.split=balanced"]
+    for name, *settings in (["nplm"], ["skip_layer"], ["hsoftmax", *clusters], ["nce"]):
+        lmtool("train", f"model={name}", *settings, "data=ptb", f"hydra.run.dir={name}")
         found[name] = result(name)
         _print(name, found[name])
     best = min(("nplm", "skip_layer"), key=lambda name: found[name]["valid_perplexity"])
-    lmtool("ensemble", f"runs=[kn5,{best}]", "hydra.run.dir=mix")
-    mixed = result("mix")
-    print(f"{best} and KN5: {mixed['perplexity']:.2f}, weights {mixed['weights'][0]:.3f} {mixed['weights'][1]:.3f}")
+    for runs in (f"kn5,{best}", "kn5,nplm,skip_layer,hsoftmax,nce"):
+        lmtool("ensemble", f"runs=[{runs}]", f"hydra.run.dir=mix-{len(runs)}")
+        mixed = result(f"mix-{len(runs)}")
+        print(f"{runs}: {mixed['perplexity']:.2f}, weights {' '.join(f'{weight:.3f}' for weight in mixed['weights'])}")
     for name in ("hsoftmax", "nce"):
         print(f"{name} / nplm: {found[name]['valid_perplexity'] / found['nplm']['valid_perplexity']:.3f}")
 
 
-_MINUTES = ["training.minutes=10", "training.epochs=null"]
-
-
 def _print(name: str, found: dict[str, Any]) -> None:
-    print(
-        f"{name:<28} valid {found['valid_perplexity']:7.2f}  {found['training_seconds']:.0f} s  "
-        f"{found['epochs']:.2f} epochs",
-        end="",
-    )
+    print(f"{name:<28} valid {found['valid_perplexity']:7.2f}  {found['training_seconds']:.0f} s", end="")
+    print(f"  {found['epochs']:.2f} epochs", end="")
     print(f"  {found['examples_per_second']:,.0f} ex/s  {found['parameters']:,} numbers", flush=True)
 
 
 def trees(lmtool: Callable[..., float]) -> None:
-    """PTB: model=hsoftmax on every tree, MINUTES (3) of training each, beside the flat softmax in as long."""
-    minutes = os.environ.get("MINUTES", "3")
-    budget = [f"training.minutes={minutes}", "training.epochs=null", "training.evaluate_every=2", "data=ptb"]
-    lmtool("train", "model=nplm", *budget, "hydra.run.dir=flat")
-    _print("flat softmax", result("flat"))
-    chosen = [["balanced"], ["random"], ["frequency"], ["huffman"], ["classes"], ["brown"], ["wordnet"]]
-    run = ["clusters", "tree.run=flat"]
-    chosen += [
-        [*run, "tree.split=balanced"],
-        run,
-        [*run, "tree.epsilon=0.25"],
-        [*run, "tree.representation=embeddings"],
-    ]
+    """PTB: model=hsoftmax on every tree, one epoch each; clusters are of a run of model=nplm with its defaults."""
+    lmtool("train", "model=nplm", "data=ptb", "hydra.run.dir=nplm")
+    budget = ["training.epochs=1", "training.minutes=null", "training.evaluate_every=1"]
+    budget += ["model.dropout=0.2", "model.input_dropout=0", "data=ptb"]
+    chosen = [["huffman"], ["brown"], ["wordnet"], ["random"], ["classes"], ["frequency"], ["balanced"]]
+    run = ["clusters", "tree.run=nplm"]
+    chosen += [run, [*run, "tree.split=balanced"], [*run, "tree.epsilon=0.25"]]
+    chosen += [[*run, "tree.representation=embeddings", "tree.split=balanced"]]
     for number, (name, *settings) in enumerate(chosen):
         folder = f"tree{number}"
         lmtool("train", "model=hsoftmax", f"tree={name}", *settings, *budget, f"hydra.run.dir={folder}")
         lmtool("tree", f"tree={name}", *settings, "data=ptb", f"hydra.run.dir={folder}-tree")
         depth = result(f"{folder}-tree")
         _print(" ".join([name, *settings[1:]]), result(folder))
-        print(
-            f"{'':<28} depth {depth['weighted_mean_depth']:.2f} by frequency, built in {depth['seconds']:.1f} s",
-            flush=True,
-        )
+        print(f"{'':<28} depth {depth['weighted_mean_depth']:.2f} by frequency, built in {depth['seconds']:.1f} s")

@@ -178,6 +178,11 @@ def test_a_mistake_is_one_line_and_code_2(line: str, words: list[str], lmtool: R
 def test_runs_that_do_not_fit(lmtool: Run) -> None:
     lmtool("train", "model=nplm", *SMALL, *HIDDEN, "hydra.run.dir=run")
     lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=kn")
+    saved = json.loads(Path("run/run.json").read_text())
+    del saved["config"]["output"]
+    Path("old").mkdir()
+    Path("old/run.json").write_text(json.dumps(saved))
+    assert "older version" in lmtool("eval", "run=old", code=2)
     assert "only a model trained with output=nce" in lmtool("eval", "run=run", "unnormalised=true", code=2)
     assert "only a model trained with output=nce" in lmtool("eval", "run=kn", "unnormalised=true", code=2)
     hsoftmax = ["train", "model=hsoftmax", "tree=clusters"]
