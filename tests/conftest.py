@@ -33,7 +33,7 @@ def nplm(**changes: object) -> NplmModel:
     """A small NPLM of the paper's form."""
     values: dict[str, object] = {"kind": "nplm", "context_size": 3, "embedding_dim": 6, "hidden_dim": 8, "layers": 1}
     values |= {"direct": False, "tied": False, "activation": Activation.tanh, "layer_norm": False, "dropout": 0.0}
-    return NplmModel(**(values | {"input_dropout": 0.0} | changes))  # type: ignore[arg-type]
+    return NplmModel(**(values | {"input_dropout": 0.0, "projection_dim": None} | changes))  # type: ignore[arg-type]
 
 
 def neural(corpus: Corpus, output: OutputConfig = SOFTMAX, tree: object = None, **changes: object) -> object:

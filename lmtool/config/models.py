@@ -8,6 +8,7 @@ from enum import Enum
 from omegaconf import MISSING
 
 from lmtool.config.rules import require
+from lmtool.errors import UserError
 
 
 @dataclass(slots=True)
@@ -61,11 +62,19 @@ class NplmModel(EncoderModel):
     activation: Activation = MISSING
     layer_norm: bool = MISSING
     input_dropout: float = 0.0
+    projection_dim: int | None = None
 
     def __post_init__(self) -> None:
         EncoderModel.__post_init__(self)
         require(self.hidden_dim >= 1, "model.hidden_dim", self.hidden_dim, "1 or more")
         require(0 <= self.layers <= 100, "model.layers", self.layers, "from 0 to 100")
+        projection = self.projection_dim
+        require(projection is None or projection >= 1, "model.projection_dim", projection, "1 or more, or null")
+        if self.tied and projection not in (None, self.embedding_dim):
+            raise UserError(
+                f"model.projection_dim={projection}: with model.tied=true it must be model.embedding_dim, "
+                f"{self.embedding_dim}, or null"
+            )
         require(0 <= self.input_dropout < 1, "model.input_dropout", self.input_dropout, "from 0 to below 1")
 
 

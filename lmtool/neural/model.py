@@ -142,7 +142,10 @@ def _tied(model: schema.EncoderModel, output: schema.OutputConfig) -> bool:
         raise UserError(
             f"model.tied=true: output={output.kind} has no vector for each word to share; take model.tied=null"
         )
-    return can if model.tied is None else model.tied
+    if model.tied is None:
+        narrow = model.projection_dim if isinstance(model, schema.NplmModel) else None
+        return can and narrow in (None, model.embedding_dim)
+    return model.tied
 
 
 def _encoder(model: schema.EncoderModel, size: int, tied: bool, *, sparse: bool) -> Encoder:

@@ -28,7 +28,8 @@ class NPLM(nn.Module):
 
     y is the output layer's: with direct connections the hidden handed to it is [a, x], so that its one matrix is
     [U, W] and any output layer goes with either form. With `tied` the output vectors are the embeddings
-    (Press & Wolf 2017), and a linear map takes a, and x where there are direct connections, to their dimension.
+    (Press & Wolf 2017), and a linear map takes a, and x where there are direct connections, to their dimension;
+    projection_dim has one without tying.
     layer_norm (Ba et al. 2016) stands before each activation, dropout (Srivastava et al. 2014) after it; each layer
     after the first adds to what it reads (He et al. 2016). Without layers the hidden is x itself.
     """
@@ -42,8 +43,9 @@ class NPLM(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(sizes))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in self.layers) if config.layer_norm else None
         joined = sizes[-1] + (inputs if config.direct and config.layers else 0)
-        self.project = nn.Linear(joined, config.embedding_dim) if tied else None
-        self.output_dim = config.embedding_dim if tied else joined
+        narrow = config.embedding_dim if tied else config.projection_dim
+        self.project = nn.Linear(joined, narrow) if narrow is not None else None
+        self.output_dim = narrow if narrow is not None else joined
 
     def forward(self, contexts: Tensor) -> Tensor:
         """Context ids `[B, C]`, oldest first, to hidden `[B, D]`."""

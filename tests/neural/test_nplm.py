@@ -50,6 +50,16 @@ def test_without_layers_the_embeddings_go_on() -> None:
     assert encoder.output_dim == 18
 
 
+def test_a_projection_is_a_linear_map_of_all() -> None:
+    encoder = NPLM(nplm(direct=True, projection_dim=5), 5, tied=False)
+    plain = NPLM(nplm(direct=True), 5, tied=False)
+    plain.load_state_dict(encoder.state_dict(), strict=False)
+    contexts = torch.tensor([[0, 1, 4]])
+    want = plain(contexts) @ encoder.project.weight.T + encoder.project.bias
+    torch.testing.assert_close(encoder(contexts), want)
+    assert encoder.output_dim == 5
+
+
 def test_lbl_by_hand() -> None:
     # r = C_1 r_w1 + C_2 r_w2
     full = LBL(LblModel("lbl", 2, 2, True, 0.0, False), 3)
@@ -74,6 +84,7 @@ ENCODERS = {
     "direct": nplm(direct=True),
     "three layers": nplm(layers=3, layer_norm=True),
     "no layer": nplm(layers=0),
+    "projected": nplm(projection_dim=4),
     "lbl": LblModel("lbl", 2, 3, True, 0.0, False),
     "lbl-untied": LblModel("lbl", 2, 3, False, 0.0, True),
     "cbow": CbowModel("cbow", 2, 3, False, 0.0),
@@ -140,6 +151,8 @@ def test_what_null_ties(toy: Corpus) -> None:
     words = len(toy.vocabulary) - 1
     hierarchical = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 4)
     assert neural(toy, tied=None).encoder.project is not None
+    wide = neural(toy, tied=None, projection_dim=7)
+    assert wide.output.vectors is not wide.encoder.embedding.weight and wide.output.vectors.shape == (words, 7)
     assert neural(toy, hierarchical, balanced(torch.arange(words).numpy()), tied=None).encoder.project is None
     with pytest.raises(UserError, match=r"model\.tied=true.*model\.tied=null"):
         neural(toy, hierarchical, balanced(torch.arange(words).numpy()), tied=True)
