@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.neural.rows import Pairs, row_scores
+from lmtool.neural.rows import Pairs, log_sum_exp, row_scores, stretches
 from lmtool.neural.words import log_unigram
 
 
@@ -51,14 +51,10 @@ class ClassSoftmax(nn.Module):
 
     def _log_in_class(self, h: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         """log p of the words of the classes chosen `[B]`, `[P]`, and where each example's begin."""
-        sizes = self.starts[chosen + 1] - self.starts[chosen]
-        starts = F.pad(sizes.cumsum(0), (1, 0))
-        owner = torch.arange(len(chosen), device=h.device).repeat_interleave(sizes)
-        rows = self.members[torch.arange(len(owner), device=h.device) - (starts[:-1] - self.starts[chosen])[owner]]
+        starts, owner, places = stretches(self.starts, chosen)
+        rows = self.members[places]
         scores = row_scores(h, self.vectors, self.bias, Pairs(rows, starts, owner), sparse=self.sparse)
-        largest = torch.segment_reduce(scores.detach(), "max", offsets=starts)
-        total = torch.zeros_like(largest).index_add_(0, owner, (scores - largest[owner]).exp())
-        return scores - (largest + total.log())[owner], starts[:-1]
+        return scores - log_sum_exp(scores, starts, owner)[owner], starts[:-1]
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from lmtool import parallel
 from lmtool.neural import kernels
 from lmtool.neural.nodes import DotNodes, MorinBengioNodes
-from lmtool.neural.rows import Pairs, logistic_loss
+from lmtool.neural.rows import Pairs, log_sum_exp, logistic_loss, stretches
 from lmtool.trees.tree import Tree
 
 CHUNK = 256  # distributions that exist at once
@@ -90,10 +90,7 @@ class HierarchicalSoftmax(nn.Module):
 
     def paths_plain(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
         """The same in tensor operations."""
-        sizes = self._offsets[leaves + 1] - self._offsets[leaves]
-        starts = F.pad(sizes.cumsum(0), (1, 0))
-        owner = torch.arange(len(leaves), device=leaves.device).repeat_interleave(sizes)
-        place = torch.arange(len(owner), device=leaves.device) + (self._offsets[leaves] - starts[:-1])[owner]
+        starts, owner, place = stretches(self._offsets, leaves)
         signs = 2 * self._path_bits[place].to(torch.int32) - 1
         return Pairs(self._path_nodes[place], starts, owner.to(torch.int32)), signs
 
@@ -108,12 +105,7 @@ class HierarchicalSoftmax(nn.Module):
         """log p of words `[B, K]`, through all their codes; in h's precision but for the sums, which are in float64."""
         words = y.reshape(-1)
         each = y.shape[1]
-        codes = self._word_leaves[words + 1] - self._word_leaves[words]
-        first_code = F.pad(codes.cumsum(0), (1, 0))
-        code_owner = torch.arange(len(words), device=y.device).repeat_interleave(codes)  # the word of each code
-        leaves = (
-            torch.arange(len(code_owner), device=y.device) + (self._word_leaves[words] - first_code[:-1])[code_owner]
-        )
+        first_code, code_owner, leaves = stretches(self._word_leaves, words)  # code_owner: the word of each code
         pairs, signs = self.paths(leaves)
         of_code = pairs.owner
         # For the scores the owner of a node is the example, not the code.
@@ -124,9 +116,7 @@ class HierarchicalSoftmax(nn.Module):
         log_code = turns.new_zeros(len(leaves)).index_add_(0, of_code, turns)
         if len(leaves) == len(words):
             return log_code.reshape(y.shape)
-        largest = torch.segment_reduce(log_code.detach(), "max", offsets=first_code)
-        total = torch.zeros_like(largest).index_add_(0, code_owner, (log_code - largest[code_owner]).exp())
-        return (largest + total.log()).reshape(y.shape)
+        return log_sum_exp(log_code, first_code, code_owner).reshape(y.shape)
 
     def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
         """log p(y|h) in float64; y `[B]` or `[B, K]`, as the result. Works on the ways to y alone."""

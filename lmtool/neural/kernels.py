@@ -168,14 +168,6 @@ def dot_rows_grad_weight(
 
 
 @njit(cache=True, nogil=True)
-def expand_pairs(starts: Array, owner: Array) -> None:
-    """owner[p] = b for the pairs p of each example b."""
-    for b in range(len(starts) - 1):
-        for p in range(starts[b], starts[b + 1]):
-            owner[p] = b
-
-
-@njit(cache=True, nogil=True)
 def path_sizes(leaves: Array, offsets: Array, starts: Array) -> None:
     """starts `[B + 1]`: where the code of each of the leaves `[B]` will begin."""
     starts[0] = 0

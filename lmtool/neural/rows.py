@@ -46,6 +46,26 @@ def pairs_of(rows: Tensor) -> Pairs:
     return Pairs(rows.reshape(-1), starts, owner)
 
 
+def stretches(offsets: Tensor, which: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The places offsets[w] to before offsets[w + 1] for each w of which `[B]`, one after the other.
+
+    Returns where each stretch begins among them `[B + 1]`, the b of each `[P]`, and the places `[P]`.
+    """
+    sizes = offsets[which + 1] - offsets[which]
+    starts = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+    owner = torch.arange(len(which), device=which.device).repeat_interleave(sizes)
+    places = torch.arange(len(owner), device=which.device) + (offsets[which] - starts[:-1])[owner]
+    return starts, owner, places
+
+
+def log_sum_exp(values: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
+    """log of the sum of exp(values) over each stretch of values `[P]`: `[B]`; starts and owner as stretches gives
+    them.
+    """
+    largest = torch.segment_reduce(values.detach(), "max", offsets=starts)
+    return largest + torch.zeros_like(largest).index_add_(0, owner, (values - largest[owner]).exp()).log()
+
+
 def compiled(tensor: Tensor) -> bool:
     """Whether the compiled loops can work on it."""
     return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
