@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "errors": set(),
     "config": {"errors"},
     "files": {"errors"},
+    "locks": {"errors", "files"},
     "tables": set(),
     "model": set(),
     "parallel": set(),
