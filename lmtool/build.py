@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lmtool import config as schema
+from lmtool.config.rules import size_in_bytes
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ensemble import Mixture
@@ -27,10 +28,10 @@ NGRAM_FILE = "model.h5"
 
 def storage_of(counts: schema.CountsConfig, corpus: Corpus) -> Storage:
     """What memory counting may use; its temporary files lie beside the store."""
-    from lmtool.ngram.storage import Storage, memory_available, parse_memory
+    from lmtool.ngram.storage import Storage, memory_available
 
     free = memory_available()
-    memory = parse_memory(counts.memory) if counts.memory is not None else free and free * 3 // 4
+    memory = size_in_bytes(counts.memory, "counts.memory") if counts.memory is not None else free and free * 3 // 4
     return Storage(memory, corpus.path.parent).unless_enough_for(corpus.tokens("train"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import safetensors.numpy
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_model
 from torch import nn
 
@@ -39,6 +39,17 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
     except RuntimeError as error:
         raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error
+
+
+def read_notes(path: Path) -> dict[str, str]:
+    """The notes that were written with the weights. Raises UserError where the file is missing or damaged."""
+    if not path.is_file():
+        raise UserError(f"the checkpoint {path} is missing: {REMEDY}")
+    try:
+        with safe_open(path, framework="np") as file:
+            return dict(file.metadata())
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
 
 
 def save_tree(tree: Tree, path: Path) -> None:

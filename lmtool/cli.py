@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lmtool import __version__, helppages
-from lmtool.errors import UserError
+from lmtool.errors import Interrupted, UserError
 
 # Hydra's flags that take a value of their own; the next word on the line is not an override.
 FLAGS_WITH_VALUE = {"--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--info"}
@@ -33,6 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
         # The reader of our output (a pager, head) has gone: not an error; keep Python's exit quiet too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Interrupted as end:
+        print(f"lmtool: {end}", file=sys.stderr)
+        return 128 + end.signal
     except KeyboardInterrupt:
         print("lmtool: interrupted", file=sys.stderr)
         return 130
@@ -94,7 +97,7 @@ def run_verb(verb: str, rest: list[str]) -> int:
     import hydra
 
     from lmtool import config, faults
-    from lmtool.commands import sweep
+    from lmtool.commands import processes, resuming, sweep
 
     config.register()
     sweep.forget()
@@ -102,6 +105,7 @@ def run_verb(verb: str, rest: list[str]) -> int:
     failed: list[Exception] = []
     task = _as_task(command.run, failed)
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    rest = processes.only_the_first_writes(resuming.with_earlier_words(rest), verb)
     sys.argv = ["lmtool", *rest]
     # Hydra then raises its errors instead of printing several lines and leaving with code 1.
     os.environ["HYDRA_FULL_ERROR"] = "1"

@@ -1,4 +1,4 @@
-"""The one exception that means: the user can put this right."""
+"""The exceptions that are no faults of the program: the user can put it right, or has ended it."""
 
 from __future__ import annotations
 
@@ -9,3 +9,11 @@ class UserError(Exception):
     The message is one line: what is wrong, where, and the remedy. The command line prints it
     without a traceback and exits with code 2.
     """
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has ended the work. signal: its number; the exit code is 128 more, as shells have it."""
+
+    def __init__(self, signal: int, message: str) -> None:
+        super().__init__(message)
+        self.signal = signal

@@ -61,25 +61,42 @@ def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
-def score(model: LanguageModel, split: Split, *, progress: bool = False, unnormalised: bool = False) -> Scores:
-    """Score every predicted token of a split.
+def score(
+    model: LanguageModel,
+    split: Split,
+    *,
+    progress: bool = False,
+    unnormalised: bool = False,
+    between: tuple[int, int] | None = None,
+) -> Scores:
+    """Score every predicted token of a split, or those from the first of `between` to before the second.
 
     unnormalised: with scores that sum to one only about. Raises UserError for a model that has none.
     """
     start = time.perf_counter()
     if unnormalised and not isinstance(model, Unnormalised):
         raise UserError("unnormalised=true: only a model trained with output=nce has scores that nearly sum to one")
-    if isinstance(model, TextScorer):
+    start_at, end_at = between or (0, split.tokens)
+    if isinstance(model, TextScorer) and between is None:
         return Scores(model.log_prob_text(split.ids, split.offsets), time.perf_counter() - start)
-    log_prob = np.empty(split.tokens, dtype=np.float64)
-    with tqdm(total=split.tokens, unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
-        for first in range(0, split.tokens, CHUNK):
-            last = min(first + CHUNK, split.tokens)
+    log_prob = np.empty(end_at - start_at, dtype=np.float64)
+    with tqdm(total=len(log_prob), unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
+        for first in range(start_at, end_at, CHUNK):
+            last = min(first + CHUNK, end_at)
             contexts = split.contexts(first, last, model.context_size)
             answer = model.unnormalised if unnormalised and isinstance(model, Unnormalised) else model.log_prob
-            log_prob[first:last] = answer(contexts, split.ids[first:last].astype(np.int64))
+            log_prob[first - start_at : last - start_at] = answer(contexts, split.ids[first:last].astype(np.int64))
             bar.update(last - first)
     return Scores(log_prob, time.perf_counter() - start)
+
+
+def accuracy(model: LanguageModel, contexts: IntArray, targets: IntArray) -> FloatArray:
+    """1 where the likeliest word after a context `[N, C]` is its target `[N]`, else 0: `[N]`."""
+    hits = [
+        model.log_dist(contexts[first : first + 256]).argmax(axis=1) == targets[first : first + 256]
+        for first in range(0, len(contexts), 256)
+    ]
+    return np.concatenate([np.empty(0), *hits])
 
 
 def log_z(model: LanguageModel, split: Split, most: int = 8192) -> dict[str, float] | None:

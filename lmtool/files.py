@@ -11,6 +11,9 @@ from typing import Any
 
 from lmtool.errors import UserError
 
+_MASK = os.umask(0)  # there is no way to ask for it without setting it
+os.umask(_MASK)
+
 
 @contextmanager
 def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
@@ -28,6 +31,7 @@ def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
         if synced:
             with temporary.open("rb") as handle:
                 os.fsync(handle.fileno())
+        temporary.chmod(0o666 & ~_MASK)  # some libraries make files that nobody else can read
         temporary.replace(path)
     except OSError as error:
         with suppress(OSError):  # where the folder is the trouble, nothing was written

@@ -59,3 +59,27 @@ def training_curves(metrics: Path, picture: Path, title: str) -> None:
     axes.legend(frameon=False)
     with written_whole(picture) as temporary:
         figure.savefig(temporary, format="png")
+
+
+def loss_against_rate(
+    rates: list[float], losses: list[float], smoothed: list[float], proposed: float, picture: Path, title: str
+) -> None:
+    """Draw the losses of a learning-rate range test into a PNG, with the rate that is proposed."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot(rates, losses, color="#cccccc", linewidth=0.8, label="each step")
+    axes.plot(rates, smoothed, color=VALID, label="smoothed")
+    axes.axvline(proposed, color=TRAIN, linestyle="--", label=f"proposed: {proposed:.2g}")
+    axes.set(title=title, xlabel="learning rate", ylabel="loss (nats)", xscale="log")
+    # What was gained is to be seen, beside the rise at the end.
+    gained = max(max(smoothed[: len(smoothed) // 2]) - min(smoothed), 0.1)
+    axes.set_ylim(min(smoothed) - gained, min(smoothed) + 4 * gained)
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    with written_whole(picture) as temporary:
+        figure.savefig(temporary, format="png")

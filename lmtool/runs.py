@@ -15,6 +15,7 @@ from lmtool.errors import UserError
 from lmtool.files import read_json, write_json
 
 FORMAT = 1
+STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"  # checkpoints of a training, the last two
 REMEDY = "train it again, or name another run with run=PATH"
 
 
@@ -76,6 +77,11 @@ class Run:
             )
         except (KeyError, TypeError) as error:
             raise UserError(f"{folder / 'run.json'} is damaged ({error} is missing): {REMEDY}") from error
+
+
+def has_state(folder: Path) -> bool:
+    """Whether a folder holds a checkpoint of a training, whole or not."""
+    return (folder / STATE).exists() or (folder / STATE_BEFORE).exists()
 
 
 def newest() -> Path:

@@ -153,14 +153,14 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
         for module in model.modules():
             if hasattr(module, "sparse"):
                 module.sparse = False
-    optimisers = make_optimisers(model, SgdOptim("sgd", 0.1, 0.0))
+    optimisers = make_optimisers(model, SgdOptim("sgd", 0.1, 0.0, 0.0))
     compiled = rows.compiled
     own = (lambda tensor: False) if plain else compiled
 
     def step() -> None:
         rows.compiled = nodes.compiled = own
         x, y = next(batches)
-        loss = model.loss(x, y)
+        loss = model(x, y)
         loss.item()
         for optimiser in optimisers:
             optimiser.zero_grad()

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "evaluation": {"errors", "files", "model", "data"},
     "runs": {"errors", "files", "__version__"},
     "checkpoint": {"errors", "files", "runs", "trees"},
-    "training": {"errors", "config", "files", "data", "evaluation", "checkpoint", "neural"},
+    "training": {"errors", "config", "files", "model", "data", "evaluation", "checkpoint", "neural", "runs"},
     "build": {"errors", "config", "data", "model", "ensemble", "runs", "ngram", "neural", "trees", "checkpoint"},
     "plots": {"errors", "files"},
     "helppages": {"errors"},

@@ -210,7 +210,7 @@ def test_runs_that_do_not_fit(lmtool: Run) -> None:
 
 
 def test_a_loss_that_is_no_number_keeps_the_checkpoint(lmtool: Run) -> None:
-    words = [*SMALL[:-1], "optim=sgd", "optim.lr=1e4", "training.clip_norm=null", "training.schedule=constant"]
+    words = [*SMALL[:-1], "optim=sgd", "optim.lr=1e4", "training.clip_norm=null", "schedule=constant"]
     said = lmtool("train", "model=lbl", *words, "training.evaluate_every=0.1", "hydra.run.dir=run", code=2)
     assert re.search(r"the loss is \S+ at step \d+: lower optim.lr", said) and said.count("\n") == 1
     assert not Path("run/run.json").exists()

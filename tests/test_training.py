@@ -15,43 +15,62 @@ from lmtool.config import (
     Activation,
     AdagradOptim,
     AdamOptim,
+    AdamwOptim,
     AdaptiveOutput,
+    Arithmetic,
     CbowModel,
     ClassesOutput,
+    ConstantSchedule,
+    CosineSchedule,
     HierarchicalOutput,
+    InverseSchedule,
     LblModel,
+    LinearSchedule,
     NceOutput,
     NodeForm,
+    OptimConfig,
+    PlateauSchedule,
     SampledOutput,
-    Schedule,
+    ScheduleConfig,
     SgdOptim,
+    StepsSchedule,
     TrainingConfig,
 )
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation import perplexity, score
 from lmtool.neural.model import NeuralModel, build_neural
-from lmtool.training import METRICS, Batches, Trained, budget_done, learning_rate, train
+from lmtool.training import METRICS, Batches, Plan, Trained, budget_done, learning_rate, train
 from lmtool.trees.huffman import huffman
 from tests.conftest import SOFTMAX, neural, nplm
 
 MODEL = nplm(embedding_dim=8, hidden_dim=16, tied=True, activation=Activation.gelu, layer_norm=True, dropout=0.1)
-ADAM = AdamOptim("adam", 0.02, 0.9, 0.99, 1e-8, 0.0)
+ADAM = AdamwOptim("adamw", 0.02, 0.0, 0.9, 0.99, 1e-8)
+
+
+COSINE = CosineSchedule("cosine", 0.1)
 
 
 def training(**changes: object) -> TrainingConfig:
-    values = dict(epochs=5, minutes=None, batch_size=16, evaluate_every=1.0, clip_norm=1.0)
-    values |= dict(schedule=Schedule.cosine, warmup=0.1)
-    return TrainingConfig(**(values | changes))  # type: ignore[arg-type]
+    values = dict(epochs=5, steps=None, minutes=None, patience=None, batch_size=16, evaluate_every=1.0, clip_norm=1.0)
+    values |= dict(accuracy_on=2048, max_norm=None, precision=Arithmetic.fp32, compile=False, memory=None)
+    return TrainingConfig(**(values | dict(save_every=1.0, tensorboard=False) | changes))  # type: ignore[arg-type]
 
 
 def run(
-    toy: Corpus, out: Path, settings: TrainingConfig, optim=ADAM, model: NeuralModel | None = None
+    toy: Corpus,
+    out: Path,
+    settings: TrainingConfig,
+    optim: OptimConfig = ADAM,
+    model: NeuralModel | None = None,
+    schedule: ScheduleConfig = COSINE,
+    **options: object,
 ) -> tuple[NeuralModel, Trained]:
     out.mkdir(exist_ok=True)
     torch.manual_seed(5)
     model = model or build_neural(MODEL, SOFTMAX, toy.vocabulary)
-    return model, train(model, toy.split("train"), toy.split("valid"), settings, optim, out, seed=5, progress=False)
+    plan = Plan(settings, optim, schedule, 5, {"of": "a test"})
+    return model, train(model, toy.split("train"), toy.split("valid"), plan, out, **options)  # type: ignore[arg-type]
 
 
 def test_learns_keeps_the_best_and_repeats_itself(toy: Corpus, tmp_path: Path) -> None:
@@ -73,6 +92,7 @@ def test_learns_keeps_the_best_and_repeats_itself(toy: Corpus, tmp_path: Path) -
 
 
 DOT, MORIN_BENGIO = (HierarchicalOutput("hierarchical", form, 6, 5) for form in (NodeForm.dot, NodeForm.morin_bengio))
+CONSTANT = ConstantSchedule("constant", 0.0)
 GOLDEN = {  # valid perplexity after the second epoch
     "nplm": (lambda toy: build_neural(MODEL, SOFTMAX, toy.vocabulary), 10.30440908),
     "skip_layer": (lambda toy: neural(toy, direct=True, tied=False), 8.59950108),
@@ -98,10 +118,18 @@ def test_golden_loss(name: str, toy: Corpus, tmp_path: Path) -> None:
     assert trained.valid_perplexity == pytest.approx(golden, rel=1e-4)
 
 
-@pytest.mark.parametrize("optim", [SgdOptim("sgd", 0.5, 0.5), AdagradOptim("adagrad", 0.2, 1e-10), ADAM])
+@pytest.mark.parametrize(
+    "optim",
+    [
+        SgdOptim("sgd", 0.5, 1e-4, 0.5),
+        AdagradOptim("adagrad", 0.2, 1e-4, 1e-10),
+        AdamOptim("adam", 0.02, 1e-4, 0.9, 0.99, 1e-8),
+        ADAM,
+    ],
+)
 @pytest.mark.parametrize("name", ["nplm", "hsoftmax", "nce, own noise"])
 def test_every_optimiser_learns_with_dense_and_with_sparse_gradients(
-    optim: SgdOptim | AdagradOptim | AdamOptim, name: str, toy: Corpus, tmp_path: Path
+    optim: OptimConfig, name: str, toy: Corpus, tmp_path: Path
 ) -> None:
     torch.manual_seed(5)
     model = GOLDEN[name][0](toy)
@@ -113,7 +141,7 @@ def test_every_optimiser_learns_with_dense_and_with_sparse_gradients(
 @pytest.mark.parametrize("rate", [1e6, 1e30])
 def test_a_loss_that_is_no_number_stops_with_the_step(rate: float, toy: Corpus, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"the loss is (nan|inf|[\d.e+]+) at step \d+: lower optim.lr"):
-        run(toy, tmp_path, training(clip_norm=None, warmup=0.0), SgdOptim("sgd", rate, 0.9))
+        run(toy, tmp_path, training(clip_norm=None), SgdOptim("sgd", rate, 0.0, 0.9), schedule=CONSTANT)
 
 
 def test_a_checkpoint_that_does_not_fit(toy: Corpus, tmp_path: Path) -> None:
@@ -140,15 +168,24 @@ def test_every_example_once_an_epoch(toy: Corpus) -> None:
 
 
 def test_budget_and_rates() -> None:
-    both = training(epochs=4, minutes=2.0)
-    assert budget_done(both, 1, 30) == 0.25
-    assert budget_done(both, 1, 60) == 0.5
-    settings = training(schedule=Schedule.cosine, warmup=0.2)
-    rates = [learning_rate(settings, 1.0, done) for done in (0.1, 0.2, 0.6, 1.0)]
-    np.testing.assert_allclose(rates, [0.5, 1.0, 0.5, 0.0], atol=1e-12)
-    linear = training(schedule=Schedule.linear, warmup=0.0)
-    assert learning_rate(linear, 2.0, 0.75) == 0.5
-    assert learning_rate(training(schedule=Schedule.constant), 2.0, 0.75) == 2.0
+    both = training(epochs=4, minutes=2.0, steps=100)
+    assert budget_done(both, epochs=1, steps=10, seconds=30) == 0.25
+    assert budget_done(both, epochs=1, steps=10, seconds=60) == 0.5
+    assert budget_done(both, epochs=1, steps=75, seconds=60) == 0.75
+
+    def rates(schedule: ScheduleConfig, *dones: float, steps: int = 0, drops: int = 0) -> list[float]:
+        return [learning_rate(schedule, 2.0, done=done, steps=steps, drops=drops) for done in dones]
+
+    cosine = rates(CosineSchedule("cosine", 0.2), 0.1, 0.2, 0.6, 1.0)
+    np.testing.assert_allclose(cosine, [1.0, 2.0, 1.0, 0.0], atol=1e-12)
+    assert rates(LinearSchedule("linear", 0.0), 0.75) == [0.5]
+    assert rates(CONSTANT, 0.75) == [2.0]
+    steps = StepsSchedule("steps", 0.0, [10, 20], 0.1)  # the names article's: .1, then .01 after 10,000
+    found = [learning_rate(steps, 1.0, done=0.5, steps=step) for step in (9, 10, 19, 20)]
+    np.testing.assert_allclose(found, [1, 0.1, 0.1, 0.01])
+    inverse = InverseSchedule("inverse", 0.0, 0.01)  # Bengio et al. 2003: 1 / (1 + r t)
+    assert rates(inverse, 0.5, steps=100) == [1.0] and rates(inverse, 0.5, steps=300) == [0.5]
+    assert rates(PlateauSchedule("plateau", 0.0, 0.5, 1), 0.5, drops=3) == [0.25]
 
 
 def test_minutes_end_the_training(toy: Corpus, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lmtool.commands.surroundings import new_run_dir, on_terminal, plain, use_threads
+from lmtool.commands.surroundings import on_terminal, output_dir, plain, require_new, use_threads
 from lmtool.config import ConvertConfig, NgramModelConfig, TextData, from_saved, typed
 from lmtool.errors import UserError
 from lmtool.files import write_json, written_whole
@@ -19,7 +19,8 @@ def run(composed: DictConfig) -> float | None:
     config = typed(composed, ConvertConfig)
     use_threads(config.threads)
     if config.arpa is not None and config.to is None and config.run is None:
-        _read(config, composed, config.arpa, new_run_dir())
+        require_new(output_dir())
+        _read(config, composed, config.arpa, output_dir())
     elif config.to is not None and config.arpa is None:
         _write(config, Path(config.to))
     else:

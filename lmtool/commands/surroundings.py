@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmtool import parallel
 from lmtool.errors import UserError
+from lmtool.runs import has_state
 
 
 def output_dir() -> Path:
@@ -20,12 +21,28 @@ def output_dir() -> Path:
     return Path(HydraConfig.get().runtime.output_dir)
 
 
-def new_run_dir() -> Path:
-    """The output folder of a command that makes a run. Raises UserError where it holds one already."""
-    out = output_dir()
+def require_new(out: Path) -> None:
+    """Raises UserError where a folder holds a run already, or, but in a sweep, a training that was cut off."""
     if (out / "run.json").exists():
         raise UserError(f"{out} already holds a trained model: choose another folder with hydra.run.dir=PATH")
-    return out
+    if has_state(out) and not in_sweep():
+        raise UserError(
+            f"{out} holds a training that was cut off: go on with it by resume={out}, or choose another folder with "
+            "hydra.run.dir=PATH"
+        )
+
+
+def in_sweep() -> bool:
+    """Whether this is one of the jobs of a sweep."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
+
+
+def processes_started() -> int:
+    """How many processes torchrun started to do this work together; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def plain(composed: DictConfig) -> dict[str, Any]:
@@ -36,8 +53,14 @@ def plain(composed: DictConfig) -> dict[str, Any]:
 
 
 def use_threads(threads: int | None) -> int:
-    """Give numerical libraries that many threads, or one for each core that this process may use."""
+    """Give numerical libraries that many threads, or one for each core that this process may use.
+
+    Processes of one machine that work together have equal shares of its cores.
+    """
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     count = parallel.use(threads)
+    if threads is None and here > 1:
+        count = parallel.use(max(1, count // here))
     # Read by numba when it is first imported; torch is told by the neural commands.
     os.environ.setdefault("NUMBA_NUM_THREADS", str(count))
     # Read by torch's OpenMP when it is first imported: between two pieces of work its threads sleep soon, instead of

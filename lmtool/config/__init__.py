@@ -8,11 +8,9 @@ there are only these, never a DictConfig.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lmtool.config.data import (
@@ -47,7 +45,15 @@ from lmtool.config.outputs import (
     SampledOutput,
     SoftmaxOutput,
 )
-from lmtool.config.rules import require
+from lmtool.config.schedules import (
+    ConstantSchedule,
+    CosineSchedule,
+    InverseSchedule,
+    LinearSchedule,
+    PlateauSchedule,
+    ScheduleConfig,
+    StepsSchedule,
+)
 from lmtool.config.smoothers import (
     TUNED,
     AbsoluteConfig,
@@ -62,7 +68,15 @@ from lmtool.config.smoothers import (
     StupidBackoffConfig,
     WittenBellConfig,
 )
-from lmtool.config.training import AdagradOptim, AdamOptim, OptimConfig, Schedule, SgdOptim, TrainingConfig
+from lmtool.config.training import (
+    AdagradOptim,
+    AdamOptim,
+    AdamwOptim,
+    Arithmetic,
+    OptimConfig,
+    SgdOptim,
+    TrainingConfig,
+)
 from lmtool.config.trees import (
     BalancedTree,
     BrownTree,
@@ -78,6 +92,15 @@ from lmtool.config.trees import (
     TreeConfig,
     WordnetTree,
 )
+from lmtool.config.verbs import (
+    ConvertConfig,
+    EnsembleConfig,
+    EvalConfig,
+    PreprocessConfig,
+    TrainConfig,
+    TreeVerbConfig,
+    VerbConfig,
+)
 from lmtool.errors import UserError
 
 __all__ = [
@@ -87,14 +110,18 @@ __all__ = [
     "Activation",
     "AdagradOptim",
     "AdamOptim",
+    "AdamwOptim",
     "AdaptiveOutput",
+    "Arithmetic",
     "BalancedTree",
     "BrownTree",
     "CbowModel",
     "ClassesOutput",
     "ClassesTree",
     "ClustersTree",
+    "ConstantSchedule",
     "ConvertConfig",
+    "CosineSchedule",
     "CountsConfig",
     "DataConfig",
     "Division",
@@ -107,10 +134,12 @@ __all__ = [
     "GoodTuringConfig",
     "HierarchicalOutput",
     "HuffmanTree",
+    "InverseSchedule",
     "JelinekMercerConfig",
     "KneserNeyConfig",
     "LaplaceConfig",
     "LblModel",
+    "LinearSchedule",
     "Method",
     "MleConfig",
     "ModelConfig",
@@ -121,18 +150,20 @@ __all__ = [
     "NplmModel",
     "OptimConfig",
     "OutputConfig",
+    "PlateauSchedule",
     "Precision",
     "PreprocessConfig",
     "PydocData",
     "RandomTree",
     "Representation",
     "SampledOutput",
-    "Schedule",
+    "ScheduleConfig",
     "SgdOptim",
     "SmootherConfig",
     "SoftmaxOutput",
     "SplitConfig",
     "SplitUnit",
+    "StepsSchedule",
     "StupidBackoffConfig",
     "SyntheticData",
     "TextData",
@@ -150,107 +181,6 @@ __all__ = [
     "register",
     "typed",
 ]
-
-
-@dataclass(slots=True)
-class VerbConfig:
-    """What every verb has."""
-
-    store_dir: str = MISSING
-    threads: int | None = MISSING
-
-    def __post_init__(self) -> None:
-        require(self.threads is None or self.threads >= 1, "threads", self.threads, "1 or more, or null")
-
-
-@dataclass(slots=True)
-class PreprocessConfig(VerbConfig):
-    """`lmtool preprocess`"""
-
-    data: DataConfig = MISSING
-
-
-@dataclass(slots=True)
-class TrainConfig(VerbConfig):
-    """`lmtool train`"""
-
-    data: DataConfig = MISSING
-    model: ModelConfig = MISSING
-    smoother: SmootherConfig | None = None
-    counts: CountsConfig | None = None
-    prune: list[int] | None = MISSING
-    prune_entropy: float | None = MISSING
-    output: OutputConfig | None = None
-    tree: TreeConfig | None = None
-    optim: OptimConfig | None = None
-    training: TrainingConfig | None = None
-    seed: int = MISSING
-
-    def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
-        cutoffs = self.prune or []
-        rule = "cut-offs of 0 or more, one an order, none below the one before it, and 0 for order 1"
-        require(cutoffs == sorted(cutoffs) and not any(cutoffs[:1]), "prune", self.prune, rule)
-        threshold = self.prune_entropy
-        require(threshold is None or 0 < threshold < 1, "prune_entropy", threshold, "between 0 and 1, or null")
-        if not isinstance(self.model, NgramModelConfig):
-            for name, value in (("prune", self.prune), ("prune_entropy", threshold)):
-                require(value is None, name, value, f"null: model={self.model.kind} is not pruned")
-
-
-@dataclass(slots=True)
-class ConvertConfig(VerbConfig):
-    """`lmtool convert`"""
-
-    run: str | None = MISSING
-    arpa: str | None = MISSING
-    to: str | None = MISSING
-    data: DataConfig = MISSING
-
-
-@dataclass(slots=True)
-class TreeVerbConfig(VerbConfig):
-    """`lmtool tree`"""
-
-    data: DataConfig = MISSING
-    tree: TreeConfig = MISSING
-    words: list[str] | None = MISSING
-    levels: int = MISSING
-    to: str | None = MISSING
-
-    def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
-        require(1 <= self.levels <= 8, "levels", self.levels, "from 1 to 8")
-
-
-@dataclass(slots=True)
-class EvalConfig(VerbConfig):
-    """`lmtool eval`"""
-
-    run: str | None = MISSING
-    split: str = MISSING
-    unnormalised: bool = MISSING
-
-
-@dataclass(slots=True)
-class EnsembleConfig(VerbConfig):
-    """`lmtool ensemble`"""
-
-    runs: list[str] = MISSING
-    split: str = MISSING
-    fit_split: str = MISSING
-    weights: list[float] | None = MISSING
-
-    def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
-        if len(self.runs) < 2:
-            raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=[A,B]")
-        if self.weights is None:
-            return
-        if len(self.weights) != len(self.runs):
-            raise UserError(f"weights={self.weights}: {len(self.runs)} runs need as many weights")
-        if any(not w >= 0 for w in self.weights) or not math.isclose(sum(self.weights), 1, abs_tol=1e-6):
-            raise UserError(f"weights={self.weights}: must be 0 or more and sum to 1")
 
 
 SCHEMAS: dict[str, dict[str, type]] = {
@@ -305,7 +235,20 @@ SCHEMAS: dict[str, dict[str, type]] = {
         "schema_stupid_backoff": StupidBackoffConfig,
     },
     "counts": {"schema_counts": CountsConfig},
-    "optim": {"schema_sgd": SgdOptim, "schema_adagrad": AdagradOptim, "schema_adam": AdamOptim},
+    "optim": {
+        "schema_sgd": SgdOptim,
+        "schema_adagrad": AdagradOptim,
+        "schema_adam": AdamOptim,
+        "schema_adamw": AdamwOptim,
+    },
+    "schedule": {
+        "schema_constant": ConstantSchedule,
+        "schema_linear": LinearSchedule,
+        "schema_cosine": CosineSchedule,
+        "schema_steps": StepsSchedule,
+        "schema_inverse": InverseSchedule,
+        "schema_plateau": PlateauSchedule,
+    },
     "training": {"schema_training": TrainingConfig},
 }
 

@@ -9,3 +9,17 @@ def require(condition: bool, key: str, value: object, rule: str) -> None:
     """Raise UserError, naming the key, its value and the rule, unless the condition holds."""
     if not condition:
         raise UserError(f"{key}={value}: must be {rule}")
+
+
+def size_in_bytes(text: str, key: str) -> int:
+    """Bytes from a size such as 512MiB, 4GB, 1.5GiB or 65536. Raises UserError, naming the key, where it is none."""
+    units = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "kib": 2**10, "m": 10**6, "mb": 10**6, "mib": 2**20}
+    units |= {"g": 10**9, "gb": 10**9, "gib": 2**30, "tb": 10**12, "tib": 2**40}
+    digits = text.strip().rstrip("bBiIkKmMgGtT ")
+    unit = text.strip()[len(digits) :].strip().lower()
+    try:
+        size = int(float(digits) * units[unit])
+    except (ValueError, KeyError, OverflowError):
+        raise UserError(f"{key}={text}: must be a size such as 512MiB or 4GiB, or null") from None
+    require(size >= 1 << 16, key, text, "64KiB or more")
+    return size

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from lmtool.config.rules import require
+from lmtool.config.rules import require, size_in_bytes
 
 TUNED = "tuned"
 
@@ -23,6 +23,10 @@ class CountsConfig:
 
     memory: str | None = MISSING
     keep: bool = MISSING
+
+    def __post_init__(self) -> None:
+        if self.memory is not None:
+            size_in_bytes(self.memory, "counts.memory")
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from enum import Enum
 
 from omegaconf import MISSING
 
-from lmtool.config.rules import require
+from lmtool.config.rules import require, size_in_bytes
 from lmtool.errors import UserError
 
 
@@ -18,9 +18,11 @@ class OptimConfig:
 
     kind: str = MISSING
     lr: float = MISSING
+    weight_decay: float = MISSING
 
     def __post_init__(self) -> None:
-        require(self.lr > 0 and math.isfinite(self.lr), "optim.lr", self.lr, "more than 0")
+        require(0 < self.lr < math.inf, "optim.lr", self.lr, "more than 0")
+        require(0 <= self.weight_decay < math.inf, "optim.weight_decay", self.weight_decay, "0 or more")
 
 
 @dataclass(slots=True)
@@ -42,57 +44,69 @@ class AdagradOptim(OptimConfig):
 
     def __post_init__(self) -> None:
         OptimConfig.__post_init__(self)
-        require(self.eps > 0, "optim.eps", self.eps, "more than 0")
+        require(0 < self.eps < math.inf, "optim.eps", self.eps, "more than 0")
 
 
 @dataclass(slots=True)
 class AdamOptim(OptimConfig):
-    """Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019)."""
+    """Adam (Kingma & Ba 2015), weight decay being part of the gradient."""
 
     beta1: float = MISSING
     beta2: float = MISSING
     eps: float = MISSING
-    weight_decay: float = MISSING
 
     def __post_init__(self) -> None:
         OptimConfig.__post_init__(self)
         require(0 <= self.beta1 < 1, "optim.beta1", self.beta1, "from 0 to below 1")
         require(0 <= self.beta2 < 1, "optim.beta2", self.beta2, "from 0 to below 1")
-        require(self.eps > 0, "optim.eps", self.eps, "more than 0")
-        require(self.weight_decay >= 0, "optim.weight_decay", self.weight_decay, "0 or more")
+        require(0 < self.eps < math.inf, "optim.eps", self.eps, "more than 0")
 
 
-class Schedule(Enum):
-    """How the learning rate moves over the budget, after the warm-up."""
+@dataclass(slots=True)
+class AdamwOptim(AdamOptim):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
 
-    constant = "constant"
-    linear = "linear"
-    cosine = "cosine"
+
+class Arithmetic(Enum):
+    """The precision of the encoder's products in training."""
+
+    fp32 = "fp32"
+    bf16 = "bf16"
 
 
 @dataclass(slots=True)
 class TrainingConfig:
     """The budget and the pace of neural training."""
 
-    epochs: int | None = MISSING
+    epochs: float | None = MISSING
+    steps: int | None = MISSING
     minutes: float | None = MISSING
+    patience: int | None = MISSING
     batch_size: int = MISSING
     evaluate_every: float = MISSING
+    accuracy_on: int = MISSING
     clip_norm: float | None = MISSING
-    schedule: Schedule = MISSING
-    warmup: float = MISSING
+    max_norm: float | None = MISSING
+    precision: Arithmetic = MISSING
+    compile: bool = MISSING
+    memory: str | None = MISSING
+    save_every: float = MISSING
+    tensorboard: bool = MISSING
 
     def __post_init__(self) -> None:
-        if self.epochs is None and self.minutes is None:
-            raise UserError("training.epochs and training.minutes are both null: give one of them a value")
-        require(self.epochs is None or self.epochs >= 1, "training.epochs", self.epochs, "1 or more, or null")
-        require(self.minutes is None or self.minutes > 0, "training.minutes", self.minutes, "more than 0, or null")
+        if self.epochs is None and self.steps is None and self.minutes is None:
+            raise UserError(
+                "training.epochs, training.steps and training.minutes are all null: give one of them a value"
+            )
+        for name in ("epochs", "minutes", "clip_norm", "max_norm"):
+            value = getattr(self, name)
+            require(value is None or 0 < value < math.inf, f"training.{name}", value, "more than 0, or null")
+        for name in ("steps", "patience"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"training.{name}", value, "1 or more, or null")
         require(self.batch_size >= 1, "training.batch_size", self.batch_size, "1 or more")
-        require(self.evaluate_every > 0, "training.evaluate_every", self.evaluate_every, "more than 0")
-        require(
-            self.clip_norm is None or self.clip_norm > 0,
-            "training.clip_norm",
-            self.clip_norm,
-            "more than 0, or null",
-        )
-        require(0 <= self.warmup < 1, "training.warmup", self.warmup, "from 0 to below 1")
+        require(0 < self.evaluate_every < math.inf, "training.evaluate_every", self.evaluate_every, "more than 0")
+        require(self.accuracy_on >= 0, "training.accuracy_on", self.accuracy_on, "0 or more")
+        require(0 <= self.save_every < math.inf, "training.save_every", self.save_every, "0 or more")
+        if self.memory is not None:
+            size_in_bytes(self.memory, "training.memory")

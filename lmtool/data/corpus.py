@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from lmtool.data.cloze import Cloze
 from lmtool.data.vocabulary import Vocabulary
+from lmtool.data.windows import FAR, StoredTokens, Windows, positions
 from lmtool.errors import UserError
 from lmtool.model import IntArray
 
@@ -45,26 +46,18 @@ class Split:
         return len(self.ids)
 
     @cached_property
-    def _padded(self) -> npt.NDArray[Any]:
-        """ids with one more entry, `<s>`, at the end, which index -1 finds."""
-        return np.append(self.ids, np.asarray(self.bos, dtype=self.ids.dtype))
-
-    @cached_property
-    def _position(self) -> npt.NDArray[np.int32]:
-        """`[N]`: how many tokens of its sentence stand before each token, at most 255 (padding needs no more)."""
-        position = np.arange(self.tokens) - np.repeat(self.offsets[:-1], np.diff(self.offsets))
-        return np.minimum(position, 255).astype(np.uint8)
+    def in_memory(self) -> Windows:
+        """The tokens with what their contexts are made of."""
+        padded = np.append(self.ids, np.asarray(self.bos, dtype=self.ids.dtype))
+        return Windows(padded, positions(self.offsets[:-1], self.tokens))
 
     def windows(self, index: IntArray, size: int) -> tuple[IntArray, IntArray]:
-        """Contexts `[B, size]` and targets `[B]` of the tokens at `index` `[B]`.
-
-        A context is the `size` tokens before its target, `<s>` in front of the sentence's first. Made by
-        index arithmetic, never stored.
-        """
-        back = np.arange(size, 0, -1)  # distance of each context word from the target
-        position = self._position[index] if size <= 255 else self._exact_position(index)
-        where = np.where(back <= position[:, None], index[:, None] - back, -1)  # [B, size]
-        return self._padded[where].astype(np.int64), self.ids[index].astype(np.int64)
+        """Contexts `[B, size]` and targets `[B]` of the tokens at `index` `[B]`, as lmtool.data.windows makes them."""
+        if size <= FAR:
+            return self.in_memory(index, size)
+        back = np.arange(size, 0, -1)
+        where = np.where(back <= self._exact_position(index)[:, None], index[:, None] - back, -1)
+        return self.in_memory.padded[where].astype(np.int64), self.ids[index].astype(np.int64)
 
     def contexts(self, start: int, stop: int, size: int) -> IntArray:
         """Contexts `[stop - start, size]` of the tokens from `start` to before `stop`."""
@@ -145,6 +138,18 @@ class Corpus:
             )
         except (KeyError, OSError) as error:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
+
+    def stored(self, name: str) -> StoredTokens:
+        """A split that is read piece by piece; the store must stay open. Raises UserError as split does."""
+        if name not in self.splits:
+            raise UserError(f"split={name}: {self.path} has only {', '.join(self.splits)}")
+        vocabulary = self.vocabulary
+        return StoredTokens(self._read(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos)
+
+    def bytes_in_memory(self, name: str) -> int:
+        """What training on a split takes that is read whole: ids twice, positions, the order of the examples."""
+        ids = self._read(f"splits/{name}")["ids"]
+        return len(ids) * (2 * int(ids.dtype.itemsize) + 1 + 8)
 
     def tokens(self, name: str) -> int:
         """How many tokens a split has, without reading it."""

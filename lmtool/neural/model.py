@@ -41,6 +41,12 @@ class NeuralModel(nn.Module):
         self.encoder = encoder
         self.output = output
         self._bos = vocabulary_size - 1
+        self.autocast: torch.dtype | None = None  # of the encoder's products in training; None: its weights' own
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V, with the one that is never predicted."""
+        return self._bos + 1
 
     @property
     def context_size(self) -> int:
@@ -65,10 +71,15 @@ class NeuralModel(nn.Module):
                 found |= {id(parameter): parameter for parameter in cast(Any, module).row_parameters()}
         return list(found.values())
 
-    def loss(self, contexts: Tensor, targets: Tensor) -> Tensor:
+    def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """What training lowers, the mean over targets `[B]` after contexts `[B, C]`: -log p in nats, or the output
         layer's own form of it."""
-        found: Tensor = self.output(self.encoder(contexts), targets)
+        if self.autocast is None:
+            hidden = self.encoder(contexts)
+        else:
+            with torch.autocast(self.device.type, dtype=self.autocast):
+                hidden = self.encoder(contexts).float()
+        found: Tensor = self.output(hidden, targets)
         return found
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:

@@ -2,8 +2,9 @@
 not grow with the vocabulary. Each is a `torch.optim.Optimizer`; parameters with dense gradients belong to one of
 torch's own.
 
-A row's memory (mean and square of its gradients) stands still while the row is not used, and weight decay, decoupled
-(Loshchilov & Hutter 2019), takes its share of a row when the row is used. On a CPU compiled loops do the work.
+A row's memory (mean and square of its gradients) stands still while the row is not used, and weight decay takes its
+share of a row when the row is used: `weight_decay` decoupled (Loshchilov & Hutter 2019), `l2` as a part of the
+gradient. On a CPU compiled loops do the work.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class RowOptimizer(torch.optim.Optimizer):
                 weight = parameter.detach()
                 if weight.dim() == 1:
                     weight, values = weight[:, None], values[:, None]
+                if group["l2"]:
+                    values = values + group["l2"] * weight[rows]
                 if not self.state[parameter]:
                     self.state[parameter] = self._memory(weight, group)
                 self._rows(weight, rows, values.contiguous(), self.state[parameter], group)
@@ -92,8 +95,10 @@ def _sgd_rows(
 class RowSGD(RowOptimizer):
     """w <- (1 - lr decay) w - lr g, or with momentum u <- momentum u + g, w <- (1 - lr decay) w - lr u."""
 
-    def __init__(self, params: Parameters, lr: float, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
-        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+    def __init__(
+        self, params: Parameters, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, l2: float = 0.0
+    ) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "l2": l2})
 
     def _memory(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         return {"momentum": torch.zeros_like(weight if group["momentum"] else weight[:0])}
@@ -129,8 +134,10 @@ def _adagrad_rows(
 class RowAdagrad(RowOptimizer):
     """s <- s + g^2, w <- (1 - lr decay) w - lr g / (sqrt(s) + eps) (Duchi et al. 2011)."""
 
-    def __init__(self, params: Parameters, lr: float, eps: float = 1e-10, weight_decay: float = 0.0) -> None:
-        super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay})
+    def __init__(
+        self, params: Parameters, lr: float, eps: float = 1e-10, weight_decay: float = 0.0, l2: float = 0.0
+    ) -> None:
+        super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay, "l2": l2})
 
     def _memory(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         return {"square": torch.zeros_like(weight)}
@@ -194,8 +201,9 @@ class RowAdam(RowOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        l2: float = 0.0,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "l2": l2})
 
     def _memory(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         steps = torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
@@ -243,7 +251,9 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tenso
                 parameter.grad = coalesced(parameter.grad)
             values.append(parameter.grad.values() if parameter.grad.is_sparse else parameter.grad)
     norm = nn.utils.get_total_norm(values)
-    factor = float(max_norm / (norm + 1e-6))
-    if factor < 1:
-        torch._foreach_mul_(values, factor)
+    factor = max_norm / (norm + 1e-6)
+    if norm.device.type != "cpu":  # to look at it would wait for the device
+        torch._foreach_mul_(values, factor.clamp(max=1))
+    elif factor < 1:
+        torch._foreach_mul_(values, float(factor))
     return norm

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.errors import UserError
 from lmtool.files import cannot_write
 
 BYTES_A_TOKEN = 64  # that counting and estimating take at most, in memory: 1.3 GiB for 22 million tokens
@@ -68,21 +67,6 @@ class Storage:
             mapped = reference()
             if mapped is not None and hasattr(mapped, "madvise"):
                 mapped.madvise(mmap.MADV_DONTNEED)
-
-
-def parse_memory(text: str) -> int:
-    """Bytes from a size such as 512MiB, 4GB, 1.5GiB or 65536. Raises UserError where it is none."""
-    units = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "kib": 2**10, "m": 10**6, "mb": 10**6, "mib": 2**20}
-    units |= {"g": 10**9, "gb": 10**9, "gib": 2**30, "tb": 10**12, "tib": 2**40}
-    digits = text.strip().rstrip("bBiIkKmMgGtT ")
-    unit = text.strip()[len(digits) :].strip().lower()
-    try:
-        size = int(float(digits) * units[unit])
-    except (ValueError, KeyError, OverflowError):
-        raise UserError(f"counts.memory={text}: must be a size such as 512MiB or 4GiB, or null") from None
-    if size < 1 << 16:
-        raise UserError(f"counts.memory={text}: must be 64KiB or more")
-    return size
 
 
 def memory_available() -> int | None:

@@ -100,7 +100,7 @@ def test_gradients_of_whole_models_in_float64(name: str, toy: Corpus) -> None:
     targets = torch.tensor([4, 0, 1])
     values = dict(model.named_parameters())
     want = torch.autograd.grad(_plain_loss(model, contexts, targets), list(values.values()))
-    model.loss(contexts, targets).backward()
+    model(contexts, targets).backward()
     for (parameter, value), expected in zip(values.items(), want, strict=True):
         grad = value.grad.to_dense() if value.grad.is_sparse else value.grad
         torch.testing.assert_close(grad, expected, msg=parameter)

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmtool import parallel
+from lmtool.config.rules import size_in_bytes
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.ngram.countfile import open_counts, save_counts
 from lmtool.ngram.counts import Counts, count_ngrams
 from lmtool.ngram.packed import Packed
 from lmtool.ngram.sorting import sort_keys
-from lmtool.ngram.storage import Storage, parse_memory
+from lmtool.ngram.storage import Storage
 from lmtool.ngram.trie import TrieBuilder
 from tests.ngram.plain import Plain, Text, random_sentences, text_of
 
@@ -161,13 +162,13 @@ def test_bad_orders_and_texts(toy: Corpus) -> None:
     [("512MiB", 512 << 20), ("4GiB", 4 << 30), ("1.5GB", 1_500_000_000), ("65536", 65536), ("64 KiB", 65536)],
 )
 def test_sizes_of_memory(text: str, size: int) -> None:
-    assert parse_memory(text) == size
+    assert size_in_bytes(text, "counts.memory") == size
 
 
 @pytest.mark.parametrize("text", ["", "much", "5XB", "-4GiB", "10"])
 def test_no_sizes_of_memory(text: str) -> None:
     with pytest.raises(UserError, match=r"counts\.memory="):
-        parse_memory(text)
+        size_in_bytes(text, "counts.memory")
 
 
 def test_a_trie_of_many_children() -> None:

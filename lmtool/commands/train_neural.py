@@ -1,0 +1,179 @@
+"""`lmtool train` of a neural model: begun, or taken up from a checkpoint, by one process or several."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lmtool.build import build_tree
+from lmtool.checkpoint import TREE, load_tree, save_tree
+from lmtool.commands.resuming import require_same
+from lmtool.commands.surroundings import in_sweep, on_terminal, output_dir, require_new, use_threads
+from lmtool.commands.train import require_splits, save_run, say_result
+from lmtool.config import Arithmetic, EncoderModel, TrainConfig
+from lmtool.config.rules import size_in_bytes
+from lmtool.data.corpus import Corpus, Split
+from lmtool.data.prepare import prepare
+from lmtool.data.windows import StoredTokens
+from lmtool.errors import UserError
+from lmtool.files import read_json, write_json
+from lmtool.locks import held
+from lmtool.neural.devices import choose_device, has_bf16
+from lmtool.neural.memory import keep_freed_memory
+from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.plots import can_plot, training_curves
+from lmtool.runs import has_state
+from lmtool.training import METRICS, Plan, train
+from lmtool.training.processes import Processes, joined_processes
+from lmtool.training.state import State, load_state
+from lmtool.trees.tree import Tree
+
+# Settings that say how a training is run, not what it is.
+NOT_OF_THE_TRAINING = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir"}
+
+
+def run_neural(config: TrainConfig, model: EncoderModel, settings: dict[str, Any]) -> float:
+    """Train; returns the perplexity on valid."""
+    start = time.perf_counter()
+    torch.set_num_threads(use_threads(config.threads))
+    keep_freed_memory()
+    device = choose_device(config.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    with joined_processes(device) as processes:
+        out = Path(processes.from_first(str(output_dir())))
+        with held(out) if processes.first else nullcontext():
+            return _run(config, model, settings, out, device, processes, start)
+
+
+def _run(
+    config: TrainConfig,
+    model: EncoderModel,
+    settings: dict[str, Any],
+    out: Path,
+    device: torch.device,
+    processes: Processes,
+    start: float,
+) -> float:
+    training = config.training
+    assert training is not None, "each neural conf/model/*.yaml chooses one"
+    state = _state_to_resume(config, out, processes)
+    settings = {key: value for key, value in settings.items() if key not in NOT_OF_THE_TRAINING}
+    if training.precision is Arithmetic.bf16 and not has_bf16(device) and processes.first:
+        print(f"note: training.precision=bf16: this {device.type} has no units for it; fp32 may well be faster")
+    with _corpus(config, processes) as corpus:
+        require_splits(corpus)
+        if state is not None:
+            _require_fitting(state, settings, corpus, out, first=processes.first)
+        tree = _tree(config, corpus, out, processes, resumed=state is not None)
+        network = _network(config, model, corpus, tree, device)
+        if config.lr_range:
+            from lmtool.commands.rates import try_rates
+
+            try_rates(config, network, corpus.split("train"), out)
+            return float("nan")
+        splits = _train_split(corpus, training.memory), corpus.split("valid")
+        trained = train(
+            network,
+            *splits,
+            _plan(config, settings, corpus),
+            out,
+            processes=processes,
+            resume=state,
+            progress=on_terminal(),
+        )
+        result = trained.as_json() | {"seconds": time.perf_counter() - start}
+        if processes.first:
+            _keep(result, config, model, settings, corpus, out)
+    return trained.valid_perplexity
+
+
+def _state_to_resume(config: TrainConfig, out: Path, processes: Processes) -> State | None:
+    """The checkpoint that the training goes on from, if it does."""
+    state = None
+    if processes.first:
+        if config.lr_range and config.resume is not None:
+            raise UserError("lr_range=true tries rates on a new model: leave resume out")
+        if config.resume is None:
+            require_new(out)
+        if config.resume is not None or (in_sweep() and has_state(out)):
+            state = load_state(out)
+            if state is None:
+                print(f"note: {out} has no checkpoint yet; its training begins anew")
+            else:
+                print(f"going on with {out} from step {state.values['progress']['step']:,}")
+    found: State | None = processes.from_first(state)
+    return found
+
+
+def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, out: Path, *, first: bool) -> None:
+    about = state.values["about"]
+    if about["store"] != corpus.fingerprint:
+        raise UserError(f"{out} was trained on another store than {corpus.path}: give it the same data, or train anew")
+    for note in require_same(about["settings"], settings, out) if first else []:
+        print(f"note: {note}")
+
+
+def _corpus(config: TrainConfig, processes: Processes) -> Corpus:
+    """The store, made by the first process where it has to be."""
+    path = None
+    if processes.first:
+        path = prepare(config.data, Path(config.store_dir), progress=on_terminal()).path
+    return Corpus.open(Path(processes.from_first(path)))
+
+
+def _tree(config: TrainConfig, corpus: Corpus, out: Path, processes: Processes, *, resumed: bool) -> Tree | None:
+    """The tree of the settings, or the one that the training was begun with."""
+    if config.tree is None:
+        return None
+    if processes.first and not resumed:
+        start = time.perf_counter()
+        tree = build_tree(config.tree, corpus)
+        save_tree(tree, out / TREE)
+        seconds = time.perf_counter() - start
+        print(f"tree={config.tree.kind}: {tree.words:,} words, {tree.nodes:,} nodes, {seconds:.1f} s")
+    found: Tree = processes.from_first(load_tree(out / TREE) if processes.first else None)
+    return found
+
+
+def _network(
+    config: TrainConfig, model: EncoderModel, corpus: Corpus, tree: Tree | None, device: torch.device
+) -> NeuralModel:
+    assert config.output is not None, "each neural conf/model/*.yaml chooses one"
+    torch.manual_seed(config.seed)
+    return build_neural(model, config.output, corpus.vocabulary, tree).to(device)
+
+
+def _plan(config: TrainConfig, settings: dict[str, Any], corpus: Corpus) -> Plan:
+    assert config.training is not None and config.optim is not None and config.schedule is not None, "chosen as well"
+    about = {"settings": settings, "store": corpus.fingerprint}
+    return Plan(config.training, config.optim, config.schedule, config.seed, about)
+
+
+def _train_split(corpus: Corpus, memory: str | None) -> Split | StoredTokens:
+    if memory is not None and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory"):
+        return corpus.stored("train")
+    return corpus.split("train")
+
+
+def _keep(
+    result: dict[str, Any],
+    config: TrainConfig,
+    model: EncoderModel,
+    settings: dict[str, Any],
+    corpus: Corpus,
+    out: Path,
+) -> None:
+    assert config.output is not None, "as above"
+    if config.resume is not None and (out / "result.json").exists():
+        result["seconds"] += read_json(out / "result.json", "delete it")["seconds"]
+    write_json(out / "result.json", result)
+    save_run(out, settings, corpus)
+    if can_plot():
+        title = f"{model.kind} + {config.output.kind}, data={config.data.name}"
+        training_curves(out / METRICS, out / "curves.png", title)
+    say_result(result, out)

@@ -1,0 +1,160 @@
+"""conf/<verb>.yaml: what each verb has."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from lmtool.config.data import DataConfig
+from lmtool.config.models import ModelConfig, NgramModelConfig
+from lmtool.config.outputs import OutputConfig
+from lmtool.config.rules import require
+from lmtool.config.schedules import ScheduleConfig, StepsSchedule
+from lmtool.config.smoothers import CountsConfig, SmootherConfig
+from lmtool.config.training import OptimConfig, TrainingConfig
+from lmtool.config.trees import TreeConfig
+from lmtool.errors import UserError
+
+DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
+
+
+def require_device(device: str) -> None:
+    """Raise UserError unless it is the name of a device."""
+    require(DEVICE.fullmatch(device) is not None, "device", device, "auto, cpu, cuda, cuda:NUMBER or mps")
+
+
+@dataclass(slots=True)
+class VerbConfig:
+    """What every verb has."""
+
+    store_dir: str = MISSING
+    threads: int | None = MISSING
+
+    def __post_init__(self) -> None:
+        require(self.threads is None or self.threads >= 1, "threads", self.threads, "1 or more, or null")
+
+
+@dataclass(slots=True)
+class PreprocessConfig(VerbConfig):
+    """`lmtool preprocess`"""
+
+    data: DataConfig = MISSING
+
+
+@dataclass(slots=True)
+class TrainConfig(VerbConfig):
+    """`lmtool train`"""
+
+    data: DataConfig = MISSING
+    model: ModelConfig = MISSING
+    smoother: SmootherConfig | None = None
+    counts: CountsConfig | None = None
+    prune: list[int] | None = MISSING
+    prune_entropy: float | None = MISSING
+    output: OutputConfig | None = None
+    tree: TreeConfig | None = None
+    optim: OptimConfig | None = None
+    schedule: ScheduleConfig | None = None
+    training: TrainingConfig | None = None
+    seed: int = MISSING
+    device: str = MISSING
+    resume: str | None = MISSING
+    lr_range: bool = MISSING
+    lr_range_limits: list[float] = MISSING
+    lr_range_steps: int = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require(0 <= self.seed < 1 << 63, "seed", self.seed, "from 0 to below 2^63")
+        require_device(self.device)
+        limits = self.lr_range_limits
+        rising = len(limits) == 2 and 0 < limits[0] < limits[1] < math.inf
+        require(rising, "lr_range_limits", limits, "two numbers above 0, the lower first, as [1e-5,10]")
+        require(self.lr_range_steps >= 10, "lr_range_steps", self.lr_range_steps, "10 or more")
+        cutoffs = self.prune or []
+        rule = "cut-offs of 0 or more, one an order, none below the one before it, and 0 for order 1"
+        require(cutoffs == sorted(cutoffs) and not any(cutoffs[:1]), "prune", self.prune, rule)
+        threshold = self.prune_entropy
+        require(threshold is None or 0 < threshold < 1, "prune_entropy", threshold, "between 0 and 1, or null")
+        if not isinstance(self.model, NgramModelConfig):
+            for name, value in (("prune", self.prune), ("prune_entropy", threshold)):
+                require(value is None, name, value, f"null: model={self.model.kind} is not pruned")
+        elif self.lr_range:
+            raise UserError("lr_range=true: model=ngram has no learning rate; choose a neural model")
+        self._require_agreement()
+
+    def _require_agreement(self) -> None:
+        """Settings that contradict each other across groups."""
+        training, schedule = self.training, self.schedule
+        if training is None:
+            return
+        if isinstance(schedule, StepsSchedule) and training.steps is not None and schedule.at[-1] >= training.steps:
+            raise UserError(
+                f"schedule.at={schedule.at}: the budget ends before, training.steps={training.steps}; "
+                "leave the last ones out or train for more steps"
+            )
+
+
+@dataclass(slots=True)
+class ConvertConfig(VerbConfig):
+    """`lmtool convert`"""
+
+    run: str | None = MISSING
+    arpa: str | None = MISSING
+    to: str | None = MISSING
+    data: DataConfig = MISSING
+
+
+@dataclass(slots=True)
+class TreeVerbConfig(VerbConfig):
+    """`lmtool tree`"""
+
+    data: DataConfig = MISSING
+    tree: TreeConfig = MISSING
+    words: list[str] | None = MISSING
+    levels: int = MISSING
+    to: str | None = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require(1 <= self.levels <= 8, "levels", self.levels, "from 1 to 8")
+
+
+@dataclass(slots=True)
+class EvalConfig(VerbConfig):
+    """`lmtool eval`"""
+
+    run: str | None = MISSING
+    split: str = MISSING
+    unnormalised: bool = MISSING
+    device: str = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require_device(self.device)
+
+
+@dataclass(slots=True)
+class EnsembleConfig(VerbConfig):
+    """`lmtool ensemble`"""
+
+    runs: list[str] = MISSING
+    split: str = MISSING
+    fit_split: str = MISSING
+    weights: list[float] | None = MISSING
+    device: str = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require_device(self.device)
+        if len(self.runs) < 2:
+            raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=[A,B]")
+        if self.weights is None:
+            return
+        if len(self.weights) != len(self.runs):
+            raise UserError(f"weights={self.weights}: {len(self.runs)} runs need as many weights")
+        if any(not w >= 0 for w in self.weights) or not math.isclose(sum(self.weights), 1, abs_tol=1e-6):
+            raise UserError(f"weights={self.weights}: must be 0 or more and sum to 1")

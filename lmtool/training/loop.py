@@ -1,0 +1,363 @@
+"""Neural training: one loop, a budget, the best weights on valid, a checkpoint to go on from."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lmtool.checkpoint import CHECKPOINT, load_weights, read_notes, save_weights
+from lmtool.config import Arithmetic, OptimConfig, PlateauSchedule, ScheduleConfig, TrainingConfig
+from lmtool.data.corpus import Split
+from lmtool.data.windows import StoredTokens
+from lmtool.errors import Interrupted, UserError
+from lmtool.evaluation import accuracy, score
+from lmtool.neural.model import NeuralModel
+from lmtool.neural.optim import clip_gradients
+from lmtool.training.batches import Batches
+from lmtool.training.interruption import Stop, signals_kept
+from lmtool.training.optimisers import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
+from lmtool.training.processes import Processes, SharedModel
+from lmtool.training.reporting import Reporter
+from lmtool.training.schedules import budget_done, learning_rate
+from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
+
+HOPELESS = 1e6  # nats
+PIECE = 1 << 14  # tokens of valid between two looks at the signals
+LOOK_EVERY = 32  # steps between two looks at the loss where it lies on a device
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to train. about: what the training is of, which a checkpoint keeps and compares when it is resumed."""
+
+    training: TrainingConfig
+    optim: OptimConfig
+    schedule: ScheduleConfig
+    seed: int
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What training came to; the names are those of result.json. seconds: of training alone."""
+
+    valid_perplexity: float
+    parameters: int
+    examples: int
+    examples_per_second: float
+    epochs: float
+    training_seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """For result.json."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a training stands. since: steps since the last evaluation, whose losses sum to loss_sum; clock: seconds of
+    training, evaluations not counted; waited: evaluations since the best one; drops: of the plateau schedule.
+    """
+
+    step: int = 0
+    since: int = 0
+    loss_sum: float = 0.0
+    clock: float = 0.0
+    best: float = math.inf
+    waited: int = 0
+    drops: int = 0
+
+
+def train(
+    model: NeuralModel,
+    train_split: Split | StoredTokens,
+    valid_split: Split,
+    plan: Plan,
+    out: Path,
+    *,
+    processes: Processes | None = None,
+    resume: State | None = None,
+    progress: bool = False,
+) -> Trained:
+    """Train until the budget is used up; the model ends with the weights that were the best on valid.
+
+    Writes into `out`: metrics.jsonl, a line an evaluation; the best weights; checkpoints. resume: a checkpoint to go on
+    from, of the same plan. Raises UserError where the loss is no longer a number (the best weights are then those
+    before) or a checkpoint cannot be written, and Interrupted, after a checkpoint, when a signal asks for the end.
+    """
+    training = _Training(model, train_split, valid_split, plan, out, processes or Processes(), bar=progress)
+    try:
+        if resume is not None:
+            training.restore(resume)
+        with signals_kept() as stop:
+            training.run(stop)
+        return training.result()
+    finally:
+        training.reporter.close()
+
+
+class _Training:
+    """All that moves while a model is trained, which a checkpoint has to hold."""
+
+    def __init__(
+        self,
+        model: NeuralModel,
+        train_split: Split | StoredTokens,
+        valid_split: Split,
+        plan: Plan,
+        out: Path,
+        processes: Processes,
+        *,
+        bar: bool,
+    ) -> None:
+        settings = plan.training
+        self.model, self.plan, self.out, self.processes = model, plan, out, processes
+        self.train_split, self.valid_split = train_split, valid_split
+        if settings.precision is Arithmetic.bf16:
+            model.autocast = torch.bfloat16
+        if settings.compile:
+            model.encoder.compile()
+        self.optimisers = make_optimisers(model, plan.optim)
+        self.shared = SharedModel(model, processes)
+        self.batches = Batches(
+            train_split,
+            settings.batch_size,
+            model.context_size,
+            plan.seed,
+            device=model.device,
+            part=processes.part,
+        )
+        self.examples = iter(self.batches)
+        self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
+        self.progress = Progress()
+        self.reporter = Reporter(out if processes.first else None, bar=bar, tensorboard=settings.tensorboard)
+        self._losses: list[tuple[int, Tensor]] = []  # by step, not looked at yet
+        if processes.rank:  # from here on each has dropout and noise of its own
+            torch.manual_seed(plan.seed + processes.rank)
+
+    @property
+    def epoch(self) -> float:
+        """Epochs done."""
+        return self.progress.step / self.batches.per_epoch
+
+    def done(self) -> float:
+        """The share of the budget that is used up."""
+        return budget_done(self.plan.training, epochs=self.epoch, steps=self.progress.step, seconds=self.progress.clock)
+
+    def run(self, stop: Stop) -> None:
+        """Step, evaluate, save, until the budget or the patience is used up."""
+        settings, progress = self.plan.training, self.progress
+        saved = now = time.perf_counter()
+        self.model.train()
+        while True:
+            overdue = now - saved >= 60 * settings.save_every
+            done, signal, save = self.processes.largest(self.done(), stop.signal, overdue)
+            over = done >= 1 or (settings.patience is not None and progress.waited >= settings.patience)
+            if signal:
+                self._end_early(int(signal))
+            if progress.since and (over or progress.since >= self.per_evaluation):
+                self._evaluate(done, stop)
+                now = time.perf_counter()
+                continue
+            if over or save:
+                self.save()
+                saved = time.perf_counter()
+            if over:
+                return
+            start = time.perf_counter()
+            self._step(done)
+            now = time.perf_counter()
+            progress.clock += now - start
+            self._report(now, done)
+
+    def _step(self, done: float) -> None:
+        settings, progress = self.plan.training, self.progress
+        contexts, targets = next(self.examples)
+        rate = learning_rate(
+            self.plan.schedule, self.plan.optim.lr, done=done, steps=progress.step, drops=progress.drops
+        )
+        loss = self.shared.loss(contexts, targets)
+        for optimiser in self.optimisers:
+            optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.shared.share_rows()
+        if settings.clip_norm is not None:
+            clip_gradients(self.model.parameters(), settings.clip_norm)
+        set_rate(self.optimisers, rate)
+        # Looked at before the step is made: weights that are no numbers are never kept.
+        self._add(loss)
+        for optimiser in self.optimisers:
+            optimiser.step()
+        progress.step += 1
+        progress.since += 1
+        if settings.max_norm is not None and progress.step % self.batches.per_epoch == 0:
+            renormalise_rows(self.model.encoder.embedding.weight, settings.max_norm)
+
+    def _add(self, loss: Tensor) -> None:
+        """Count a loss; on a device they are looked at together, as each look waits for it."""
+        self._losses.append((self.progress.step + 1, loss.detach()))
+        if loss.device.type == "cpu" or len(self._losses) >= LOOK_EVERY:
+            self._look()
+
+    def _look(self) -> None:
+        for step, loss in self._losses:
+            self.progress.loss_sum += _usable(loss.item(), step, self.out)
+        self._losses.clear()
+
+    def _report(self, now: float, done: float) -> None:
+        progress = self.progress
+        seen = progress.since - len(self._losses)
+        self.reporter.on_the_way(
+            now,
+            done,
+            self.epoch,
+            progress.loss_sum / max(seen, 1),
+            progress.step * self.batches.size / max(progress.clock, 1e-9),
+            progress.clock,
+        )
+
+    def _evaluate(self, done: float, stop: Stop) -> None:
+        """Valid loss, accuracies, a line of metrics; the weights are kept if they are the best yet."""
+        self._look()
+        progress = self.progress
+        train_loss = self.processes.mean(progress.loss_sum / progress.since)
+        valid_loss = _usable(self._valid_loss(stop), progress.step, self.out)
+        sampled = [self._accuracy(split) for split in (self.train_split, self.valid_split)]
+        line = {
+            "epoch": self.epoch,
+            "step": progress.step,
+            "examples": progress.step * self.batches.size,
+            "train_loss": train_loss,
+            "train_accuracy": sampled[0],
+            "valid_loss": valid_loss,
+            "valid_accuracy": sampled[1],
+            "valid_perplexity": math.exp(valid_loss),
+            "lr": self.optimisers[0].param_groups[0]["lr"],
+            "seconds": progress.clock,
+            "examples_per_second": progress.step * self.batches.size / max(progress.clock, 1e-9),
+        }
+        if valid_loss < progress.best:
+            progress.best, progress.waited = valid_loss, 0
+            if self.processes.first:
+                save_weights(
+                    self.model, self.out / CHECKPOINT, {"step": str(progress.step), "valid_loss": repr(valid_loss)}
+                )
+        else:
+            progress.waited += 1
+            schedule = self.plan.schedule
+            if isinstance(schedule, PlateauSchedule) and progress.waited % schedule.patience == 0:
+                progress.drops += 1
+        progress.since, progress.loss_sum = 0, 0.0
+        self.reporter.evaluation(done, line)
+
+    def _valid_loss(self, stop: Stop) -> float:
+        """Mean -log p over valid, in nats, of which each process scores its share."""
+        first, last = self.processes.share(self.valid_split.tokens)
+        parts = [np.empty(0)]
+        for begin in range(first, last, PIECE):
+            if stop.signal and self.processes.size == 1:
+                self._end_early(stop.signal)
+            parts.append(score(self.model, self.valid_split, between=(begin, min(begin + PIECE, last))).log_prob)
+        return -float(self.processes.joined(np.concatenate(parts)).mean(dtype=np.float64))
+
+    def _accuracy(self, split: Split | StoredTokens) -> float | None:
+        """The share of tokens, evenly spread, that are the model's first choice; None where it is not asked for."""
+        most = min(self.plan.training.accuracy_on, max(256, (1 << 25) // self.model.vocabulary_size), split.tokens)
+        if most == 0:
+            return None
+        index = np.unique(np.linspace(0, split.tokens - 1, most).astype(np.int64))
+        first, last = self.processes.share(len(index))
+        contexts, targets = split.windows(index[first:last], self.model.context_size)
+        hits = self.processes.joined(accuracy(self.model, contexts, targets))
+        return float(hits.mean())
+
+    def _end_early(self, signal: int) -> None:
+        self.save()
+        raise Interrupted(
+            signal, f"stopped at epoch {self.epoch:.2f}; go on with: lmtool train resume={_quoted(self.out)}"
+        )
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        self._look()
+        random = self.processes.everything(random_states(self.model.device))
+        if not self.processes.first:
+            return
+        tensors = {f"model.{name}": tensor for name, tensor in model_tensors(self.model).items()}
+        tensors |= {f"optimiser.{name}": tensor for name, tensor in memory_of(self.optimisers).items()}
+        tensors |= {f"random.{rank}.{name}": t for rank, states in enumerate(random) for name, t in states.items()}
+        values = {
+            "about": self.plan.about,
+            "processes": self.processes.size,
+            "streamed": self.batches.streamed,
+            "progress": asdict(self.progress),
+            "position": self.batches.position(),
+        }
+        save_state(State(tensors, values), self.out)
+
+    def restore(self, state: State) -> None:
+        """Go back to a checkpoint. Raises UserError where it is of another form of training."""
+        values = state.values
+        _same("processes", values["processes"], self.processes.size, self.out)
+        _same("streaming of the train split (training.memory)", values["streamed"], self.batches.streamed, self.out)
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "random": {}}
+        for name, tensor in state.tensors.items():
+            kind, _, rest = name.partition(".")
+            parts[kind][rest] = tensor
+        own = model_tensors(self.model)
+        if own.keys() != parts["model"].keys():
+            raise UserError(f"{self.out} holds the training of another model: train again in another folder")
+        with torch.no_grad():
+            for name, tensor in parts["model"].items():
+                own[name].copy_(tensor)
+        give_memory(self.optimisers, parts["optimiser"])
+        self.batches.go_to(values["position"])
+        for field in fields(Progress):
+            setattr(self.progress, field.name, values["progress"][field.name])
+        prefix = f"{self.processes.rank}."
+        set_random_states(
+            {name.removeprefix(prefix): t for name, t in parts["random"].items() if name.startswith(prefix)},
+            self.model.device,
+        )
+        self.reporter.go_back_to(self.progress.step)
+
+    def result(self) -> Trained:
+        """What training came to; the model has the best weights from now on."""
+        self.processes.wait()
+        notes = self.processes.from_first(read_notes(self.out / CHECKPOINT) if self.processes.first else None)
+        if self.processes.first:
+            load_weights(self.model, self.out / CHECKPOINT)
+        progress = self.progress
+        return Trained(
+            valid_perplexity=math.exp(float(notes["valid_loss"])),
+            parameters=self.model.parameter_count,
+            examples=progress.step * self.batches.size,
+            examples_per_second=progress.step * self.batches.size / max(progress.clock, 1e-9),
+            epochs=self.epoch,
+            training_seconds=progress.clock,
+        )
+
+
+def _usable(loss: float, step: int, out: Path) -> float:
+    """The loss, if it is a number that training can come back from; else it has come apart, a UserError."""
+    if abs(loss) < HOPELESS:
+        return loss
+    kept = f"the best model before is in {out / CHECKPOINT}" if (out / CHECKPOINT).exists() else "nothing kept"
+    raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.clip_norm; {kept}")
+
+
+def _same(name: str, was: object, found: object, out: Path) -> None:
+    if was != found:
+        raise UserError(f"{name}: {out} was begun with {was}, not {found}, and can only go on with that")
+
+
+def _quoted(path: Path) -> str:
+    text = str(path)
+    return text if all(letter.isalnum() or letter in "/._-:+" for letter in text) else f"\"'{text}'\""

@@ -1,0 +1,122 @@
+"""Checkpoints to resume from: weights, optimiser, random states and positions, in a file that can execute nothing.
+
+One safetensors file holds the tensors and, in its header, the rest as JSON and a digest of both. It is written whole or
+not at all, and the one before it is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from lmtool.errors import UserError
+from lmtool.files import written_whole
+from lmtool.neural.model import NeuralModel
+from lmtool.runs import STATE, STATE_BEFORE
+
+FORMAT = 1
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A training at one moment. tensors: by name; values: what JSON can hold."""
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+
+
+def save_state(state: State, folder: Path) -> None:
+    """Write a checkpoint, whole or not at all; the last one becomes the one before.
+
+    Raises UserError where it cannot be written: both earlier ones are then as they were.
+    """
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.tensors.items()}
+    text = json.dumps({"format": FORMAT, **state.values})
+    notes = {"values": text, "digest": _digest(tensors, text)}
+    with written_whole(folder / STATE) as temporary:
+        try:
+            safetensors.torch.save_file(tensors, temporary, metadata=notes)
+        except SafetensorError as error:  # its form of an OSError
+            raise OSError(str(error)) from error
+        if (folder / STATE).exists():
+            (folder / STATE).replace(folder / STATE_BEFORE)
+
+
+def load_state(folder: Path) -> State | None:
+    """The last checkpoint that is whole; None where there is none at all.
+
+    A damaged one is named in a warning, and the one before it taken. Raises UserError where all are damaged.
+    """
+    damaged = []
+    for path in (folder / STATE, folder / STATE_BEFORE):
+        if path.exists():
+            try:
+                state = _read(path)
+            except (SafetensorError, OSError, ValueError, KeyError) as error:
+                damaged.append(path)
+                log.warning("%s is damaged or cut off (%s)", path, str(error).splitlines()[0] if str(error) else "-")
+                continue
+            if damaged:
+                log.warning("going on from %s instead, step %d", path, state.values["progress"]["step"])
+            return state
+    if damaged:
+        raise UserError(f"{' and '.join(map(str, damaged))}: damaged; delete {folder} and train again")
+    return None
+
+
+def _read(path: Path) -> State:
+    with safe_open(path, framework="pt") as file:
+        notes = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+    text = notes["values"]
+    if notes["digest"] != _digest(tensors, text):
+        raise ValueError("its digest does not fit")
+    values = json.loads(text)
+    if values["format"] != FORMAT:
+        raise ValueError(f"format {values['format']}, not {FORMAT}")
+    return State(tensors, values)
+
+
+def _digest(tensors: dict[str, Tensor], text: str) -> str:
+    found = hashlib.blake2b(text.encode(), digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def model_tensors(model: NeuralModel) -> dict[str, Tensor]:
+    """Parameters and kept buffers by name, what is tied once."""
+    named: dict[str, Tensor] = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    kept = model.state_dict().keys()
+    return named | {name: buffer for name, buffer in model.named_buffers() if name in kept}
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """Those of torch that training on a device draws from."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
+    """Bring back what random_states found."""
+    setters: dict[str, Callable[[Tensor], None]] = {"cpu": torch.set_rng_state}
+    if device.type == "cuda":
+        setters["cuda"] = lambda state: torch.cuda.set_rng_state(state, device)
+    for name, setter in setters.items():
+        if name in states:
+            setter(states[name])
