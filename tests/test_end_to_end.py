@@ -200,7 +200,9 @@ def test_full_disk(line: str, tmp_path: Path) -> None:
     assert said.startswith("lmtool: cannot write") and "free some space" in said
     left = [path.name for path in [*tmp_path.glob("stores/*"), *tmp_path.glob("stores/.*"), *tmp_path.glob("run/*")]]
     assert [
-        name for name in left if not name.startswith(("toy-", ".hydra", "metrics", ".lock")) and not name.endswith(".log")
+        name
+        for name in left
+        if not name.startswith(("toy-", ".hydra", "metrics", ".lock")) and not name.endswith(".log")
     ] == []
 
 

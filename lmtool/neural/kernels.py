@@ -226,24 +226,33 @@ def logistic(scores: Array, signs: Array, grad: Array, first: int, last: int) ->
     zero, one = scores.dtype.type(0), scores.dtype.type(1)  # literals would make it all float64
     total = zero
     each = len(signs) > 1
+    # The sum is taken in a loop that touches one array alone. One that reads from an array and writes to another runs
+    # in lanes or not by where they happen to lie in memory, and a sum in lanes has other last bits.
     for block in range(first, last, 4096):  # partial sums keep float32 exact enough
-        part = zero
+        end = min(block + 4096, last)
+        here, work = scores[block:end], grad[block:end]
         if each:
-            for p in range(block, min(block + 4096, last)):
-                sign = scores.dtype.type(signs[p])
-                x = sign * scores[p]
-                e = exp_below(-abs(x))
-                part += log1p_below(e) + (zero if x >= zero else -x)
-                share = (e if x >= zero else one) / (one + e)  # sigmoid(-x)
-                grad[p] = -sign * share
+            turned = signs[block:end]
+            for k in range(len(work)):
+                work[k] = scores.dtype.type(turned[k]) * here[k]
         else:
             sign = scores.dtype.type(signs[0])
-            for p in range(block, min(block + 4096, last)):
-                x = sign * scores[p]
-                e = exp_below(-abs(x))
-                part += log1p_below(e) + (zero if x >= zero else -x)
-                share = (e if x >= zero else one) / (one + e)
-                grad[p] = -sign * share
+            for k in range(len(work)):
+                work[k] = sign * here[k]
+        part = zero
+        for k in range(len(work)):
+            x = work[k]
+            e = exp_below(-abs(x))
+            part += log1p_below(e) + (zero if x >= zero else -x)
+            work[k] = -(e if x >= zero else one) / (one + e)  # -sigmoid(-x)
+        if each:
+            turned = signs[block:end]
+            for k in range(len(work)):
+                work[k] *= scores.dtype.type(turned[k])
+        else:
+            sign = scores.dtype.type(signs[0])
+            for k in range(len(work)):
+                work[k] *= sign
         total += part
     return total
 

@@ -63,7 +63,8 @@ class Trained:
 @dataclass(slots=True)
 class Progress:
     """Where a training stands. since: steps since the last evaluation, whose losses sum to loss_sum; clock: seconds of
-    training, evaluations not counted; waited: evaluations since the best one; drops: of the plateau schedule.
+    training, evaluations not counted; waited: evaluations since the best one; drops: of the plateau schedule;
+    rate: of the last step.
     """
 
     step: int = 0
@@ -73,6 +74,7 @@ class Progress:
     best: float = math.inf
     waited: int = 0
     drops: int = 0
+    rate: float = 0.0
 
 
 def train(
@@ -180,7 +182,7 @@ class _Training:
     def _step(self, done: float) -> None:
         settings, progress = self.plan.training, self.progress
         contexts, targets = next(self.examples)
-        rate = learning_rate(
+        progress.rate = learning_rate(
             self.plan.schedule, self.plan.optim.lr, done=done, steps=progress.step, drops=progress.drops
         )
         loss = self.shared.loss(contexts, targets)
@@ -190,7 +192,7 @@ class _Training:
         self.shared.share_rows()
         if settings.clip_norm is not None:
             clip_gradients(self.model.parameters(), settings.clip_norm)
-        set_rate(self.optimisers, rate)
+        set_rate(self.optimisers, progress.rate)
         # Looked at before the step is made: weights that are no numbers are never kept.
         self._add(loss)
         for optimiser in self.optimisers:
@@ -239,7 +241,7 @@ class _Training:
             "valid_loss": valid_loss,
             "valid_accuracy": sampled[1],
             "valid_perplexity": math.exp(valid_loss),
-            "lr": self.optimisers[0].param_groups[0]["lr"],
+            "lr": progress.rate,
             "seconds": progress.clock,
             "examples_per_second": progress.step * self.batches.size / max(progress.clock, 1e-9),
         }

@@ -113,6 +113,7 @@ class SharedModel:
         self._processes = processes
         ours = {id(parameter) for parameter in self._rows}
         skipped = [name for name, parameter in model.named_parameters(remove_duplicate=False) if id(parameter) in ours]
+        skipped += [name for name, _ in model.named_buffers()]  # they never change
         self._forward: nn.Module = model
         if processes.size > 1:
             for parameter in self._rows:
@@ -122,7 +123,7 @@ class SharedModel:
                 wrapped._set_params_and_buffers_to_ignore_for_model(model, skipped)  # type: ignore[no-untyped-call]
                 # Of the adaptive softmax a batch may leave out a tail.
                 some = isinstance(model.output, AdaptiveSoftmax)
-                self._forward = wrapped(model, broadcast_buffers=False, find_unused_parameters=some)
+                self._forward = wrapped(model, find_unused_parameters=some)
 
     def loss(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """As NeuralModel's forward, of this process's share."""

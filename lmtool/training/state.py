@@ -62,7 +62,7 @@ def load_state(folder: Path) -> State | None:
     for path in (folder / STATE, folder / STATE_BEFORE):
         if path.exists():
             try:
-                state = _read(path)
+                state = read_state(path)
             except (SafetensorError, OSError, ValueError, KeyError) as error:
                 damaged.append(path)
                 log.warning("%s is damaged or cut off (%s)", path, str(error).splitlines()[0] if str(error) else "-")
@@ -75,7 +75,8 @@ def load_state(folder: Path) -> State | None:
     return None
 
 
-def _read(path: Path) -> State:
+def read_state(path: Path) -> State:
+    """Read one checkpoint. Raises SafetensorError, OSError, ValueError or KeyError where it is damaged."""
     with safe_open(path, framework="pt") as file:
         notes = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
