@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.errors import UserError
+from lmtool.files import read_json, write_json
 
 # What may differ from how a training was begun: its budget, and what does not touch the weights.
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
     *("training.patience", "training.save_every", "training.tensorboard"),
 }
-OVERRIDES = Path(".hydra", "overrides.yaml")
+# What the command line said, when it was last taken. Hydra's own file has the words of a line that was refused, too.
+BEGUN = "begun.json"
+HYDRAS = Path(".hydra", "overrides.yaml")
 
 
 def with_earlier_words(words: list[str]) -> list[str]:
@@ -27,18 +30,30 @@ def with_earlier_words(words: list[str]) -> list[str]:
     if folder in ("", "null"):
         return words
     path = Path(folder)
-    if not (path / OVERRIDES).is_file():
-        raise UserError(f"resume={folder}: no training was begun there (it has no {OVERRIDES}); name a run folder")
-    from omegaconf import OmegaConf
-
     own = [word for word in words if word not in given]
     taken = {_key(word) for word in own} | {"resume", "hydra.run.dir"}
-    earlier = [str(word) for word in OmegaConf.load(path / OVERRIDES)]
-    kept = [word for word in earlier if _key(word) not in taken]
+    kept = [word for word in _words_of(path) if _key(word) not in taken]
     if any(_key(word) == "hydra.run.dir" for word in own):
         raise UserError(f"resume={folder}: the training goes on in that folder; leave hydra.run.dir out")
     quoted = "'" + folder.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return [*kept, *own, f"resume={quoted}", f"hydra.run.dir={quoted}"]
+
+
+def _words_of(path: Path) -> list[str]:
+    if (path / BEGUN).is_file():
+        return [str(word) for word in read_json(path / BEGUN, f"train anew instead of resume={path}")["overrides"]]
+    if not (path / HYDRAS).is_file():
+        raise UserError(f"resume={path}: no training was begun there (it has no {BEGUN}); name a run folder")
+    from omegaconf import OmegaConf
+
+    return [str(word) for word in OmegaConf.load(path / HYDRAS)]
+
+
+def keep_words(folder: Path) -> None:
+    """Keep the overrides of this command line, for one with resume= to begin with."""
+    from hydra.core.hydra_config import HydraConfig
+
+    write_json(folder / BEGUN, {"overrides": list(HydraConfig.get().overrides.task)})
 
 
 def _key(word: str) -> str:
@@ -52,11 +67,13 @@ def require_same(was: dict[str, Any], now: dict[str, Any], folder: Path) -> list
     naming the setting, for any other change.
     """
     before, after = _flat(was), _flat(now)
-    for key in sorted(before.keys() | after.keys()):
+    # What an option of a group is comes before what it has.
+    for key in sorted(before.keys() | after.keys(), key=lambda key: (not key.endswith(".kind"), key)):
         free = key in FREE or key.split(".")[0] == "data"
         if not free and before.get(key) != after.get(key):
+            name = key.removesuffix(".kind")
             raise UserError(
-                f"{key}={after.get(key)}: the training in {folder} was begun with {before.get(key)}, which cannot "
+                f"{name}={after.get(key)}: the training in {folder} was begun with {before.get(key)}, which cannot "
                 "change on the way; leave it out, or train anew in another folder"
             )
     notes = []

@@ -11,7 +11,7 @@ import torch
 
 from lmtool.build import build_tree
 from lmtool.checkpoint import TREE, load_tree, save_tree
-from lmtool.commands.resuming import require_same
+from lmtool.commands.resuming import keep_words, require_same
 from lmtool.commands.surroundings import in_sweep, on_terminal, output_dir, require_new, use_threads
 from lmtool.commands.train import require_splits, save_run, say_result
 from lmtool.config import Arithmetic, EncoderModel, TrainConfig
@@ -69,6 +69,8 @@ def _run(
         require_splits(corpus)
         if state is not None:
             _require_fitting(state, settings, corpus, out, first=processes.first)
+        if processes.first and not config.lr_range:
+            keep_words(out)
         tree = _tree(config, corpus, out, processes, resumed=state is not None)
         network = _network(config, model, corpus, tree, device)
         if config.lr_range:
@@ -86,6 +88,8 @@ def _run(
             resume=state,
             progress=on_terminal(),
         )
+        if processes.first and state is not None and trained.steps == state.values["progress"]["step"]:
+            print("note: its budget is used up; give it more, as with training.epochs=, to train on")
         result = trained.as_json() | {"seconds": time.perf_counter() - start}
         if processes.first:
             _keep(result, config, model, settings, corpus, out)

@@ -50,6 +50,7 @@ class Trained:
 
     valid_perplexity: float
     parameters: int
+    steps: int
     examples: int
     examples_per_second: float
     epochs: float
@@ -340,6 +341,7 @@ class _Training:
         return Trained(
             valid_perplexity=math.exp(float(notes["valid_loss"])),
             parameters=self.model.parameter_count,
+            steps=progress.step,
             examples=progress.step * self.batches.size,
             examples_per_second=progress.step * self.batches.size / max(progress.clock, 1e-9),
             epochs=self.epoch,

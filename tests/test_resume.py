@@ -1,0 +1,244 @@
+"""A training that is cut off goes on to the same bits; a checkpoint is whole, or the one before it serves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lmtool.checkpoint import CHECKPOINT
+from lmtool.config import AdagradOptim, AdamOptim, NceOutput, PlateauSchedule, SampledOutput, SgdOptim
+from lmtool.data import windows
+from lmtool.data.corpus import Corpus
+from lmtool.errors import Interrupted, UserError
+from lmtool.neural.model import build_neural
+from lmtool.runs import STATE, STATE_BEFORE
+from lmtool.training import METRICS, Plan, loop, train
+from lmtool.training.state import load_state
+from lmtool.trees.huffman import huffman
+from tests.conftest import ROOT, SOFTMAX, neural
+from tests.test_training import ADAM, CONSTANT, COSINE, DOT, MODEL, training
+
+Run = Callable[..., str]
+HUFFMAN = lambda toy: huffman(toy.vocabulary.counts[:-1])  # noqa: E731
+CASES: dict[str, Any] = {
+    "nplm, adamw": (lambda toy: build_neural(MODEL, SOFTMAX, toy.vocabulary), ADAM, COSINE, {}),
+    "hsoftmax, adagrad": (
+        lambda toy: neural(toy, DOT, HUFFMAN(toy), dropout=0.2),
+        AdagradOptim("adagrad", 0.2, 1e-4, 1e-10),
+        PlateauSchedule("plateau", 0.0, 0.5, 1),
+        {"max_norm": 0.8},
+    ),
+    "nce, sgd": (
+        lambda toy: neural(toy, NceOutput("nce", 9, True, 1.0, True)),
+        SgdOptim("sgd", 0.5, 0.0, 0.9),
+        CONSTANT,
+        {"patience": 50},
+    ),
+    "sampled, adam": (
+        lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0), tied=True),
+        AdamOptim("adam", 0.02, 1e-3, 0.9, 0.99, 1e-8),
+        COSINE,
+        {},
+    ),
+}
+
+
+def go(case: str, toy: Corpus, out: Path, *, until: int | None = None, streamed: bool = False, **settings: Any) -> Any:
+    """Train a case in a folder, from its checkpoint if there is one, with a SIGTERM after so many steps in all."""
+    make, optim, schedule, extra = CASES[case]
+    torch.manual_seed(7)
+    model = make(toy)
+    out.mkdir(exist_ok=True)
+    plan = Plan(training(**({"epochs": 3, "evaluate_every": 0.4} | extra | settings)), optim, schedule, 3, {})
+    before = loop._Training._step
+
+    def step(self: Any, done: float) -> None:
+        before(self, done)
+        if self.progress.step == until:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    split = toy.stored("train") if streamed else toy.split("train")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop._Training, "_step", step)
+        return train(model, split, toy.split("valid"), plan, out, resume=load_state(out))
+
+
+def kept(out: Path) -> tuple[dict[str, Any], list[dict[str, float]]]:
+    """What must be the same: weights of both kinds, metrics without times."""
+    lines = [json.loads(line) for line in (out / METRICS).read_text().splitlines()]
+    last = {name: t for name, t in load_file(out / STATE).items() if not name.startswith("random")}
+    best = {f"best.{name}": tensor for name, tensor in load_file(out / CHECKPOINT).items()}
+    return last | best, [{k: v for k, v in line.items() if "second" not in k} for line in lines]
+
+
+def assert_same(ours: Path, theirs: Path) -> None:
+    (tensors, lines), (other_tensors, other_lines) = kept(ours), kept(theirs)
+    assert lines == other_lines
+    assert tensors.keys() == other_tensors.keys()
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, other_tensors[name]), name
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_cut_off_and_resumed_it_ends_with_the_same_bits(case: str, toy: Corpus, tmp_path: Path) -> None:
+    whole = go(case, toy, tmp_path / "whole")
+    for cut in (1, 8, 11, 23):  # after the first step, an epoch's last, an evaluation, before the end
+        out = tmp_path / f"cut{cut}"
+        with pytest.raises(Interrupted, match=r"go on with: lmtool train resume=") as stopped:
+            go(case, toy, out, until=cut)
+        assert stopped.value.signal == signal.SIGTERM
+        assert load_state(out).values["progress"]["step"] == cut  # type: ignore[union-attr]
+        trained = go(case, toy, out)
+        assert_same(out, tmp_path / "whole")
+        assert (trained.valid_perplexity, trained.examples) == (whole.valid_perplexity, whole.examples)
+
+
+def test_streamed_from_the_store_it_resumes_too(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "BLOCK", 10)
+    monkeypatch.setattr(windows, "GROUP", 5)  # three groups
+    go("nplm, adamw", toy, tmp_path / "whole", streamed=True)
+    for cut in (2, 3, 7, 13):
+        with pytest.raises(Interrupted):
+            go("nplm, adamw", toy, tmp_path / f"cut{cut}", until=cut, streamed=True)
+        go("nplm, adamw", toy, tmp_path / f"cut{cut}", streamed=True)
+        assert_same(tmp_path / f"cut{cut}", tmp_path / "whole")
+    with pytest.raises(UserError, match="streaming of the train split"):
+        go("nplm, adamw", toy, tmp_path / "whole", streamed=False)
+
+
+def test_with_more_epochs_a_finished_training_goes_on_from_its_end(toy: Corpus, tmp_path: Path) -> None:
+    go("nce, sgd", toy, tmp_path / "whole", epochs=4, evaluate_every=1.0)
+    go("nce, sgd", toy, tmp_path / "longer", epochs=2, evaluate_every=1.0)
+    go("nce, sgd", toy, tmp_path / "longer", epochs=4, evaluate_every=1.0)
+    assert_same(tmp_path / "longer", tmp_path / "whole")
+
+
+def test_patience_and_plateau(toy: Corpus, tmp_path: Path) -> None:
+    # 137 words are soon learned by heart, and valid gets worse.
+    CASES["by heart"] = (CASES["nplm, adamw"][0], ADAM, PlateauSchedule("plateau", 0, 0.9, 2), {})
+    go("by heart", toy, tmp_path / "a", epochs=60, patience=5, evaluate_every=1.0)
+    lines = [json.loads(line) for line in (tmp_path / "a" / METRICS).read_text().splitlines()]
+    losses = [line["valid_loss"] for line in lines]
+    best = losses.index(min(losses))
+    assert len(lines) == best + 1 + 5 < 60  # five evaluations after the best one
+    drops = 0
+    for number in range(1, len(lines)):
+        waited = number - 1 - losses.index(min(losses[:number]))
+        drops += waited > 0 and waited % 2 == 0
+        assert lines[number]["lr"] == 0.02 * 0.9**drops
+    assert drops >= 2
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
+    toy: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    go("nplm, adamw", toy, tmp_path / "whole", save_every=0)
+    go("nplm, adamw", toy, tmp_path / "run", save_every=0)
+    state = tmp_path / "run" / STATE
+    content = bytearray(state.read_bytes())
+    content[-5] ^= 1  # a single bit of a weight
+    state.write_bytes(content)
+    found = load_state(tmp_path / "run")
+    assert found is not None and found.values["progress"]["step"] == 23
+    assert f"{state} is damaged" in caplog.text and f"from {tmp_path / 'run' / STATE_BEFORE}" in caplog.text
+    go("nplm, adamw", toy, tmp_path / "run")
+    assert_same(tmp_path / "run", tmp_path / "whole")
+    state.write_bytes(content[:1000])
+    (tmp_path / "run" / STATE_BEFORE).write_bytes(b"")
+    with pytest.raises(UserError, match=r"damaged; delete .* and train again"):
+        load_state(tmp_path / "run")
+
+
+def test_a_full_disk_at_a_checkpoint(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Interrupted):
+        go("nplm, adamw", toy, tmp_path / "run", until=5)
+    earlier = (tmp_path / "run" / STATE).read_bytes()
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("safetensors.torch.save_file", full)
+        with pytest.raises(UserError, match=r"cannot write .*state.safetensors: No space left"):
+            go("nplm, adamw", toy, tmp_path / "run", save_every=0)
+    assert (tmp_path / "run" / STATE).read_bytes() == earlier
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.name.endswith("tmp")] == []
+    go("nplm, adamw", toy, tmp_path / "run")
+    go("nplm, adamw", toy, tmp_path / "whole")
+    assert_same(tmp_path / "run", tmp_path / "whole")
+
+
+LINE = ["data=toy", "model.embedding_dim=8", "model.hidden_dim=12", "training.minutes=null", "training.batch_size=16"]
+
+
+def test_the_command_line_resumes(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    lmtool("train", *LINE, "training.epochs=3", "hydra.run.dir=whole")
+    before = loop._Training._step
+
+    def step(self: Any, done: float) -> None:
+        before(self, done)
+        if self.progress.step == 13:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop._Training, "_step", step)
+        said = lmtool("train", *LINE, "training.epochs=3", "hydra.run.dir=cut", code=130)
+    assert "lmtool: stopped at epoch 1.62; go on with: lmtool train resume=" in said
+    assert "holds a training that was cut off: go on with it by resume=" in lmtool(
+        "train", *LINE, "training.epochs=3", "hydra.run.dir=cut", code=2
+    )
+    refused = lmtool("train", "resume=cut", "model.hidden_dim=13", code=2)
+    assert "model.hidden_dim=13" in refused and "begun with 12" in refused
+    assert "optim=sgd" in lmtool("train", "resume=cut", "optim=sgd", code=2)
+    assert "another store" in lmtool("train", "resume=cut", "data.vocabulary.min_count=2", code=2)
+    assert "leave hydra.run.dir out" in lmtool("train", "resume=cut", "hydra.run.dir=b", code=2)
+    shutil.copytree("cut", "other")
+    said = lmtool("train", "resume=other", "threads=1")
+    assert "threads=1, was None: sums round differently" in said
+    assert "from step 13" in lmtool("train", "resume=cut")
+    assert_same(Path("cut"), Path("whole"))
+    results = [json.loads(Path(run, "result.json").read_text()) for run in ("cut", "whole")]
+    assert results[0]["valid_perplexity"] == results[1]["valid_perplexity"]
+    assert "budget is used up" in lmtool("train", "resume=cut")
+    said = lmtool("train", "resume=cut", "training.epochs=4")
+    assert "the learning rate goes on as schedule=cosine" in said
+    assert json.loads(Path("cut", "result.json").read_text())["epochs"] == 4
+    lmtool("eval", "run=cut")
+
+
+def test_what_cannot_be_resumed(lmtool: Run) -> None:
+    assert "no training was begun there" in lmtool("train", "resume=nowhere", code=2)
+    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=ngram")
+    assert "model=ngram is estimated in one go" in lmtool("train", "resume=ngram", code=2)
+    lmtool("train", *LINE, "training.epochs=1", "hydra.run.dir=run")
+    Path("run", STATE).unlink()
+    assert "has no checkpoint yet; its training begins anew" in lmtool("train", "resume=run")
+
+
+def test_a_folder_in_use(lmtool: Run) -> None:
+    from lmtool.locks import held
+
+    with held(Path("run")):
+        for model in ("nplm", "ngram"):
+            said = lmtool("train", "data=toy", f"model={model}", "hydra.run.dir=run", code=2)
+            assert f"run is in use by process {os.getpid()}" in said
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    script = ROOT / "scripts" / "kill_runs.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "20"], capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "20 of 20 runs" in done.stdout
