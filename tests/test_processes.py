@@ -1,0 +1,102 @@
+"""Training in two processes that torchrun starts: the gradients, what is written, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from lmtool.data.corpus import Corpus
+from lmtool.errors import UserError
+from lmtool.training.batches import Batches
+from tests.conftest import ROOT, fresh_process
+
+Run = Callable[..., str]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+LINE = ["data=toy", "model.dropout=0", "model.input_dropout=0", "model.embedding_dim=8", "model.hidden_dim=12"]
+LINE += ["training.batch_size=16", "training.minutes=null", "optim.lr=0.02"]
+
+
+def torchrun(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command line in two processes."""
+    surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [*TORCHRUN, *words], cwd=cwd, env=surroundings, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def losses(run: Path) -> list[float]:
+    return [json.loads(line)["valid_loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_gradients_and_evaluation(toy: Corpus, tmp_path: Path) -> None:
+    done = torchrun(str(ROOT / "tests" / "two_processes.py"), str(toy.path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the same in two processes" in done.stdout
+
+
+def test_the_command_line_in_two_processes(lmtool: Run, tmp_path: Path) -> None:
+    """It trains as one process does, resumes, and only one of the two writes."""
+    words = ["train", *LINE, "schedule=constant"]
+    done = torchrun("-m", "lmtool", *words, "training.epochs=2", "hydra.run.dir=both", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("valid perplexity") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["both", "stores"]
+    done = torchrun("-m", "lmtool", "train", "resume=both", "training.epochs=4", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lmtool(*words, "training.epochs=4", "hydra.run.dir=one")
+    assert losses(tmp_path / "both") == pytest.approx(losses(tmp_path / "one"), abs=1e-5)
+    assert losses(tmp_path / "one")[-1] < 0.5 * losses(tmp_path / "one")[0]
+    refused = lmtool("train", "resume=both", "training.epochs=5", code=2)
+    assert "processes: " in refused and "begun with 2" in refused
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in /proc")
+def test_a_process_that_dies_ends_the_job(tmp_path: Path) -> None:
+    words = [*TORCHRUN, "-m", "lmtool", "train", *LINE, "training.epochs=100000", "hydra.run.dir=run"]
+    surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=surroundings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as job:
+        try:
+            metrics = tmp_path / "run" / "metrics.jsonl"
+            until = time.monotonic() + 60
+            while not metrics.exists() and time.monotonic() < until:
+                time.sleep(0.1)
+            os.kill(_second(tmp_path), signal.SIGKILL)
+            said, _ = job.communicate(timeout=60)
+        finally:
+            job.kill()
+    assert job.returncode != 0 and "Signal 9" in said
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def _second(folder: Path) -> int:
+    """The process of rank 1 that runs in a folder."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # those that have just ended
+            if Path(os.readlink(process / "cwd")) == folder and b"RANK=1" in (process / "environ").read_bytes().split(
+                b"\0"
+            ):
+                return int(process.name)
+    raise AssertionError("no process of rank 1")
+
+
+@pytest.mark.parametrize("line", ["eval", "train -m seed=1,2", "train model=ngram data=toy"])
+def test_what_several_processes_cannot_do(line: str, tmp_path: Path) -> None:
+    surroundings = os.environ | {"WORLD_SIZE": "2", "RANK": "0"}
+    done = fresh_process(*line.split(), cwd=tmp_path, env=surroundings)
+    assert done.returncode == 2 and "torchrun" in done.stderr
+
+
+def test_a_batch_that_cannot_be_shared(toy: Corpus) -> None:
+    with pytest.raises(UserError, match=r"training.batch_size=15: 2 processes share it, so it must be a multiple of 2"):
+        Batches(toy.split("train"), 15, 2, 1, part=(0, 2))

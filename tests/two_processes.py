@@ -1,0 +1,64 @@
+"""Run by torchrun in tests/test_processes.py: gradients of two processes, each with half the batch, against those of
+one with all of it, in float64; and evaluation in shares against the whole.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lmtool.config import AdaptiveOutput, ClassesOutput, HierarchicalOutput, NodeForm
+from lmtool.data.corpus import Corpus
+from lmtool.evaluation import score
+from lmtool.training import Batches
+from lmtool.training.processes import SharedModel, joined_processes
+from lmtool.trees.huffman import huffman
+from tests.conftest import neural
+
+
+def main(store: Path) -> None:
+    torch.set_default_dtype(torch.float64)
+    with Corpus.open(store) as toy, joined_processes(torch.device("cpu")) as processes:
+        split = toy.split("train")
+        tree = huffman(toy.vocabulary.counts[:-1])
+        for name, arguments in {
+            "softmax": (),
+            "hierarchical": (HierarchicalOutput("hierarchical", NodeForm.dot, 6, 5), tree),
+            "morin_bengio": (HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5), tree),
+            "adaptive": (AdaptiveOutput("adaptive", [4, 12], 2.0),),
+            "classes": (ClassesOutput("classes", None),),
+        }.items():
+            torch.manual_seed(3 + processes.rank)  # the first process's weights count
+            model = neural(toy, *arguments)
+            shared = SharedModel(model, processes)
+            mine, whole = (iter(Batches(split, 16, 3, 1, part=part)) for part in (processes.part, (0, 1)))
+            for _ in range(2):
+                part, batch = next(mine), next(whole)
+                half = slice(8 * processes.rank, 8 * processes.rank + 8)
+                assert all(torch.equal(p, b[half]) for p, b in zip(part, batch, strict=True))
+                model.zero_grad()
+                shared.loss(*part).backward()
+                shared.share_rows()
+                found = [parameter.grad.to_dense() for parameter in model.parameters()]
+                model.zero_grad()
+                model(*batch).backward()
+                wanted = [parameter.grad.to_dense() for parameter in model.parameters()]
+                for (parameter, _), f, w in zip(model.named_parameters(), found, wanted, strict=True):
+                    torch.testing.assert_close(f, w, rtol=1e-10, atol=1e-12, msg=f"{name} {parameter}")
+            first, last = processes.share(toy.split("valid").tokens)
+            shares = processes.joined(score(model, toy.split("valid"), between=(first, last)).log_prob)
+            np.testing.assert_allclose(shares, score(model, toy.split("valid")).log_prob, rtol=1e-12)
+        assert processes.largest(float(processes.rank), -1.0) == [1.0, -1.0]
+        assert processes.mean(float(processes.rank)) == 0.5
+        assert processes.from_first(processes.rank) == 0
+        if processes.rank == 0:
+            print("the same in two processes")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    os._exit(0)
