@@ -40,7 +40,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation import perplexity, score
 from lmtool.neural.model import NeuralModel, build_neural
-from lmtool.training import METRICS, Batches, Plan, Trained, budget_done, learning_rate, train
+from lmtool.training import METRICS, Plan, Trained, budget_done, learning_rate, train
 from lmtool.trees.huffman import huffman
 from tests.conftest import SOFTMAX, neural, nplm
 
@@ -155,16 +155,6 @@ def test_a_checkpoint_that_does_not_fit(toy: Corpus, tmp_path: Path) -> None:
         load_weights(build_neural(MODEL, SOFTMAX, toy.vocabulary), path)
     with pytest.raises(UserError, match="missing"):
         load_weights(build_neural(MODEL, SOFTMAX, toy.vocabulary), tmp_path / "none")
-
-
-def test_every_example_once_an_epoch(toy: Corpus) -> None:
-    split = toy.split("train")
-    batches = Batches(split, 16, 2, seed=1)
-    drawn = [batch for batch, _ in zip(batches, range(2 * batches.per_epoch), strict=False)]
-    for epoch in (drawn[: batches.per_epoch], drawn[batches.per_epoch :]):
-        targets = torch.cat([targets for _, targets in epoch]).bincount(minlength=24)
-        assert targets.sum() == 128 and (targets.numpy() <= np.bincount(split.ids, minlength=24)).all()
-    assert not torch.equal(drawn[0][1], drawn[batches.per_epoch][1])
 
 
 def test_budget_and_rates() -> None:

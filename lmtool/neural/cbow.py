@@ -25,4 +25,8 @@ class CBOW(nn.Module):
 
     def forward(self, contexts: Tensor) -> Tensor:
         """Context ids `[B, C]` to hidden `[B, E]`."""
-        return F.dropout(self.embedding(contexts).mean(1), self.config.dropout, self.training)
+        return self.of_embeddings(self.embedding(contexts))
+
+    def of_embeddings(self, x: Tensor) -> Tensor:
+        """The same from the embeddings `[B, C, E]`: ordinary tensor operations, which can be compiled."""
+        return F.dropout(x.mean(1), self.config.dropout, self.training)

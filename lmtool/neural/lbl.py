@@ -31,7 +31,11 @@ class LBL(nn.Module):
 
     def forward(self, contexts: Tensor) -> Tensor:
         """Context ids `[B, C]`, oldest first, to r `[B, E]`."""
-        x = F.dropout(self.embedding(contexts), self.config.dropout, self.training)  # [B, C, E]
+        return self.of_embeddings(self.embedding(contexts))
+
+    def of_embeddings(self, x: Tensor) -> Tensor:
+        """The same from the embeddings `[B, C, E]`: ordinary tensor operations, which can be compiled."""
+        x = F.dropout(x, self.config.dropout, self.training)
         if self.config.diagonal:
             return (x * self.positions).sum(1)
         return x.flatten(1) @ self.positions.flatten(0, 1)

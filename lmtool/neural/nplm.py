@@ -49,7 +49,11 @@ class NPLM(nn.Module):
 
     def forward(self, contexts: Tensor) -> Tensor:
         """Context ids `[B, C]`, oldest first, to hidden `[B, D]`."""
-        x = self.embedding(contexts).flatten(1)  # [B, C * E]
+        return self.of_embeddings(self.embedding(contexts))
+
+    def of_embeddings(self, x: Tensor) -> Tensor:
+        """The same from the embeddings `[B, C, E]`: ordinary tensor operations, which can be compiled."""
+        x = x.flatten(1)  # [B, C * E]
         x = F.dropout(x, self.config.input_dropout, self.training)
         a = x
         for number, layer in enumerate(self.layers):

@@ -126,7 +126,8 @@ class _Training:
         if settings.precision is Arithmetic.bf16:
             model.autocast = torch.bfloat16
         if settings.compile:
-            model.encoder.compile()
+            # Looking up embeddings is not tensor operations alone, and would only break the compiled graph.
+            model.encoder.of_embeddings = torch.compile(model.encoder.of_embeddings)  # type: ignore[method-assign]
         self.optimisers = make_optimisers(model, plan.optim)
         self.shared = SharedModel(model, processes)
         self.batches = Batches(
@@ -178,7 +179,7 @@ class _Training:
             self._step(done)
             now = time.perf_counter()
             progress.clock += now - start
-            self._report(now, done)
+            self._report(now)
 
     def _step(self, done: float) -> None:
         settings, progress = self.plan.training, self.progress
@@ -214,12 +215,12 @@ class _Training:
             self.progress.loss_sum += _usable(loss.item(), step, self.out)
         self._losses.clear()
 
-    def _report(self, now: float, done: float) -> None:
+    def _report(self, now: float) -> None:
         progress = self.progress
         seen = progress.since - len(self._losses)
         self.reporter.on_the_way(
             now,
-            done,
+            self.done(),
             self.epoch,
             progress.loss_sum / max(seen, 1),
             progress.step * self.batches.size / max(progress.clock, 1e-9),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -65,7 +66,7 @@ class Reporter:
             f"{_time(line['seconds'])}"
         )
         if not self._bar.disable:
-            self._bar.write(said)
+            self._bar.write(said, file=sys.stderr)
         self._say(done, said)
         self._said = time.perf_counter()
 

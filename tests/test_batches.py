@@ -1,0 +1,113 @@
+"""The order of the examples, in memory, on a device, and streamed from the store."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from lmtool.data import windows
+from lmtool.data.corpus import Corpus
+from lmtool.data.windows import positions
+from lmtool.errors import UserError
+from lmtool.training.batches import Batches, _OnDevice
+
+
+def take(batches: Batches, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return list(itertools.islice(batches, count))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "BLOCK", 10)
+    monkeypatch.setattr(windows, "GROUP", 5)
+
+
+def test_every_example_once_an_epoch(toy: Corpus) -> None:
+    split = toy.split("train")
+    batches = Batches(split, 16, 2, seed=1)
+    drawn = take(batches, 2 * batches.per_epoch)
+    for epoch in (drawn[: batches.per_epoch], drawn[batches.per_epoch :]):
+        targets = torch.cat([targets for _, targets in epoch]).bincount(minlength=24)
+        assert targets.sum() == 128 and (targets.numpy() <= np.bincount(split.ids, minlength=24)).all()
+    assert not torch.equal(drawn[0][1], drawn[batches.per_epoch][1])
+
+
+def test_stored_tokens_have_the_same_contexts(toy: Corpus, small_blocks: None) -> None:
+    split, stored = toy.split("train"), toy.stored("train")
+    assert (stored.tokens, stored.blocks) == (137, 14)
+    order = np.random.default_rng(0).permutation(14)
+    for size in (1, 4, 9):
+        places = np.concatenate([np.arange(137 * block // 14, 137 * (block + 1) // 14) for block in order])
+        wanted = split.windows(places, size)
+        groups = [read(index, size) for read, index in stored.groups(order, size)]
+        assert len(groups) == 3
+        for found, want in zip(zip(*groups, strict=True), wanted, strict=True):
+            np.testing.assert_array_equal(np.concatenate(found), want)
+        np.testing.assert_array_equal(stored.windows(places[:20], size)[0], wanted[0][:20])
+    # Without sentences nothing but the beginning of the text is a beginning.
+    stored._eos = None
+    contexts, _ = stored.windows(np.array([0, 2, 60]), 3)
+    assert contexts.tolist() == [[split.bos] * 3, [split.bos, *split.ids[:2]], split.ids[57:60].tolist()]
+
+
+def test_streamed_every_example_at_most_once_an_epoch(toy: Corpus, small_blocks: None) -> None:
+    split = toy.split("train")
+    batches = Batches(toy.stored("train"), 8, 3, seed=1)
+    assert batches.streamed and batches.per_epoch == 45 // 8 + 45 // 8 + 36 // 8  # of 14 blocks of at least 9
+    drawn = take(batches, 2 * batches.per_epoch)
+    whole = {}
+    for contexts, targets in [split.windows(np.arange(137), 3)]:
+        for row in np.column_stack([contexts, targets]).tolist():
+            whole[tuple(row)] = whole.get(tuple(row), 0) + 1
+    for epoch in (drawn[: batches.per_epoch], drawn[batches.per_epoch :]):
+        seen: dict[tuple[int, ...], int] = {}
+        for contexts, targets in epoch:
+            for row in torch.column_stack([contexts, targets]).tolist():
+                seen[tuple(row)] = seen.get(tuple(row), 0) + 1
+        assert sum(seen.values()) == 8 * batches.per_epoch
+        assert all(count <= whole[row] for row, count in seen.items())
+    assert not torch.equal(drawn[0][1], drawn[batches.per_epoch][1])
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_order_goes_on_from_any_position(streamed: bool, toy: Corpus, small_blocks: None) -> None:
+    split = toy.stored("train") if streamed else toy.split("train")
+    whole = take(Batches(split, 8, 2, seed=3), 60)
+    for taken in (0, 1, 13, 14, 15, 16, 17, 33):
+        first = Batches(split, 8, 2, seed=3)
+        take(first, taken)
+        second = Batches(split, 8, 2, seed=99)
+        second.go_to(first.position())
+        for found, wanted in zip(take(second, 25), whole[taken:], strict=False):
+            assert torch.equal(found[0], wanted[0]) and torch.equal(found[1], wanted[1])
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_shares_of_processes_make_the_whole(streamed: bool, toy: Corpus, small_blocks: None) -> None:
+    split = toy.stored("train") if streamed else toy.split("train")
+    whole = take(Batches(split, 8, 2, seed=3), 20)
+    parts = [take(Batches(split, 8, 2, seed=3, part=(rank, 4)), 20) for rank in range(4)]
+    for number, (_, targets) in enumerate(whole):
+        assert torch.equal(torch.cat([part[number][1] for part in parts]), targets)
+
+
+def test_contexts_made_on_a_device(toy: Corpus) -> None:
+    split = toy.split("train")
+    index = np.random.default_rng(0).permutation(137)
+    contexts, targets = _OnDevice(split.in_memory, torch.device("cpu"))(index, 5)
+    wanted = split.windows(index, 5)
+    assert contexts.dtype == targets.dtype == torch.int64
+    assert np.array_equal(contexts.numpy(), wanted[0]) and np.array_equal(targets.numpy(), wanted[1])
+
+
+def test_positions_by_hand() -> None:
+    assert positions(np.array([0, 3, 4]), 7).tolist() == [0, 1, 2, 0, 0, 1, 2]
+    assert positions(np.array([0]), 300).tolist() == [*range(256), *[255] * 44]
+
+
+def test_a_context_too_long_for_streaming(toy: Corpus) -> None:
+    with pytest.raises(UserError, match=r"model\.context_size=256: at most 255"):
+        Batches(toy.stored("train"), 8, 256, seed=1)

@@ -1,0 +1,125 @@
+"""Optimisers beside the step, and the learning-rate range test."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmtool.config import AdagradOptim, AdamOptim, NceOutput, OptimConfig, SgdOptim
+from lmtool.data.corpus import Corpus
+from lmtool.neural.optim import RowAdagrad, RowAdam, RowSGD
+from lmtool.training.optimisers import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
+from lmtool.training.rates import range_test
+from tests.conftest import neural
+
+Run = Callable[..., str]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weight_decay_in_the_gradient_is_torchs(name: str, dtype: torch.dtype) -> None:
+    # Where all rows are used in each step, the row-wise forms are torch's own.
+    torch.manual_seed(0)
+    ours = torch.nn.Parameter(torch.randn(5, 3, dtype=dtype))
+    theirs = torch.nn.Parameter(ours.detach().clone())
+    decay = 0.3
+    row, dense = {
+        "sgd": (RowSGD([ours], 0.1, momentum=0.9, l2=decay), torch.optim.SGD([theirs], 0.1, 0.9, weight_decay=decay)),
+        "adagrad": (RowAdagrad([ours], 0.1, l2=decay), torch.optim.Adagrad([theirs], 0.1, weight_decay=decay)),
+        "adam": (RowAdam([ours], 0.1, l2=decay), torch.optim.Adam([theirs], 0.1, weight_decay=decay)),
+    }[name]
+    for _ in range(4):
+        grad = torch.randn(5, 3, dtype=dtype)
+        ours.grad = torch.sparse_coo_tensor(torch.arange(5)[None], grad, (5, 3), check_invariants=False)
+        theirs.grad = grad.clone()
+        row.step()
+        dense.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "optim",
+    [
+        SgdOptim("sgd", 0.1, 0.1, 0.9),
+        AdagradOptim("adagrad", 0.1, 0.1, 1e-10),
+        AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8),
+    ],
+)
+def test_optimisers_remember(optim: OptimConfig, toy: Corpus) -> None:
+    def steps(model: torch.nn.Module, optimisers: list[torch.optim.Optimizer], seeds: range) -> None:
+        for seed in seeds:
+            torch.manual_seed(seed)
+            model.zero_grad()
+            model(torch.randint(20, (8, 3)), torch.randint(20, (8,))).backward()
+            for optimiser in optimisers:
+                optimiser.step()
+
+    torch.manual_seed(0)
+    first = neural(toy, NceOutput("nce", 9, True, 1.0, False))
+    torch.manual_seed(0)
+    second = neural(toy, NceOutput("nce", 9, True, 1.0, False))
+    optimisers = make_optimisers(first, optim)
+    steps(first, optimisers, range(3))
+    memory = {name: tensor.clone() for name, tensor in memory_of(optimisers).items()}
+    second.load_state_dict(first.state_dict())
+    steps(first, optimisers, range(3, 6))
+    others = make_optimisers(second, optim)
+    give_memory(others, memory)
+    steps(second, others, range(3, 6))
+    for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_long_rows_are_scaled_down() -> None:
+    weight = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
+    renormalise_rows(weight, 1.0)
+    torch.testing.assert_close(weight, torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
+
+
+class Bowl(torch.nn.Module):
+    """loss = (w - t)^2 / 2, of which a step at a rate r makes w - r (w - t): lost from r = 2 on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.tensor(0.0))
+
+    def forward(self, contexts: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (self.w - targets) ** 2 / 2
+
+
+def test_range_test_of_a_bowl() -> None:
+    model = Bowl()
+    targets = [torch.tensor(1.0), torch.tensor(-1.0)]
+    optimiser = torch.optim.SGD(model.parameters(), lr=1.0)
+    batches = ((torch.empty(0), target) for target in itertools.cycle(targets))
+    found = range_test(model, [optimiser], batches, limits=(1e-3, 1e3), steps=61, clip_norm=None)  # type: ignore[arg-type]
+    assert found.rates[:2] == pytest.approx([1e-3, 1e-3 * 10**0.1])
+    w, wanted = 0.0, []
+    for number, rate in enumerate(found.rates):
+        away = w - (-1) ** number
+        wanted.append(away**2 / 2)
+        w -= rate * away
+    assert found.losses == pytest.approx(wanted, rel=1e-4)
+    assert found.smoothed[:2] == pytest.approx([wanted[0], (0.95 * wanted[0] + wanted[1]) / 1.95])
+    assert len(found.rates) < 50 and 2 < found.rates[-1] < 20  # it ends where the loss is lost
+    assert found.proposed == pytest.approx(found.rates[found.smoothed.index(min(found.smoothed))] / 10)
+    set_rate([optimiser], 0.5)
+    assert optimiser.param_groups[0]["lr"] == 0.5
+
+
+def test_range_test_from_the_command_line(lmtool: Run) -> None:
+    words = ["train", "data=toy", "lr_range=true", "training.batch_size=16", "lr_range_steps=60", "hydra.run.dir=run"]
+    said = lmtool(*words, "model.embedding_dim=8", "model.hidden_dim=16")
+    assert "proposed: optim.lr=" in said
+    found = json.loads(Path("run/lr_range.json").read_text())
+    assert found["rates"][0] == 1e-5 and found["rates"] == sorted(found["rates"])
+    assert len(found["losses"]) == len(found["rates"]) and all(map(math.isfinite, found["losses"]))
+    assert Path("run/lr_range.png").read_bytes().startswith(b"\x89PNG")
+    assert not Path("run/run.json").exists()
+    assert "begin lower" in lmtool(*words, "lr_range_limits=[1e8,1e9]", "optim=sgd", "training.clip_norm=null", code=2)
