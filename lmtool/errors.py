@@ -15,5 +15,9 @@ class Interrupted(KeyboardInterrupt):
     """A signal has ended the work. signal: its number; the exit code is 128 more, as shells have it."""
 
     def __init__(self, signal: int, message: str) -> None:
-        super().__init__(message)
+        super().__init__(signal, message)  # all of it, so that it can be sent from process to process
         self.signal = signal
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message

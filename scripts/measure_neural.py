@@ -13,6 +13,7 @@ from typing import Any
 # As lmtool's commands set it, before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
+LMTOOL = [str(Path(__file__).resolve().parent.parent / ".venv" / "bin" / "python"), "-m", "lmtool"]
 TURNS = int(os.environ.get("TURNS", "5"))
 
 
@@ -29,7 +30,7 @@ def speed(lmtool: Callable[..., float]) -> None:
     for types in (10_000, 1_000_000):
         words = [f"data.types={types}", "data.tokens=3000000", "data.valid_tokens=1000", "data.test_tokens=1000"]
         lmtool("preprocess", "data=synthetic", f"data.name=synthetic{types}", *words)
-    ptb = _store("ptb")
+    ptb = store_of("ptb")
     # The plain loop first: afterwards freed memory is kept, which would help it too.
     full = [(30, 100, 1024), (128, 512, 1024), (30, 100, 32), (128, 512, 32)]
     plain = {sizes: _rate(_plain_steps(ptb, *sizes), sizes[2]) for sizes in full}
@@ -66,7 +67,7 @@ def speed(lmtool: Callable[..., float]) -> None:
         print(flush=True)
     for name in ("hierarchical", "nce"):
         small, large = (
-            _rate(_steps(_store(f"synthetic{types}"), name, 30, 100, 4096), 4096) for types in (10_000, 1_000_000)
+            _rate(_steps(store_of(f"synthetic{types}"), name, 30, 100, 4096), 4096) for types in (10_000, 1_000_000)
         )
         print(f"{name} at V = 10,000 {small:,.0f}, at V = 1,000,000 {large:,.0f} ex/s: {large / small:.2f}", flush=True)
     _distributions(ptb)
@@ -76,7 +77,7 @@ def _said(sizes: tuple[int, int, int]) -> str:
     return f"{sizes[0]}/{sizes[1]}, batch {sizes[2]}"
 
 
-def _store(name: str) -> Path:
+def store_of(name: str) -> Path:
     return next(Path("stores").glob(f"{name}-*.h5"))
 
 
@@ -147,7 +148,7 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
 
     torch.manual_seed(0)
     with Corpus.open(store) as corpus:
-        model = _model(corpus, name, embed, hidden)
+        model = model_of(corpus, name, embed, hidden)
         batches = iter(Batches(corpus.split("train"), batch, 5, 0))
     if plain:
         for module in model.modules():
@@ -172,7 +173,7 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
     return step
 
 
-def _model(corpus: Any, name: str, embed: int, hidden: int) -> Any:
+def model_of(corpus: Any, name: str, embed: int, hidden: int) -> Any:
     import numpy as np
 
     from lmtool import config as c
@@ -204,7 +205,7 @@ def _distributions(store: Path) -> None:
 
     with Corpus.open(store) as corpus:
         for name in ("hierarchical", "morin_bengio", "softmax"):
-            model = _model(corpus, name, 30, 100)
+            model = model_of(corpus, name, 30, 100)
             contexts = corpus.split("valid").windows(np.arange(256), 5)[0]
             times = []
             for _ in range(TURNS + 1):

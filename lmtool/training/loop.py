@@ -142,6 +142,7 @@ class _Training:
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         self.progress = Progress()
         self.reporter = Reporter(out if processes.first else None, bar=bar, tensorboard=settings.tensorboard)
+        self._saved = time.perf_counter()
         self._losses: list[tuple[int, Tensor]] = []  # by step, not looked at yet
         if processes.rank:  # from here on each has dropout and noise of its own
             torch.manual_seed(plan.seed + processes.rank)
@@ -157,29 +158,32 @@ class _Training:
 
     def run(self, stop: Stop) -> None:
         """Step, evaluate, save, until the budget or the patience is used up."""
-        settings, progress = self.plan.training, self.progress
-        saved = now = time.perf_counter()
         self.model.train()
-        while True:
-            overdue = now - saved >= 60 * settings.save_every
-            done, signal, save = self.processes.largest(self.done(), stop.signal, overdue)
-            over = done >= 1 or (settings.patience is not None and progress.waited >= settings.patience)
-            if signal:
-                self._end_early(int(signal))
-            if progress.since and (over or progress.since >= self.per_evaluation):
-                self._evaluate(done, stop)
-                now = time.perf_counter()
-                continue
-            if over or save:
-                self.save()
-                saved = time.perf_counter()
-            if over:
-                return
-            start = time.perf_counter()
-            self._step(done)
-            now = time.perf_counter()
-            progress.clock += now - start
-            self._report(now)
+        while self.go_on(stop):
+            pass
+
+    def go_on(self, stop: Stop) -> bool:
+        """A step, or what is due before it; False at the end."""
+        settings, progress = self.plan.training, self.progress
+        overdue = time.perf_counter() - self._saved >= 60 * settings.save_every
+        done, signal, save = self.processes.largest(self.done(), stop.signal, overdue)
+        over = done >= 1 or (settings.patience is not None and progress.waited >= settings.patience)
+        if signal:
+            self._end_early(int(signal))
+        if progress.since and (over or progress.since >= self.per_evaluation):
+            self._evaluate(done, stop)
+            return True
+        if over or save:
+            self.save()
+            self._saved = time.perf_counter()
+        if over:
+            return False
+        start = time.perf_counter()
+        self._step(done)
+        now = time.perf_counter()
+        progress.clock += now - start
+        self._report(now)
+        return True
 
     def _step(self, done: float) -> None:
         settings, progress = self.plan.training, self.progress

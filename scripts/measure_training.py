@@ -1,0 +1,144 @@
+"""What ./scripts/measure does of the training engine: its cost a step, its memory, several processes, killed runs."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import measure_neural
+
+TURNS = measure_neural.TURNS
+
+
+def engine(lmtool: Callable[..., float]) -> None:
+    """What the training engine costs beside a bare loop of the same model, optimiser and clipping, in turns."""
+    import torch
+
+    from lmtool import parallel
+    from lmtool.neural.memory import keep_freed_memory
+
+    torch.set_num_threads(parallel.use(None))
+    keep_freed_memory()
+    lmtool("preprocess", "data=ptb", "data.name=ptb")
+    for name, embed, hidden in (("softmax", 128, 512), ("hierarchical", 30, 100), ("nce", 30, 100)):
+        for batch in (1024, 32):
+            ours, bare = _engine_turns(measure_neural.store_of("ptb"), name, embed, hidden, batch)
+            print(
+                f"{name} {embed}/{hidden}, batch {batch}: bare loop {bare:.2f} ms a step, engine {ours:.2f}: "
+                f"{100 * (ours / bare - 1):+.1f} %",
+                flush=True,
+            )
+
+
+def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -> tuple[float, float]:
+    """Milliseconds a step of the engine, and of a bare loop: medians over turns that change off."""
+    import tempfile
+
+    import numpy as np
+    import torch
+
+    from lmtool import config as c
+    from lmtool.data.corpus import Corpus
+    from lmtool.neural.optim import clip_gradients
+    from lmtool.training import Plan
+    from lmtool.training.interruption import Stop
+    from lmtool.training.loop import _Training
+    from lmtool.training.processes import Processes
+
+    optim = c.SgdOptim("sgd", 0.1, 0.0, 0.0)
+    steps = max(5, min(400, 60_000 // batch))
+    settings = dict(epochs=None, steps=1 << 40, minutes=None, patience=None, batch_size=batch, evaluate_every=1e9)
+    settings |= dict(accuracy_on=0, clip_norm=1.0, max_norm=None, precision=c.Arithmetic.fp32, compile=False)
+    training = c.TrainingConfig(**settings, memory=None, save_every=1e9, tensorboard=False)
+    plan = Plan(training, optim, c.ConstantSchedule("constant", 0.0), 1, {})
+    with Corpus.open(store) as corpus, tempfile.TemporaryDirectory() as folder:
+        split = corpus.split("train")
+        contexts, targets = (torch.from_numpy(array) for array in split.windows(np.arange(400_000), 5))
+        model = measure_neural.model_of(corpus, name, embed, hidden)
+        engine = _Training(model, split, corpus.split("valid"), plan, Path(folder), Processes(), bar=False)
+        optimisers = engine.optimisers
+        order = torch.randperm(400_000)
+        stop = Stop()
+
+        def bare() -> None:
+            for number in range(steps):
+                index = order[number * batch % 390_000 :][:batch]
+                loss = model(contexts[index], targets[index])
+                for optimiser in optimisers:
+                    optimiser.zero_grad()
+                loss.backward()
+                clip_gradients(model.parameters(), 1.0)
+                for optimiser in optimisers:
+                    optimiser.step()
+                loss.item()
+
+        def whole() -> None:
+            for _ in range(steps):
+                engine.go_on(stop)
+
+        found: dict[Callable[[], None], list[float]] = {bare: [], whole: []}
+        for turn in range(2 * TURNS + 1):
+            for form, times in found.items():
+                start = time.perf_counter()
+                form()
+                if turn:
+                    times.append(1000 * (time.perf_counter() - start) / steps)
+        return statistics.median(found[whole]), statistics.median(found[bare])
+
+
+def memory(lmtool: Callable[..., float]) -> None:
+    """Peak memory of training on a store of 500 million tokens, which is larger than what is allowed."""
+    data = ["data=synthetic", "data.name=large", "data.tokens=500000000", "data.valid_tokens=50000"]
+    seconds = lmtool("preprocess", *data)
+    size = next(Path("stores").glob("large-*.h5")).stat().st_size
+    print(f"store of {size / 2**30:.2f} GiB, made in {seconds:.0f} s")
+    for model in ("hsoftmax", "nce"):
+        words = [
+            "train",
+            f"model={model}",
+            *data,
+            "training.epochs=null",
+            "training.minutes=1",
+            f"hydra.run.dir={model}",
+        ]
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            [*measure_neural.LMTOOL, *words, f"hydra.run.dir={model}"], stdout=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        if status:
+            sys.exit(f"failed: {' '.join(words)}")
+        print(
+            f"model={model}: at most {used.ru_maxrss / 2**20:.2f} GiB, {time.perf_counter() - start:.0f} s", flush=True
+        )
+
+
+def processes(lmtool: Callable[..., float]) -> None:
+    """Examples a second of one process with two threads, and of two processes with one each, in turns."""
+    import json
+
+    lmtool("preprocess", "data=ptb")
+    cases = [("nplm", 1024), ("nplm", 128), ("hsoftmax", 4096), ("nce", 4096)]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "lmtool"]
+    for model, batch in cases:
+        found: dict[int, list[float]] = {1: [], 2: []}
+        for turn in range(3):
+            for count in found:
+                run = f"{model}-{batch}-{count}-{turn}"
+                words = ["train", f"model={model}", "data=ptb", f"training.batch_size={batch}", "training.epochs=null"]
+                words += ["training.minutes=0.25", "training.accuracy_on=0", f"hydra.run.dir={run}"]
+                start = measure_neural.LMTOOL if count == 1 else torchrun
+                subprocess.run([*start, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                found[count].append(json.loads(Path(run, "result.json").read_text())["examples_per_second"])
+        one, two = statistics.median(found[1]), statistics.median(found[2])
+        print(f"{model}, batch {batch}: one process {one:,.0f}, two {two:,.0f} examples/s: {two / one:.2f}", flush=True)
+
+
+def kills() -> None:
+    """200 trainings killed at random moments."""
+    subprocess.run([sys.executable, str(Path(__file__).with_name("kill_runs.py")), "200"], check=True)
