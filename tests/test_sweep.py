@@ -101,7 +101,11 @@ def test_jobs_do_not_share_a_folder(lmtool: Run) -> None:
         and status("one")["overrides"][-1] == "model.order=1"
     )
     assert table()[0]["status"] == "done" and "another job" in table()[1]["status"]
+    assert len(table()) == 2
     # A job that outlived the process that started it.
+    Path("other/1").mkdir(parents=True)
+    begun = {"verb": "train", "overrides": ["model=ngram", "data=toy", "model.order=2"], "status": "running"}
+    Path("other/1/job.json").write_text(json.dumps(begun))
     with held(Path("other/1"), ".job.lock"):
         lmtool(*NGRAM, "model.order=1,2", "hydra.sweep.dir=other", code=2)
     assert [row["status"].partition(" by ")[0] for row in table("other/sweep.csv")] == [

@@ -39,11 +39,13 @@ def rows_of(sweep: Path) -> list[Row]:
 def _rows_in(folder: Path, job: str) -> list[Row]:
     rows = []
     try:
-        record = read_record(folder)
-        if record is not None:
-            rows.append(_row(folder, job, record))
+        record, refused = read_record(folder), None
         if (folder / REFUSED).exists():
-            rows.append(_row(folder, job, read_json(folder / REFUSED, "")))
+            refused = read_json(folder / REFUSED, "start the sweep again")
+            rows.append(_row(folder, job, refused))
+        # A job that another process still runs is one job; in a folder that is another job's there are two.
+        if record is not None and (refused is None or record.get("overrides") != refused["overrides"]):
+            rows.append(_row(folder, job, record))
     except UserError as error:
         rows.append(Row(job, {}, None, None, None, str(error), 1))
     return rows

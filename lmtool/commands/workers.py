@@ -41,11 +41,19 @@ def looked_after(launcher: Mapping[str, Any]) -> Iterator[None]:
 def _joblib() -> Iterator[None]:
     try:
         yield
-    finally:
-        from joblib.externals.loky import get_reusable_executor
+    except BaseException:
+        _end_joblib(kill=True)
+        raise
+    _end_joblib(kill=False)
 
-        # They would wait for work for minutes, with all their memory: lmtool ends without Python's own clearing up.
-        get_reusable_executor().shutdown(wait=True, kill_workers=True)
+
+def _end_joblib(kill: bool) -> None:
+    from joblib.externals.loky import get_reusable_executor
+
+    # They would wait for work for minutes, with all their memory: lmtool ends without Python's own clearing up.
+    executor = get_reusable_executor(reuse=True)
+    # joblib's has `terminate`, which also removes the folder it shares with its workers; a new one has not.
+    getattr(executor, "terminate", executor.shutdown)(kill_workers=kill)
 
 
 @contextmanager
