@@ -97,10 +97,10 @@ def run_verb(verb: str, rest: list[str]) -> int:
     import hydra
 
     from lmtool import config, faults
-    from lmtool.commands import processes, resuming, sweep
+    from lmtool.commands import earlier, processes, resuming, sweep
 
     config.register()
-    sweep.forget()
+    rest = earlier.words_of(verb, rest)
     command = importlib.import_module(f"lmtool.commands.{helppages.VERBS[verb].module}")
     failed: list[Exception] = []
     task = _as_task(command.run, failed)
@@ -109,23 +109,28 @@ def run_verb(verb: str, rest: list[str]) -> int:
     sys.argv = ["lmtool", *rest]
     # Hydra then raises its errors instead of printing several lines and leaving with code 1.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    try:
-        with _composing_once(rest):
-            hydra.main(version_base="1.3", config_path=str(helppages.conf_dir()), config_name=verb)(task)()
-    except Exception as error:
-        fault = faults.as_user_error(error, verb, rest)
-        if fault is None:
+    with sweep.watched() as watched:
+        try:
+            with _composing_once(rest):
+                hydra.main(version_base="1.3", config_path=str(helppages.conf_dir()), config_name=verb)(task)()
+        except sweep.Refused as refused:
+            raise refused.reason from None
+        except Exception as error:
+            fault = faults.as_user_error(error, verb, rest)
+            if fault is not None:
+                raise fault from error
+            if watched.cut_off(error):
+                return 1
             raise
-        raise fault from error
-    finally:
-        sys.argv = before[0]
-        if before[1] is None:
-            del os.environ["HYDRA_FULL_ERROR"]
-        else:
-            os.environ["HYDRA_FULL_ERROR"] = before[1]
-    if failed:
-        raise failed[0]
-    return sweep.exit_code()
+        finally:
+            sys.argv = before[0]
+            if before[1] is None:
+                del os.environ["HYDRA_FULL_ERROR"]
+            else:
+                os.environ["HYDRA_FULL_ERROR"] = before[1]
+        if failed:
+            raise failed[0]
+        return watched.end()
 
 
 @contextmanager
@@ -156,10 +161,10 @@ def _as_task(run: Callable[[Any], float | None], failed: list[Exception]) -> Cal
         from hydra.core.hydra_config import HydraConfig
         from hydra.types import RunMode
 
-        from lmtool.commands import sweep
+        from lmtool.commands import jobs
 
         if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return sweep.guarded(run, composed)
+            return jobs.guarded(run, composed)
         try:
             return run(composed)
         except Exception as error:

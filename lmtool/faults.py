@@ -48,8 +48,19 @@ def as_user_error(error: BaseException, verb: str, words: list[str]) -> UserErro
     return None
 
 
+# Options of Hydra's that plugins bring, and the extra that installs each.
+EXTRAS = {
+    "hydra/launcher/joblib": "joblib",
+    "hydra/launcher/submitit_local": "submitit",
+    "hydra/launcher/submitit_slurm": "submitit",
+    "hydra/sweeper/optuna": "optuna",
+}
+
+
 def _unknown_option(missing: str, options: list[str]) -> str:
     group, _, option = missing.rpartition("/")
+    if missing in EXTRAS:
+        return f'{group}={option} is not installed: pip install "lmtool[{EXTRAS[missing]}]"'
     names = [name for name in options if not name.startswith("schema_")]
     if not group:
         return f"no configuration {missing!r}{helppages.nearest(option, names)}"
@@ -73,6 +84,10 @@ def _composition(error: ConfigCompositionException, verb: str, words: list[str])
         parent = cause.parent_node
         names = [str(name) for name in parent] if parent is not None and OmegaConf.is_dict(parent) else []
         names = [name for name in names if name != "hydra"]
+        if whole.startswith(("hydra.launcher.", "hydra.sweeper.")) and "basic" in str(getattr(parent, "_target_", "")):
+            part = whole.split(".")[1]
+            options = ", ".join(name.split("/")[2] for name in EXTRAS if name.split("/")[1] == part)
+            return f"no key {whole!r} with hydra/{part}=basic; choose one of {options} too"
         last = str(cause.key) if cause.key is not None else whole.rpartition(".")[2]
         return f"no key {whole!r}{helppages.nearest(last, names)}"
     if isinstance(cause, OmegaConfBaseException):

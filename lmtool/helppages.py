@@ -81,6 +81,12 @@ VERBS = {
 }
 
 
+SWEEPS = (
+    "-m runs every combination of comma-separated values, one after the other, or at once with hydra/launcher=joblib,",
+    "submitit_local or submitit_slurm; hydra/sweeper=optuna searches; -m resume=DIR goes on with a sweep.",
+)
+
+
 def conf_dir() -> Path:
     """The folder of YAML files: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parent
@@ -145,7 +151,8 @@ def overview() -> str:
     lines += [
         "",
         "lmtool <verb> --help shows the verb's groups and options; lmtool <verb> --cfg job all settings.",
-        "-m runs every combination of comma-separated values. LMTOOL_DATA names the folder of raw corpora.",
+        "LMTOOL_DATA names the folder of raw corpora.",
+        *SWEEPS,
     ]
     return "\n".join(lines)
 
@@ -166,7 +173,7 @@ def verb_page(verb: str, words: list[str]) -> str:
     lines += _keys("common", "") + _keys(verb, "")
     for group, option in groups.items():
         lines += ["", f"{group}={option}", *_keys(f"{group}/{option}", f"{group}.")]
-    lines += ["", "Examples:"] + [f"  {example}" for example in VERBS[verb].examples]
+    lines += ["", *SWEEPS, "", "Examples:"] + [f"  {example}" for example in VERBS[verb].examples]
     return "\n".join(lines)
 
 

@@ -17,14 +17,14 @@ LOCK = ".lock"
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def held(folder: Path, lock: str = LOCK) -> Iterator[None]:
     """Hold `folder`, which is made where it is missing, for this process until the block ends.
 
-    The lock is the system's (flock) on the file `.lock` in the folder, which names the holder: a process that is killed
+    The lock is the system's (flock) on the file `lock` in the folder, which names the holder: a process that is killed
     leaves the file but no lock. Where the file system knows no locks, nothing is held. Raises UserError where another
     process, or another block of this one, holds the folder, and where the folder cannot be written to.
     """
-    path = folder / LOCK
+    path = folder / lock
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # Appending leaves what the holder wrote; and the file is never removed, or two could hold files of one name.

@@ -18,9 +18,13 @@ _here = threading.local()
 def use(count: int | None) -> int:
     """Use that many threads from now on, or one for each core that this process may use; returns how many."""
     global _threads
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    _threads = count or cores or 1
+    _threads = count or cores()
     return _threads
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads() -> int:

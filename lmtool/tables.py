@@ -23,6 +23,16 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, shown)])
 
 
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """The same as a table of Markdown."""
+
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+    shown = [[cell_text(cell) for cell in row] for row in rows]
+    return "\n".join([line(header), line(["---"] * len(header)), *map(line, shown)])
+
+
 def cell_text(cell: Cell) -> str:
     """Integers with separators, other numbers with the digits that matter."""
     if cell is None:

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from lmtool import parallel
+from lmtool.commands import launchers
 from lmtool.errors import UserError
 from lmtool.runs import has_state
 
@@ -55,12 +56,14 @@ def plain(composed: DictConfig) -> dict[str, Any]:
 def use_threads(threads: int | None) -> int:
     """Give numerical libraries that many threads, or one for each core that this process may use.
 
-    Processes of one machine that work together have equal shares of its cores.
+    Processes of one machine that work together, and jobs of a sweep that run side by side, share the cores.
     """
+    count = parallel.use(launchers.threads_of_this_process(threads))
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    count = parallel.use(threads)
     if threads is None and here > 1:
         count = parallel.use(max(1, count // here))
+    if launchers.at_once() > 1:  # read by the libraries below torch and numpy when they are first imported
+        os.environ.setdefault("OMP_NUM_THREADS", str(count))
     # Read by numba when it is first imported; torch is told by the neural commands.
     os.environ.setdefault("NUMBA_NUM_THREADS", str(count))
     # Read by torch's OpenMP when it is first imported: between two pieces of work its threads sleep soon, instead of
@@ -70,5 +73,5 @@ def use_threads(threads: int | None) -> int:
 
 
 def on_terminal() -> bool:
-    """Whether progress bars make sense: standard error is a terminal."""
-    return sys.stderr.isatty()
+    """Whether progress bars make sense: standard error is a terminal, and no job beside this one writes to it."""
+    return sys.stderr.isatty() and launchers.at_once() == 1

@@ -1,105 +1,142 @@
-"""What a sweep (`-m`) adds to its jobs: one that fails does not stop the others, and a table at the end."""
+"""A sweep (`-m`) from its start to its tables.
+
+Hydra composes the jobs and gives them to a launcher; jobs.py is what each of them does. What is here happens in the
+process that starts them.
+"""
 
 from __future__ import annotations
 
-import csv
-import logging
-import traceback
-from collections.abc import Callable
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
+from lmtool import parallel
+from lmtool.commands import earlier, launchers, sweeptable, workers
+from lmtool.commands.jobs import REFUSED, STATUS, finished, folders, read_record
 from lmtool.errors import UserError
-from lmtool.files import read_json, write_json, written_whole
-from lmtool.tables import Cell, text_table
-
-METRICS = ("valid_perplexity", "perplexity")
-STATUS = "job.json"
-log = logging.getLogger(__name__)
+from lmtool.locks import held
 
 
-class _Outcome:
-    """How the sweep of this process ended; Hydra offers its callbacks no other way to say so."""
+class Refused(BaseException):
+    """A sweep that must not start, with the reason. Hydra makes warnings of its callbacks' Exceptions and goes on."""
 
-    code = 0
-
-
-def forget() -> None:
-    """Forget the sweep before this one: a process may run several command lines, as tests do."""
-    _Outcome.code = 0
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
-def exit_code() -> int:
-    """0, or 2 where all jobs that failed did so by the user's mistake, or 1."""
-    return _Outcome.code
+class Sweep:
+    """The sweep of one command line; `folder` stays None where it is none."""
 
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+        self.verb = self.command = ""
+        self.kept: dict[Path, str] = {}  # what stood in job.json of the jobs that are not run again
+        self.until_end = ExitStack()
 
-def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float | None:
-    """Run one job of a sweep and note how it ended in its folder; a failure counts as infinitely bad."""
-    from lmtool.commands.surroundings import output_dir
-
-    folder = output_dir()
-    try:
-        value = run(composed)
-    except UserError as error:
-        write_json(folder / STATUS, {"status": "failed", "error": str(error), "code": 2})
-        log.error("lmtool: %s", error)
-        return float("inf")
-    except Exception as error:
-        write_json(folder / STATUS, {"status": "failed", "error": repr(error), "code": 1})
-        log.error("%s", traceback.format_exc())
-        return float("inf")
-    write_json(folder / STATUS, {"status": "done", "error": None, "code": 0})
-    return value
-
-
-class SweepTable(Callback):
-    """Prints the table of a sweep's jobs when they have all ended, and keeps it as sweep.csv."""
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Read what the jobs left in their folders, the best one first."""
+    def begin(self, config: DictConfig) -> None:
+        """Take the folder for this process. Raises UserError where that cannot be, or another sweep is in it."""
         folder = Path(config.hydra.sweep.dir)
-        header, rows, code = table_of(folder)
-        _Outcome.code = code
-        with written_whole(folder / "sweep.csv") as temporary, temporary.open("w", newline="") as handle:
-            csv.writer(handle).writerows([header, *rows])
-        print(f"\n{text_table(header, rows)}\n\nalso in {folder / 'sweep.csv'}")
+        self.until_end.enter_context(held(folder))
+        earlier.require_same(folder, config)
+        earlier.require_storage(config)
+        for job in folders(folder):
+            (job / REFUSED).unlink(missing_ok=True)
+            try:
+                if finished(job, read_record(job)):
+                    self.kept[job] = (job / STATUS).read_text(encoding="utf-8")
+            except UserError:
+                pass  # the job says so itself
+        earlier.keep(folder, config)
+        count = launchers.jobs_at_once(config.hydra.launcher, _number_of_jobs(config), parallel.cores())
+        self.until_end.enter_context(launchers.announced(count))
+        self.until_end.enter_context(workers.looked_after(config.hydra.launcher))
+        self.folder, self.verb, self.command = folder, config.hydra.job.config_name, earlier.command(config)
+
+    def end(self) -> int:
+        """Print the tables and keep them; returns the exit code that the jobs amount to."""
+        if self.folder is None:
+            return 0
+        rows = sweeptable.rows_of(self.folder)
+        if not rows:
+            return 0
+        jobs, seeds = sweeptable.jobs_table(rows), sweeptable.seeds_table(rows)
+        written = sweeptable.write(self.folder, self.command, {"sweep": jobs, "sweep-seeds": seeds})
+        for table in filter(None, (jobs, seeds)):
+            print(f"\n{sweeptable.shown(table)}")
+        same = sum((job / STATUS).read_text(encoding="utf-8") == text for job, text in self.kept.items())
+        if same:
+            print(f"\n{same} of these {'was' if same == 1 else 'were'} finished before and not run again")
+        print(f"\nalso in {', '.join(map(str, written))}")
+        return sweeptable.exit_code(rows)
+
+    def cut_off(self, error: Exception) -> bool:
+        """After a launcher's own failure, such as a job's process that was killed: say so and print the tables.
+
+        False where the error is none of a launcher's.
+        """
+        if self.folder is None or type(error).__module__.partition(".")[0] not in ("joblib", "submitit", "concurrent"):
+            return False
+        self.end()
+        reason = (str(error).strip().splitlines() or [""])[0]
+        print(f"lmtool: a job's process ended before its job ({type(error).__name__}: {reason})", file=sys.stderr)
+        print(f"go on with: {self.again()}", file=sys.stderr)
+        return True
+
+    def again(self) -> str:
+        """The command line that goes on with this sweep."""
+        return f"lmtool {self.verb} -m resume={shlex.quote(str(self.folder))}"
 
 
-def table_of(folder: Path) -> tuple[list[str], list[list[Cell]], int]:
-    """The header and rows of a sweep's table, best metric first, and the exit code its jobs amount to.
-
-    Columns: the job, each setting that varied, the metric, seconds, how the job ended.
-    """
-    jobs = sorted((path.parent for path in folder.glob(f"*/{STATUS}")), key=lambda path: (len(path.name), path))
-    settings = {job: _overrides(job) for job in jobs}
-    varied: list[str] = []
-    for key in dict.fromkeys(key for values in settings.values() for key in values):
-        if len({values.get(key) for values in settings.values()}) > 1:
-            varied.append(key)
-    rows: list[tuple[float, list[Cell]]] = []
-    metric_name = "metric"
-    codes: set[int] = set()
-    for job in jobs:
-        status = read_json(job / STATUS, "run the sweep again")
-        codes.add(status["code"])
-        result = read_json(job / "result.json", "run the sweep again") if status["status"] == "done" else {}
-        name = next((name for name in METRICS if name in result), None)
-        metric_name = name or metric_name
-        value = result.get(name) if name else None
-        cells: list[Cell] = [job.name, *(settings[job].get(key) for key in varied), value]
-        cells += [result.get("seconds"), status["error"] or status["status"]]
-        rows.append((float("inf") if value is None else float(value), cells))
-    rows.sort(key=lambda row: row[0])
-    header = ["job", *varied, metric_name, "seconds", "status"]
-    return header, [cells for _, cells in rows], 1 if 1 in codes else max(codes, default=0)
+_current = Sweep()
 
 
-def _overrides(job: Path) -> dict[str, str]:
-    """The settings that the command line gave a job, as Hydra keeps them in its folder."""
-    listed = OmegaConf.load(job / ".hydra" / "overrides.yaml")
-    pairs = (str(item).split("=", 1) for item in listed if "=" in str(item))
-    return {key.lstrip("+"): value for key, value in pairs}
+@contextmanager
+def watched() -> Iterator[Sweep]:
+    """The sweep of the command line that runs in this block, if it is one; its folder is free when the block ends."""
+    global _current
+    _current = Sweep()  # a process may run several command lines, as tests do
+    try:
+        with _current.until_end:
+            yield _current
+    except KeyboardInterrupt:
+        if _current.folder is not None:
+            print(f"go on with: {_current.again()}", file=sys.stderr)
+        raise
+
+
+class Start(Callback):
+    """What Hydra calls when a sweep is composed, before it begins."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Begin the sweep, or refuse it."""
+        try:
+            _current.begin(config)
+        except Exception as error:
+            raise Refused(error) from error
+
+
+def _number_of_jobs(config: DictConfig) -> int | None:
+    """How many jobs a launcher is given at a time, None where the sweeper does not say."""
+    sweeper = config.hydra.sweeper
+    if "n_trials" in sweeper and "n_jobs" in sweeper:
+        return min(int(sweeper.n_trials), int(sweeper.n_jobs))
+    if "max_batch_size" not in sweeper:
+        return None
+    words = [*(f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()), *config.hydra.overrides.task]
+    count = 1
+    try:
+        for override in OverridesParser.create().parse_overrides(words):
+            if override.is_sweep_override():
+                count *= sum(1 for _ in override.sweep_string_iterator())
+    except HydraException:  # glob(), which needs the folders of the configuration
+        return sweeper.max_batch_size and int(sweeper.max_batch_size)
+    return min(count, int(sweeper.max_batch_size or count))
