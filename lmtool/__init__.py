@@ -1,3 +1,3 @@
 """lmtool: train, evaluate, mix and compare the language models that came before Transformers."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"

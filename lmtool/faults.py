@@ -72,6 +72,8 @@ def _composition(error: ConfigCompositionException, verb: str, words: list[str])
     group = re.search(r"[Cc]ould not (?:override|find match for) '([^']+)'\.?\s*No match", text)
     if group:
         name = group[1].split("@")[0]
+        if name == helppages.EXPERIMENT:
+            return f"{name}= must be appended: write +{name}="
         groups = helppages.chosen_groups(verb, words)
         if (helppages.conf_dir() / name).is_dir():
             chosen = ", ".join(f"{key}={option}" for key, option in groups.items())

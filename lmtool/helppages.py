@@ -87,6 +87,9 @@ SWEEPS = (
 )
 
 
+EXPERIMENT = "experiment"
+
+
 def conf_dir() -> Path:
     """The folder of YAML files: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parent
@@ -124,6 +127,11 @@ def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
     Raises UserError for an option that does not exist.
     """
     given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
+    experiment = given.get(f"+{EXPERIMENT}")
+    if experiment is not None:
+        if experiment not in options_of(EXPERIMENT):
+            raise UserError(f"no {EXPERIMENT}={experiment}{nearest(experiment, options_of(EXPERIMENT))}")
+        given = groups_of(f"{EXPERIMENT}/{experiment}") | given
     groups: dict[str, str] = {}
     waiting = [verb]
     while waiting:
@@ -169,12 +177,18 @@ def verb_page(verb: str, words: list[str]) -> str:
             f"  {'*' if name == groups[group] else ' '} {name:<20} {about}" for name, about in options_of(group).items()
         ]
         lines.append("")
+    if verb == "train":
+        lines += [f"+{EXPERIMENT}= complete settings by name", *_experiments(), ""]
     lines += ["Keys (* marks the options chosen above):", ""]
     lines += _keys("common", "") + _keys(verb, "")
     for group, option in groups.items():
         lines += ["", f"{group}={option}", *_keys(f"{group}/{option}", f"{group}.")]
     lines += ["", *SWEEPS, "", "Examples:"] + [f"  {example}" for example in VERBS[verb].examples]
     return "\n".join(lines)
+
+
+def _experiments() -> list[str]:
+    return [f"    {name:<20} {about}" for name, about in options_of(EXPERIMENT).items()]
 
 
 def _text(config: str) -> str:
