@@ -39,6 +39,7 @@ from lmtool.config import (
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation import perplexity, score
+from lmtool.neural import softmax
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.training import METRICS, Plan, Trained, budget_done, learning_rate, train
 from lmtool.trees.huffman import huffman
@@ -71,6 +72,12 @@ def run(
     model = model or build_neural(MODEL, SOFTMAX, toy.vocabulary)
     plan = Plan(settings, optim, schedule, 5, {"of": "a test"})
     return model, train(model, toy.split("train"), toy.split("valid"), plan, out, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def no_short_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small as the sizes of tests are, have the loops do the work that they do for large ones."""
+    monkeypatch.setattr(softmax, "TINY", 0)
 
 
 def test_learns_keeps_the_best_and_repeats_itself(toy: Corpus, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lmtool import parallel
 from lmtool.neural import kernels
@@ -17,6 +18,7 @@ from lmtool.neural.words import WordScores
 
 CHUNK = 1 << 20  # logits that exist at once: few enough to stay near the processor
 
+TINY = 1 << 12  # logits up to which calling our own loops costs more than they save
 FEW = 48  # rows up to which W h' is faster than h W' (MKL of torch 2.13)
 
 
@@ -124,6 +126,8 @@ class FullSoftmax(WordScores):
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
         dtype, outputs = self.precision or h.dtype, len(self.bias)
+        if len(h) * outputs <= TINY and dtype == h.dtype:
+            return F.cross_entropy(F.linear(h, self.weight(), self.bias), y)
         size = min(len(h), max(CHUNK // outputs, 64))
         buffer = self._buffer
         if buffer is None or len(buffer) < size or buffer.dtype != dtype or buffer.device != h.device:

@@ -128,6 +128,7 @@ class _Training:
         if settings.compile:
             # Looking up embeddings is not tensor operations alone, and would only break the compiled graph.
             model.encoder.of_embeddings = torch.compile(model.encoder.of_embeddings)  # type: ignore[method-assign]
+        self.parameters = list(model.parameters())
         self.optimisers = make_optimisers(model, plan.optim)
         self.shared = SharedModel(model, processes)
         self.batches = Batches(
@@ -192,12 +193,12 @@ class _Training:
             self.plan.schedule, self.plan.optim.lr, done=done, steps=progress.step, drops=progress.drops
         )
         loss = self.shared.loss(contexts, targets)
-        for optimiser in self.optimisers:
-            optimiser.zero_grad()
+        for parameter in self.parameters:  # what zero_grad does, without its hooks
+            parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         self.shared.share_rows()
         if settings.clip_norm is not None:
-            clip_gradients(self.model.parameters(), settings.clip_norm)
+            clip_gradients(self.parameters, settings.clip_norm)
         set_rate(self.optimisers, progress.rate)
         # Looked at before the step is made: weights that are no numbers are never kept.
         self._add(loss)

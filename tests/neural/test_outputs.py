@@ -25,6 +25,7 @@ from lmtool.neural import (
     hierarchical,
     nodes,
     rows,
+    softmax,
 )
 from lmtool.neural.alias import AliasTable
 from lmtool.neural.nodes import pair_scores, pair_scores_plain
@@ -37,6 +38,12 @@ O, D, B = 23, 6, 9  # noqa: E741
 COUNTS = torch.arange(O, 0, -1) ** 2
 TREE = huffman(COUNTS.numpy())
 SEVERAL = from_codes([(0, "00"), (1, "010"), (0, "011"), (2, "100"), (2, "101"), (1, "11")])
+
+
+@pytest.fixture(autouse=True)
+def no_short_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small as the sizes of tests are, have the loops do the work that they do for large ones."""
+    monkeypatch.setattr(softmax, "TINY", 0)
 
 
 @pytest.fixture(autouse=True)

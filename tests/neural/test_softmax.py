@@ -15,6 +15,12 @@ def layer(outputs: int = 11, dim: int = 5, dtype: torch.dtype = torch.float64) -
     return FullSoftmax(dim, torch.arange(outputs)).to(dtype)
 
 
+@pytest.fixture(autouse=True)
+def no_short_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small as the sizes of tests are, have the loops do the work that they do for large ones."""
+    monkeypatch.setattr(softmax, "TINY", 0)
+
+
 def test_gradients_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(softmax, "CHUNK", 4)  # 9 rows: two whole chunks and a rest
     output = layer()
@@ -72,6 +78,20 @@ def test_bf16_is_near_fp32() -> None:
     for ours, theirs in zip(*found, strict=True):
         assert (ours - theirs).norm() < 0.02 * ours.norm()
     assert not torch.equal(found[0][1], found[1][1])
+
+
+def test_tiny_ones_by_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = layer()
+    found = []
+    for tiny in (0, 1 << 12):
+        monkeypatch.setattr(softmax, "TINY", tiny)
+        h = torch.randn(7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        output.zero_grad()
+        loss = output(h, torch.arange(7))
+        loss.backward()
+        found.append([loss.detach(), h.grad, *(parameter.grad for parameter in output.parameters())])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
 
 
 def test_log_z_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
