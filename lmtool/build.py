@@ -13,6 +13,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ensemble import Mixture
 from lmtool.errors import UserError
+from lmtool.memory import memory_available
 from lmtool.model import IntArray, LanguageModel
 from lmtool.runs import REMEDY, Run
 
@@ -28,7 +29,7 @@ NGRAM_FILE = "model.h5"
 
 def storage_of(counts: schema.CountsConfig, corpus: Corpus) -> Storage:
     """What memory counting may use; its temporary files lie beside the store."""
-    from lmtool.ngram.storage import Storage, memory_available
+    from lmtool.ngram.storage import Storage
 
     free = memory_available()
     memory = size_in_bytes(counts.memory, "counts.memory") if counts.memory is not None else free and free * 3 // 4

@@ -156,6 +156,9 @@ def _as_task(run: Callable[[Any], float | None], failed: list[Exception]) -> Cal
     In a sweep a failure is kept for the table and the sweep goes on. In a single run it is put into
     `failed`, past Hydra, which would print a line of its own about it.
     """
+    from lmtool import faults
+
+    within = faults.within_memory(run)
 
     def task(composed: Any) -> float | None:
         from hydra.core.hydra_config import HydraConfig
@@ -164,9 +167,9 @@ def _as_task(run: Callable[[Any], float | None], failed: list[Exception]) -> Cal
         from lmtool.commands import jobs
 
         if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return jobs.guarded(run, composed)
+            return jobs.guarded(within, composed)
         try:
-            return run(composed)
+            return within(composed)
         except Exception as error:
             failed.append(error)
             return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 from hydra.errors import (
     ConfigCompositionException,
@@ -21,6 +23,9 @@ from omegaconf.errors import (
 
 from lmtool import helppages
 from lmtool.errors import UserError
+
+# What torch says where there is no memory, on processors and on CUDA.
+NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|size calculation overflowed")
 
 
 def as_user_error(error: BaseException, verb: str, words: list[str]) -> UserError | None:
@@ -55,6 +60,29 @@ EXTRAS = {
     "hydra/launcher/submitit_slurm": "submitit",
     "hydra/sweeper/optuna": "optuna",
 }
+
+
+def within_memory(run: Callable[[Any], float | None]) -> Callable[[Any], float | None]:
+    """A command that says in one line where memory was not enough for what its settings ask for."""
+
+    def guarded(composed: Any) -> float | None:
+        try:
+            return run(composed)
+        except (MemoryError, RuntimeError) as error:  # of numpy and Python; of torch
+            if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
+                raise
+            amount = re.search(r"allocate ([\d.]+) ?(bytes|[KMGTPE]iB)", str(error))
+            asked = f" ({_size(amount[1], amount[2])} more were asked for)" if amount else ""
+            raise UserError(
+                f"not enough memory{asked}: choose a smaller model or a shorter model.context_size, a smaller "
+                "training.batch_size or data.vocabulary.size, or, for n-grams, set counts.memory"
+            ) from error
+
+    return guarded
+
+
+def _size(number: str, unit: str) -> str:
+    return f"{int(number) / 2**30:,.1f} GiB" if unit == "bytes" else f"{number.rstrip('.')} {unit}"
 
 
 def _unknown_option(missing: str, options: list[str]) -> str:

@@ -63,7 +63,7 @@ MISTAKES = [
     ("eval run=nowhere", ["no run folder nowhere"]),
     ("eval", ["no run below ./outputs", "lmtool train"]),
     ("completion tcsh", ["bash", "zsh", "fish"]),
-    ("train threads=0", ["threads=0", "1 or more"]),
+    ("train threads=0", ["threads=0", "from 1 to 1024"]),
 ]
 
 

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 from lmtool.data.corpus import Corpus
+from lmtool.data.sources import text
+from lmtool.errors import UserError
 from tests.conftest import fresh_process
 
 Run = Callable[..., str]
@@ -116,6 +118,38 @@ def test_word_list_with_duplicates(lmtool: Run) -> None:
     write("words.txt", "a\nb\na\n")
     said = lmtool("preprocess", *TEXT, "data.vocabulary.file=words.txt", code=2)
     assert "words.txt, line 3: 'a' stands in line 1 already" in said
+
+
+def test_a_store_whose_text_is_gone_is_used_with_a_note(
+    lmtool: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(*_: object, **__: object) -> Path:
+        raise UserError("cannot download")
+
+    monkeypatch.setattr(text, "fetch", fetch)
+    monkeypatch.setenv("LMTOOL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LMTOOL_DATA", str(tmp_path / "corpora"))
+    Path("corpora").mkdir()
+    write("corpora/names.txt", "".join(f"name{letter}\n" for letter in "abcdefghijklmnopqrst"))
+    line = ("train", "model=ngram", "model.order=2", "data=names")
+    lmtool(*line, "hydra.run.dir=before")
+    monkeypatch.delenv("LMTOOL_DATA")
+    lmtool(*line, "hydra.run.dir=after")
+    (store,) = Path("stores").glob("names-*.h5")
+    said = f"note: the sources of data=names cannot be found; the store {store} is used as it is"
+    assert Path("after/train.log").read_text().splitlines() == [said]
+    assert "valid_perplexity" in Path("after/result.json").read_text()
+    assert "nothing to do" in lmtool("preprocess", "data=names")
+    # Other settings have no store, and one that is cut off is none.
+    assert "cannot download" in lmtool(*line, "data.vocabulary.lowercase=true", code=2)
+    store.write_bytes(store.read_bytes()[:1000])
+    assert "cannot download" in lmtool(*line, code=2)
+    # With a part of the text there, the whole is asked for: it may have changed.
+    write("train.txt", GOOD)
+    write("valid.txt", GOOD)
+    lmtool("preprocess", *TEXT)
+    Path("valid.txt").unlink()
+    assert "no file valid.txt for data.valid" in lmtool("preprocess", *TEXT, code=2)
 
 
 def test_changed_text_makes_the_store_again_and_the_run_says_so(lmtool: Run) -> None:

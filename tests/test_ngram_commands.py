@@ -193,7 +193,7 @@ MISTAKES = [
         f"{NGRAM} smoother=kneser_ney smoother.discounts=tuned smoother.interpolate=false",
         ["smoother.interpolate=true"],
     ),
-    (f"{NGRAM} smoother.discounts=tuned smoother.tune_on=dev", ["split=dev", "train, valid, test"]),
+    (f"{NGRAM} smoother.discounts=tuned smoother.tune_on=dev", ["smoother.tune_on=dev", "train, valid, test"]),
     (f"{NGRAM} smoother=laplace smoother.alpha=0", ["smoother.alpha=0", "above 0"]),
     (f"{NGRAM} smoother=laplace smoother.alpha=some", ["smoother.alpha=some", "tuned"]),
     (f"{NGRAM} smoother=jelinek_mercer smoother.lambdas=[2]", ["smoother.lambdas=[2]", "from 0 to 1"]),

@@ -49,6 +49,8 @@ def run(composed: DictConfig) -> float | None:
         scored = [] if text is None else [score(model, text, progress=on_terminal()) for model in models]
         weights = np.array(config.weights)
         if config.weights is None:
+            if config.fit_split not in corpus.splits:
+                raise UserError(f"fit_split={config.fit_split}: {corpus.path} has only {', '.join(corpus.splits)}")
             fitted_on = scored
             if text is None or config.fit_split != config.split:
                 fitted_on = [score(model, corpus.split(config.fit_split)) for model in models]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +15,7 @@ from lmtool.checkpoint import TREE, load_tree, save_tree
 from lmtool.commands.resuming import keep_words, require_same
 from lmtool.commands.surroundings import in_sweep, on_terminal, output_dir, require_new, use_threads
 from lmtool.commands.train import require_splits, save_run, say_result
-from lmtool.config import Arithmetic, EncoderModel, TrainConfig
+from lmtool.config import Arithmetic, EncoderModel, StepsSchedule, TrainConfig
 from lmtool.config.rules import size_in_bytes
 from lmtool.data.corpus import Corpus, Split
 from lmtool.data.prepare import prepare
@@ -67,6 +68,11 @@ def _run(
         print(f"note: training.precision=bf16: this {device.type} has no units for it; fp32 may well be faster")
     with _corpus(config, processes) as corpus:
         require_splits(corpus)
+        if state is None and not config.lr_range:
+            _require_within_budget(config, corpus.tokens("train"))
+        if processes.first and training.batch_size > corpus.tokens("train"):
+            tokens = corpus.tokens("train")
+            print(f"note: training.batch_size={training.batch_size}: train has {tokens:,} examples, all in one batch")
         if state is not None:
             _require_fitting(state, settings, corpus, out, first=processes.first)
         if processes.first and not config.lr_range:
@@ -120,6 +126,20 @@ def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, out
         raise UserError(f"{out} was trained on another store than {corpus.path}: give it the same data, or train anew")
     for note in require_same(about["settings"], settings, out) if first else []:
         print(f"note: {note}")
+
+
+def _require_within_budget(config: TrainConfig, tokens: int) -> None:
+    """Raise UserError where the schedule waits for steps that the epochs of so many examples do not have."""
+    training, schedule = config.training, config.schedule
+    if training is None or training.epochs is None or not isinstance(schedule, StepsSchedule):
+        return
+    # At most so many: a split that is streamed leaves more examples over at its ends.
+    steps = math.ceil(training.epochs * max(1, tokens // training.batch_size))
+    if schedule.at[-1] >= steps:
+        raise UserError(
+            f"schedule.at={schedule.at}: the budget ends before, training.epochs={training.epochs:g} has {steps:,} "
+            f"steps of training.batch_size={training.batch_size}; leave the last ones out or train for longer"
+        )
 
 
 def _corpus(config: TrainConfig, processes: Processes) -> Corpus:

@@ -23,13 +23,15 @@ def train_ngram(config: TrainConfig, model: NgramModelConfig, corpus: Corpus, ou
     from lmtool.ngram.model import NgramModel
 
     assert config.smoother is not None and config.counts is not None, "conf/model/ngram.yaml chooses them"
+    held_out = tuned_on(config.smoother)
+    if held_out is not None and held_out not in corpus.splits:
+        raise UserError(f"smoother.tune_on={held_out}: {corpus.path} has only {', '.join(corpus.splits)}")
     smoother = build_smoother(config.smoother, model.order, corpus.vocabulary)
     cutoffs = _cutoffs(config.prune, model.order)
     storage = storage_of(config.counts, corpus)
     start = time.perf_counter()
     counts = counts_of(corpus, model.order, config.counts, storage)
     counted = time.perf_counter()
-    held_out = tuned_on(config.smoother)
     if held_out is not None:
         from lmtool.ngram.tuning import fit_and_tune
 

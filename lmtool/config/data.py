@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
 from omegaconf import MISSING
 
-from lmtool.config.rules import require
+from lmtool.config.rules import require, require_seed, require_whole
+from lmtool.errors import UserError
 
 
 class Unit(Enum):
@@ -28,8 +30,13 @@ class VocabularyConfig:
     unit: Unit = MISSING
 
     def __post_init__(self) -> None:
-        require(self.size is None or self.size >= 1, "data.vocabulary.size", self.size, "1 or more, or null")
-        require(self.min_count >= 1, "data.vocabulary.min_count", self.min_count, "1 or more")
+        require_whole("data.vocabulary.size", self.size, null=True)
+        require_whole("data.vocabulary.min_count", self.min_count)
+        if self.file is not None and self.size is not None:
+            raise UserError(
+                f"data.vocabulary.size={self.size}: data.vocabulary.file={self.file} is the vocabulary as it is; "
+                "leave one of them out"
+            )
 
 
 class SplitUnit(Enum):
@@ -50,7 +57,9 @@ class SplitConfig:
 
     def __post_init__(self) -> None:
         for name, value in (("train", self.train), ("valid", self.valid)):
-            require(value > 0, f"data.split.{name}", value, "more than 0: a count, or a fraction below 1")
+            rule = "more than 0: a count, or a fraction below 1"
+            require(0 < value < math.inf, f"data.split.{name}", value, rule)
+        require_seed("data.split.shuffle_seed", self.shuffle_seed, null=True)
 
 
 @dataclass(slots=True)
@@ -74,6 +83,9 @@ class DataConfig:
     def __post_init__(self) -> None:
         plain = self.name and all(c.isalnum() or c in "._-" for c in self.name)
         require(bool(plain), "data.name", repr(self.name), "letters, digits, '.', '_' and '-'")
+        file = self.vocabulary.file
+        if file is not None and not isinstance(self, TextData):
+            raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
 
 
 @dataclass(slots=True)
@@ -90,6 +102,16 @@ class TextData(DataConfig):
     cloze_valid_answers: str | None = MISSING
     cloze_test: str | None = MISSING
 
+    def __post_init__(self) -> None:
+        DataConfig.__post_init__(self)
+        if self.split is not None:
+            for name, file in (("valid", self.valid), ("test", self.test)):
+                if file is not None:
+                    raise UserError(f"data.{name}={file}: data.split cuts it from data.train already; leave one out")
+        if self.cloze_valid_answers is not None and self.cloze_valid is None:
+            answers = self.cloze_valid_answers
+            raise UserError(f"data.cloze_valid_answers={answers}: there are no questions; give data.cloze_valid too")
+
 
 @dataclass(slots=True)
 class PydocData(DataConfig):
@@ -102,6 +124,8 @@ class PydocData(DataConfig):
 
     def __post_init__(self) -> None:
         DataConfig.__post_init__(self)
+        require_whole("data.min_words", self.min_words, 0)
+        require_seed("data.seed", self.seed)
         for name in ("valid_fraction", "test_fraction"):
             value = getattr(self, name)
             require(0 < value < 0.5, f"data.{name}", value, "between 0 and 0.5")
@@ -124,12 +148,19 @@ class SyntheticData(DataConfig):
     def __post_init__(self) -> None:
         DataConfig.__post_init__(self)
         for name in ("tokens", "valid_tokens", "test_tokens"):
-            require(getattr(self, name) >= 1, f"data.{name}", getattr(self, name), "1 or more")
-        require(self.types >= 2, "data.types", self.types, "2 or more")
-        require(self.zipf_exponent >= 0, "data.zipf_exponent", self.zipf_exponent, "0 or more")
+            require_whole(f"data.{name}", getattr(self, name))
+        # Of a Zipf law that is steeper than this nothing but its first word is left.
+        require_whole("data.types", self.types, 2, 100_000_000)
+        require(0 <= self.zipf_exponent <= 100, "data.zipf_exponent", self.zipf_exponent, "from 0 to 100")
         require(0 <= self.repeat < 1, "data.repeat", self.repeat, "from 0 to below 1")
         require(1 <= self.successors <= self.types, "data.successors", self.successors, "from 1 to data.types")
-        require(self.sentence_length > 1, "data.sentence_length", self.sentence_length, "more than 1")
+        # Sentences are drawn whole, in memory.
+        length = self.sentence_length
+        require(1 < length <= 1e6, "data.sentence_length", length, "more than 1 and at most 1000000")
+        require_seed("data.seed", self.seed)
+        if self.vocabulary.size is not None:
+            size = self.vocabulary.size
+            raise UserError(f"data.vocabulary.size={size}: data.kind=synthetic knows all its words; set data.types")
 
 
 @dataclass(slots=True)

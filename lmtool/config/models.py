@@ -7,7 +7,7 @@ from enum import Enum
 
 from omegaconf import MISSING
 
-from lmtool.config.rules import require
+from lmtool.config.rules import require, require_whole
 from lmtool.errors import UserError
 
 
@@ -25,7 +25,7 @@ class NgramModelConfig(ModelConfig):
     order: int = MISSING
 
     def __post_init__(self) -> None:
-        require(1 <= self.order <= 16, "model.order", self.order, "from 1 to 16")
+        require_whole("model.order", self.order, 1, 16)
 
 
 class Activation(Enum):
@@ -48,7 +48,7 @@ class EncoderModel(ModelConfig):
 
     def __post_init__(self) -> None:
         for name in ("context_size", "embedding_dim"):
-            require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "1 or more")
+            require_whole(f"model.{name}", getattr(self, name))
         require(0 <= self.dropout < 1, "model.dropout", self.dropout, "from 0 to below 1")
 
 
@@ -66,10 +66,10 @@ class NplmModel(EncoderModel):
 
     def __post_init__(self) -> None:
         EncoderModel.__post_init__(self)
-        require(self.hidden_dim >= 1, "model.hidden_dim", self.hidden_dim, "1 or more")
-        require(0 <= self.layers <= 100, "model.layers", self.layers, "from 0 to 100")
+        require_whole("model.hidden_dim", self.hidden_dim)
+        require_whole("model.layers", self.layers, 0, 100)
         projection = self.projection_dim
-        require(projection is None or projection >= 1, "model.projection_dim", projection, "1 or more, or null")
+        require_whole("model.projection_dim", projection, null=True)
         if self.tied and projection not in (None, self.embedding_dim):
             raise UserError(
                 f"model.projection_dim={projection}: with model.tied=true it must be model.embedding_dim, "

@@ -7,7 +7,7 @@ from enum import Enum
 
 from omegaconf import MISSING
 
-from lmtool.config.rules import require
+from lmtool.config.rules import require, require_whole
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class HierarchicalOutput(OutputConfig):
 
     def __post_init__(self) -> None:
         for name in ("hidden_dim", "node_dim"):
-            require(getattr(self, name) >= 1, f"output.{name}", getattr(self, name), "1 or more")
+            require_whole(f"output.{name}", getattr(self, name))
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class NceOutput(OutputConfig):
     learn_normaliser: bool = MISSING
 
     def __post_init__(self) -> None:
-        require(self.noise >= 1, "output.noise", self.noise, "1 or more")
+        require_whole("output.noise", self.noise)
         require(0 <= self.power <= 2, "output.power", self.power, "from 0 (uniform) to 2")
 
 
@@ -73,7 +73,7 @@ class SampledOutput(OutputConfig):
     power: float = MISSING
 
     def __post_init__(self) -> None:
-        require(self.samples >= 1, "output.samples", self.samples, "1 or more")
+        require_whole("output.samples", self.samples)
         require(0 <= self.power <= 2, "output.power", self.power, "from 0 (uniform) to 2")
 
 
@@ -87,10 +87,10 @@ class AdaptiveOutput(OutputConfig):
     def __post_init__(self) -> None:
         ends = self.cutoffs
         rule = "ascending numbers of words, 1 or more, or null"
-        require(
-            ends is None or (bool(ends) and ends == sorted(set(ends)) and ends[0] >= 1), "output.cutoffs", ends, rule
-        )
-        require(self.div_value >= 1, "output.div_value", self.div_value, "1 or more")
+        ascending = ends is None or (bool(ends) and ends == sorted(set(ends)) and ends[0] >= 1)
+        require(ascending, "output.cutoffs", ends, rule)
+        require_whole("output.cutoffs", max(ends or [1]))
+        require(1 <= self.div_value <= 1000, "output.div_value", self.div_value, "from 1 to 1000")
 
 
 @dataclass(slots=True)
@@ -100,4 +100,4 @@ class ClassesOutput(OutputConfig):
     classes: int | None = MISSING
 
     def __post_init__(self) -> None:
-        require(self.classes is None or self.classes >= 1, "output.classes", self.classes, "1 or more, or null")
+        require_whole("output.classes", self.classes, null=True)

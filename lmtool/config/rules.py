@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from lmtool.errors import UserError
 
+BITS = 63  # of a whole number without its sign: more do not go into arrays and files
+
 
 def require(condition: bool, key: str, value: object, rule: str) -> None:
     """Raise UserError, naming the key, its value and the rule, unless the condition holds."""
     if not condition:
         raise UserError(f"{key}={value}: must be {rule}")
+
+
+def require_whole(key: str, value: int | None, low: int = 1, high: int | None = None, *, null: bool = False) -> None:
+    """Raise UserError unless a whole number is from low to high, or to what 64 bits hold. null: it may be null."""
+    if value is None:
+        return  # the field's type allows it
+    one_sided = f"{low} or more" if value < low else f"below 2^{BITS}"
+    rule = one_sided if high is None else f"from {low} to {high}"
+    fits = low <= value < 1 << BITS if high is None else low <= value <= high
+    require(fits, key, value, f"{rule}, or null" if null else rule)
+
+
+def require_seed(key: str, value: int | None, *, null: bool = False) -> None:
+    """Raise UserError for what is no seed: numpy takes none below 0, compiled loops none of more than 64 bits."""
+    fits = value is None or 0 <= value < 1 << BITS
+    require(fits, key, value, f"from 0 to below 2^{BITS}{', or null' if null else ''}")
 
 
 def size_in_bytes(text: str, key: str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from lmtool.config.rules import require
+from lmtool.config.rules import require, require_whole
 
 
 @dataclass(slots=True)
@@ -47,6 +47,7 @@ class StepsSchedule(ScheduleConfig):
         ScheduleConfig.__post_init__(self)
         rising = bool(self.at) and self.at[0] >= 1 and all(a < b for a, b in zip(self.at, self.at[1:], strict=False))
         require(rising, "schedule.at", self.at, "numbers of steps, 1 or more each, rising, as [10000]")
+        require_whole("schedule.at", self.at[-1])
         require(0 < self.factor <= 1, "schedule.factor", self.factor, "above 0 and at most 1")
 
 
@@ -71,4 +72,4 @@ class PlateauSchedule(ScheduleConfig):
     def __post_init__(self) -> None:
         ScheduleConfig.__post_init__(self)
         require(0 < self.factor < 1, "schedule.factor", self.factor, "above 0 and below 1")
-        require(self.patience >= 1, "schedule.patience", self.patience, "1 or more")
+        require_whole("schedule.patience", self.patience)

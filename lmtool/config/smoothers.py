@@ -8,9 +8,13 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from lmtool.config.rules import require, size_in_bytes
+from lmtool.config.rules import require, require_whole, size_in_bytes
 
 TUNED = "tuned"
+
+
+def _are_numbers(values: object, low: float, high: float) -> bool:
+    return isinstance(values, list) and bool(values) and all(_is_number(value, low, high) for value in values)
 
 
 def _is_number(value: object, low: float, high: float) -> bool:
@@ -50,7 +54,7 @@ class LaplaceConfig(SmootherConfig):
 
     def __post_init__(self) -> None:
         valid = self.alpha == TUNED or (_is_number(self.alpha, 0, 1e9) and self.alpha > 0)
-        require(valid, "smoother.alpha", self.alpha, "a number above 0, or tuned")
+        require(valid, "smoother.alpha", self.alpha, "a number above 0 and at most 1e9, or tuned")
 
 
 @dataclass(slots=True)
@@ -62,10 +66,10 @@ class JelinekMercerConfig(SmootherConfig):
     tune_on: str = MISSING
 
     def __post_init__(self) -> None:
-        given = isinstance(self.lambdas, list) and all(_is_number(value, 0, 1) for value in self.lambdas)
+        given = _are_numbers(self.lambdas, 0, 1)
         rule = "tuned, or one number an order, each from 0 to 1"
         require(self.lambdas == TUNED or given, "smoother.lambdas", self.lambdas, rule)
-        require(1 <= self.classes <= 32, "smoother.classes", self.classes, "from 1 to 32")
+        require_whole("smoother.classes", self.classes, 1, 32)
 
 
 @dataclass(slots=True)
@@ -85,7 +89,7 @@ class GoodTuringConfig(SmootherConfig):
 
     def __post_init__(self) -> None:
         for name in ("largest", "largest_unigram"):
-            require(0 <= getattr(self, name) <= 9, f"smoother.{name}", getattr(self, name), "from 0 to 9")
+            require_whole(f"smoother.{name}", getattr(self, name), 0, 9)
 
 
 @dataclass(slots=True)
@@ -97,8 +101,8 @@ class OneDiscountConfig(SmootherConfig):
     tune_on: str = MISSING
 
     def __post_init__(self) -> None:
-        given = isinstance(self.discounts, list) and all(_is_number(value, 0, 1) for value in self.discounts)
-        valid = self.discounts in (None, TUNED) or given or _is_number(self.discounts, 0, 1)
+        given = _are_numbers(self.discounts, 0, 1) or _is_number(self.discounts, 0, 1)
+        valid = self.discounts in (None, TUNED) or given
         rule = "null, tuned, a number from 0 to 1, or a list with one an order"
         require(valid, "smoother.discounts", self.discounts, rule)
 
@@ -124,7 +128,7 @@ class ModifiedKneserNeyConfig(SmootherConfig):
 
     def __post_init__(self) -> None:
         rule = "null, tuned, or [D1,D2,D3+] for each order, with 0 <= D_k <= k"
-        triples = self.discounts if isinstance(self.discounts, list) else [None]
+        triples = self.discounts if isinstance(self.discounts, list) and self.discounts else [None]
         for triple in triples if self.discounts not in (None, TUNED) else []:
             three = triple if isinstance(triple, list) and len(triple) == 3 else [None]
             valid = all(_is_number(d, 0, k) for k, d in enumerate(three, start=1))

@@ -8,7 +8,7 @@ from enum import Enum
 
 from omegaconf import MISSING
 
-from lmtool.config.rules import require, size_in_bytes
+from lmtool.config.rules import require, require_whole, size_in_bytes
 from lmtool.errors import UserError
 
 
@@ -102,11 +102,10 @@ class TrainingConfig:
             value = getattr(self, name)
             require(value is None or 0 < value < math.inf, f"training.{name}", value, "more than 0, or null")
         for name in ("steps", "patience"):
-            value = getattr(self, name)
-            require(value is None or value >= 1, f"training.{name}", value, "1 or more, or null")
-        require(self.batch_size >= 1, "training.batch_size", self.batch_size, "1 or more")
+            require_whole(f"training.{name}", getattr(self, name), null=True)
+        require_whole("training.batch_size", self.batch_size)
         require(0 < self.evaluate_every < math.inf, "training.evaluate_every", self.evaluate_every, "more than 0")
-        require(self.accuracy_on >= 0, "training.accuracy_on", self.accuracy_on, "0 or more")
+        require_whole("training.accuracy_on", self.accuracy_on, 0)
         require(0 <= self.save_every < math.inf, "training.save_every", self.save_every, "0 or more")
         if self.memory is not None:
             size_in_bytes(self.memory, "training.memory")

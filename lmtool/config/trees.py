@@ -7,7 +7,7 @@ from enum import Enum
 
 from omegaconf import MISSING
 
-from lmtool.config.rules import require
+from lmtool.config.rules import require, require_seed, require_whole
 from lmtool.errors import UserError
 
 
@@ -29,6 +29,9 @@ class RandomTree(TreeConfig):
 
     seed: int = MISSING
 
+    def __post_init__(self) -> None:
+        require_seed("tree.seed", self.seed)
+
 
 @dataclass(slots=True)
 class FrequencyTree(TreeConfig):
@@ -47,7 +50,7 @@ class ClassesTree(TreeConfig):
     classes: int | None = MISSING
 
     def __post_init__(self) -> None:
-        require(self.classes is None or self.classes >= 1, "tree.classes", self.classes, "1 or more, or null")
+        require_whole("tree.classes", self.classes, null=True)
 
 
 @dataclass(slots=True)
@@ -57,7 +60,7 @@ class BrownTree(TreeConfig):
     clusters: int = MISSING
 
     def __post_init__(self) -> None:
-        require(2 <= self.clusters <= 4096, "tree.clusters", self.clusters, "from 2 to 4096")
+        require_whole("tree.clusters", self.clusters, 2, 4096)
 
 
 class Division(Enum):
@@ -93,6 +96,7 @@ class ClustersTree(TreeConfig):
     seed: int = MISSING
 
     def __post_init__(self) -> None:
+        require_seed("tree.seed", self.seed)
         require(0 <= self.epsilon < 0.5, "tree.epsilon", self.epsilon, "from 0 to below 0.5")
         if self.epsilon and (self.split is not Division.adaptive or self.method is not Method.gaussians):
             raise UserError(

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from omegaconf import MISSING
 
 from lmtool.config.data import DataConfig
-from lmtool.config.models import ModelConfig, NgramModelConfig
-from lmtool.config.outputs import OutputConfig
-from lmtool.config.rules import require
+from lmtool.config.models import EncoderModel, ModelConfig, NgramModelConfig
+from lmtool.config.outputs import NceOutput, OutputConfig, SampledOutput, SoftmaxOutput
+from lmtool.config.rules import require, require_seed, require_whole
 from lmtool.config.schedules import ScheduleConfig, StepsSchedule
 from lmtool.config.smoothers import CountsConfig, SmootherConfig
 from lmtool.config.training import OptimConfig, TrainingConfig
 from lmtool.config.trees import TreeConfig
 from lmtool.errors import UserError
 
+MOST_THREADS = 1024  # the libraries end the process where the system refuses them a thread
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
@@ -34,7 +35,7 @@ class VerbConfig:
     threads: int | None = MISSING
 
     def __post_init__(self) -> None:
-        require(self.threads is None or self.threads >= 1, "threads", self.threads, "1 or more, or null")
+        require_whole("threads", self.threads, 1, MOST_THREADS, null=True)
 
 
 @dataclass(slots=True)
@@ -68,15 +69,16 @@ class TrainConfig(VerbConfig):
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require(0 <= self.seed < 1 << 63, "seed", self.seed, "from 0 to below 2^63")
+        require_seed("seed", self.seed)
         require_device(self.device)
         limits = self.lr_range_limits
         rising = len(limits) == 2 and 0 < limits[0] < limits[1] < math.inf
         require(rising, "lr_range_limits", limits, "two numbers above 0, the lower first, as [1e-5,10]")
-        require(self.lr_range_steps >= 10, "lr_range_steps", self.lr_range_steps, "10 or more")
-        cutoffs = self.prune or []
+        require_whole("lr_range_steps", self.lr_range_steps, 10, 1_000_000)
+        cutoffs = self.prune if self.prune is not None else [0]
         rule = "cut-offs of 0 or more, one an order, none below the one before it, and 0 for order 1"
-        require(cutoffs == sorted(cutoffs) and not any(cutoffs[:1]), "prune", self.prune, rule)
+        require(cutoffs == sorted(cutoffs) and cutoffs[:1] == [0], "prune", self.prune, rule)
+        require_whole("prune", cutoffs[-1], 0)
         threshold = self.prune_entropy
         require(threshold is None or 0 < threshold < 1, "prune_entropy", threshold, "between 0 and 1, or null")
         if not isinstance(self.model, NgramModelConfig):
@@ -88,9 +90,15 @@ class TrainConfig(VerbConfig):
 
     def _require_agreement(self) -> None:
         """Settings that contradict each other across groups."""
+        own_vectors = (SoftmaxOutput, NceOutput, SampledOutput)
+        if isinstance(self.model, EncoderModel) and self.model.tied and not isinstance(self.output, own_vectors):
+            raise UserError(
+                f"model.tied=true: output={self.output and self.output.kind} has no vector for each word to share; "
+                "take model.tied=null"
+            )
         training, schedule = self.training, self.schedule
-        if training is None:
-            return
+        if training is None or self.lr_range or self.resume is not None:
+            return  # no schedule is used, or one that was begun under another budget
         if isinstance(schedule, StepsSchedule) and training.steps is not None and schedule.at[-1] >= training.steps:
             raise UserError(
                 f"schedule.at={schedule.at}: the budget ends before, training.steps={training.steps}; "
@@ -120,7 +128,7 @@ class TreeVerbConfig(VerbConfig):
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require(1 <= self.levels <= 8, "levels", self.levels, "from 1 to 8")
+        require_whole("levels", self.levels, 1, 8)
 
 
 @dataclass(slots=True)
@@ -155,6 +163,8 @@ class EnsembleConfig(VerbConfig):
         if self.weights is None:
             return
         if len(self.weights) != len(self.runs):
-            raise UserError(f"weights={self.weights}: {len(self.runs)} runs need as many weights")
+            raise UserError(
+                f"weights={self.weights}: must be as many as runs; {len(self.runs)} runs need as many weights"
+            )
         if any(not w >= 0 for w in self.weights) or not math.isclose(sum(self.weights), 1, abs_tol=1e-6):
-            raise UserError(f"weights={self.weights}: must be 0 or more and sum to 1")
+            raise UserError(f"weights={self.weights}: must be 0 or more each and sum to 1")

@@ -16,6 +16,18 @@ def cache_dir() -> Path:
     return Path(os.environ.get("LMTOOL_CACHE") or pooch.os_cache("lmtool"))
 
 
+def is_cached(download: DownloadConfig) -> bool:
+    """Whether a download was made before, so that `fetch` needs no network."""
+    try:
+        return (cache_dir() / _file_name(download)).is_file()
+    except ImportError:
+        return False
+
+
+def _file_name(download: DownloadConfig) -> str:
+    return f"{download.checksum.split(':')[-1][:12]}-{download.url.rsplit('/', 1)[-1]}"
+
+
 def fetch(download: DownloadConfig, *, progress: bool) -> Path:
     """The local path of a download, fetched when it is not in the cache; whole and checked, or not there.
 
@@ -31,12 +43,11 @@ def fetch(download: DownloadConfig, *, progress: bool) -> Path:
         ) from None
     pooch.get_logger().setLevel("WARNING")
     folder = cache_dir()
-    name = download.url.rsplit("/", 1)[-1]
     try:
         found = pooch.retrieve(
             download.url,
             known_hash=download.checksum,
-            fname=f"{download.checksum.split(':')[-1][:12]}-{name}",
+            fname=_file_name(download),
             path=folder,
             downloader=pooch.HTTPDownloader(progressbar=progress, timeout=30),
         )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,11 +28,12 @@ from tqdm import tqdm
 from lmtool import __version__
 from lmtool.config import DataConfig, PydocData, SyntheticData, TextData, ToyData, Unit
 from lmtool.data.corpus import FORMAT, KIND, Corpus
-from lmtool.data.sources import Source
+from lmtool.data.sources import NoSource, Source
 from lmtool.data.writing import Row, count_ids, write_cloze, write_split, write_vocabulary
 from lmtool.errors import UserError
 from lmtool.files import cannot_write, reserve, written_whole
 
+log = logging.getLogger(__name__)
 TEMPORARY = re.compile(r"\..*\.(\d+)\.(?:ids\.)?tmp")
 
 
@@ -47,13 +50,20 @@ class Prepared:
 def prepare(data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared:
     """Make the store of a data set, unless it is there and neither settings nor text have changed.
 
-    Raises UserError for text that is missing or no text, and where the store cannot be written.
+    A finished one is used as it is, with a note, where the text is no longer on this machine: it is not downloaded to
+    be compared. Raises UserError for text that is missing or no text, and where the store cannot be written.
     """
     path = store_path(data, store_dir)
-    source = _source(data, progress=progress)
-    existing = _up_to_date(path, source)
-    if existing is not None:
-        return existing
+    existing = _finished(path)
+    try:
+        source = _source(data, progress=progress, download=existing is None)
+    except NoSource:
+        if existing is None:
+            raise
+        log.warning("note: the sources of data=%s cannot be found; the store %s is used as it is", data.name, path)
+        return Prepared(path, False, existing["rows"], existing["notes"])
+    if existing is not None and _same_text(existing, source):
+        return Prepared(path, False, existing["rows"], existing["notes"])
     try:
         store_dir.mkdir(parents=True, exist_ok=True)
         _remove_stale(store_dir)
@@ -77,12 +87,12 @@ def _settings(data: DataConfig) -> str:
     return json.dumps(plain, sort_keys=True)
 
 
-def _source(data: DataConfig, *, progress: bool) -> Source:
+def _source(data: DataConfig, *, progress: bool, download: bool) -> Source:
     match data:
         case TextData():
             from lmtool.data.sources.text import text_source
 
-            return text_source(data, progress=progress)
+            return text_source(data, progress=progress, download=download)
         case PydocData():
             from lmtool.data.sources.pydoc import pydoc_source
 
@@ -96,16 +106,19 @@ def _source(data: DataConfig, *, progress: bool) -> Source:
     raise UserError(f"data.kind={data.kind} is not known to this version of lmtool")
 
 
-def _up_to_date(path: Path, source: Source) -> Prepared | None:
+def _finished(path: Path) -> dict[str, Any] | None:
+    """The provenance of a store that can be used; None where it is missing, cut off or of an older format."""
     if not path.exists():
         return None
     try:
         with Corpus.open(path) as corpus:
-            known = corpus.provenance
+            return corpus.provenance
     except UserError:
-        return None  # cut off or of an older format: made again
-    same = known["stamp"] == json.loads(json.dumps(source.stamp)) or known["identity"] == source.identity()
-    return Prepared(path, False, known["rows"], known["notes"]) if same else None
+        return None
+
+
+def _same_text(known: dict[str, Any], source: Source) -> bool:
+    return bool(known["stamp"] == json.loads(json.dumps(source.stamp)) or known["identity"] == source.identity())
 
 
 def _remove_stale(store_dir: Path) -> None:
@@ -260,6 +273,9 @@ def _draw(data: SyntheticData, path: Path, stack: ExitStack, *, progress: bool) 
     from lmtool.data.sources.synthetic import draw, type_names
 
     found: dict[str, npt.NDArray[np.int32]] = {}
+    size = np.dtype(np.int32).itemsize * (data.tokens + data.valid_tokens + data.test_tokens)
+    if size > shutil.disk_usage(path.parent).free:
+        raise UserError(f"data.tokens={data.tokens}: {size / 2**30:,.1f} GiB of ids do not fit into {path.parent}")
     with tqdm(unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
         for name in ("train", "valid", "test"):
             handle = stack.enter_context(_temporary(path, name))

@@ -21,6 +21,7 @@ from lmtool.neural.lbl import LBL
 from lmtool.neural.nce import NCELoss
 from lmtool.neural.nodes import MorinBengioNodes
 from lmtool.neural.nplm import NPLM
+from lmtool.neural.room import require_room
 from lmtool.neural.sampled import SampledSoftmax
 from lmtool.neural.softmax import FullSoftmax
 from lmtool.trees.classes import class_of_words
@@ -135,9 +136,10 @@ def build_neural(
 ) -> NeuralModel:
     """The model of a configuration, with weights from torch's random state; tree: for output=hierarchical.
 
-    Raises UserError where settings contradict each other or the vocabulary.
+    Raises UserError where settings contradict each other or the vocabulary, and where memory is not enough.
     """
     tied = _tied(model, output)
+    require_room(model, len(vocabulary))
     # With a dense gradient from the output, that of the embeddings is dense too.
     encoder = _encoder(model, len(vocabulary), tied, sparse=not (tied and isinstance(output, schema.SoftmaxOutput)))
     vectors = encoder.embedding.weight if tied else None

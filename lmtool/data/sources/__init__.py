@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from lmtool.errors import UserError
+
 Blocks = Iterator[bytes]
+
+
+class NoSource(UserError):
+    """Text of a data set is not on this machine."""
 
 
 def _nothing() -> dict[str, Any]:

@@ -39,7 +39,10 @@ def pydoc_source(data: PydocData) -> Source:
                     seen.add(docstring)
                     texts[_split_of(module, data)] += sentences(docstring, data.min_words)
             if not all(texts.values()):
-                raise UserError(f"found too few docstrings below {library}: use data=text with a file of your own")
+                raise UserError(
+                    f"found too few docstrings below {library} with data.min_words={data.min_words}: lower it, or use "
+                    "data=text with a file of your own"
+                )
         return texts
 
     def blocks(name: str) -> Iterator[bytes]:

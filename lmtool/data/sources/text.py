@@ -9,16 +9,21 @@ from functools import partial
 from pathlib import Path
 
 from lmtool.config import SplitConfig, SplitUnit, TextData
-from lmtool.data.download import fetch
+from lmtool.data.download import fetch, is_cached
 from lmtool.data.readers import MEMBER, read_blocks, sha256_of
-from lmtool.data.sources import Source
+from lmtool.data.sources import NoSource, Source
 from lmtool.errors import UserError
 
 
-def text_source(data: TextData, *, progress: bool) -> Source:
-    """The files of a text data set. Raises UserError where one that is needed is nowhere to be found."""
+def text_source(data: TextData, *, progress: bool, download: bool = True) -> Source:
+    """The files of a text data set. Raises UserError where one that is needed is nowhere to be found.
+
+    download: whether to go to the network where not even the train split is on this machine; else that is a NoSource.
+    """
     notes: list[str] = []
     found: dict[str, str] = {}
+    if not download:
+        locate(data.train, "train", data, progress=progress, download=False)
     for split, name in (("train", data.train), ("valid", data.valid), ("test", data.test)):
         if name is None:
             continue
@@ -54,30 +59,33 @@ def text_source(data: TextData, *, progress: bool) -> Source:
     )
 
 
-def locate(name: str, key: str, data: TextData, *, progress: bool, optional: bool = False) -> str | None:
+def locate(
+    name: str, key: str, data: TextData, *, progress: bool, optional: bool = False, download: bool = True
+) -> str | None:
     """The path (with its member, if it has one) of a file of the data set; downloads it where it can.
 
-    Looks below LMTOOL_DATA, then from the working folder. Raises UserError where it is not found, unless it
-    is optional.
+    Looks below LMTOOL_DATA, then from the working folder, then among what was downloaded before. Raises UserError where
+    it is not found, unless it is optional; with download=False that is a NoSource.
     """
     path, mark, member = name.partition(MEMBER)
     roots = [Path(os.environ["LMTOOL_DATA"])] if os.environ.get("LMTOOL_DATA") else []
     for root in (*roots, Path()):
         if (root / path).is_file():
             return f"{root / path}{mark}{member}"
-    download = data.downloads.get(key)
-    if download is not None:
+    remote = data.downloads.get(key)
+    if remote is not None and (download or is_cached(remote)):
         try:
-            fetched = fetch(download, progress=progress)
+            fetched = fetch(remote, progress=progress)
         except UserError:
             if optional:
                 return None
             raise
-        return f"{fetched}{MEMBER}{download.member}" if download.member else f"{fetched}{mark}{member}"
+        return f"{fetched}{MEMBER}{remote.member}" if remote.member else f"{fetched}{mark}{member}"
     if optional and data.name != "text" and key == "test":
         return None
     where = f"below LMTOOL_DATA ({roots[0]}) and here" if roots else "here, and LMTOOL_DATA is not set"
-    raise UserError(f"no file {path} for data.{key} ({where}): check the path or set LMTOOL_DATA")
+    kind = UserError if download else NoSource
+    raise kind(f"no file {path} for data.{key} ({where}): check the path or set LMTOOL_DATA")
 
 
 def _stamp(name: str) -> list[object]:

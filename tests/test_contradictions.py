@@ -1,0 +1,118 @@
+"""Settings that contradict each other, the data or the machine: one line that names them, and code 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmtool import faults
+from lmtool.config import Activation, CbowModel, LblModel
+from lmtool.errors import UserError
+from lmtool.neural import room
+from tests.conftest import nplm
+
+Run = Callable[..., str]
+
+# Each line, and words that its one line of error must hold.
+AGAINST_EACH_OTHER = [
+    ("train model.tied=true model.projection_dim=4", ["model.projection_dim=4", "model.tied=true", "128"]),
+    ("train model.tied=true output=hierarchical", ["model.tied=true", "output=hierarchical"]),
+    ("train schedule=steps training.steps=5000", ["schedule.at=[10000]", "training.steps=5000"]),
+    ("train schedule=steps schedule.at=[3] training.epochs=3", ["schedule.at=[3]", "training.epochs=3", "3 steps"]),
+    ("train lr_range=true model=ngram", ["lr_range=true", "model=ngram"]),
+    ("train lr_range=true resume=run", ["resume=run"]),
+    ("train model=ngram data.vocabulary.file=words", ["data.vocabulary.file=words", "data.kind=toy"]),
+    ("preprocess data=hw3 data.vocabulary.size=9", ["data.vocabulary.size=9", "data.vocabulary.file=hw3/words.dict"]),
+    ("preprocess data=synthetic data.vocabulary.size=9", ["data.vocabulary.size=9", "data.types"]),
+    ("preprocess data=names data.test=x", ["data.test=x", "data.split"]),
+    (
+        "preprocess data=text data.train=x data.cloze_valid_answers=y",
+        ["data.cloze_valid_answers=y", "data.cloze_valid"],
+    ),
+    ("train model=ngram prune=[]", ["prune=[]", "0 for order 1"]),
+    ("train training.memory=nonsense", ["training.memory=nonsense", "512MiB"]),
+    ("train device=cuda:99", ["device=cuda:99", "device=auto"]),
+    ("train resume=nowhere", ["resume=nowhere", "run folder"]),
+    ("train output=nce output.noise=100", ["output.noise=100", "at most 23"]),
+    ("train output=adaptive output.cutoffs=[100]", ["output.cutoffs=[100]", "from 1 to 22"]),
+    ("train model=ngram smoother=laplace smoother.alpha=tuned smoother.tune_on=dev", ["smoother.tune_on=dev", "valid"]),
+    ("train model.hidden_dim=10000000000", ["model.hidden_dim=10000000000", "parameters", "GiB", "24 words"]),
+    ("train model=lbl model.embedding_dim=10000000", ["model.embedding_dim=10000000", "parameters", "GiB"]),
+    ("train model=cbow model.context_size=100000000000000", ["not enough memory (728 TiB", "model.context_size"]),
+    ("preprocess data=synthetic data.tokens=1000000000000000000", ["data.tokens=1000000000000000000", "do not fit"]),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), AGAINST_EACH_OTHER, ids=[line for line, _ in AGAINST_EACH_OTHER])
+def test_a_contradiction_is_one_line_and_code_2(line: str, words: list[str], lmtool: Run, tmp_path: Path) -> None:
+    verb, *settings = line.split()
+    data = [] if any(word.startswith("data=") for word in settings) else ["data=toy"]
+    said = lmtool(verb, *data, *settings, "hydra.run.dir=run", code=2)
+    assert said.startswith("lmtool: ") and said.count("\n") == 1, said
+    for word in words:
+        assert word in said
+    kept = {path.name for path in (tmp_path / "run").glob("[!.]*")}
+    assert kept <= {f"{verb}.log"}, "something is left behind"
+
+
+def test_runs_that_cannot_be_gone_on_with(lmtool: Run) -> None:
+    lmtool("train", "data=toy", "model=ngram", "model.order=2", "hydra.run.dir=ngram")
+    assert "model=ngram is estimated in one go" in lmtool("train", "resume=ngram", code=2)
+    assert "lr_range=true" in lmtool("train", "resume=ngram", "lr_range=true", code=2)
+    said = lmtool("ensemble", "runs=[ngram,ngram]", "fit_split=dev", code=2)
+    assert "fit_split=dev" in said and "valid" in said
+
+
+def test_steps_within_what_minutes_alone_may_have_time_for(lmtool: Run) -> None:
+    small = ["data=toy", "model.hidden_dim=4", "model.embedding_dim=4"]
+    budget = ["training.epochs=null", "training.minutes=0.0001"]
+    assert "valid perplexity" in lmtool("train", *small, *budget, "schedule=steps")
+
+
+def test_a_batch_of_more_than_there_is_comes_with_a_note(lmtool: Run) -> None:
+    line = ["train", "data=toy", "model.hidden_dim=4", "model.embedding_dim=4", "training.epochs=1"]
+    assert "note: training.batch_size=512: train has 137 examples, all in one batch" in lmtool(*line)
+    assert "note: training.batch_size" not in lmtool(*line, "training.batch_size=137", "hydra.run.dir=fits")
+
+
+def test_weights_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 10 words, vectors of 6; 3 x 6 numbers are read by 8 units, those by 8 more, and 5 by a projection.
+    model = nplm(layers=2, projection_dim=5)
+    assert room.weights_of(model, 10) == 10 * 6 + 18 * 8 + 8 * 8 + 8 * 5
+    assert room.weights_of(nplm(layers=0), 10) == 60
+    assert room.weights_of(LblModel("lbl", 3, 6, None, 0.0, False), 10) == 60 + 3 * 36
+    assert room.weights_of(LblModel("lbl", 3, 6, None, 0.0, True), 10) == 60 + 18
+    assert room.weights_of(CbowModel("cbow", 3, 6, None, 0.0), 10) == 60
+    monkeypatch.setattr(room, "memory_available", lambda: 4 * 308)
+    room.require_room(model, 10)
+    monkeypatch.setattr(room, "memory_available", lambda: 4 * 308 - 1)
+    with pytest.raises(UserError, match=r"model.projection_dim=5: 308 parameters with a vocabulary of 10 words"):
+        room.require_room(model, 10)
+    assert model.activation is Activation.tanh
+
+
+@pytest.mark.parametrize(
+    ("error", "amount"),
+    [
+        (MemoryError(), ""),
+        (MemoryError("Unable to allocate 128. GiB for an array with shape (1,)"), "128 GiB"),
+        (RuntimeError("can't allocate memory: you tried to allocate 21474836480 bytes."), "20.0 GiB"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has"), "20.00 GiB"),
+    ],
+)
+def test_too_little_memory_on_the_way(error: Exception, amount: str) -> None:
+    def run(composed: object) -> float:
+        raise error
+
+    with pytest.raises(UserError, match=f"not enough memory.*{amount}.*training.batch_size"):
+        faults.within_memory(run)(None)
+
+
+def test_other_faults_stay_what_they_are() -> None:
+    def run(composed: object) -> float:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        faults.within_memory(run)(None)

@@ -1,0 +1,191 @@
+"""Every number among the settings has a rule: the schemas are walked, and values out of range must be refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from lmtool.config import SCHEMAS, register, typed
+from lmtool.errors import UserError
+from lmtool.helppages import VERBS, conf_dir
+
+HUGE = 10**30  # no whole number of 64 bits
+# What a schema needs beside its own option to be composed, and the option where it is not the first with the schema.
+NEEDS = {
+    "schema_text": ["data=names"],  # it has a data.split
+    "schema_train": ["model=ngram"],  # prune is null for the others
+    "schema_ensemble": ["runs=[a,b]"],
+    "schema_clusters": ["tree.run=a"],
+}
+# Settings that may be 0, and what it means.
+ZERO = {
+    "seed": "a seed",
+    "tree.seed": "a seed",
+    "data.seed": "a seed",
+    "data.split.shuffle_seed": "a seed",
+    "data.min_words": "sentences without a word are kept",
+    "data.zipf_exponent": "all words are as likely",
+    "data.repeat": "no word follows from the one before it",
+    "model.layers": "no hidden layer",
+    "model.dropout": "none",
+    "model.input_dropout": "none",
+    "output.power": "uniform noise",
+    "smoother.largest": "nothing is discounted",
+    "smoother.largest_unigram": "nothing is discounted",
+    "schema_absolute-smoother.discounts": "nothing is taken off",
+    "schema_kneser_ney-smoother.discounts": "nothing is taken off",
+    "tree.epsilon": "one code a word",
+    "optim.weight_decay": "none",
+    "optim.momentum": "none",
+    "optim.beta1": "no memory",
+    "optim.beta2": "no memory",
+    "schedule.warmup": "none",
+    "training.accuracy_on": "not taken",
+    "training.save_every": "after every step",
+}
+# Numbers with a fraction that may be as large as one likes, and why that does no harm.
+UNBOUNDED = {
+    "optim.lr": "the loss is lost, and says so",
+    "optim.weight_decay": "the loss is lost, and says so",
+    "optim.eps": "nothing is learnt",
+    "schedule.decay": "nothing is learnt",
+    "training.epochs": "another budget ends it, or the user",
+    "training.minutes": "another budget ends it, or the user",
+    "training.evaluate_every": "one evaluation, at the end",
+    "training.clip_norm": "nothing is clipped",
+    "training.max_norm": "nothing is scaled down",
+    "training.save_every": "one checkpoint, at the end",
+    "data.split.train": "a count: the text must have so many",
+    "data.split.valid": "a count: the text must have so many",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting that takes numbers. group, schema: where it stands; kind: int, float, list or Any."""
+
+    group: str
+    schema: str
+    key: str
+    kind: Any
+    item: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.schema}-{self.key}"
+
+
+def numbers_of(group: str, name: str, schema: type, prefix: str) -> Iterator[Setting]:
+    """The settings of a schema that take numbers, those of its parts too, but not of other groups."""
+    hints = get_type_hints(schema)
+    for field in fields(schema):
+        hint = hints[field.name]
+        key = f"{prefix}{field.name}"
+        if get_origin(hint) in (Union, UnionType):
+            (hint,) = (part for part in get_args(hint) if part is not NoneType)
+        items = get_args(hint)
+        if hint in (int, float, Any):
+            yield Setting(group, name, key, hint)
+        elif get_origin(hint) is list and items[0] in (int, float):
+            yield Setting(group, name, key, list, items[0])
+        elif is_dataclass(hint):
+            if not any(issubclass(known, hint) for other, made in SCHEMAS.items() if other for known in made.values()):
+                yield from numbers_of(group, name, hint, f"{key}.")
+        elif get_origin(hint) is dict:
+            assert not list(numbers_of(group, name, items[1], f"{key}.")), f"{key}: this test must learn to set these"
+        else:
+            plain = hint in (str, bool, list[str]) or issubclass(hint, Enum)
+            assert plain, f"{key}: this test does not know what values {hint} takes"
+
+
+SETTINGS = [
+    setting
+    for group, schemas in SCHEMAS.items()
+    for name, schema in schemas.items()
+    for setting in numbers_of(group, name, schema, f"{group}." if group else "")
+]
+
+
+def composed(group: str, schema: str) -> tuple[DictConfig, str]:
+    """The settings of the first option that has a schema, and the verb they are for."""
+    if not group:
+        verb = schema.removeprefix("schema_")
+        words = NEEDS.get(schema, [])
+    else:
+        verb = {"data": "preprocess", "tree": "tree"}.get(group, "train")
+        option = next(
+            path.stem for path in sorted((conf_dir() / group).glob("*.yaml")) if f"  - {schema}\n" in path.read_text()
+        )
+        needed = {"output": "nplm", "smoother": "ngram", "counts": "ngram"}.get(group)
+        words = [f"model={needed}"] if needed else []
+        own = NEEDS.get(schema, [])
+        words += own if any(word.startswith(f"{group}=") for word in own) else [f"{group}={option}", *own]
+    return compose(verb, words), verb
+
+
+def bad_values(setting: Setting) -> list[Any]:
+    """What no setting of this kind may be."""
+    numbers: dict[Any, list[Any]] = {int: [-1, HUGE], float: [-1.0, math.nan, math.inf, -math.inf]}
+    if setting.kind in numbers:
+        return numbers[setting.kind]
+    bad = numbers[setting.item or float]
+    lists = [[], *([value] for value in bad), *([first, value] for first in (0, 1) for value in bad)]
+    if setting.kind is Any:
+        return [*bad, *lists, *([[value] * 3] for value in bad)]
+    return lists
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[tuple[str, str], tuple[DictConfig, type]]]:
+    """What `composed` makes of each schema that has numbers, and the verb's own schema: made once."""
+    register()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        found = {}
+        for group, schema in dict.fromkeys((setting.group, setting.schema) for setting in SETTINGS):
+            config, verb = composed(group, schema)
+            found[group, schema] = config, SCHEMAS[""][f"schema_{verb}"]
+        yield found
+
+
+def refusal(config: DictConfig, expected: type, key: str, value: Any) -> str | None:
+    """What is said of a setting's value; None where it is taken."""
+    before = OmegaConf.select(config, key)
+    before = OmegaConf.to_container(before) if OmegaConf.is_config(before) else before
+    OmegaConf.update(config, key, value, merge=False)
+    try:
+        typed(config, expected)
+    except UserError as error:
+        return str(error)
+    finally:
+        OmegaConf.update(config, key, before, merge=False)
+    return None
+
+
+def test_all_verbs_are_walked() -> None:
+    assert {f"schema_{verb}" for verb in VERBS} == set(SCHEMAS[""])
+    keys = {setting.key for setting in SETTINGS} | {str(setting) for setting in SETTINGS}
+    assert {"threads", "data.vocabulary.size", "data.split.train", "smoother.alpha", "lr_range_limits"} <= keys
+    assert keys >= ZERO.keys() | UNBOUNDED.keys()
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_a_value_out_of_range_is_refused_by_name(setting: Setting, options: dict[Any, Any]) -> None:
+    config, expected = options[setting.group, setting.schema]
+    typed(config, expected)  # as it stands it is right
+    for value in bad_values(setting):
+        said = refusal(config, expected, setting.key, value)
+        assert said is not None, f"{setting.key}={value} is taken: give it a rule in lmtool/config"
+        assert setting.key in said and "\n" not in said, f"{setting.key}={value}: {said}"
+        assert "must be" in said, said
+    zero = refusal(config, expected, setting.key, 0) if setting.kind is not list else "no list"
+    assert (zero is None) == (setting.key in ZERO or str(setting) in ZERO), f"{setting.key}=0: {zero or 'is taken'}"
+    if setting.kind is float:
+        large = refusal(config, expected, setting.key, 1e300)
+        assert (large is None) == (setting.key in UNBOUNDED), f"{setting.key}=1e300: {large or 'is taken'}"
