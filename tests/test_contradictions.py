@@ -19,7 +19,7 @@ Run = Callable[..., str]
 AGAINST_EACH_OTHER = [
     ("train model.tied=true model.projection_dim=4", ["model.projection_dim=4", "model.tied=true", "128"]),
     ("train model.tied=true output=hierarchical", ["model.tied=true", "output=hierarchical"]),
-    ("train schedule=steps training.steps=5000", ["schedule.at=[10000]", "training.steps=5000"]),
+    ("train schedule=steps schedule.at=[10000] training.steps=5000", ["schedule.at=[10000]", "training.steps=5000"]),
     ("train schedule=steps schedule.at=[3] training.epochs=3", ["schedule.at=[3]", "training.epochs=3", "3 steps"]),
     ("train lr_range=true model=ngram", ["lr_range=true", "model=ngram"]),
     ("train lr_range=true resume=run", ["resume=run"]),
