@@ -63,6 +63,8 @@ def test_the_tour_of_the_readme_runs(lmtool: Callable[..., str]) -> None:
         words = shlex.split(line)[1:]
         if {"model=nplm", "model=hsoftmax"} & set(words) and "--cfg" not in words:  # a minute's work, cut to a second's
             words += ["model.embedding_dim=16", "model.hidden_dim=16", "training.epochs=1", "training.batch_size=4096"]
+        if "resume=runs/nplm" in words:
+            words += ["training.epochs=2"]
         assert lmtool(*words)
 
 
