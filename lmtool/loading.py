@@ -7,12 +7,14 @@ from typing import Any
 
 from lmtool.build import load_model
 from lmtool.config import Unit, from_saved
+from lmtool.config.verbs import require_device
 from lmtool.data.corpus import Corpus
 from lmtool.data.prepare import prepare
 from lmtool.data.texts import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.wordfile import VOCABULARY, load_vocabulary
 from lmtool.ensemble import Mixture
+from lmtool.errors import UserError
 from lmtool.model import LanguageModel
 from lmtool.runs import Run
 from lmtool.textmodel import TextModel
@@ -25,6 +27,7 @@ def load(path: str | Path, device: str = "auto", *, store_dir: str | Path | None
     runs of before 0.5 alone, whose folders have no vocabulary; where it is gone it is made again, in store_dir (None:
     where it was). Raises UserError where the run is missing, unfinished or damaged.
     """
+    require_device(device)
     run = Run.open(Path(path))
     vocabulary = vocabulary_of(run, store_dir)
     model = load_model(run, vocabulary)
@@ -34,9 +37,13 @@ def load(path: str | Path, device: str = "auto", *, store_dir: str | Path | None
 
 
 def vocabulary_of(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
-    """The vocabulary of a run: from its folder, else from its store."""
-    if (run.folder / VOCABULARY).is_file():
-        return load_vocabulary(run.folder / VOCABULARY)
+    """The vocabulary of a run: from its folder, else from its store. Raises UserError for a file that is not its."""
+    kept = run.folder / VOCABULARY
+    if kept.is_file():
+        vocabulary = load_vocabulary(kept)
+        if vocabulary.fingerprint() != run.vocabulary_fingerprint:
+            raise UserError(f"{kept} has other words than its run: delete it, and the run's store is read instead")
+        return vocabulary
     store = Path(run.store)
     if not store.is_file():
         folder = Path(store_dir) if store_dir is not None else store.parent

@@ -98,6 +98,7 @@ class TextModel:
         sampling = Sampling(temperature, top_k, top_p)
         require(count >= 1, "count", count, "1 or more")
         require(length >= 1, "length", length, "1 or more")
+        require(0 <= seed < 1 << 63, "seed", seed, "from 0 to below 2^63")
         begun = self.ids(text, oov)
         context = self.context(begun, sentence_start=sentence_start)
         drawn = generate(self.model, self.vocabulary, context, sampling, count=count, length=length, seed=seed)

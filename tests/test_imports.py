@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "ensemble": {"errors", "model"},
     "generation": {"config", "data", "model"},
     "textmodel": {"config", "data", "evaluation", "generation", "model"},
-    "loading": {"build", "config", "data", "ensemble", "model", "neural", "runs", "textmodel"},
+    "loading": {"build", "config", "data", "ensemble", "errors", "model", "neural", "runs", "textmodel"},
     "evaluation": {"errors", "files", "model", "data"},
     "runs": {"errors", "files", "__version__"},
     "checkpoint": {"errors", "files", "runs", "trees", "__version__"},

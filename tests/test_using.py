@@ -188,6 +188,23 @@ def test_a_run_needs_no_store(name: str, runs: Path, tmp_path: Path) -> None:
     assert len(list((tmp_path / "copy" / "stores").glob("toy-*.h5"))) == 1
 
 
+def test_what_cannot_be_loaded(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="device=tpu"):
+        package.load(runs / "kn3", device="tpu")
+    folder = Path(shutil.copytree(runs / "kn3", tmp_path / "run"))
+    text = (folder / "vocabulary.txt").read_text()
+    (folder / "vocabulary.txt").write_text(text.replace("cat\t", "cats\t"))
+    with pytest.raises(UserError, match=r"vocabulary.txt has other words"):
+        package.load(folder)
+    loaded = package.load(runs / "kn3")
+    for wrong in ({"top": 0}, {"oov": "skip"}):
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            loaded.predict("the", **wrong)
+    for wrong in ({"count": 0}, {"length": 0}, {"temperature": -1.0}, {"top_k": 0}, {"top_p": 0.0}, {"seed": -1}):
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            loaded.generate("the", **wrong)
+
+
 def test_load_is_found_when_it_is_asked_for() -> None:
     assert package.load.__module__ == "lmtool.loading"
     with pytest.raises(AttributeError, match="no attribute 'laod'"):

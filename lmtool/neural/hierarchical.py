@@ -181,6 +181,6 @@ class HierarchicalSoftmax(nn.Module):
         leaves, log_p = torch.empty(len(h), k, dtype=torch.int64), torch.empty(len(h), k, dtype=torch.float64)
         weights = nodes.vectors.detach().numpy(), nodes.bias.detach().numpy()
         found = leaves.numpy(), log_p.numpy()
-        cuts = parallel.cut_evenly(len(h))
+        cuts = parallel.cut_evenly(len(h), min(parallel.threads(), len(h)))
         parallel.run((best_first, h.numpy(), *weights, self.tree.children, *found, *cut) for cut in cuts)
         return torch.from_numpy(self.tree.leaf_words).long()[leaves], log_p
