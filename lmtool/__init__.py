@@ -1,3 +1,20 @@
-"""lmtool: train, evaluate, mix and compare the language models that came before Transformers."""
+"""lmtool: train, evaluate, mix and compare the language models that came before Transformers.
+
+`lmtool.load("runs/kn5")` gives a finished run's model to Python: `score`, `predict`, `generate`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lmtool.loading import load as load
 
 __version__ = "0.4.0"
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is asked for: the command line's help must not wait for numpy.
+    if name == "load":
+        from lmtool.loading import load
+
+        return load
+    raise AttributeError(f"module 'lmtool' has no attribute {name!r}")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy.typing as npt
 import safetensors.numpy
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_model
 from torch import nn
 
+from lmtool import __version__
 from lmtool.errors import UserError
 from lmtool.files import written_whole
 from lmtool.runs import REMEDY
@@ -23,6 +28,35 @@ def save_weights(model: nn.Module, path: Path, notes: dict[str, str]) -> None:
         try:
             save_model(model, str(temporary), metadata=notes)  # what is tied is written once
         except SafetensorError as error:  # its form of an OSError
+            raise OSError(str(error)) from error
+
+
+def export_weights(
+    model: nn.Module, tree: Tree | None, about: dict[str, Any], words: Sequence[str], path: Path
+) -> None:
+    """Write a model for other programs, whole or not at all: its parameters and buffers by their names, and its tree's
+    `tree.children` `[N, 2]` and `tree.leaf_words` `[L]`.
+
+    In the metadata stand, in JSON, `description`, which is `about` with `lmtool`, the version, and `tied`, the names
+    of tensors that are others of the file; and `words`, by id.
+    """
+    tensors: dict[str, npt.NDArray[Any]] = {}
+    tied: dict[str, str] = {}
+    first_name: dict[int, str] = {}
+    for name, tensor in model.state_dict().items():
+        first = first_name.setdefault(tensor.data_ptr(), name)
+        if first != name:
+            tied[name] = first
+        else:
+            tensors[name] = tensor.contiguous().cpu().numpy()
+    if tree is not None:
+        tensors |= {"tree.children": tree.children, "tree.leaf_words": tree.leaf_words}
+    description = {"lmtool": __version__, **about, "tied": tied}
+    notes = {"description": json.dumps(description), "words": json.dumps(list(words))}
+    with written_whole(path) as temporary:
+        try:
+            safetensors.numpy.save_file(tensors, temporary, metadata=notes)
+        except SafetensorError as error:
             raise OSError(str(error)) from error
 
 

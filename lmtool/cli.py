@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lmtool import __version__, helppages
+from lmtool.arguments import as_settings, is_flag
 from lmtool.errors import Interrupted, UserError
 
 # Hydra's flags that take a value of their own; the next word on the line is not an override.
@@ -69,7 +70,8 @@ def split_verb(words: list[str]) -> tuple[str | None, list[str]]:
     """The verb, which is the first word that is no flag and no override, and what else there is.
 
     Flags are put in front of the overrides, which is the only order that Hydra's own parser takes; so
-    `-m` can stand anywhere. Raises UserError for a word that is no verb.
+    `-m` can stand anywhere. What a verb takes without a key has its key afterwards. Raises UserError for a word that
+    is no verb.
     """
     verb: str | None = None
     flags: list[str] = []
@@ -79,7 +81,7 @@ def split_verb(words: list[str]) -> tuple[str | None, list[str]]:
         if takes_value:
             flags.append(word)
             takes_value = False
-        elif word.startswith("-"):
+        elif is_flag(word):
             flags.append(word)
             takes_value = word in FLAGS_WITH_VALUE
         elif verb is None and "=" not in word and word[0:1] not in ("+", "~"):
@@ -89,7 +91,7 @@ def split_verb(words: list[str]) -> tuple[str | None, list[str]]:
     known = (*helppages.VERBS, "help", "completion")
     if verb is not None and verb not in known:
         raise UserError(f"no verb {verb!r}{helppages.nearest(verb, known)}; see lmtool --help")
-    return verb, [*flags, *overrides]
+    return verb, [*flags, *(as_settings(verb, overrides) if verb else overrides)]
 
 
 def run_verb(verb: str, rest: list[str]) -> int:

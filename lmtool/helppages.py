@@ -16,11 +16,15 @@ from lmtool.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb: the module of lmtool.commands that runs it, a line about it, three examples."""
+    """One verb: the module of lmtool.commands that runs it, a line about it, three examples.
+
+    argument: the key of what may be given without one, `words...` where it may be several words.
+    """
 
     module: str
     summary: str
     examples: tuple[str, str, str]
+    argument: str | None = None
 
 
 VERBS = {
@@ -67,6 +71,45 @@ VERBS = {
             "lmtool tree tree=huffman",
             "lmtool tree data=ptb tree=brown words=[the,of,market] levels=5",
             "lmtool tree data=ptb tree=clusters tree.run=runs/nplm to=tree.txt",
+        ),
+    ),
+    "predict": Verb(
+        "predict",
+        "run + text -> the likeliest next words",
+        (
+            'lmtool predict "the cat sat on"',
+            'lmtool predict "the cat sat on" run=runs/kn5 top=3 oov=unk',
+            "lmtool predict run=runs/nplm < contexts.txt",
+        ),
+        argument="text",
+    ),
+    "generate": Verb(
+        "generate",
+        "run -> texts drawn from it",
+        (
+            "lmtool generate",
+            'lmtool generate "the cat" run=runs/kn5 count=3 seed=7',
+            "lmtool generate run=runs/nplm temperature=0.8 top_k=50 top_p=0.95 length=100",
+        ),
+        argument="text",
+    ),
+    "neighbors": Verb(
+        "neighbors",
+        "neural run + words -> the words most like them",
+        (
+            "lmtool neighbors value",
+            "lmtool neighbors value function run=runs/nplm top=5",
+            "lmtool neighbors value by=dot of=output",
+        ),
+        argument="words...",
+    ),
+    "export": Verb(
+        "export",
+        "run -> word2vec, ARPA or safetensors file",
+        (
+            "lmtool export run=runs/nplm to=vectors.txt",
+            "lmtool export run=runs/nplm to=model.safetensors",
+            "lmtool export run=runs/kn5 to=kn5.arpa.gz",
         ),
     ),
     "convert": Verb(
@@ -121,6 +164,11 @@ def groups_of(config: str) -> dict[str, str]:
     return found
 
 
+def keys_of(verb: str) -> set[str]:
+    """The top-level keys of a verb, `hydra` among them."""
+    return set(re.findall(r"^(\w+):", _text("common") + _text(verb), flags=re.M))
+
+
 def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
     """The groups that a command line uses, each with its option: its own choices, else the defaults.
 
@@ -170,7 +218,9 @@ def verb_page(verb: str, words: list[str]) -> str:
     if verb not in VERBS:
         raise UserError(f"no verb {verb!r}{nearest(verb, VERBS)}")
     groups = chosen_groups(verb, words)
-    lines = [f"lmtool {verb}: {VERBS[verb].summary}", "", _description(verb), ""]
+    argument = VERBS[verb].argument
+    usage = f"lmtool {verb} [{argument.upper()}]" if argument else f"lmtool {verb}"
+    lines = [f"{usage}: {VERBS[verb].summary}", "", _description(verb), ""]
     for group in groups:
         lines.append(f"{group}= one of")
         lines += [

@@ -61,3 +61,14 @@ class Unnormalised(Protocol):
         """log of what the exponentials of the scores sum to after contexts `[N, C]`, `[N]`; None where they are not
         asked for.
         """
+
+
+@runtime_checkable
+class Ranking(Protocol):
+    """A language model that may find the likeliest words without a look at all of them."""
+
+    def top(self, contexts: IntArray, k: int) -> tuple[IntArray, FloatArray]:
+        """The k likeliest words `[N, k]` after contexts `[N, C]`, likeliest first, and their log p `[N, k]`.
+
+        k is at most V - 1: `<s>` is never among them.
+        """

@@ -215,6 +215,21 @@ def _distributions(store: Path) -> None:
             print(
                 f"one distribution over 10,000 words, {name}, in a batch of 256: {statistics.median(times[1:]):.3f} ms"
             )
+            if name == "hierarchical":
+                _likeliest(model, contexts)
+
+
+def _likeliest(model: Any, contexts: Any) -> None:
+    for batch in (1, 256):
+        few = contexts[:batch]
+        for name, ask in (("10 likeliest words", lambda few=few: model.top(few, 10)),
+                          ("whole distribution", lambda few=few: model.log_dist(few))):  # fmt: skip
+            times = []
+            for _ in range(4 * TURNS + 1):
+                start = time.perf_counter()
+                ask()
+                times.append((time.perf_counter() - start) / batch * 1000)
+            print(f"  the {name} after a context, in a batch of {batch}: {statistics.median(times[1:]):.3f} ms")
 
 
 def result(run: str) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +50,38 @@ def neural(corpus: Corpus, output: OutputConfig = SOFTMAX, tree: object = None, 
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     data = ToyData(kind="toy", name="toy", sentences=True, vocabulary=RULES)
     return Corpus.open(prepare(data, tmp_path_factory.mktemp("stores"), progress=False).path)
+
+
+NEURAL = ["data=toy", "model.embedding_dim=8", "model.hidden_dim=12", "model.context_size=3", "training.epochs=1"]
+NEURAL += ["training.batch_size=16", "optim.lr=0.02", "training.minutes=null"]
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs on toy data: mle (of bigrams), kn3, nplm, hs (a tree), mix, and char, of letters."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "names.txt").write_text("anna\nhanna\nann\nhan\n" * 5)
+    letters = ["data=text", "data.name=letters", f"data.train={folder}/names.txt", f"data.valid={folder}/names.txt"]
+    from lmtool.cli import main
+
+    for line in (
+        ["train", "model=ngram", "data=toy", "model.order=2", "smoother=mle", f"hydra.run.dir={folder}/mle"],
+        ["train", "model=ngram", "data=toy", "model.order=3", f"hydra.run.dir={folder}/kn3"],
+        ["train", "model=nplm", *NEURAL, f"hydra.run.dir={folder}/nplm"],
+        ["train", "model=hsoftmax", *NEURAL, f"hydra.run.dir={folder}/hs"],
+        ["ensemble", f"runs=[{folder}/kn3,{folder}/nplm]", "weights=[0.5,0.5]", f"hydra.run.dir={folder}/mix"],
+        ["train", "model=ngram", *letters, "data.vocabulary.unit=char", f"hydra.run.dir={folder}/char"],
+    ):
+        assert main([*line, f"store_dir={folder}/stores"]) == 0
+    return folder
+
+
+def answer() -> dict[str, Any]:
+    """result.json of the only command so far, which is then forgotten."""
+    (path,) = Path("outputs").glob("*/*/result.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    shutil.rmtree("outputs")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -27,17 +27,21 @@ MAY_IMPORT = {
     "trees": {"errors", "files", "parallel"},
     "neural": {"errors", "config", "model", "data", "memory", "parallel", "trees"},
     "ensemble": {"errors", "model"},
+    "generation": {"config", "data", "model"},
+    "textmodel": {"config", "data", "evaluation", "generation", "model"},
+    "loading": {"build", "config", "data", "ensemble", "errors", "model", "neural", "runs", "textmodel"},
     "evaluation": {"errors", "files", "model", "data"},
     "runs": {"errors", "files", "__version__"},
-    "checkpoint": {"errors", "files", "runs", "trees"},
+    "checkpoint": {"errors", "files", "runs", "trees", "__version__"},
     "training": {"errors", "config", "files", "model", "data", "evaluation", "checkpoint", "neural", "runs"},
     "build": {"errors", "config", "data", "memory", "model", "ensemble", "runs"}
     | {"ngram", "neural", "trees", "checkpoint"},
     "plots": {"errors", "files"},
     "helppages": {"errors"},
+    "arguments": {"errors", "helppages"},
     "faults": {"errors", "helppages"},
     "completion": {"errors", "helppages", "config"},
-    "cli": {"errors", "helppages", "faults", "completion", "commands", "config", "__version__"},
+    "cli": {"errors", "arguments", "helppages", "faults", "completion", "commands", "config", "__version__"},
 }
 HYDRA_USERS = {"cli", "config", "commands", "faults", "completion"}
 

@@ -55,6 +55,15 @@ def test_the_wheel_works_from_another_folder(built: Path, tmp_path: Path) -> Non
     assert (work / "run" / "run.json").is_file()
 
 
+def python_of_the_readme(word: str) -> dict[str, object]:
+    """The names that the block of Python with a word in it leaves."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    (block,) = [block for block in blocks if word in block]
+    names: dict[str, object] = {}
+    exec(compile(block, "README.md", "exec"), names)
+    return names
+
+
 def test_the_tour_of_the_readme_runs(lmtool: Callable[..., str]) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
     lines = [line for block in blocks for line in block.splitlines() if line.strip()]
@@ -66,11 +75,10 @@ def test_the_tour_of_the_readme_runs(lmtool: Callable[..., str]) -> None:
         if "resume=runs/nplm" in words:
             words += ["training.epochs=2"]
         assert lmtool(*words)
+    assert python_of_the_readme("lmtool.load")["model"].context_size == 4
 
 
 def test_the_python_of_the_readme_runs() -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    names: dict[str, object] = {}
-    exec(compile(block, "README.md", "exec"), names)
+    names = python_of_the_readme("HierarchicalSoftmax")
     dist = names["output"].log_dist(names["encoder"](names["contexts"]))
     assert dist.shape == (256, 5000) and float((dist.exp().sum(1) - 1).abs().max()) < 1e-5

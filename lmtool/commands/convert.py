@@ -8,10 +8,12 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from lmtool.commands.asking import run_folder
 from lmtool.commands.surroundings import on_terminal, output_dir, plain, require_new, use_threads
 from lmtool.config import ConvertConfig, NgramModelConfig, TextData, from_saved, typed
 from lmtool.errors import UserError
 from lmtool.files import write_json, written_whole
+from lmtool.runs import Run
 
 
 def run(composed: DictConfig) -> float | None:
@@ -22,30 +24,29 @@ def run(composed: DictConfig) -> float | None:
         require_new(output_dir())
         _read(config, composed, config.arpa, output_dir())
     elif config.to is not None and config.arpa is None:
-        _write(config, Path(config.to))
+        write_ngrams(Run.open(run_folder(config.run)), config.store_dir, Path(config.to))
     else:
         raise UserError("lmtool convert takes run=PATH to=FILE.arpa, or arpa=FILE data=NAME")
     return None
 
 
-def _write(config: ConvertConfig, to: Path) -> None:
-    from lmtool.build import load_model
-    from lmtool.commands.stores import corpus_of
-    from lmtool.runs import Run, newest
+def write_ngrams(run: Run, store_dir: str, to: Path) -> dict[str, Any]:
+    """Write a run's n-gram model as ARPA; returns how many n-grams it has, by order, for result.json.
 
-    finished = Run.open(Path(config.run) if config.run else newest())
-    if finished.kind != "train" or not isinstance(from_saved(finished.config["model"], "model"), NgramModelConfig):
-        raise UserError(f"{finished.folder} is no n-gram model: only these have an ARPA form")
+    Raises UserError for a run of another kind.
+    """
+    from lmtool.loading import load
     from lmtool.ngram.arpa_writer import write_arpa
     from lmtool.ngram.model import NgramModel
 
-    with corpus_of(finished, config.store_dir) as corpus:
-        model = load_model(finished, corpus.vocabulary)
-        assert isinstance(model, NgramModel)
-        write_arpa(model.table, corpus.vocabulary, to)
-    print(
-        f"wrote {to}: {', '.join(f'{size:,}' for size in model.table.sizes)} n-grams of orders 1 to {model.table.order}"
-    )
+    if run.kind != "train" or not isinstance(from_saved(run.config["model"], "model"), NgramModelConfig):
+        raise UserError(f"{run.folder} is no n-gram model: only these have an ARPA form")
+    loaded = load(run.folder, store_dir=store_dir)
+    assert isinstance(loaded.model, NgramModel)
+    table = loaded.model.table
+    write_arpa(table, loaded.vocabulary, to)
+    print(f"wrote {to}: {', '.join(f'{size:,}' for size in table.sizes)} n-grams of orders 1 to {table.order}")
+    return {"ngrams": list(table.sizes)}
 
 
 def _read(config: ConvertConfig, composed: DictConfig, source: str, out: Path) -> None:
@@ -53,9 +54,9 @@ def _read(config: ConvertConfig, composed: DictConfig, source: str, out: Path) -
     from lmtool.commands.reports import print_sizes
     from lmtool.data.corpus import Corpus
     from lmtool.data.prepare import prepare
+    from lmtool.data.wordfile import VOCABULARY, save_vocabulary
     from lmtool.ngram.arpa_reader import arpa_table, read_arpa, words_of_file
     from lmtool.ngram.model import NgramModel
-    from lmtool.runs import Run
 
     arpa = read_arpa(source)
     data = config.data
@@ -76,6 +77,7 @@ def _read(config: ConvertConfig, composed: DictConfig, source: str, out: Path) -
     with Corpus.open(prepared.path) as corpus:
         model = NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary)
         model.save(out / NGRAM_FILE)
+        save_vocabulary(corpus.vocabulary, out / VOCABULARY)
         fingerprints = corpus.fingerprint, corpus.vocabulary.fingerprint()
     settings: dict[str, Any] = plain(composed)
     settings["data"]["vocabulary"] = OmegaConf.to_container(OmegaConf.structured(data.vocabulary), enum_to_str=True)

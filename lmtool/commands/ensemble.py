@@ -21,6 +21,7 @@ def run(composed: DictConfig) -> float | None:
     from lmtool.commands.questions import only_questions, score_questions
     from lmtool.commands.reports import print_report
     from lmtool.commands.stores import corpus_of
+    from lmtool.data.wordfile import VOCABULARY, save_vocabulary
     from lmtool.ensemble import fit_weights, mix
     from lmtool.errors import UserError
     from lmtool.evaluation import (
@@ -70,6 +71,7 @@ def run(composed: DictConfig) -> float | None:
             mixed = Scores(mix(np.stack([s.log_prob for s in scored]), weights), sum(s.seconds for s in scored))
             found = report(config.split, text, mixed, cloze)
             save_scores(out / "scores.h5", mixed, config.split, corpus.fingerprint)
+        save_vocabulary(corpus.vocabulary, out / VOCABULARY)
     Run(
         folder=out,
         kind="ensemble",

@@ -73,9 +73,11 @@ def require_splits(corpus: Corpus) -> None:
 
 
 def save_run(out: Path, settings: dict[str, object], corpus: Corpus) -> None:
-    """Write run.json, which makes the folder a run."""
+    """Write the vocabulary and run.json, which makes the folder a run."""
+    from lmtool.data.wordfile import VOCABULARY, save_vocabulary
     from lmtool.runs import Run
 
+    save_vocabulary(corpus.vocabulary, out / VOCABULARY)
     Run(
         folder=out,
         kind="train",

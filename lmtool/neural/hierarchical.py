@@ -5,9 +5,6 @@ Legend of shapes: B examples, D hidden, O words, N inner nodes, L leaves, P the 
 
 from __future__ import annotations
 
-import heapq
-from typing import cast
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -15,8 +12,9 @@ from torch.nn import functional as F
 
 from lmtool import parallel
 from lmtool.neural import kernels
+from lmtool.neural.descent import best_first
 from lmtool.neural.nodes import DotNodes, MorinBengioNodes
-from lmtool.neural.rows import Pairs, log_sum_exp, logistic_loss, stretches
+from lmtool.neural.rows import Pairs, compiled, log_sum_exp, logistic_loss, stretches
 from lmtool.trees.tree import Tree
 
 CHUNK = 256  # distributions that exist at once
@@ -168,40 +166,21 @@ class HierarchicalSoftmax(nn.Module):
                 at[going] = children[at[going], (torch.rand_like(p) < p).long()]
         return torch.from_numpy(self.tree.leaf_words).long().to(h.device)[-1 - at]
 
+    @torch.no_grad()
     def top(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k likeliest words `[B, k]`, and their log p in float64, likeliest first, after hidden `[B, D]`.
 
-        By best-first descent: no word below a node is likelier than the node, so that few are looked at. Words with
-        several codes need all of them, and so the whole distribution.
+        By best-first descent, which looks at few nodes. Words with several codes need all of them, and so the whole
+        distribution; it is also the faster way on a device and with nodes that are more than a dot product.
         """
-        k = min(k, self.tree.words)
-        if not self._one_code or not self.tree.nodes:
+        k, nodes = min(k, self.tree.words), self.nodes
+        if not (isinstance(nodes, DotNodes) and compiled(h) and self._one_code and self.tree.nodes):
             values, words = self.log_dist(h).topk(k, 1)
             return words, values
-        found = [self._best_first(row[None], k) for row in h]
-        return torch.tensor([words for words, _ in found]), torch.tensor([p for _, p in found], dtype=torch.float64)
-
-    @torch.no_grad()
-    def _best_first(self, h: Tensor, k: int) -> tuple[list[int], list[float]]:
-        # Nodes are scored a few together: the likeliest waiting ones, all of which will mostly be needed.
-        waiting: list[tuple[float, int]] = [(0.0, 0)]
-        words: list[int] = []
-        log_p: list[float] = []
-        while len(words) < k:
-            if waiting[0][1] < 0:
-                cost, leaf = heapq.heappop(waiting)
-                words.append(int(self.tree.leaf_words[-1 - leaf]))
-                log_p.append(-cost)
-                continue
-            open_nodes = [heapq.heappop(waiting)]
-            while waiting and waiting[0][1] >= 0 and len(open_nodes) < 16:
-                open_nodes.append(heapq.heappop(waiting))
-            rows = torch.tensor([node for _, node in open_nodes], dtype=torch.int32)
-            pairs = Pairs(rows, torch.tensor([0, len(rows)]), torch.zeros_like(rows))
-            scores = self.nodes.scores(h, pairs).double()
-            turns = torch.stack([F.logsigmoid(-scores), F.logsigmoid(scores)], 1).tolist()
-            for (cost, node), both in zip(open_nodes, turns, strict=True):
-                for side in (0, 1):
-                    child = cast(int, self.tree.children[node, side].item())
-                    heapq.heappush(waiting, (cost - both[side], child))
-        return words, log_p
+        h = h.contiguous()
+        leaves, log_p = torch.empty(len(h), k, dtype=torch.int64), torch.empty(len(h), k, dtype=torch.float64)
+        weights = nodes.vectors.detach().numpy(), nodes.bias.detach().numpy()
+        found = leaves.numpy(), log_p.numpy()
+        cuts = parallel.cut_evenly(len(h), min(parallel.threads(), len(h)))
+        parallel.run((best_first, h.numpy(), *weights, self.tree.children, *found, *cut) for cut in cuts)
+        return torch.from_numpy(self.tree.leaf_words).long()[leaves], log_p

@@ -95,6 +95,20 @@ class NeuralModel(nn.Module):
         """As LanguageModel.log_prob_candidates."""
         return self._asked(self._log_prob, contexts, candidates)
 
+    def top(self, contexts: IntArray, k: int) -> tuple[IntArray, FloatArray]:
+        """As Ranking.top: with a tree by best-first descent, else from the whole distribution."""
+        output = self.output
+
+        def both(h: Tensor) -> Tensor:
+            if isinstance(output, HierarchicalSoftmax):
+                words, log_p = output.top(h, k)
+            else:
+                log_p, words = output.log_dist(h).topk(k, 1)
+            return torch.stack([words.double(), log_p], 1)  # [B, 2, k]; float64 has every id exactly
+
+        found = self._asked(both, contexts)
+        return found[:, 0].astype(np.int64), found[:, 1]
+
     def log_z(self, contexts: IntArray) -> FloatArray | None:
         """log of what the scores of the output layer, as they are trained, sum to after contexts `[N, C]`: `[N]`.
 

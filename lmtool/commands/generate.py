@@ -1,0 +1,36 @@
+"""`lmtool generate`: run -> texts drawn from it."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from lmtool.commands.asking import run_folder
+from lmtool.commands.surroundings import output_dir, use_threads
+from lmtool.config import GenerateConfig, typed
+from lmtool.files import write_json
+
+
+def run(composed: DictConfig) -> float | None:
+    """Print texts that the model of a run draws, each on a line of its own, where the texts have one line."""
+    config = typed(composed, GenerateConfig)
+    from lmtool.loading import load
+
+    use_threads(config.threads)
+    out = output_dir()
+    folder = run_folder(config.run)
+    model = load(folder, config.device, store_dir=config.store_dir)
+    texts = model.generate(
+        config.text,
+        count=config.count,
+        length=config.length,
+        temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        seed=config.seed,
+        sentence_start=config.sentence_start,
+        oov=config.oov.value,
+    )
+    print(f"run {folder}\n")
+    print(("\n\n" if any("\n" in text for text in texts) else "\n").join(texts))
+    write_json(out / "result.json", {"run": str(folder), "seed": config.seed, "texts": texts})
+    return None

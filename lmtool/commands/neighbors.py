@@ -1,0 +1,38 @@
+"""`lmtool neighbors`: neural run + words -> the words most like them."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from lmtool.commands.asking import neural_model, run_folder
+from lmtool.commands.surroundings import output_dir, use_threads
+from lmtool.config import NeighborsConfig, typed
+from lmtool.files import write_json
+
+
+def run(composed: DictConfig) -> float | None:
+    """Print the nearest words of each word named, by the vectors of a neural run."""
+    config = typed(composed, NeighborsConfig)
+    from lmtool.data.texts import visible
+    from lmtool.loading import load
+    from lmtool.neural.vectors import nearest, word_vectors
+    from lmtool.tables import text_table
+
+    use_threads(config.threads)
+    out = output_dir()
+    folder = run_folder(config.run)
+    loaded = load(folder, "cpu", store_dir=config.store_dir)
+    vectors = word_vectors(neural_model(loaded, folder), config.of)
+    asked = [word.lower() if loaded.form.lowercase else word for word in config.words]
+    loaded.form.require_known(asked)
+    words = loaded.vocabulary.words
+    print(f"run {folder}")
+    answers = []
+    for word in asked:
+        ids, likeness = nearest(vectors, loaded.vocabulary.ids[word], config.top, config.by)
+        found = [(words[index], value) for index, value in zip(ids.tolist(), likeness.tolist(), strict=True)]
+        print(f"\n{visible(word)}")
+        print(text_table(["rank", "word", config.by.value], [[k, visible(w), v] for k, (w, v) in enumerate(found, 1)]))
+        answers.append({"word": word, "neighbors": [{"word": w, config.by.value: v} for w, v in found]})
+    write_json(out / "result.json", {"run": str(folder), "of": config.of.value, "words": answers})
+    return None

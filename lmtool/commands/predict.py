@@ -1,0 +1,47 @@
+"""`lmtool predict`: run + text -> the likeliest next words."""
+
+from __future__ import annotations
+
+import math
+
+from omegaconf import DictConfig
+
+from lmtool.commands.asking import input_lines, run_folder
+from lmtool.commands.surroundings import output_dir, use_threads
+from lmtool.config import PredictConfig, typed
+from lmtool.errors import UserError
+from lmtool.files import write_json
+
+
+def run(composed: DictConfig) -> float | None:
+    """Print the likeliest words after a text, or after each line of standard input."""
+    config = typed(composed, PredictConfig)
+    from lmtool.data.texts import visible
+    from lmtool.loading import load
+    from lmtool.tables import text_table
+
+    use_threads(config.threads)
+    out = output_dir()
+    texts = [config.text] if config.text is not None else input_lines('lmtool predict "the cat sat on"')
+    folder = run_folder(config.run)
+    model = load(folder, config.device, store_dir=config.store_dir)
+    print(f"run {folder}")
+    answers = []
+    for number, text in enumerate(texts, start=1):
+        try:
+            found = model.predict(text, config.top, sentence_start=config.sentence_start, oov=config.oov.value)
+        except UserError as error:
+            raise UserError(f"line {number}: {error}" if config.text is None else str(error)) from None
+        rows = [(word, p, math.log10(p)) for word, p in found]
+        if config.text is None:
+            print(f"\n{text}")
+        print(
+            text_table(
+                ["rank", "word", "probability", "log10 p"], [[k, visible(w), *n] for k, (w, *n) in enumerate(rows, 1)]
+            )
+        )
+        answers.append({"text": text, "words": [{"word": w, "probability": p, "log10": log} for w, p, log in rows]})
+    if not getattr(model.model, "normalised", True):
+        print("note: these are scores that do not sum to one")
+    write_json(out / "result.json", {"run": str(folder), "contexts": answers})
+    return None

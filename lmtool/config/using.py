@@ -1,0 +1,124 @@
+"""conf/predict.yaml, generate.yaml, neighbors.yaml, export.yaml: what the verbs that use a model have."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from omegaconf import MISSING
+
+from lmtool.config.rules import require
+from lmtool.config.verbs import VerbConfig, require_device
+from lmtool.errors import UserError
+
+
+class Oov(Enum):
+    """What becomes of a word out of the vocabulary."""
+
+    error = "error"
+    unk = "unk"
+
+
+class Likeness(Enum):
+    """How like two vectors are."""
+
+    cosine = "cosine"
+    dot = "dot"
+
+
+class Vectors(Enum):
+    """Which of a word's vectors."""
+
+    embeddings = "embeddings"
+    output = "output"
+
+
+class What(Enum):
+    """What a file gets of a model; auto: what its suffix says."""
+
+    auto = "auto"
+    embeddings = "embeddings"
+    output = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a word is drawn from a distribution; temperature 0 takes the likeliest."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+
+    def __post_init__(self) -> None:
+        require(0 <= self.temperature < math.inf, "temperature", self.temperature, "0 (the likeliest word) or more")
+        require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "1 or more, or null")
+        require(self.top_p is None or 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1, or null")
+
+
+@dataclass(slots=True)
+class PredictConfig(VerbConfig):
+    """`lmtool predict`"""
+
+    run: str | None = MISSING
+    text: str | None = MISSING
+    top: int = MISSING
+    sentence_start: bool = MISSING
+    oov: Oov = MISSING
+    device: str = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require(self.top >= 1, "top", self.top, "1 or more")
+        require_device(self.device)
+
+
+@dataclass(slots=True)
+class GenerateConfig(VerbConfig):
+    """`lmtool generate`"""
+
+    run: str | None = MISSING
+    text: str = MISSING
+    count: int = MISSING
+    length: int = MISSING
+    temperature: float = MISSING
+    top_k: int | None = MISSING
+    top_p: float | None = MISSING
+    seed: int = MISSING
+    sentence_start: bool = MISSING
+    oov: Oov = MISSING
+    device: str = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require(self.count >= 1, "count", self.count, "1 or more")
+        require(self.length >= 1, "length", self.length, "1 or more")
+        require(0 <= self.seed < 1 << 63, "seed", self.seed, "from 0 to below 2^63")
+        Sampling(self.temperature, self.top_k, self.top_p)
+        require_device(self.device)
+
+
+@dataclass(slots=True)
+class NeighborsConfig(VerbConfig):
+    """`lmtool neighbors`"""
+
+    run: str | None = MISSING
+    words: list[str] = MISSING
+    top: int = MISSING
+    by: Likeness = MISSING
+    of: Vectors = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require(self.top >= 1, "top", self.top, "1 or more")
+        if not self.words:
+            raise UserError("words=[]: name a word or more, as lmtool neighbors value")
+
+
+@dataclass(slots=True)
+class ExportConfig(VerbConfig):
+    """`lmtool export`"""
+
+    run: str | None = MISSING
+    to: str = MISSING
+    what: What = MISSING
