@@ -212,12 +212,15 @@ def _clusters_tree(settings: schema.ClustersTree, corpus: Corpus, counts: IntArr
     )
 
 
-def load_model(run: Run, vocabulary: Vocabulary) -> LanguageModel:
-    """The language model of a finished run. Raises UserError where a part of it is missing or damaged."""
+def load_model(run: Run, vocabulary: Vocabulary, device: str = "cpu") -> LanguageModel:
+    """The language model of a finished run; device: of neural ones, as the setting names it.
+
+    Raises UserError where a part of it is missing or damaged, and for a device that is not there.
+    """
     if vocabulary.fingerprint() != run.vocabulary_fingerprint:
         raise UserError(f"{run.folder} was trained on another vocabulary than its store has now: {REMEDY}")
     if run.kind == "ensemble":
-        members = [load_model(Run.open(Path(member)), vocabulary) for member in run.members]
+        members = [load_model(Run.open(Path(member)), vocabulary, device) for member in run.members]
         return Mixture(members, np.array(run.weights))
     match schema.from_saved(run.config["model"], "model"):
         case schema.NgramModelConfig():
@@ -225,5 +228,7 @@ def load_model(run: Run, vocabulary: Vocabulary) -> LanguageModel:
 
             return NgramModel.load(run.folder / NGRAM_FILE, vocabulary)
         case schema.EncoderModel() as encoder:
-            return load_neural(run, encoder, vocabulary)
+            from lmtool.neural.devices import choose_device
+
+            return load_neural(run, encoder, vocabulary).to(choose_device(device))
     raise UserError(f"{run.folder} holds a model that this version of lmtool does not know: {REMEDY}")

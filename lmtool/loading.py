@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from lmtool.build import load_model
 from lmtool.config import Unit, from_saved
@@ -13,9 +12,7 @@ from lmtool.data.prepare import prepare
 from lmtool.data.texts import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.wordfile import VOCABULARY, load_vocabulary
-from lmtool.ensemble import Mixture
 from lmtool.errors import UserError
-from lmtool.model import LanguageModel
 from lmtool.runs import Run
 from lmtool.textmodel import TextModel
 
@@ -30,8 +27,7 @@ def load(path: str | Path, device: str = "auto", *, store_dir: str | Path | None
     require_device(device)
     run = Run.open(Path(path))
     vocabulary = vocabulary_of(run, store_dir)
-    model = load_model(run, vocabulary)
-    _place(model, device)
+    model = load_model(run, vocabulary, device)
     rules = from_saved(run.config["data"], "data").vocabulary
     return TextModel(model, TextForm(vocabulary, chars=rules.unit is Unit.char, lowercase=rules.lowercase))
 
@@ -50,13 +46,3 @@ def vocabulary_of(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
         store = prepare(from_saved(run.config["data"], "data"), folder, progress=False).path
     with Corpus.open(store) as corpus:
         return corpus.vocabulary
-
-
-def _place(model: LanguageModel | Any, device: str) -> None:
-    if isinstance(model, Mixture):
-        for member in model.members:
-            _place(member, device)
-    elif hasattr(model, "to"):  # a module of torch, which n-gram models do without
-        from lmtool.neural.devices import choose_device
-
-        model.to(choose_device(device))

@@ -24,6 +24,8 @@ NEEDS = {
     "schema_train": ["model=ngram"],  # prune is null for the others
     "schema_ensemble": ["runs=[a,b]"],
     "schema_clusters": ["tree.run=a"],
+    "schema_neighbors": ["words=[a]"],
+    "schema_export": ["to=a"],
 }
 # Settings that may be 0, and what it means.
 ZERO = {
@@ -48,6 +50,7 @@ ZERO = {
     "optim.beta1": "no memory",
     "optim.beta2": "no memory",
     "schedule.warmup": "none",
+    "temperature": "the likeliest word",
     "training.accuracy_on": "not taken",
     "training.save_every": "after every step",
 }
@@ -56,6 +59,7 @@ UNBOUNDED = {
     "optim.lr": "the loss is lost, and says so",
     "optim.weight_decay": "the loss is lost, and says so",
     "optim.eps": "nothing is learnt",
+    "temperature": "all words are as likely",
     "schedule.decay": "nothing is learnt",
     "training.epochs": "another budget ends it, or the user",
     "training.minutes": "another budget ends it, or the user",

@@ -45,7 +45,7 @@ def run(composed: DictConfig) -> float | None:
                 "train them with the same data= settings to mix them"
             )
     with corpus_of(members[0], config.store_dir) as corpus:
-        models = [load_model(member, corpus.vocabulary) for member in members]
+        models = [load_model(member, corpus.vocabulary, config.device) for member in members]
         text = None if only_questions(corpus, config.split) else corpus.split(config.split)
         scored = [] if text is None else [score(model, text, progress=on_terminal()) for model in models]
         weights = np.array(config.weights)

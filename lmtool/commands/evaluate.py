@@ -30,7 +30,7 @@ def run(composed: DictConfig) -> float | None:
     out = output_dir()
     finished = Run.open(Path(config.run) if config.run else newest())
     with corpus_of(finished, config.store_dir) as corpus:
-        model = load_model(finished, corpus.vocabulary)
+        model = load_model(finished, corpus.vocabulary, config.device)
         asked = score_questions(
             corpus, config.split, out, lambda cloze: cloze_log_prob(model, cloze, corpus.vocabulary.bos)
         )

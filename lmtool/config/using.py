@@ -8,7 +8,7 @@ from enum import Enum
 
 from omegaconf import MISSING
 
-from lmtool.config.rules import require
+from lmtool.config.rules import require, require_seed, require_whole
 from lmtool.config.verbs import VerbConfig, require_device
 from lmtool.errors import UserError
 
@@ -52,7 +52,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         require(0 <= self.temperature < math.inf, "temperature", self.temperature, "0 (the likeliest word) or more")
-        require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "1 or more, or null")
+        require_whole("top_k", self.top_k, null=True)
         require(self.top_p is None or 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1, or null")
 
 
@@ -69,7 +69,7 @@ class PredictConfig(VerbConfig):
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require(self.top >= 1, "top", self.top, "1 or more")
+        require_whole("top", self.top)
         require_device(self.device)
 
 
@@ -91,9 +91,9 @@ class GenerateConfig(VerbConfig):
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require(self.count >= 1, "count", self.count, "1 or more")
-        require(self.length >= 1, "length", self.length, "1 or more")
-        require(0 <= self.seed < 1 << 63, "seed", self.seed, "from 0 to below 2^63")
+        require_whole("count", self.count)
+        require_whole("length", self.length)
+        require_seed("seed", self.seed)
         Sampling(self.temperature, self.top_k, self.top_p)
         require_device(self.device)
 
@@ -110,7 +110,7 @@ class NeighborsConfig(VerbConfig):
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require(self.top >= 1, "top", self.top, "1 or more")
+        require_whole("top", self.top)
         if not self.words:
             raise UserError("words=[]: name a word or more, as lmtool neighbors value")
 
