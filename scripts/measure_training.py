@@ -25,7 +25,7 @@ def engine(lmtool: Callable[..., float]) -> None:
     torch.set_num_threads(parallel.use(None))
     keep_freed_memory()
     lmtool("preprocess", "data=ptb", "data.name=ptb")
-    for name, embed, hidden in (("softmax", 128, 512), ("hierarchical", 30, 100), ("nce", 30, 100)):
+    for name, embed, hidden in (("softmax", 30, 100), ("hierarchical", 30, 100), ("nce", 30, 100)):
         for batch in (1024, 32):
             ours, bare = _engine_turns(measure_neural.store_of("ptb"), name, embed, hidden, batch)
             print(
@@ -51,7 +51,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
     from lmtool.training.processes import Processes
 
     optim = c.SgdOptim("sgd", 0.1, 0.0, 0.0)
-    steps = max(5, min(400, 60_000 // batch))
+    steps = max(8, 12_000 // batch)
     settings = dict(epochs=None, steps=1 << 40, minutes=None, patience=None, batch_size=batch, evaluate_every=1e9)
     settings |= dict(accuracy_on=0, clip_norm=1.0, max_norm=None, precision=c.Arithmetic.fp32, compile=False)
     training = c.TrainingConfig(**settings, memory=None, save_every=1e9, tensorboard=False)
