@@ -24,6 +24,7 @@ from lmtool.errors import Interrupted, UserError
 from lmtool.neural.model import build_neural
 from lmtool.runs import STATE, STATE_BEFORE
 from lmtool.training import METRICS, Plan, loop, train
+from lmtool.training.interruption import signals_kept
 from lmtool.training.state import load_state
 from lmtool.trees.huffman import huffman
 from tests.conftest import ROOT, SOFTMAX, neural
@@ -233,6 +234,16 @@ def test_a_folder_in_use(lmtool: Run) -> None:
         for model in ("nplm", "ngram"):
             said = lmtool("train", "data=toy", f"model={model}", "hydra.run.dir=run", code=2)
             assert f"run is in use by process {os.getpid()}" in said
+
+
+def test_a_second_signal_of_the_same_kind_ends_at_once() -> None:
+    with signals_kept() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.signal == signal.SIGINT
+        with pytest.raises(Interrupted, match="is lost") as ended:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert ended.value.signal == signal.SIGINT
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:

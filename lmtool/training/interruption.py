@@ -20,16 +20,19 @@ class Stop:
 
 @contextmanager
 def signals_kept() -> Iterator[Stop]:
-    """While the block runs, SIGINT and SIGTERM only leave a note; a second one ends the process at once."""
+    """While the block runs, SIGINT and SIGTERM only leave a note; the same one again ends the process at once.
+
+    Not another one: torchrun sends SIGTERM after the Ctrl-C that its processes have had too.
+    """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():  # Python hands signals to that one alone
         yield stop
         return
 
     def leave_a_note(number: int, frame: FrameType | None) -> None:
-        if stop.signal:
+        if stop.signal == number:
             raise Interrupted(number, "stopped at once: what was done since the last checkpoint is lost")
-        stop.signal = number
+        stop.signal = stop.signal or number
 
     before = {number: signal.signal(number, leave_a_note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
