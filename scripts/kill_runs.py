@@ -22,7 +22,7 @@ import numpy as np
 
 COMMON = ["train", "data=synthetic", "data.types=200", "data.tokens=20000", "data.valid_tokens=2000", "threads=1"]
 COMMON += ["data.test_tokens=100", "model.embedding_dim=8", "training.minutes=null", "training.save_every=0.0005"]
-COMMON += ["training.evaluate_every=0.25", "training.epochs=1.5", "training.batch_size=256", "training.accuracy_on=64"]
+COMMON += ["training.evaluate_every=0.25", "training.epochs=0.75", "training.batch_size=256", "training.accuracy_on=64"]
 KINDS = [
     ["model=nplm", "model.hidden_dim=16"],
     ["model=hsoftmax", "model.hidden_dim=16", "optim=adagrad", "schedule=plateau", "training.max_norm=1"],
