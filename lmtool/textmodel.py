@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmtool.config import Oov, Sampling
-from lmtool.config.rules import require
+from lmtool.config.rules import require, require_seed, require_whole
 from lmtool.data.corpus import Split
 from lmtool.data.texts import TextForm
 from lmtool.data.vocabulary import Vocabulary
@@ -71,7 +71,7 @@ class TextModel:
 
         Raises UserError for a word out of the vocabulary and for settings out of range.
         """
-        require(top >= 1, "top", top, "1 or more")
+        require_whole("top", top)
         context = self.context(self.ids(text, oov), sentence_start=sentence_start)
         words, log_p = likeliest(self.model, context[None], top, self.vocabulary.bos)
         pairs = zip(words[0].tolist(), np.exp(log_p[0]).tolist(), strict=True)
@@ -96,9 +96,9 @@ class TextModel:
         the vocabulary and for settings out of range.
         """
         sampling = Sampling(temperature, top_k, top_p)
-        require(count >= 1, "count", count, "1 or more")
-        require(length >= 1, "length", length, "1 or more")
-        require(0 <= seed < 1 << 63, "seed", seed, "from 0 to below 2^63")
+        require_whole("count", count)
+        require_whole("length", length)
+        require_seed("seed", seed)
         begun = self.ids(text, oov)
         context = self.context(begun, sentence_start=sentence_start)
         drawn = generate(self.model, self.vocabulary, context, sampling, count=count, length=length, seed=seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -290,7 +291,7 @@ class _Training:
     def _end_early(self, signal: int) -> None:
         self.save()
         raise Interrupted(
-            signal, f"stopped at epoch {self.epoch:.2f}; go on with: lmtool train resume={_quoted(self.out)}"
+            signal, f"stopped at epoch {self.epoch:.2f}; go on with: lmtool train resume={shlex.quote(str(self.out))}"
         )
 
     def save(self) -> None:
@@ -366,8 +367,3 @@ def _usable(loss: float, step: int, out: Path) -> float:
 def _same(name: str, was: object, found: object, out: Path) -> None:
     if was != found:
         raise UserError(f"{name}: {out} was begun with {was}, not {found}, and can only go on with that")
-
-
-def _quoted(path: Path) -> str:
-    text = str(path)
-    return text if all(letter.isalnum() or letter in "/._-:+" for letter in text) else f"\"'{text}'\""
