@@ -44,11 +44,11 @@ VERBS = {
     ),
     "eval": Verb(
         "evaluate",
-        "run + store -> perplexity",
+        "run + store, or any text -> perplexity",
         (
             "lmtool eval",
-            "lmtool eval run=outputs/train/2026-11-21_10-30-00.123456 split=test",
-            "lmtool eval run=runs/kn5 hydra.run.dir=runs/kn5-valid",
+            "lmtool eval run=runs/kn5 split=test hydra.run.dir=runs/kn5-test",
+            "lmtool eval run=runs/kn5 text=letter.txt detail=true",
         ),
     ),
     "ensemble": Verb(

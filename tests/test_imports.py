@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "neural": {"errors", "config", "model", "data", "parallel", "trees"},
     "ensemble": {"errors", "model"},
     "evaluation": {"errors", "files", "model", "data"},
+    "scores": {"errors", "files", "model", "data"},
     "runs": {"errors", "files", "__version__"},
     "checkpoint": {"errors", "files", "runs", "trees"},
     "training": {"errors", "config", "files", "model", "data", "evaluation", "checkpoint", "neural", "runs"},

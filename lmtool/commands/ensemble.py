@@ -29,10 +29,10 @@ def run(composed: DictConfig) -> float | None:
         finite_or_null,
         perplexity,
         report,
-        save_scores,
         score,
     )
     from lmtool.runs import Run
+    from lmtool.scores.kept import SCORES_FILE, Kept, tokens_of
 
     use_threads(config.threads)
     out = output_dir()
@@ -67,7 +67,8 @@ def run(composed: DictConfig) -> float | None:
         if text is not None:
             mixed = Scores(mix(np.stack([s.log_prob for s in scored]), weights), sum(s.seconds for s in scored))
             found = report(config.split, text, mixed, cloze)
-            save_scores(out / "scores.h5", mixed, config.split, corpus.fingerprint)
+            normalised = all(getattr(model, "normalised", True) for model in models)
+            Kept(mixed.log_prob, tokens_of(text, corpus.vocabulary), config.split, normalised).save(out / SCORES_FILE)
     Run(
         folder=out,
         kind="ensemble",

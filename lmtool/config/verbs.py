@@ -129,6 +129,9 @@ class EvalConfig(VerbConfig):
 
     run: str | None = MISSING
     split: str = MISSING
+    text: str | None = MISSING
+    accuracy: bool = MISSING
+    detail: bool = MISSING
     unnormalised: bool = MISSING
     device: str = MISSING
 

@@ -90,6 +90,10 @@ class NeuralModel(nn.Module):
         """As LanguageModel.log_dist."""
         return self._asked(lambda h: nn.functional.pad(self.output.log_dist(h), (0, 1), value=-torch.inf), contexts)
 
+    def likeliest(self, contexts: IntArray) -> IntArray:
+        """As Choosing.likeliest: only the words leave the device."""
+        return self._asked(lambda h: self.output.log_dist(h).argmax(dim=1), contexts).astype(np.int64)
+
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """As LanguageModel.log_prob_candidates."""
         return self._asked(self._log_prob, contexts, candidates)

@@ -283,7 +283,7 @@ class TrieBuilder:
         self.size = vocabulary_size
         self.word_width = width_of(vocabulary_size - 1)
         self.sizes = [vocabulary_size]
-        self._words = np.zeros(1, dtype=np.uint64)
+        self._words = np.zeros(words_needed(0, self.word_width), dtype=np.uint64)  # a model of order 1 has no more
         self._begins: list[Array] = []
 
     @property
