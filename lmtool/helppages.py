@@ -60,6 +60,15 @@ VERBS = {
             "lmtool ensemble runs=[runs/kn5,runs/nplm] weights=[0.4,0.6]",
         ),
     ),
+    "compare": Verb(
+        "compare",
+        "scores of the same tokens -> one table, with tests",
+        (
+            "lmtool compare runs=[runs/kn5,runs/nplm]",
+            "lmtool compare runs=[runs/kn5,runs/nplm,runs/mix] split=test",
+            "lmtool compare runs=[runs/kn5,kenlm-query.txt,srilm-debug2.txt.gz]",
+        ),
+    ),
     "tree": Verb(
         "tree",
         "store -> a tree for hierarchical softmax, looked at",

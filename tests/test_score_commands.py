@@ -70,3 +70,73 @@ def test_text_that_is_none(unigram: Run) -> None:
     assert "no file missing.txt" in unigram("eval", "run=one", "text=missing.txt", code=2)
     Path("marks.txt").write_text("<s> a\n")
     assert "<s> stands in the text" in unigram("eval", "run=one", "text=marks.txt", code=2)
+
+
+@pytest.fixture
+def models(lmtool: Run) -> Run:
+    lmtool("train", "model=ngram", "model.order=3", "data=toy", "hydra.run.dir=kn3")
+    lmtool("train", "model=ngram", "model.order=2", "smoother=laplace", "data=toy", "hydra.run.dir=laplace")
+    return lmtool
+
+
+def test_compare_runs_scores_and_other_tools(models: Run) -> None:
+    lines = models("eval", "run=kn3", "detail=true", "hydra.run.dir=kn3-valid")
+    Path("lines.txt").write_text(lines)
+    models("eval", "run=laplace", "hydra.run.dir=laplace-valid")
+    names = ["kn3", "laplace", "laplace-valid", "kn3-valid/scores.h5", "lines.txt"]
+    said = models("compare", f"runs=[{','.join(names)}]", "hydra.run.dir=out")
+    found = result("out")
+    sentences = len(Kept.open(Path("kn3-valid/scores.h5")).tokens.offsets) - 1
+    assert f"28 tokens in {sentences} sentences; 10,000 draws of these" in said
+    assert (found["tokens"], found["unit"], found["units"]) == (28, "sentences", sentences)
+    first, *rest = found["members"]
+    assert [first["run"], *(row["run"] for row in rest)] == names and first["difference"] is None
+    kn3, laplace = first["perplexity"], rest[0]["perplexity"]
+    assert rest[0]["difference"] == pytest.approx(laplace - kn3)
+    assert rest[0]["from"] < rest[0]["difference"] < rest[0]["to"]
+    assert {key: value for key, value in rest[1].items() if key != "run"} == {
+        key: value for key, value in rest[0].items() if key != "run"
+    }
+    assert (rest[2]["difference"], rest[2]["p_bootstrap"]) == (0, 1)
+    assert rest[3]["perplexity"] == pytest.approx(kn3, rel=1e-6)
+    assert "note: lines.txt and kn3 are the same to the digits that such files have" in said
+    assert Path("out/compare.csv").read_text().splitlines()[2].startswith(f"laplace,{laplace},{laplace - kn3}")
+    assert Path("out/compare.md").read_text().splitlines()[2] == f"| kn3 | {kn3:.4f} | - | - | - | - | - |"
+
+
+def test_compare_refuses_other_tokens(models: Run, unigram: Run) -> None:
+    for split in ("valid", "test"):
+        models("eval", "run=kn3", f"split={split}", f"hydra.run.dir={split}")
+    said = models("compare", "runs=[valid,test]", code=2)
+    assert "valid and test scored different tokens: sentence 1, token" in said and said.count("\n") == 1
+    assert "different tokens" in models("compare", "runs=[kn3,one]", code=2)
+    Path("short.txt").write_text("the cat\n")
+    Path("long.txt").write_text("the cat\nthe cat\n")
+    for text in ("short", "long"):
+        models("eval", "run=kn3", f"text={text}.txt", f"hydra.run.dir={text}")
+    assert "3 and 6 of them, of which the first 3 agree" in models("compare", "runs=[short,long]", code=2)
+    assert "no run folder and no file nothing" in models("compare", "runs=[kn3,nothing]", code=2)
+    assert "name two or more that differ" in models("compare", "runs=[kn3]", code=2)
+    assert "resamples=10: must be" in models("compare", "runs=[kn3,laplace]", "resamples=10", code=2)
+
+
+def test_compare_text_without_sentences_by_blocks_and_zeros(unigram: Run) -> None:
+    unigram("train", "model=ngram", "model.order=1", *TEXT, "data.sentences=false", "hydra.run.dir=a")
+    unigram("train", "model=ngram", "model.order=1", "smoother=mle", *TEXT, "data.sentences=false", "hydra.run.dir=b")
+    said = unigram("compare", "runs=[a,b]", "block=2", "hydra.run.dir=out")
+    assert "3 tokens in 2 blocks of 2 tokens" in said and result("out")["unit"] == "blocks of 2 tokens"
+    Path("p.tsv").write_text("word\tp\na\t0.5\nb\t0\na\t0.5\n")
+    said = unigram("compare", "runs=[a,p.tsv]", "hydra.run.dir=zero")
+    assert "note: p.tsv gives 1 tokens probability 0" in said
+    assert result("zero")["members"][1]["perplexity"] is None
+
+
+def test_kenlms_scores_of_ptb(lmtool: Run, real_data: Path) -> None:
+    reference = real_data.parent / "reference" / "kenlm5_ptb_valid.tsv.gz"
+    if not reference.is_file():
+        pytest.skip("needs reference/kenlm5_ptb_valid.tsv.gz beside LMTOOL_DATA")
+    lmtool("train", "model=ngram", "model.order=5", "data=ptb", "hydra.run.dir=kn5")
+    lmtool("compare", f"runs=[kn5,{reference}]", "hydra.run.dir=out")
+    ours, theirs = result("out")["members"]
+    assert ours["perplexity"] == pytest.approx(148.0074, abs=5e-5)
+    assert theirs["perplexity"] == pytest.approx(ours["perplexity"], rel=1e-7)

@@ -93,6 +93,7 @@ from lmtool.config.trees import (
     WordnetTree,
 )
 from lmtool.config.verbs import (
+    CompareConfig,
     ConvertConfig,
     EnsembleConfig,
     EvalConfig,
@@ -119,6 +120,7 @@ __all__ = [
     "ClassesOutput",
     "ClassesTree",
     "ClustersTree",
+    "CompareConfig",
     "ConstantSchedule",
     "ConvertConfig",
     "CosineSchedule",
@@ -189,6 +191,7 @@ SCHEMAS: dict[str, dict[str, type]] = {
         "schema_train": TrainConfig,
         "schema_eval": EvalConfig,
         "schema_ensemble": EnsembleConfig,
+        "schema_compare": CompareConfig,
         "schema_convert": ConvertConfig,
         "schema_tree": TreeVerbConfig,
     },

@@ -141,6 +141,27 @@ class EvalConfig(VerbConfig):
 
 
 @dataclass(slots=True)
+class CompareConfig(VerbConfig):
+    """`lmtool compare`"""
+
+    runs: list[str] = MISSING
+    split: str = MISSING
+    resamples: int = MISSING
+    seed: int = MISSING
+    block: int = MISSING
+    device: str = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require_device(self.device)
+        if len(self.runs) < 2 or len(set(self.runs)) < len(self.runs):
+            raise UserError(f"runs={self.runs}: name two or more that differ, as runs=[A,B]")
+        require(100 <= self.resamples <= 10**6, "resamples", self.resamples, "from 100 to 1,000,000")
+        require(0 <= self.seed < 1 << 63, "seed", self.seed, "from 0 to below 2^63")
+        require(self.block >= 1, "block", self.block, "1 or more")
+
+
+@dataclass(slots=True)
 class EnsembleConfig(VerbConfig):
     """`lmtool ensemble`"""
 
