@@ -140,3 +140,40 @@ def test_kenlms_scores_of_ptb(lmtool: Run, real_data: Path) -> None:
     ours, theirs = result("out")["members"]
     assert ours["perplexity"] == pytest.approx(148.0074, abs=5e-5)
     assert theirs["perplexity"] == pytest.approx(ours["perplexity"], rel=1e-7)
+
+
+def test_nbest_lists_are_rescored(unigram: Run) -> None:
+    unigram("train", "model=ngram", "model.order=1", "smoother=laplace", *TEXT, "hydra.run.dir=laplace")
+    Path("lists").write_text("0 ||| b b ||| x= 1 ||| -1\n0 ||| a a ||| x= 1 ||| -2\n1 ||| zzz ||| x= 1 ||| 0\n")
+    unigram("eval", "run=laplace", "nbest=lists", "nbest_weight=0.5", "hydra.run.dir=given")
+    # a 7, b 3, <unk> 1 and </s> 5, of 16.
+    score = {"b b": math.log(45 / 16**3), "a a": math.log(245 / 16**3), "zzz": math.log(5 / 16**2)}
+    want = [("0", "b b", -1), ("0", "a a", -2), ("1", "zzz", 0)]
+    lines = [line.split(" ||| ") for line in Path("given/nbest.txt").read_text().splitlines()]
+    for (name, words, total), line in zip(want, lines, strict=True):
+        assert line[:2] == [name, words]
+        assert float(line[2].split()[-1]) == pytest.approx(score[words], rel=1e-6)
+        assert float(line[3]) == pytest.approx(total + 0.5 * score[words], rel=1e-6)
+    assert result("given")["weight"] == 0.5 and "word_error_rate" not in result("given")
+    Path("right").write_text("a a\nzzz c\n")
+    said = unigram("eval", "run=laplace", "nbest=lists", "nbest_reference=right", "hydra.run.dir=tuned")
+    found = result("tuned")
+    # The second of list 0 is taken from where -2 + w log(245) is above -1 + w log(45).
+    assert found["weight"] == pytest.approx(1 / math.log(245 / 45) + 1, rel=1e-6)
+    rates = [found[f"word_error_rate{end}"] for end in ("", "_before", "_oracle")]
+    assert rates == [0.25, 0.75, 0.25] and "tuned on these lists themselves" in said
+    assert Path("tuned/best.txt").read_text() == "0 a a\n1 zzz\n"
+
+
+def test_nbest_settings_that_contradict(unigram: Run) -> None:
+    for text in ("0 ||| a\n\n0 ||| b\n", "0 ||| a\n\n"):
+        Path("lists").write_text(text)
+        said = unigram("eval", "run=one", "nbest=lists", code=2)
+        assert "lists, line 2 is empty" in said and said.count("\n") == 1
+    Path("lists").write_text("0 ||| a\n")
+    assert "1.0000" in unigram("eval", "run=one", "nbest=lists")
+    assert "nbest_weight=-1.0: must be" in unigram("eval", "run=one", "nbest=lists", "nbest_weight=-1", code=2)
+    assert "null without nbest" in unigram("eval", "run=one", "nbest_weight=1", code=2)
+    assert "left out with nbest" in unigram("eval", "run=one", "nbest=lists", "text=train.txt", code=2)
+    Path("lists").write_text("0 ||| zzz\n")
+    assert "gives 'zzz' of lists probability 0" in unigram("eval", "run=one", "nbest=lists", code=2)

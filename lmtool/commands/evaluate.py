@@ -24,6 +24,7 @@ def run(composed: DictConfig) -> float | None:
     from lmtool.build import load_model
     from lmtool.commands.questions import only_questions
     from lmtool.commands.reports import print_report
+    from lmtool.commands.rescoring import rescore
     from lmtool.commands.stores import corpus_of
     from lmtool.evaluation import log_z, report, score, split_accuracy
     from lmtool.runs import Run, newest
@@ -34,6 +35,8 @@ def run(composed: DictConfig) -> float | None:
     finished = Run.open(Path(config.run) if config.run else newest())
     with corpus_of(finished, config.store_dir) as corpus:
         model = load_model(finished, corpus.vocabulary)
+        if config.nbest is not None:
+            return rescore(config, finished, model, corpus, out)
         if config.text is not None:
             name, split, asked = config.text, _read_text(config.text, finished, corpus), None
         else:

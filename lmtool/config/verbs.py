@@ -133,11 +133,25 @@ class EvalConfig(VerbConfig):
     accuracy: bool = MISSING
     detail: bool = MISSING
     unnormalised: bool = MISSING
+    nbest: str | None = MISSING
+    nbest_costs: str | None = MISSING
+    nbest_weight: float | None = MISSING
+    nbest_reference: str | None = MISSING
     device: str = MISSING
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
         require_device(self.device)
+        weight = self.nbest_weight
+        require(weight is None or 0 <= weight < math.inf, "nbest_weight", weight, "a number of 0 or more, or null")
+        if self.nbest is None:
+            for name in ("nbest_costs", "nbest_weight", "nbest_reference"):
+                value = getattr(self, name)
+                require(value is None, name, value, "null without nbest=FILE")
+        else:
+            for name in ("text", "detail", "accuracy", "unnormalised"):
+                value = getattr(self, name)
+                require(not value, name, value, f"left out with nbest={self.nbest}")
 
 
 @dataclass(slots=True)
