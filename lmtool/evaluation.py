@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from tqdm import tqdm
@@ -59,6 +59,29 @@ class Report:
         return finite_or_null(values)
 
 
+class Scored(Protocol):
+    """A function that gives a model's log-probabilities `[N]` of the tokens of a split."""
+
+    def __call__(self, model: LanguageModel, split: Split, /) -> FloatArray: ...
+
+
+@runtime_checkable
+class SplitScorer(Protocol):
+    """A model made of others, which scores running text from what they give it, each in its own fastest way."""
+
+    def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:
+        """`log p` of each of the predicted tokens, `[N]`; scored: gives those of a member."""
+
+
+@runtime_checkable
+class Dynamic(Protocol):
+    """A model that changes with the text it has read."""
+
+    def log_dist_split(self, split: Split, first: int, last: int) -> FloatArray:
+        """The distributions before the tokens from `first` to before `last` of a text that is read from its
+        beginning, `[last - first, V]`."""
+
+
 def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:
     """The values with None, which JSON has, in place of infinities, which it has not."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
@@ -71,15 +94,21 @@ def score(
     progress: bool = False,
     unnormalised: bool = False,
     between: tuple[int, int] | None = None,
+    scored: Scored | None = None,
 ) -> Scores:
     """Score every predicted token of a split, or those from the first of `between` to before the second.
 
-    unnormalised: with scores that sum to one only about. Raises UserError for a model that has none.
+    unnormalised: with scores that sum to one only about. scored: what the members of a mixture give the split, where
+    it is known already. Raises UserError for a model that has none.
     """
     start = time.perf_counter()
     if unnormalised and not isinstance(model, Unnormalised):
         raise UserError("unnormalised=true: only a model trained with output=nce has scores that nearly sum to one")
     start_at, end_at = between or (0, split.tokens)
+    if isinstance(model, SplitScorer) and between is None:
+        of_member = scored or (lambda member, text: score(member, text, progress=progress).log_prob)
+        found = model.log_prob_split(split, of_member)
+        return Scores(found, time.perf_counter() - start)
     if isinstance(model, TextScorer) and between is None:
         return Scores(model.log_prob_text(split.ids, split.offsets), time.perf_counter() - start)
     log_prob = np.empty(end_at - start_at, dtype=np.float64)
@@ -108,13 +137,24 @@ def accuracy(model: LanguageModel, contexts: IntArray, targets: IntArray) -> Flo
 
 
 def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False) -> float:
-    """The share of a split's tokens that are the likeliest word after their context: exact, over all of them."""
+    """The share of a split's tokens that are the likeliest word after their context: exact, over all of them.
+
+    Raises UserError for a mixture of which some member is dynamic, which has no distributions for running text.
+    """
+    if getattr(model, "dynamic", False) and not isinstance(model, Dynamic):
+        raise UserError(
+            "accuracy=true: a mixture in which another one with a cache is mixed has none; evaluate that one"
+        )
     hits = 0.0
     with tqdm(total=split.tokens, unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
         for first in range(0, split.tokens, 4096):
             last = min(first + 4096, split.tokens)
-            contexts = split.contexts(first, last, model.context_size)
-            hits += float(accuracy(model, contexts, split.ids[first:last].astype(np.int64)).sum())
+            targets = split.ids[first:last].astype(np.int64)
+            if isinstance(model, Dynamic):
+                dist = (model.log_dist_split(split, at, min(at + 256, last)) for at in range(first, last, 256))
+                hits += float((np.concatenate([d[:, :-1].argmax(axis=1) for d in dist]) == targets).sum())
+            else:
+                hits += float(accuracy(model, split.contexts(first, last, model.context_size), targets).sum())
             bar.update(last - first)
     return hits / split.tokens
 

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "ngram": {"errors", "files", "model", "parallel", "data"},
     "trees": {"errors", "files", "parallel"},
     "neural": {"errors", "config", "model", "data", "parallel", "trees"},
-    "ensemble": {"errors", "model"},
+    "ensemble": {"errors", "model", "data", "evaluation"},
     "evaluation": {"errors", "files", "model", "data"},
     "scores": {"errors", "files", "model", "data"},
     "runs": {"errors", "files", "__version__"},

@@ -27,6 +27,8 @@ def rescore(config: EvalConfig, run: Run, model: LanguageModel, corpus: Corpus, 
     from lmtool.scores.nbest import read_nbest, read_references, write_nbest
 
     assert config.nbest is not None
+    if getattr(model, "dynamic", False):
+        raise UserError(f"nbest={config.nbest}: {run.folder} has a cache, and hypotheses are no running text")
     nbest = read_nbest(config.nbest, config.nbest_costs)
     right = read_references(config.nbest_reference, nbest) if config.nbest_reference is not None else None
     start = time.perf_counter()

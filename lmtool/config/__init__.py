@@ -93,10 +93,12 @@ from lmtool.config.trees import (
     WordnetTree,
 )
 from lmtool.config.verbs import (
+    CacheKind,
     CompareConfig,
     ConvertConfig,
     EnsembleConfig,
     EvalConfig,
+    MixMethod,
     PreprocessConfig,
     TrainConfig,
     TreeVerbConfig,
@@ -116,6 +118,7 @@ __all__ = [
     "Arithmetic",
     "BalancedTree",
     "BrownTree",
+    "CacheKind",
     "CbowModel",
     "ClassesOutput",
     "ClassesTree",
@@ -143,6 +146,7 @@ __all__ = [
     "LblModel",
     "LinearSchedule",
     "Method",
+    "MixMethod",
     "MleConfig",
     "ModelConfig",
     "ModifiedKneserNeyConfig",

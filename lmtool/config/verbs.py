@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from enum import Enum
 
 from omegaconf import MISSING
 
@@ -175,24 +176,61 @@ class CompareConfig(VerbConfig):
         require(self.block >= 1, "block", self.block, "1 or more")
 
 
+class MixMethod(Enum):
+    """How an ensemble mixes."""
+
+    linear = "linear"
+    classes = "classes"
+    log_linear = "log_linear"
+
+
+class CacheKind(Enum):
+    """What an ensemble remembers of the text."""
+
+    unigram = "unigram"
+    neural = "neural"
+
+
 @dataclass(slots=True)
 class EnsembleConfig(VerbConfig):
     """`lmtool ensemble`"""
 
     runs: list[str] = MISSING
+    method: MixMethod = MISSING
     split: str = MISSING
     fit_split: str = MISSING
+    fit_contexts: int = MISSING
     weights: list[float] | None = MISSING
+    cache: CacheKind | None = MISSING
+    cache_size: int = MISSING
+    cache_theta: float | None = MISSING
     device: str = MISSING
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
         require_device(self.device)
-        if len(self.runs) < 2:
-            raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=[A,B]")
-        if self.weights is None:
-            return
-        if len(self.weights) != len(self.runs):
-            raise UserError(f"weights={self.weights}: {len(self.runs)} runs need as many weights")
-        if any(not w >= 0 for w in self.weights) or not math.isclose(sum(self.weights), 1, abs_tol=1e-6):
-            raise UserError(f"weights={self.weights}: must be 0 or more and sum to 1")
+        members = len(self.runs) + (self.cache is not None)
+        if members < 2:
+            raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=[A,B], or one and a cache")
+        require(self.fit_contexts >= 100, "fit_contexts", self.fit_contexts, "100 or more")
+        require(self.cache_size >= 1, "cache_size", self.cache_size, "1 or more")
+        theta = self.cache_theta
+        require(theta is None or 0 <= theta < math.inf, "cache_theta", theta, "0 or more, or null")
+        if self.cache is not CacheKind.neural:
+            require(theta is None, "cache_theta", theta, "null but with cache=neural")
+        if self.method is not MixMethod.linear:
+            require(self.cache is None, "cache", self.cache and self.cache.value, "null but with method=linear")
+        if self.weights is not None:
+            self._require_weights(self.weights, members)
+
+    def _require_weights(self, weights: list[float], members: int) -> None:
+        if self.method is MixMethod.classes:
+            raise UserError(f"weights={weights}: method=classes fits weights for each class; leave them out")
+        if len(weights) != members:
+            what = f"{len(self.runs)} runs and a cache" if self.cache else f"{len(self.runs)} runs"
+            raise UserError(f"weights={weights}: {what} need as many weights")
+        if self.method is MixMethod.log_linear:
+            if not all(0 <= w < math.inf for w in weights) or not any(weights):
+                raise UserError(f"weights={weights}: must be 0 or more, and not all 0")
+        elif any(not w >= 0 for w in weights) or not math.isclose(sum(weights), 1, abs_tol=1e-6):
+            raise UserError(f"weights={weights}: must be 0 or more and sum to 1")
