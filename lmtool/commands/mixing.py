@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.config import CacheKind, EnsembleConfig, MixMethod
+from lmtool.config import CacheKind, EnsembleConfig, FitOn, MixMethod
 from lmtool.data.corpus import Corpus, Split
 from lmtool.ensemble import fit_weights, mix
+from lmtool.ensemble.loglinear import CHUNK, Chunks, fit_log_linear, member_dists
 from lmtool.errors import UserError
-from lmtool.evaluation import score
+from lmtool.evaluation import cloze_log_prob, score
 from lmtool.model import FloatArray, IntArray, LanguageModel
 from lmtool.tables import cell_text
 
@@ -78,11 +79,23 @@ def _classes(config: EnsembleConfig, models: list[LanguageModel], split: Split, 
 
 
 def _log_linear(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> Way:
-    from lmtool.ensemble.loglinear import CHUNK, fit_log_linear, member_dists
-
     kept = {"method": "log_linear"}
     if config.weights is not None:
         return Way(np.array(config.weights), kept)
+    if config.fit_on is FitOn.cloze:
+        chunks, asked, what = *_question_chunks(config, models, corpus), "questions"
+    else:
+        chunks, asked, what = *_text_chunks(config, models, corpus), "contexts"
+    fit = fit_log_linear(chunks, len(models))
+    print(
+        f"Newton's method on {asked:,} {what} of {config.fit_split}: {fit.iterations} steps, about "
+        f"{fit.decrement:.1e} nats from the best"
+    )
+    return Way(fit.weights, kept, {"fit": _fit(config, fit.iterations, fit.decrement) | {what: asked}})
+
+
+def _text_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> tuple[Chunks, int]:
+    """The members' distributions of contexts of fit_split, evenly spread, and how many; made anew each time."""
     split = corpus.split(config.fit_split)
     size = max(model.context_size for model in models)
     index = np.unique(np.linspace(0, split.tokens - 1, min(config.fit_contexts, split.tokens)).astype(np.int64))
@@ -92,12 +105,16 @@ def _log_linear(config: EnsembleConfig, models: list[LanguageModel], corpus: Cor
             contexts, targets = split.windows(index[at : at + CHUNK], size)
             yield member_dists(models, contexts), targets
 
-    fit = fit_log_linear(chunks, len(models))
-    print(
-        f"Newton's method on {len(index):,} contexts of {config.fit_split}: {fit.iterations} steps, about "
-        f"{fit.decrement:.1e} nats from the best"
-    )
-    return Way(fit.weights, kept, {"fit": _fit(config, fit.iterations, fit.decrement) | {"contexts": len(index)}})
+    return chunks, len(index)
+
+
+def _question_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> tuple[Chunks, int]:
+    """The members' log-probabilities of the candidates of fit_split's questions, and how many these are."""
+    cloze = corpus.cloze(config.fit_split)
+    if cloze is None or (cloze.answers < 0).any():
+        raise UserError(f"fit_on=cloze: {corpus.name} has no questions with answers for fit_split={config.fit_split}")
+    found = np.stack([cloze_log_prob(model, cloze, corpus.vocabulary.bos) for model in models])
+    return lambda: iter([(found, cloze.answers)]), len(cloze.answers)
 
 
 def _theta_is_open(config: EnsembleConfig) -> bool:

@@ -191,6 +191,13 @@ class CacheKind(Enum):
     neural = "neural"
 
 
+class FitOn(Enum):
+    """What an ensemble's weights make likely."""
+
+    text = "text"
+    cloze = "cloze"
+
+
 @dataclass(slots=True)
 class EnsembleConfig(VerbConfig):
     """`lmtool ensemble`"""
@@ -199,6 +206,7 @@ class EnsembleConfig(VerbConfig):
     method: MixMethod = MISSING
     split: str = MISSING
     fit_split: str = MISSING
+    fit_on: FitOn = MISSING
     fit_contexts: int = MISSING
     weights: list[float] | None = MISSING
     cache: CacheKind | None = MISSING
@@ -218,6 +226,8 @@ class EnsembleConfig(VerbConfig):
         require(theta is None or 0 <= theta < math.inf, "cache_theta", theta, "0 or more, or null")
         if self.cache is not CacheKind.neural:
             require(theta is None, "cache_theta", theta, "null but with cache=neural")
+        cloze = self.fit_on is FitOn.cloze
+        require(not cloze or self.method is MixMethod.log_linear, "fit_on", "cloze", "text but with method=log_linear")
         if self.method is not MixMethod.linear:
             require(self.cache is None, "cache", self.cache and self.cache.value, "null but with method=linear")
         if self.weights is not None:
