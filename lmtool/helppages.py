@@ -57,7 +57,7 @@ VERBS = {
         (
             "lmtool ensemble runs=[runs/kn5,runs/nplm]",
             "lmtool ensemble runs=[runs/kn5,runs/nplm] fit_split=valid split=test",
-            "lmtool ensemble runs=[runs/kn5,runs/nplm] weights=[0.4,0.6]",
+            "lmtool ensemble runs=[runs/kn5,runs/nplm] cache=neural",
         ),
     ),
     "compare": Verb(

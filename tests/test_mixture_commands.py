@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,10 +29,22 @@ def log_prob(folder: str) -> np.ndarray:
     return Kept.open(Path(folder) / "scores.h5").log_prob
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with runs kn3 and nplm on one store, made once."""
+    from lmtool.cli import main
+
+    folder = tmp_path_factory.mktemp("trained")
+    with contextlib.chdir(folder):
+        for words in (("model=ngram", "model.order=3", "hydra.run.dir=kn3"), (*SMALL, "hydra.run.dir=nplm")):
+            assert main(["train", *words, "data=toy"]) == 0
+    return folder
+
+
 @pytest.fixture
-def runs(lmtool: Run) -> Run:
-    lmtool("train", "model=ngram", "model.order=3", "data=toy", "hydra.run.dir=kn3")
-    lmtool("train", *SMALL, "data=toy", "hydra.run.dir=nplm")
+def runs(lmtool: Run, trained: Path) -> Run:
+    for name in ("kn3", "nplm"):
+        shutil.copytree(trained / name, name)
     return lmtool
 
 
@@ -38,7 +52,6 @@ WAYS = {
     "linear": (),
     "classes": ("method=classes",),
     "log_linear": ("method=log_linear",),
-    "log_linear-given": ("method=log_linear", "weights=[0.9,0.4]"),
     "unigram": ("cache=unigram", "cache_size=20"),
     "neural": ("cache=neural", "cache_size=20"),
     "neural-given": ("cache=neural", "cache_theta=2", "weights=[0.5,0.3,0.2]"),
@@ -70,7 +83,7 @@ def test_every_mixture_is_a_run_like_any_other(runs: Run) -> None:
     assert result("neural")["theta"] > 0
     assert result("neural-given")["weights"] == [0.5, 0.3, 0.2]
     # Mixed again; a cached one too.
-    for name in ("classes", "log_linear", "neural"):
+    for name in ("log_linear", "neural"):
         runs("ensemble", f"runs=[{name},kn3]", "weights=[0.5,0.5]", "hydra.run.dir=twice" + name)
         want = mix(np.stack([log_prob(name), log_prob_of_kn3(runs)]), np.array([0.5, 0.5]))
         np.testing.assert_allclose(log_prob("twice" + name), want, rtol=1e-5)
@@ -139,16 +152,6 @@ def test_bad_mixtures_are_refused_in_one_line(words: tuple[str, ...], said: str,
     assert said in error and error.count("\n") == 1
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.conftest import fresh_process
-
-    folder = tmp_path_factory.mktemp("trained")
-    for words in (("model=ngram", "hydra.run.dir=kn3"), (*SMALL, "hydra.run.dir=nplm")):
-        assert fresh_process("train", *words, "data=toy", cwd=folder).returncode == 0
-    return folder
-
-
 def test_one_run_and_a_cache_are_a_mixture(trained: Path, lmtool: Run) -> None:
     lmtool("ensemble", f"runs=[{trained}/kn3]", "cache=unigram", "hydra.run.dir=out")
     assert [row["run"].rpartition("/")[2] for row in result("out")["members"]] == ["kn3", "cache=unigram"]
@@ -177,7 +180,7 @@ def test_log_linear_weights_for_cloze_questions(lmtool: Run) -> None:
     assert result("cloze")["cloze"]["perplexity"] < result("text")["cloze"]["perplexity"]
     # A grid of weights finds no lower perplexity over the candidates.
     best = result("cloze")["cloze"]["perplexity"]
-    for k, weights in enumerate(("[0,1]", "[1,0]", "[0.5,0.5]", "[0,2]", "[0,4]", "[1,1]", "[2,4]")):
+    for k, weights in enumerate(("[0,1]", "[0,2]", "[1,1]", "[2,4]")):
         lmtool("ensemble", "runs=[o1,o2]", "method=log_linear", f"weights={weights}", f"hydra.run.dir=grid{k}")
         assert result(f"grid{k}")["cloze"]["perplexity"] >= best - 1e-9
     assert "text but with method=log_linear" in lmtool("ensemble", "runs=[o1,o2]", "fit_on=cloze", code=2)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import BOS, UNK, Vocabulary
 from lmtool.errors import UserError
-from lmtool.files import reserve, written_whole
+from lmtool.files import cannot_write, reserve, written_whole
 from lmtool.model import FloatArray, IntArray
 
 KIND = "lmtool scores"
@@ -99,16 +99,19 @@ class Kept:
             "oov_positions": self.tokens.oov_positions,
             "words": words,
         }
-        with written_whole(path) as temporary:
-            reserve(path, sum(part.nbytes for part in parts.values()) + (1 << 16))
-            with h5py.File(temporary, "w") as file:
-                for name, part in parts.items():
-                    file.create_dataset(name, data=part)
-                file.attrs["kind"] = KIND
-                file.attrs["format"] = FORMAT
-                file.attrs["split"] = self.split
-                file.attrs["normalised"] = self.normalised
-                file.attrs["tokens_fingerprint"] = self.tokens.fingerprint
+        try:
+            with written_whole(path) as temporary:
+                reserve(path, sum(part.nbytes for part in parts.values()) + (1 << 16))
+                with h5py.File(temporary, "w") as file:
+                    for name, part in parts.items():
+                        file.create_dataset(name, data=part)
+                    file.attrs["kind"] = KIND
+                    file.attrs["format"] = FORMAT
+                    file.attrs["split"] = self.split
+                    file.attrs["normalised"] = self.normalised
+                    file.attrs["tokens_fingerprint"] = self.tokens.fingerprint
+        except RuntimeError as error:  # what h5py raises when it cannot flush
+            raise cannot_write(path, OSError(str(error))) from error
 
     @classmethod
     def open(cls, path: Path) -> Kept:
