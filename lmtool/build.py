@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.ensemble import Mixture
 from lmtool.errors import UserError
 from lmtool.memory import memory_available
-from lmtool.model import IntArray, LanguageModel
+from lmtool.model import FloatArray, IntArray, LanguageModel
 from lmtool.runs import REMEDY, Run
 
 if TYPE_CHECKING:
@@ -221,7 +221,10 @@ def load_model(run: Run, vocabulary: Vocabulary, device: str = "cpu") -> Languag
         raise UserError(f"{run.folder} was trained on another vocabulary than its store has now: {REMEDY}")
     if run.kind == "ensemble":
         members = [load_model(Run.open(Path(member)), vocabulary, device) for member in run.members]
-        return Mixture(members, np.array(run.weights))
+        try:
+            return build_mixture(members, np.array(run.weights), run.mixture)
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise UserError(f"{run.folder / 'run.json'} is damaged ({error}): mix the runs again") from error
     match schema.from_saved(run.config["model"], "model"):
         case schema.NgramModelConfig():
             from lmtool.ngram.model import NgramModel
@@ -232,3 +235,31 @@ def load_model(run: Run, vocabulary: Vocabulary, device: str = "cpu") -> Languag
 
             return load_neural(run, encoder, vocabulary).to(choose_device(device))
     raise UserError(f"{run.folder} holds a model that this version of lmtool does not know: {REMEDY}")
+
+
+def build_mixture(members: list[LanguageModel], weights: FloatArray, mixture: dict[str, Any]) -> LanguageModel:
+    """The mixture of members with weights; mixture: what lmtool.commands.mixing keeps of how they are mixed."""
+    cache: dict[str, Any] = mixture.get("cache") or {}
+    match mixture.get("method", "linear"):
+        case "linear" if not cache:
+            return Mixture(members, weights)
+        case "linear":
+            from lmtool.ensemble.caches import Cache, CachedMixture, NeuralCache, UnigramCache
+
+            size = int(cache["size"])
+            held: Cache
+            if cache["kind"] == "unigram":
+                held = UnigramCache(size)
+            else:
+                held = NeuralCache(size, float(cache["theta"]), cast(Any, members[int(cache["encoder"])]))
+            return CachedMixture(members, weights, held)
+        case "classes":
+            from lmtool.ensemble.classes import ClassMixture
+
+            classifier = cast(Any, members[int(mixture["classifier"])])
+            return ClassMixture(members, np.array(mixture["class_weights"], dtype=np.float64), classifier)
+        case "log_linear":
+            from lmtool.ensemble.loglinear import LogLinear
+
+            return LogLinear(members, weights)
+    raise ValueError(f"method {mixture['method']} is not known")

@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from tqdm import tqdm
@@ -14,7 +14,7 @@ from tqdm import tqdm
 from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.model import FloatArray, IntArray, LanguageModel, TextScorer, Unnormalised
+from lmtool.model import Choosing, FloatArray, IntArray, LanguageModel, TextScorer, Unnormalised
 
 CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 
@@ -33,7 +33,8 @@ class Report:
 
     `perplexity` is exp(-mean log p) over all predicted tokens; `perplexity_without_oov` leaves out the
     tokens that were not in the vocabulary (it is None where there are no others). `log_prob` is the sum,
-    in nats. `bits_per_character` divides by the characters of the raw text.
+    in nats. `bits_per_character` divides by the characters of the raw text. `accuracy` is the share of tokens that
+    were the likeliest word, where it was asked for.
     """
 
     split: str
@@ -46,14 +47,39 @@ class Report:
     log_prob: float
     seconds: float
     tokens_per_second: float
+    accuracy: float | None
     cloze: dict[str, float] | None
 
     def as_json(self) -> dict[str, Any]:
-        """The report for result.json: `cloze` only where there were questions, inf as null."""
-        values = {key: value for key, value in asdict(self).items() if key != "cloze" or value is not None}
+        """The report for result.json: `accuracy` and `cloze` only where there are any, inf as null."""
+        asked = ("accuracy", "cloze")
+        values = {key: value for key, value in asdict(self).items() if key not in asked or value is not None}
         if self.cloze is not None:
             values["cloze"] = finite_or_null(self.cloze)
         return finite_or_null(values)
+
+
+class Scored(Protocol):
+    """A function that gives a model's log-probabilities `[N]` of the tokens of a split."""
+
+    def __call__(self, model: LanguageModel, split: Split, /) -> FloatArray: ...
+
+
+@runtime_checkable
+class SplitScorer(Protocol):
+    """A model made of others, which scores running text from what they give it, each in its own fastest way."""
+
+    def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:
+        """`log p` of each of the predicted tokens, `[N]`; scored: gives those of a member."""
+
+
+@runtime_checkable
+class Dynamic(Protocol):
+    """A model that changes with the text it has read."""
+
+    def log_dist_split(self, split: Split, first: int, last: int) -> FloatArray:
+        """The distributions before the tokens from `first` to before `last` of a text that is read from its
+        beginning, `[last - first, V]`."""
 
 
 def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:
@@ -68,15 +94,21 @@ def score(
     progress: bool = False,
     unnormalised: bool = False,
     between: tuple[int, int] | None = None,
+    scored: Scored | None = None,
 ) -> Scores:
     """Score every predicted token of a split, or those from the first of `between` to before the second.
 
-    unnormalised: with scores that sum to one only about. Raises UserError for a model that has none.
+    unnormalised: with scores that sum to one only about. scored: what the members of a mixture give the split, where
+    it is known already. Raises UserError for a model that has none.
     """
     start = time.perf_counter()
     if unnormalised and not isinstance(model, Unnormalised):
         raise UserError("unnormalised=true: only a model trained with output=nce has scores that nearly sum to one")
     start_at, end_at = between or (0, split.tokens)
+    if isinstance(model, SplitScorer) and between is None:
+        of_member = scored or (lambda member, text: score(member, text, progress=progress).log_prob)
+        found = model.log_prob_split(split, of_member)
+        return Scores(found, time.perf_counter() - start)
     if isinstance(model, TextScorer) and between is None:
         return Scores(model.log_prob_text(split.ids, split.offsets), time.perf_counter() - start)
     log_prob = np.empty(end_at - start_at, dtype=np.float64)
@@ -91,12 +123,40 @@ def score(
 
 
 def accuracy(model: LanguageModel, contexts: IntArray, targets: IntArray) -> FloatArray:
-    """1 where the likeliest word after a context `[N, C]` is its target `[N]`, else 0: `[N]`."""
+    """1 where the likeliest word after a context `[N, C]` is its target `[N]`, else 0: `[N]`. Of words that tie the
+    first counts, and `<s>` is none.
+    """
+    if isinstance(model, Choosing):
+        chosen: FloatArray = (model.likeliest(contexts) == targets).astype(np.float64)
+        return chosen
     hits = [
-        model.log_dist(contexts[first : first + 256]).argmax(axis=1) == targets[first : first + 256]
+        model.log_dist(contexts[first : first + 256])[:, :-1].argmax(axis=1) == targets[first : first + 256]
         for first in range(0, len(contexts), 256)
     ]
     return np.concatenate([np.empty(0), *hits])
+
+
+def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False) -> float:
+    """The share of a split's tokens that are the likeliest word after their context: exact, over all of them.
+
+    Raises UserError for a mixture of which some member is dynamic, which has no distributions for running text.
+    """
+    if getattr(model, "dynamic", False) and not isinstance(model, Dynamic):
+        raise UserError(
+            "accuracy=true: a mixture in which another one with a cache is mixed has none; evaluate that one"
+        )
+    hits = 0.0
+    with tqdm(total=split.tokens, unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
+        for first in range(0, split.tokens, 4096):
+            last = min(first + 4096, split.tokens)
+            targets = split.ids[first:last].astype(np.int64)
+            if isinstance(model, Dynamic):
+                dist = (model.log_dist_split(split, at, min(at + 256, last)) for at in range(first, last, 256))
+                hits += float((np.concatenate([d[:, :-1].argmax(axis=1) for d in dist]) == targets).sum())
+            else:
+                hits += float(accuracy(model, split.contexts(first, last, model.context_size), targets).sum())
+            bar.update(last - first)
+    return hits / split.tokens
 
 
 def log_z(model: LanguageModel, split: Split, most: int = 8192) -> dict[str, float] | None:
@@ -118,7 +178,13 @@ def perplexity(log_prob: FloatArray) -> float:
         return float(np.exp(-log_prob.mean(dtype=np.float64)))
 
 
-def report(split_name: str, split: Split, scores: Scores, cloze: dict[str, float] | None = None) -> Report:
+def report(
+    split_name: str,
+    split: Split,
+    scores: Scores,
+    cloze: dict[str, float] | None = None,
+    accuracy: float | None = None,
+) -> Report:
     """Sum up the scores of a split."""
     log_prob = scores.log_prob
     total = float(log_prob.sum(dtype=np.float64))
@@ -135,6 +201,7 @@ def report(split_name: str, split: Split, scores: Scores, cloze: dict[str, float
         log_prob=total,
         seconds=scores.seconds,
         tokens_per_second=split.tokens / max(scores.seconds, 1e-9),
+        accuracy=accuracy,
         cloze=cloze,
     )
 
@@ -183,15 +250,3 @@ def save_cloze(path: Path, log_prob: FloatArray) -> None:
     header = ",".join(["ID", *(f"Class{k}" for k in range(1, p.shape[1] + 1))])
     with written_whole(path) as temporary:
         temporary.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
-
-
-def save_scores(path: Path, scores: Scores, split_name: str, tokens_fingerprint: str) -> None:
-    """Keep the scores in HDF5: dataset `log_prob` `[N]` float64, with what it was that they score."""
-    import h5py
-
-    from lmtool.files import written_whole
-
-    with written_whole(path) as temporary, h5py.File(temporary, "w") as store:
-        store.create_dataset("log_prob", data=scores.log_prob)
-        store.attrs["split"] = split_name
-        store.attrs["tokens_fingerprint"] = tokens_fingerprint

@@ -48,11 +48,11 @@ VERBS = {
     ),
     "eval": Verb(
         "evaluate",
-        "run + store -> perplexity",
+        "run + store, or any text -> perplexity",
         (
             "lmtool eval",
-            "lmtool eval run=outputs/train/2026-11-21_10-30-00.123456 split=test",
-            "lmtool eval run=runs/kn5 hydra.run.dir=runs/kn5-valid",
+            "lmtool eval run=runs/kn5 split=test hydra.run.dir=runs/kn5-test",
+            "lmtool eval run=runs/kn5 text=letter.txt detail=true",
         ),
     ),
     "ensemble": Verb(
@@ -61,7 +61,16 @@ VERBS = {
         (
             "lmtool ensemble runs=[runs/kn5,runs/nplm]",
             "lmtool ensemble runs=[runs/kn5,runs/nplm] fit_split=valid split=test",
-            "lmtool ensemble runs=[runs/kn5,runs/nplm] weights=[0.4,0.6]",
+            "lmtool ensemble runs=[runs/kn5,runs/nplm] cache=neural",
+        ),
+    ),
+    "compare": Verb(
+        "compare",
+        "scores of the same tokens -> one table, with tests",
+        (
+            "lmtool compare runs=[runs/kn5,runs/nplm]",
+            "lmtool compare runs=[runs/kn5,runs/nplm,runs/mix] split=test",
+            "lmtool compare runs=[runs/kn5,kenlm-query.txt,srilm-debug2.txt.gz]",
         ),
     ),
     "tree": Verb(

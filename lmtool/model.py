@@ -48,6 +48,14 @@ class TextScorer(Protocol):
 
 
 @runtime_checkable
+class Choosing(Protocol):
+    """A language model that finds the likeliest words faster than by handing over whole distributions."""
+
+    def likeliest(self, contexts: IntArray) -> IntArray:
+        """The likeliest word after each of the contexts `[N, C]`, `<s>` left out, as `[N]`."""
+
+
+@runtime_checkable
 class Unnormalised(Protocol):
     """A language model that may also have scores without the sum over all words."""
 

@@ -6,7 +6,7 @@ beside it. It is written last, so that a folder with a run.json is whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ class Run:
     """A finished run.
 
     kind: `train` or `ensemble`. config: the composed settings, plain values. store: the path of the HDF5
-    store at the time; its fingerprint says whether another file serves as well. members and weights: of an
-    ensemble.
+    store at the time; its fingerprint says whether another file serves as well. members, weights and mixture,
+    which says in plain values how they are mixed: of an ensemble.
     """
 
     folder: Path
@@ -36,6 +36,7 @@ class Run:
     vocabulary_fingerprint: str
     members: tuple[str, ...] = ()
     weights: tuple[float, ...] = ()
+    mixture: dict[str, Any] = field(default_factory=dict)
 
     def save(self) -> None:
         """Write run.json, which makes the folder a run."""
@@ -50,6 +51,7 @@ class Run:
                 "vocabulary_fingerprint": self.vocabulary_fingerprint,
                 "members": list(self.members),
                 "weights": list(self.weights),
+                "mixture": self.mixture,
                 "config": self.config,
             },
         )
@@ -74,6 +76,7 @@ class Run:
                 vocabulary_fingerprint=str(saved["vocabulary_fingerprint"]),
                 members=tuple(saved["members"]),
                 weights=tuple(saved["weights"]),
+                mixture=dict(saved.get("mixture", {})),  # older runs mix linearly and say nothing
             )
         except (KeyError, TypeError) as error:
             raise UserError(f"{folder / 'run.json'} is damaged ({error} is missing): {REMEDY}") from error

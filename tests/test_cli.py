@@ -56,7 +56,7 @@ MISTAKES = [
     ("train data=toy -m model=ngram,xx", ["model=xx", "ngram"]),
     ("ensemble", ["runs", "runs=..."]),
     ("ensemble runs=[a]", ["two runs or more"]),
-    ("ensemble runs=[a,b] weights=[1]", ["2 runs need as many weights"]),
+    ("ensemble runs=[a,b] weights=[1]", ["must be as many as there are members, 2 runs"]),
     ("ensemble runs=[a,b] weights=[0.5,0.4]", ["sum to 1"]),
     ("ensemble runs=[a,b] weights=[1.5,-0.5]", ["0 or more"]),
     ("ensemble runs=[a,b]", ["no run folder a"]),

@@ -19,6 +19,8 @@ from lmtool.config import (
 )
 from lmtool.data.corpus import Corpus
 from lmtool.ensemble import Mixture
+from lmtool.ensemble.classes import ClassMixture
+from lmtool.ensemble.loglinear import LogLinear
 from lmtool.evaluation import score
 from lmtool.model import LanguageModel
 from lmtool.neural.model import build_neural
@@ -70,6 +72,11 @@ def several_codes(words: int) -> Tree:
     return from_codes(list(zip(leaves, codes, strict=True)))
 
 
+def class_mixture(corpus: Corpus) -> LanguageModel:
+    classifier = ngram(corpus, 3)
+    return ClassMixture([nplm(corpus), classifier], np.array([[0.1, 0.9], [0.5, 0.5], [0.8, 0.2]]), classifier)
+
+
 MODELS = {
     "unigram": lambda corpus: ngram(corpus, 1),
     "ngram": lambda corpus: ngram(corpus, 4),
@@ -102,6 +109,9 @@ MODELS = {
     "lbl-diagonal": lambda corpus: other_encoder(corpus, LblModel("lbl", 3, 6, None, 0.2, True)),
     "cbow": lambda corpus: other_encoder(corpus, CbowModel("cbow", 3, 6, False, 0.2)),
     "mixture": lambda corpus: Mixture([ngram(corpus, 2), nplm(corpus, tied=True)], np.array([0.25, 0.75])),
+    "mixture-classes": lambda corpus: class_mixture(corpus),
+    "mixture-log_linear": lambda corpus: LogLinear([ngram(corpus, 4), nplm(corpus)], np.array([0.4, 0.7])),
+    "mixture-of-mixtures": lambda corpus: Mixture([class_mixture(corpus), ngram(corpus, 1)], np.array([0.5, 0.5])),
 }
 
 

@@ -22,7 +22,9 @@ HUGE = 10**30  # no whole number of 64 bits
 NEEDS = {
     "schema_text": ["data=names"],  # it has a data.split
     "schema_train": ["model=ngram"],  # prune is null for the others
-    "schema_ensemble": ["runs=[a,b]"],
+    "schema_eval": ["nbest=a"],
+    "schema_compare": ["runs=[a,b]"],
+    "schema_ensemble": ["runs=[a,b]", "cache=neural"],
     "schema_clusters": ["tree.run=a"],
     "schema_neighbors": ["words=[a]"],
     "schema_export": ["to=a"],
@@ -51,6 +53,8 @@ ZERO = {
     "optim.beta2": "no memory",
     "schedule.warmup": "none",
     "temperature": "the likeliest word",
+    "nbest_weight": "the model is not asked",
+    "cache_theta": "all contexts are as alike",
     "training.accuracy_on": "not taken",
     "training.save_every": "after every step",
 }
@@ -60,6 +64,8 @@ UNBOUNDED = {
     "optim.weight_decay": "the loss is lost, and says so",
     "optim.eps": "nothing is learnt",
     "temperature": "all words are as likely",
+    "nbest_weight": "the model alone decides",
+    "cache_theta": "the likest context alone counts",
     "schedule.decay": "nothing is learnt",
     "training.epochs": "another budget ends it, or the user",
     "training.minutes": "another budget ends it, or the user",

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
 from lmtool.commands.surroundings import on_terminal, output_dir, plain, use_threads
 from lmtool.config import EnsembleConfig, typed
+from lmtool.errors import UserError
 from lmtool.files import write_json
 from lmtool.tables import Cell, text_table
+
+if TYPE_CHECKING:
+    from lmtool.evaluation import Report
+    from lmtool.runs import Run
 
 
 def run(composed: DictConfig) -> float | None:
@@ -17,60 +24,45 @@ def run(composed: DictConfig) -> float | None:
     config = typed(composed, EnsembleConfig)
     import numpy as np
 
-    from lmtool.build import load_model
+    from lmtool.build import build_mixture, load_model
+    from lmtool.commands.members import is_run
+    from lmtool.commands.mixing import way_to_mix
     from lmtool.commands.questions import only_questions, score_questions
-    from lmtool.commands.reports import print_report
+    from lmtool.commands.score_mixtures import mix_scores
     from lmtool.commands.stores import corpus_of
     from lmtool.data.wordfile import VOCABULARY, save_vocabulary
-    from lmtool.ensemble import fit_weights, mix
-    from lmtool.errors import UserError
-    from lmtool.evaluation import (
-        Scores,
-        cloze_log_prob,
-        finite_or_null,
-        perplexity,
-        report,
-        save_scores,
-        score,
-    )
+    from lmtool.evaluation import cloze_log_prob, perplexity, report, score
     from lmtool.runs import Run
+    from lmtool.scores.kept import SCORES_FILE, Kept, tokens_of
 
     use_threads(config.threads)
     out = output_dir()
+    if not all(is_run(name) or not Path(name).exists() for name in config.runs):
+        found, weights, own_perplexities, said = mix_scores(config, out)
+        return _tell(out, config.runs, weights, own_perplexities, found.as_json() | said, found)
     members = [Run.open(Path(folder)) for folder in config.runs]
-    for other_run in members[1:]:
-        if other_run.store_fingerprint != members[0].store_fingerprint:
-            raise UserError(
-                f"{members[0].folder} and {other_run.folder} were trained on different stores: "
-                "train them with the same data= settings to mix them"
-            )
+    _require_one_store(members)
     with corpus_of(members[0], config.store_dir) as corpus:
         models = [load_model(member, corpus.vocabulary, config.device) for member in members]
         text = None if only_questions(corpus, config.split) else corpus.split(config.split)
-        scored = [] if text is None else [score(model, text, progress=on_terminal()) for model in models]
-        weights = np.array(config.weights)
-        if config.weights is None:
-            if config.fit_split not in corpus.splits:
-                raise UserError(f"fit_split={config.fit_split}: {corpus.path} has only {', '.join(corpus.splits)}")
-            fitted_on = scored
-            if text is None or config.fit_split != config.split:
-                fitted_on = [score(model, corpus.split(config.fit_split)) for model in models]
-            fit = fit_weights(np.stack([found.log_prob for found in fitted_on]))
-            weights = fit.weights
-            print(f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the best")
-            if config.fit_split == config.split:
-                print(f"note: the weights were fitted on {config.split} itself; split=test scores other text")
+        scored = {} if text is None else {id(model): score(model, text, progress=on_terminal()) for model in models}
+        own = [scored[id(model)].log_prob for model in models] if scored else []
+        known = np.stack(own) if own and config.fit_split == config.split else None
+        way = way_to_mix(config, models, corpus, known)
+        if config.fit_split == config.split and "fit" in way.result:
+            print(f"note: the weights were fitted on {config.split} itself; split=test scores other text")
+        mixture = build_mixture(models, way.weights, way.kept)
         cloze = score_questions(
-            corpus,
-            config.split,
-            out,
-            lambda cloze: mix(np.stack([cloze_log_prob(m, cloze, corpus.vocabulary.bos) for m in models]), weights),
+            corpus, config.split, out, lambda asked: cloze_log_prob(mixture, asked, corpus.vocabulary.bos)
         )
-        found = None
+        made = None
         if text is not None:
-            mixed = Scores(mix(np.stack([s.log_prob for s in scored]), weights), sum(s.seconds for s in scored))
-            found = report(config.split, text, mixed, cloze)
-            save_scores(out / "scores.h5", mixed, config.split, corpus.fingerprint)
+            # What the members gave is known; only the mixture itself is still to be worked out.
+            mixed = score(mixture, text, progress=on_terminal(), scored=lambda model, _: scored[id(model)].log_prob)
+            seconds = mixed.seconds + sum(found.seconds for found in scored.values())
+            made = report(config.split, text, type(mixed)(mixed.log_prob, seconds), cloze)
+            normalised = bool(getattr(mixture, "normalised", True))
+            Kept(mixed.log_prob, tokens_of(text, corpus.vocabulary), config.split, normalised).save(out / SCORES_FILE)
         save_vocabulary(corpus.vocabulary, out / VOCABULARY)
     Run(
         folder=out,
@@ -80,19 +72,48 @@ def run(composed: DictConfig) -> float | None:
         store_fingerprint=members[0].store_fingerprint,
         vocabulary_fingerprint=members[0].vocabulary_fingerprint,
         members=tuple(str(member.folder.resolve()) for member in members),
-        weights=tuple(float(weight) for weight in weights),
+        weights=tuple(float(weight) for weight in way.weights),
+        mixture=way.kept,
     ).save()
-    own: list[float | None] = [perplexity(s.log_prob) for s in scored]
-    own = own or [None] * len(members)
-    rows: list[list[Cell]] = [[str(m.folder), float(w), p] for m, w, p in zip(members, weights, own, strict=True)]
-    named = [finite_or_null({"run": str(row[0]), "weight": row[1], "perplexity": row[2]}) for row in rows]
-    result = {"split": config.split, "cloze": cloze} if found is None else found.as_json()
-    write_json(out / "result.json", result | {"weights": [row[1] for row in rows], "members": named})
-    print(
-        text_table(
-            ["run", "weight", "perplexity"], [*rows, ["mixture", 1.0, None if found is None else found.perplexity]]
-        )
-    )
+    result: dict[str, Any] = {"split": config.split, "cloze": cloze} if made is None else made.as_json()
+    result |= {"method": config.method.value, **way.result}
+    names = [str(member.folder) for member in members]
+    perplexities: list[float | None] = [perplexity(log_prob) for log_prob in own] or [None] * len(names)
+    if config.cache is not None:
+        names, perplexities = [*names, f"cache={config.cache.value}"], [*perplexities, None]
+    if getattr(mixture, "dynamic", False):
+        result["dynamic"] = True
+        print("note: a dynamic model: it learns from the text as it reads it; compare it with others that do")
+    return _tell(out, names, way.weights.tolist(), perplexities, result, made)
+
+
+def _require_one_store(members: list[Run]) -> None:
+    for other_run in members[1:]:
+        if other_run.store_fingerprint != members[0].store_fingerprint:
+            raise UserError(
+                f"{members[0].folder} and {other_run.folder} were trained on different stores: "
+                "train them with the same data= settings to mix them"
+            )
+
+
+def _tell(
+    out: Path,
+    names: list[str],
+    weights: list[float],
+    perplexities: Sequence[float | None],
+    result: dict[str, Any],
+    found: Report | None,
+) -> float | None:
+    """Write result.json and print the table of members and the report of the mixture; returns its perplexity."""
+    from lmtool.commands.reports import print_report
+    from lmtool.evaluation import finite_or_null
+
+    rows: list[list[Cell]] = [list(row) for row in zip(names, weights, perplexities, strict=True)]
+    named = [finite_or_null(dict(zip(("run", "weight", "perplexity"), row, strict=True))) for row in rows]
+    write_json(out / "result.json", result | {"weights": weights, "members": named})
+    total = sum(weights)
+    rows.append(["mixture", total, None if found is None else found.perplexity])
+    print(text_table(["run", "weight", "perplexity"], rows))
     if found is None:
         return None
     print()

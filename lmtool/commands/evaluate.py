@@ -1,18 +1,20 @@
-"""`lmtool eval`: run + store -> perplexity."""
+"""`lmtool eval`: run + store, or any text -> perplexity."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
 from lmtool.commands.surroundings import on_terminal, output_dir, use_threads
-from lmtool.config import CountsConfig, EvalConfig, typed
+from lmtool.config import CountsConfig, EvalConfig, from_saved, typed
 from lmtool.files import write_json
 
 if TYPE_CHECKING:
-    from lmtool.data.corpus import Corpus
+    from lmtool.data.corpus import Corpus, Split
+    from lmtool.model import FloatArray, LanguageModel
     from lmtool.runs import Run
 
 
@@ -20,31 +22,37 @@ def run(composed: DictConfig) -> float | None:
     """Score a split with a finished run's model; returns the perplexity."""
     config = typed(composed, EvalConfig)
     from lmtool.build import load_model
-    from lmtool.commands.questions import only_questions, score_questions
+    from lmtool.commands.questions import only_questions
     from lmtool.commands.reports import print_report
+    from lmtool.commands.rescoring import rescore
     from lmtool.commands.stores import corpus_of
-    from lmtool.evaluation import cloze_log_prob, log_z, report, save_scores, score
+    from lmtool.evaluation import log_z, report, score, split_accuracy
     from lmtool.runs import Run, newest
+    from lmtool.scores.kept import SCORES_FILE, Kept, tokens_of
 
     use_threads(config.threads)
     out = output_dir()
     finished = Run.open(Path(config.run) if config.run else newest())
     with corpus_of(finished, config.store_dir) as corpus:
         model = load_model(finished, corpus.vocabulary, config.device)
-        asked = score_questions(
-            corpus, config.split, out, lambda cloze: cloze_log_prob(model, cloze, corpus.vocabulary.bos)
-        )
-        if asked is not None:
-            asked |= _local_cloze(finished, corpus, config.split)
-        if only_questions(corpus, config.split):
-            write_json(out / "result.json", {"split": config.split, "cloze": asked})
-            return None
-        split = corpus.split(config.split)
+        if config.nbest is not None:
+            return rescore(config, finished, model, corpus, out)
+        if config.text is not None:
+            name, split, asked = config.text, _read_text(config.text, finished, corpus), None
+        else:
+            name, asked = config.split, _questions(finished, model, corpus, config.split, out)
+            if only_questions(corpus, name):
+                write_json(out / "result.json", {"split": name, "cloze": asked})
+                return None
+            split = corpus.split(name)
         scores = score(model, split, progress=on_terminal(), unnormalised=config.unnormalised)
         spread = log_z(model, split)
-        found = report(config.split, split, scores, asked)
-        save_scores(out / "scores.h5", scores, config.split, corpus.fingerprint)
-    normalised = getattr(model, "normalised", True) and not config.unnormalised
+        share = split_accuracy(model, split, progress=on_terminal()) if config.accuracy else None
+        found = report(name, split, scores, asked, share)
+        normalised = getattr(model, "normalised", True) and not config.unnormalised
+        Kept(scores.log_prob, tokens_of(split, corpus.vocabulary), name, normalised).save(out / SCORES_FILE)
+        if config.detail:
+            _print_detail(model, split, scores.log_prob, corpus, name)
     extra = {"normalised": normalised} | ({"log_z": spread} if spread else {})
     write_json(out / "result.json", found.as_json() | extra)
     print(f"run {finished.folder}")
@@ -55,6 +63,47 @@ def run(composed: DictConfig) -> float | None:
     if not normalised:
         print("note: these are scores that do not sum to one; what is called perplexity compares with nothing")
     return found.perplexity
+
+
+def _read_text(path: str, run: Run, corpus: Corpus) -> Split:
+    """A text file, or standard input, cut into words as the run's data were."""
+    from lmtool.data.readers import read_blocks, read_stream
+    from lmtool.data.text import split_of_text
+
+    blocks = read_stream(iter([sys.stdin.buffer]), "standard input") if path == "-" else read_blocks(path)
+    return split_of_text(blocks, path, from_saved(run.config["data"], "data"), corpus.vocabulary)
+
+
+def _print_detail(model: LanguageModel, split: Split, log_prob: FloatArray, corpus: Corpus, name: str) -> None:
+    """SRILM's lines, with the lengths of what an n-gram model found."""
+    import numpy as np
+
+    from lmtool.ngram.model import NgramModel
+    from lmtool.scores.detail import detail_lines
+    from lmtool.scores.kept import tokens_of
+
+    matched = None
+    if isinstance(model, NgramModel):
+        matched = np.concatenate(
+            [
+                model.matched_lengths(
+                    split.contexts(first, min(first + 65536, split.tokens), model.context_size),
+                    split.ids[first : first + 65536].astype(np.int64),
+                )
+                for first in range(0, split.tokens, 65536)
+            ]
+        )
+    tokens = tokens_of(split, corpus.vocabulary)
+    for line in detail_lines(tokens, log_prob, matched, sentences=corpus.sentences, name=name):
+        print(line)
+
+
+def _questions(run: Run, model: LanguageModel, corpus: Corpus, split: str, out: Path) -> dict[str, float] | None:
+    from lmtool.commands.questions import score_questions
+    from lmtool.evaluation import cloze_log_prob
+
+    asked = score_questions(corpus, split, out, lambda cloze: cloze_log_prob(model, cloze, corpus.vocabulary.bos))
+    return None if asked is None else asked | _local_cloze(run, corpus, split)
 
 
 def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:

@@ -22,6 +22,7 @@ def print_report(found: Report) -> None:
         ("  without OOVs", found.perplexity_without_oov if found.oov else None),
         ("bits per word", found.bits_per_word),
         ("bits per character", found.bits_per_character),
+        ("accuracy", found.accuracy),
         ("tokens per second", round(found.tokens_per_second)),
     ]
     if found.cloze is not None:

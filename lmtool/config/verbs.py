@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from enum import Enum
 
 from omegaconf import MISSING
 
@@ -137,12 +138,72 @@ class EvalConfig(VerbConfig):
 
     run: str | None = MISSING
     split: str = MISSING
+    text: str | None = MISSING
+    accuracy: bool = MISSING
+    detail: bool = MISSING
     unnormalised: bool = MISSING
+    nbest: str | None = MISSING
+    nbest_costs: str | None = MISSING
+    nbest_weight: float | None = MISSING
+    nbest_reference: str | None = MISSING
     device: str = MISSING
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
         require_device(self.device)
+        weight = self.nbest_weight
+        require(weight is None or 0 <= weight < math.inf, "nbest_weight", weight, "a number of 0 or more, or null")
+        if self.nbest is None:
+            for name in ("nbest_costs", "nbest_weight", "nbest_reference"):
+                value = getattr(self, name)
+                require(value is None, name, value, "null without nbest=FILE")
+        else:
+            for name in ("text", "detail", "accuracy", "unnormalised"):
+                value = getattr(self, name)
+                require(not value, name, value, f"left out with nbest={self.nbest}")
+
+
+@dataclass(slots=True)
+class CompareConfig(VerbConfig):
+    """`lmtool compare`"""
+
+    runs: list[str] = MISSING
+    split: str = MISSING
+    resamples: int = MISSING
+    seed: int = MISSING
+    block: int = MISSING
+    device: str = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require_device(self.device)
+        if len(self.runs) < 2 or len(set(self.runs)) < len(self.runs):
+            raise UserError(f"runs={self.runs}: name two or more that differ, as runs=[A,B]")
+        require_whole("resamples", self.resamples, 100, 1_000_000)
+        require_seed("seed", self.seed)
+        require_whole("block", self.block)
+
+
+class MixMethod(Enum):
+    """How an ensemble mixes."""
+
+    linear = "linear"
+    classes = "classes"
+    log_linear = "log_linear"
+
+
+class CacheKind(Enum):
+    """What an ensemble remembers of the text."""
+
+    unigram = "unigram"
+    neural = "neural"
+
+
+class FitOn(Enum):
+    """What an ensemble's weights make likely."""
+
+    text = "text"
+    cloze = "cloze"
 
 
 @dataclass(slots=True)
@@ -150,21 +211,44 @@ class EnsembleConfig(VerbConfig):
     """`lmtool ensemble`"""
 
     runs: list[str] = MISSING
+    method: MixMethod = MISSING
     split: str = MISSING
     fit_split: str = MISSING
+    fit_on: FitOn = MISSING
+    fit_contexts: int = MISSING
     weights: list[float] | None = MISSING
+    cache: CacheKind | None = MISSING
+    cache_size: int = MISSING
+    cache_theta: float | None = MISSING
     device: str = MISSING
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
         require_device(self.device)
-        if len(self.runs) < 2:
-            raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=[A,B]")
-        if self.weights is None:
-            return
-        if len(self.weights) != len(self.runs):
-            raise UserError(
-                f"weights={self.weights}: must be as many as runs; {len(self.runs)} runs need as many weights"
-            )
-        if any(not w >= 0 for w in self.weights) or not math.isclose(sum(self.weights), 1, abs_tol=1e-6):
-            raise UserError(f"weights={self.weights}: must be 0 or more each and sum to 1")
+        members = len(self.runs) + (self.cache is not None)
+        if members < 2:
+            raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=[A,B], or one and a cache")
+        require_whole("fit_contexts", self.fit_contexts, 100)
+        require_whole("cache_size", self.cache_size)
+        theta = self.cache_theta
+        require(theta is None or 0 <= theta < math.inf, "cache_theta", theta, "0 or more, or null")
+        if self.cache is not CacheKind.neural:
+            require(theta is None, "cache_theta", theta, "null but with cache=neural")
+        cloze = self.fit_on is FitOn.cloze
+        require(not cloze or self.method is MixMethod.log_linear, "fit_on", "cloze", "text but with method=log_linear")
+        if self.method is not MixMethod.linear:
+            require(self.cache is None, "cache", self.cache and self.cache.value, "null but with method=linear")
+        if self.weights is not None:
+            self._require_weights(self.weights, members)
+
+    def _require_weights(self, weights: list[float], members: int) -> None:
+        if self.method is MixMethod.classes:
+            raise UserError(f"weights={weights}: must be null: method=classes fits weights for each class")
+        if len(weights) != members:
+            what = f"{len(self.runs)} runs and a cache" if self.cache else f"{len(self.runs)} runs"
+            raise UserError(f"weights={weights}: must be as many as there are members, {what}")
+        if self.method is MixMethod.log_linear:
+            if not all(0 <= w < math.inf for w in weights) or not any(weights):
+                raise UserError(f"weights={weights}: must be 0 or more, and not all 0")
+        elif any(not w >= 0 for w in weights) or not math.isclose(sum(weights), 1, abs_tol=1e-6):
+            raise UserError(f"weights={weights}: must be 0 or more and sum to 1")

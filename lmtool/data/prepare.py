@@ -26,7 +26,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from lmtool import __version__
-from lmtool.config import DataConfig, PydocData, SyntheticData, TextData, ToyData, Unit
+from lmtool.config import DataConfig, PydocData, SyntheticData, TextData, ToyData
 from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.sources import NoSource, Source
 from lmtool.data.writing import Row, count_ids, write_cloze, write_split, write_vocabulary
@@ -229,15 +229,9 @@ def _entropy_note(nats: float) -> str:
 
 
 def _tokenise(data: DataConfig, source: Source, path: Path, stack: ExitStack, *, progress: bool) -> _Pass:
-    from lmtool.data.tokeniser import CharTokeniser, WordTokeniser
+    from lmtool.data.text import tokeniser_of
 
-    rules = data.vocabulary
-    tokeniser: WordTokeniser | CharTokeniser
-    if rules.unit is Unit.char:
-        tokeniser = CharTokeniser(sentences=data.sentences, lowercase=rules.lowercase)
-    else:
-        tags = isinstance(data, TextData) and data.tags
-        tokeniser = WordTokeniser(sentences=data.sentences, tags=tags, lowercase=rules.lowercase)
+    tokeniser = tokeniser_of(data)
     found: dict[str, npt.NDArray[np.int32]] = {}
     characters: dict[str, int] = {}
     with tqdm(unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:

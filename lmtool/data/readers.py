@@ -29,20 +29,25 @@ def read_blocks(name: str) -> Iterator[bytes]:
     empty or is no UTF-8 text.
     """
     path, _, member = name.partition(MEMBER)
-    line = 1
-    empty = True
     try:
-        for block in _whole_lines(_open(Path(path), member), name):
-            _check_text(block, name, line)
-            line += block.count(b"\n")
-            empty = empty and not block.strip()
-            yield block
+        yield from read_stream(_open(Path(path), member), name)
     except FileNotFoundError:
         raise UserError(f"no file {path}: check the path, or set LMTOOL_DATA to the folder it is in") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
         raise UserError(f"{name} cannot be unpacked ({error}): fetch it again") from error
     except OSError as error:
         raise UserError(f"cannot read {name}: {error.strerror or error}") from error
+
+
+def read_stream(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
+    """As read_blocks, of what is open already, such as standard input."""
+    line = 1
+    empty = True
+    for block in _whole_lines(handles, name):
+        _check_text(block, name, line)
+        line += block.count(b"\n")
+        empty = empty and not block.strip()
+        yield block
     if empty:
         raise UserError(f"{name} is empty: give a file with text in it")
 

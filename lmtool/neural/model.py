@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -90,6 +91,14 @@ class NeuralModel(nn.Module):
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """As LanguageModel.log_dist."""
         return self._asked(lambda h: nn.functional.pad(self.output.log_dist(h), (0, 1), value=-torch.inf), contexts)
+
+    def hidden(self, contexts: IntArray) -> npt.NDArray[np.float32]:
+        """What the encoder makes of contexts `[N, C]`, before the output layer: `[N, D]`."""
+        return self._asked(lambda h: h.float(), contexts).astype(np.float32, copy=False)
+
+    def likeliest(self, contexts: IntArray) -> IntArray:
+        """As Choosing.likeliest: only the words leave the device."""
+        return self._asked(lambda h: self.output.log_dist(h).argmax(dim=1), contexts).astype(np.int64)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """As LanguageModel.log_prob_candidates."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.model import FloatArray, IntArray
 from lmtool.ngram.bigrams import NONE, bigram_table, node_width
-from lmtool.ngram.scoring import PIECE, Asked, distributions, score_candidates, score_text
+from lmtool.ngram.scoring import PIECE, Asked, distributions, longest_contexts, score_candidates, score_text
 from lmtool.ngram.table import BackoffTable
 from lmtool.parallel import cut_evenly, run
 
@@ -63,6 +63,12 @@ class NgramModel:
     def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray:
         """The length `[N]` of the longest n-gram of the table that ends in each target."""
         return self._score(contexts, targets[:, None])[1][:, 0]
+
+    def context_lengths(self, contexts: IntArray) -> IntArray:
+        """How many words `[N]`, counted from the last, of contexts `[N, n - 1]` the model has seen together."""
+        found = np.empty(len(contexts), dtype=np.int64)
+        longest_contexts(self._asked, contexts, found)
+        return found
 
     def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
         """As TextScorer.log_prob_text."""

@@ -180,6 +180,20 @@ def find_contexts(
 
 
 @numba.njit(cache=True, nogil=True)
+def longest_contexts(asked: Any, contexts: Any, out: Any) -> None:
+    """How many of the last words of contexts `[N, C]` the table has as an n-gram, `[N]`."""
+    (order, total, uni, base, starts, width, words, word_width) = asked[:8]
+    bos = asked[11]
+    nodes = np.empty(order, np.int64)
+    for row in range(len(contexts)):
+        _walk(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
+        out[row] = 0
+        for m in range(1, order):
+            if nodes[m] >= 0:
+                out[row] = m
+
+
+@numba.njit(cache=True, nogil=True)
 def find_grams(
     uni: Any,
     base: Any,

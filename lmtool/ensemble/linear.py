@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lmtool.data.corpus import Split
 from lmtool.errors import UserError
+from lmtool.evaluation import Scored
 from lmtool.model import FloatArray, IntArray, LanguageModel
 
 
@@ -57,6 +59,11 @@ def mix(log_prob: FloatArray, weights: FloatArray) -> FloatArray:
     return mixed
 
 
+def seen_by(member: LanguageModel, contexts: IntArray) -> IntArray:
+    """As much of contexts `[N, C]` as a member reads."""
+    return contexts[:, contexts.shape[1] - member.context_size :]
+
+
 class Mixture:
     """A linear mixture, itself a language model: each member sees as much of the context as it reads."""
 
@@ -69,20 +76,31 @@ class Mixture:
         """The longest of the members' contexts."""
         return max(member.context_size for member in self.members)
 
-    def _seen_by(self, member: LanguageModel, contexts: IntArray) -> IntArray:
-        return contexts[:, contexts.shape[1] - member.context_size :]
+    @property
+    def normalised(self) -> bool:
+        """Whether all members are."""
+        return all(getattr(member, "normalised", True) for member in self.members)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether a member changes with the text that it scores."""
+        return any(getattr(member, "dynamic", False) for member in self.members)
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """As LanguageModel.log_prob."""
-        found = [member.log_prob(self._seen_by(member, contexts), targets) for member in self.members]
+        found = [member.log_prob(seen_by(member, contexts), targets) for member in self.members]
         return mix(np.stack(found), self.weights)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """As LanguageModel.log_dist."""
-        found = [member.log_dist(self._seen_by(member, contexts)) for member in self.members]
+        found = [member.log_dist(seen_by(member, contexts)) for member in self.members]
         return mix(np.stack(found), self.weights)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """As LanguageModel.log_prob_candidates."""
-        found = [member.log_prob_candidates(self._seen_by(member, contexts), candidates) for member in self.members]
+        found = [member.log_prob_candidates(seen_by(member, contexts), candidates) for member in self.members]
         return mix(np.stack(found), self.weights)
+
+    def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:
+        """As SplitScorer.log_prob_split."""
+        return mix(np.stack([scored(member, split) for member in self.members]), self.weights)

@@ -1,0 +1,192 @@
+"""Every kind of mixture as a command: made, evaluated again, mixed again, and refused where it cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtool.build import load_model
+from lmtool.data.corpus import Corpus
+from lmtool.ensemble import mix
+from lmtool.runs import Run as RunFolder
+from lmtool.scores.kept import Kept
+
+Run = Callable[..., str]
+SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
+
+
+def result(folder: str) -> dict[str, object]:
+    return json.loads((Path(folder) / "result.json").read_text())
+
+
+def log_prob(folder: str) -> np.ndarray:
+    return Kept.open(Path(folder) / "scores.h5").log_prob
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with runs kn3 and nplm on one store, made once."""
+    from lmtool.cli import main
+
+    folder = tmp_path_factory.mktemp("trained")
+    with contextlib.chdir(folder):
+        for words in (("model=ngram", "model.order=3", "hydra.run.dir=kn3"), (*SMALL, "hydra.run.dir=nplm")):
+            assert main(["train", *words, "data=toy"]) == 0
+    return folder
+
+
+@pytest.fixture
+def runs(lmtool: Run, trained: Path) -> Run:
+    for name in ("kn3", "nplm"):
+        shutil.copytree(trained / name, name)
+    return lmtool
+
+
+WAYS = {
+    "linear": (),
+    "classes": ("method=classes",),
+    "log_linear": ("method=log_linear",),
+    "unigram": ("cache=unigram", "cache_size=20"),
+    "neural": ("cache=neural", "cache_size=20"),
+    "neural-given": ("cache=neural", "cache_theta=2", "weights=[0.5,0.3,0.2]"),
+}
+
+
+def test_every_mixture_is_a_run_like_any_other(runs: Run) -> None:
+    for name, words in WAYS.items():
+        said = runs("ensemble", "runs=[kn3,nplm]", *words, f"hydra.run.dir={name}")
+        made = result(name)
+        cached = "cache" in "".join(words)
+        assert len(made["weights"]) == len(made["members"]) == 2 + cached
+        assert made.get("dynamic", False) == cached == ("a dynamic model" in said)
+        if not any(word.startswith("weights") for word in words):
+            assert (made["fit"]["gap"] <= 1e-9 and "of the best" in said) or "from the best" in said
+        # Loaded again it scores the same, to the rounding of float32 in batches of another size.
+        runs("eval", f"run={name}", f"hydra.run.dir={name}-again")
+        np.testing.assert_allclose(log_prob(f"{name}-again"), log_prob(name), rtol=1e-5)
+        run = RunFolder.open(Path(name))
+        with Corpus.open(Path(run.store)) as corpus:
+            model, valid = load_model(run, corpus.vocabulary), corpus.split("valid")
+            dist = model.log_dist(valid.contexts(0, valid.tokens, model.context_size))
+        np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=1e-6)
+    # What is fitted is at least as good as what it includes.
+    assert result("classes")["perplexity"] <= result("linear")["perplexity"] * (1 + 1e-8)
+    assert len(result("classes")["class_weights"]) == 3
+    for name in ("unigram", "neural"):
+        assert result(name)["perplexity"] < 1.05 * result("linear")["perplexity"]
+    assert result("neural")["theta"] > 0
+    assert result("neural-given")["weights"] == [0.5, 0.3, 0.2]
+    # Mixed again; a cached one too.
+    for name in ("log_linear", "neural"):
+        runs("ensemble", f"runs=[{name},kn3]", "weights=[0.5,0.5]", "hydra.run.dir=twice" + name)
+        want = mix(np.stack([log_prob(name), log_prob_of_kn3(runs)]), np.array([0.5, 0.5]))
+        np.testing.assert_allclose(log_prob("twice" + name), want, rtol=1e-5)
+    said = runs("compare", "runs=[linear,classes,neural]", "hydra.run.dir=table")
+    assert "p (bootstrap)" in said and result("table")["members"][2]["perplexity"] == result("neural")["perplexity"]
+    assert "linear alone" not in said
+    assert "mixed linearly alone" in runs("ensemble", "runs=[neural,kn3]", "method=log_linear", code=2)
+    assert "run.json is damaged" in damaged(runs, "classes", {"method": "classes"})
+    assert "run.json is damaged" in damaged(runs, "unigram", {"method": "no such"})
+
+
+def damaged(runs: Run, name: str, mixture: dict[str, object]) -> str:
+    path = Path(name) / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mixture": mixture}))
+    return runs("eval", f"run={name}", code=2)
+
+
+def log_prob_of_kn3(runs: Run) -> np.ndarray:
+    if not Path("kn3-valid").exists():
+        runs("eval", "run=kn3", "hydra.run.dir=kn3-valid")
+    return log_prob("kn3-valid")
+
+
+def test_scores_without_a_model_are_mixed_token_by_token(runs: Run) -> None:
+    lines = runs("eval", "run=nplm", "detail=true", "hydra.run.dir=nplm-valid")
+    Path("other.txt").write_text(lines)
+    said = runs("ensemble", "runs=[kn3,other.txt]", "hydra.run.dir=mixed")
+    runs("ensemble", "runs=[kn3,nplm]", "hydra.run.dir=models")
+    assert "this mixture is no run" in said and not Path("mixed/run.json").exists()
+    assert result("mixed")["perplexity"] == pytest.approx(result("models")["perplexity"], rel=1e-6)
+    assert result("mixed")["weights"] == pytest.approx(result("models")["weights"], abs=1e-3)
+    runs("ensemble", "runs=[nplm-valid,mixed]", "weights=[0.25,0.75]", "hydra.run.dir=again")
+    want = mix(np.stack([log_prob("nplm-valid"), log_prob("mixed")]), np.array([0.25, 0.75]))
+    np.testing.assert_allclose(log_prob("again"), want)
+    other = ("runs=[kn3,other.txt]", "split=test")
+    assert "without a model, of one text alone" in runs("ensemble", *other, code=2)
+    assert "other.txt: other tokens" in runs("ensemble", *other, "weights=[0.5,0.5]", code=2)
+    assert "method=linear and cache=null alone" in runs("ensemble", "runs=[kn3,other.txt]", "method=classes", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("runs=[kn3,nplm]", "weights=[0.5,0.6]"), "must be 0 or more and sum to 1"),
+        (("runs=[kn3,nplm]", "weights=[-0.5,1.5]"), "must be 0 or more and sum to 1"),
+        (("runs=[kn3,nplm]", "weights=[nan,1]"), "must be 0 or more and sum to 1"),
+        (("runs=[kn3,nplm]", "weights=[1]"), "must be as many as there are members, 2 runs"),
+        (
+            ("runs=[kn3,nplm]", "weights=[0.5,0.5]", "cache=unigram"),
+            "must be as many as there are members, 2 runs and a cache",
+        ),
+        (("runs=[kn3,nplm]", "weights=[0,0]", "method=log_linear"), "must be 0 or more, and not all 0"),
+        (("runs=[kn3,nplm]", "weights=[-1,2]", "method=log_linear"), "must be 0 or more, and not all 0"),
+        (("runs=[kn3,nplm]", "weights=[0.5,0.5]", "method=classes"), "fits weights for each class"),
+        (("runs=[kn3,nplm]", "method=log_linear", "cache=unigram"), "null but with method=linear"),
+        (("runs=[kn3,nplm]", "cache_theta=1"), "null but with cache=neural"),
+        (("runs=[kn3,nplm]", "cache_size=0", "cache=unigram"), "cache_size=0: must be 1 or more"),
+        (("runs=[kn3]",), "name two runs or more"),
+        (("runs=[nplm,nplm]", "method=classes"), "needs an n-gram run"),
+        (("runs=[kn3,kn3]", "cache=neural"), "needs a neural run"),
+        (("runs=[kn3,nowhere]",), "no run folder nowhere"),
+        (("runs=[kn3,nplm]", "method=quadratic"), "method"),
+    ],
+)
+def test_bad_mixtures_are_refused_in_one_line(words: tuple[str, ...], said: str, trained: Path, lmtool: Run) -> None:
+    for name in ("kn3", "nplm"):
+        words = tuple(word.replace(name, f"{trained}/{name}") for word in words)
+    error = lmtool("ensemble", *words, code=2)
+    assert said in error and error.count("\n") == 1
+
+
+def test_one_run_and_a_cache_are_a_mixture(trained: Path, lmtool: Run) -> None:
+    lmtool("ensemble", f"runs=[{trained}/kn3]", "cache=unigram", "hydra.run.dir=out")
+    assert [row["run"].rpartition("/")[2] for row in result("out")["members"]] == ["kn3", "cache=unigram"]
+    assert "a run with a cache" not in lmtool("eval", "run=out", "accuracy=true")
+    Path("lists").write_text("0 ||| a\n")
+    assert "nbest" in lmtool("eval", "run=out", "nbest=lists", code=2)
+
+
+def test_log_linear_weights_for_cloze_questions(lmtool: Run) -> None:
+    Path("train.txt").write_text("a b c\nb c a\nc a b\nb a c\n" * 3)
+    Path("valid.txt").write_text("a b c\nc b a\n")
+    Path("questions.txt").write_text("Q a b c\nC a b\nQ a b c\nC b c\nQ a b c\nC b a\nQ a b c\nC c a\n")
+    data = (
+        "data=text",
+        "data.name=q",
+        "data.train=train.txt",
+        "data.valid=valid.txt",
+        "data.cloze_valid=questions.txt",
+    )
+    for order in (1, 2):
+        lmtool("train", "model=ngram", f"model.order={order}", "smoother=laplace", *data, f"hydra.run.dir=o{order}")
+    for name in ("cloze", "text"):
+        words = ("method=log_linear", f"fit_on={name}", f"hydra.run.dir={name}")
+        said = lmtool("ensemble", "runs=[o1,o2]", *words)
+        assert ("on 4 questions of valid" in said) == (name == "cloze")
+    assert result("cloze")["cloze"]["perplexity"] < result("text")["cloze"]["perplexity"]
+    # A grid of weights finds no lower perplexity over the candidates.
+    best = result("cloze")["cloze"]["perplexity"]
+    for k, weights in enumerate(("[0,1]", "[0,2]", "[1,1]", "[2,4]")):
+        lmtool("ensemble", "runs=[o1,o2]", "method=log_linear", f"weights={weights}", f"hydra.run.dir=grid{k}")
+        assert result(f"grid{k}")["cloze"]["perplexity"] >= best - 1e-9
+    assert "text but with method=log_linear" in lmtool("ensemble", "runs=[o1,o2]", "fit_on=cloze", code=2)
+    lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=toy")
+    words = ("runs=[toy,toy]", "method=log_linear", "fit_on=cloze")
+    assert "toy has no questions with answers" in lmtool("ensemble", *words, code=2)

@@ -1,0 +1,234 @@
+"""Mixtures beyond one weight a model: classes of contexts, log-linear ones, caches; and EM against a grid."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from lmtool.data.corpus import Corpus, Split
+from lmtool.ensemble import fit_weights, mix
+from lmtool.ensemble.caches import BLOCK, CachedMixture, NeuralCache, UnigramCache, neural_cache
+from lmtool.ensemble.classes import ClassMixture, classes_of_split, fit_class_weights
+from lmtool.ensemble.loglinear import LogLinear, combined, fit_log_linear, likelihood
+from lmtool.errors import UserError
+from lmtool.evaluation import score, split_accuracy
+from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.estimate import estimate
+from lmtool.ngram.model import NgramModel
+from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from tests.conftest import neural
+from tests.test_ensemble import Fixed
+
+
+def ngram(corpus: Corpus, order: int) -> NgramModel:
+    counts = count_ngrams(corpus.split("train"), corpus.vocabulary, order)
+    return NgramModel(estimate(counts, ModifiedKneserNey(order)), corpus.vocabulary)
+
+
+def network(corpus: Corpus) -> object:
+    torch.manual_seed(7)
+    return neural(corpus)
+
+
+def text(ids: list[int] | np.ndarray, bos: int = 9) -> Split:
+    ids = np.asarray(ids, dtype=np.uint8)
+    return Split(ids, np.array([0, len(ids)]), np.empty(0, dtype=np.int64), 0, bos)
+
+
+def test_em_ends_where_no_point_of_a_grid_is_better() -> None:
+    log_prob = np.log(np.random.default_rng(1).dirichlet([0.5, 0.5, 0.5], 200).T)
+    fit = fit_weights(log_prob)
+    best = np.mean(mix(log_prob, fit.weights))
+    grid = [
+        (np.mean(np.log(np.array([a, b, 100 - a - b]) / 100 @ np.exp(log_prob))), a, b)
+        for a in range(1, 99)
+        for b in range(1, 100 - a)
+    ]
+    value, a, b = max(grid)
+    assert value <= best + fit.gap and best - value < 1e-3
+    np.testing.assert_allclose(fit.weights[:2], [a / 100, b / 100], atol=0.01)
+
+
+def test_each_class_has_weights_of_its_own() -> None:
+    with np.errstate(divide="ignore"):  # class 0: three tokens of model 1 and one of model 2; class 2: two of model 2
+        log_prob = np.log([[0.3, 0.2, 0.1, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.9, 0.5, 0.5]])
+    fit = fit_class_weights(log_prob, np.array([0, 0, 0, 0, 2, 2]), 3)
+    np.testing.assert_allclose(fit.weights, [[0.75, 0.25], [0.5, 0.5], [0, 1]], atol=1e-8)  # 1: those of the whole
+    assert fit.tokens.tolist() == [4, 0, 2] and fit.gap <= 1e-9
+
+
+class Last(Fixed):
+    """A model whose class of a context is its last word."""
+
+    def context_lengths(self, contexts: np.ndarray) -> np.ndarray:
+        assert contexts.shape[1] == self.context_size
+        return contexts[:, -1]
+
+
+def test_a_class_mixture_by_hand() -> None:
+    first, second = Last([[0.9, 0.1], [0.5, 0.5]], 1), Fixed([[0.2, 0.8], [0.6, 0.4]], 3)
+    mixture = ClassMixture([first, second], np.array([[0.5, 0.5], [0.0, 1.0]]), first)
+    contexts = np.array([[1, 1, 0], [0, 0, 1]])
+    want = np.log([[0.55, 0.45], [0.6, 0.4]])
+    np.testing.assert_allclose(mixture.log_dist(contexts), want)
+    np.testing.assert_allclose(mixture.log_prob(contexts, np.array([1, 0])), [want[0, 1], want[1, 0]])
+    np.testing.assert_allclose(mixture.log_prob_candidates(contexts, np.array([[1, 0], [0, 0]]))[0], want[0, ::-1])
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_classes_are_the_longest_contexts_in_train(order: int, toy: Corpus) -> None:
+    model, train, valid = ngram(toy, order), toy.split("train"), toy.split("valid")
+    bos = toy.vocabulary.bos
+    seen = set()
+    for a, b in itertools.pairwise(train.offsets.tolist()):
+        sentence = [bos, *train.ids[a:b].tolist()]
+        seen |= {tuple(sentence[i:j]) for i in range(len(sentence)) for j in range(i + 1, len(sentence) + 1)}
+    want = []
+    for a, b in itertools.pairwise(valid.offsets.tolist()):
+        sentence = [bos, *valid.ids[a:b].tolist()]
+        for t in range(1, len(sentence)):
+            lengths = range(min(t, order - 1) + 1)
+            want.append(max(m for m in lengths if m == 0 or tuple(sentence[t - m : t]) in seen))
+    np.testing.assert_array_equal(classes_of_split(model, valid), want)
+    assert order < 4 or len(set(want)) == 3  # 1, 2 and 3 words of context
+
+
+def test_log_linear_by_hand() -> None:
+    # sqrt(.9 * .5) to sqrt(.1 * .5) is 3 to 1.
+    mixture = LogLinear([Fixed([[0.9, 0.1]], 1), Fixed([[0.5, 0.5]], 1)], np.array([0.5, 0.5]))
+    np.testing.assert_allclose(np.exp(mixture.log_dist(np.array([[0]]))), [[0.75, 0.25]])
+    np.testing.assert_allclose(np.exp(mixture.log_prob(np.array([[0]]), np.array([1]))), [0.25])
+    np.testing.assert_allclose(np.exp(mixture.log_prob_candidates(np.array([[0]]), np.array([[1, 0]]))), [[0.25, 0.75]])
+
+
+def test_a_member_without_weight_has_no_say_in_zeros() -> None:
+    with np.errstate(divide="ignore"):
+        log_dist = np.log([[[0.5, 0.3, 0.2]], [[0.5, 0.5, 0.0]]])
+    np.testing.assert_allclose(np.exp(combined(log_dist, np.array([1.0, 0.0]))), [[0.5, 0.3, 0.2]])
+    found = np.exp(combined(log_dist, np.array([1.0, 1e-9])))
+    np.testing.assert_allclose(found, [[0.625, 0.375, 0]], atol=1e-8)
+
+
+def chunks_of(log_dist: np.ndarray, targets: np.ndarray) -> object:
+    def chunks() -> object:
+        for at in range(0, len(targets), 7):
+            yield log_dist[:, at : at + 7], targets[at : at + 7]
+
+    return chunks
+
+
+def random_members(members: int, tokens: int, words: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(2)
+    p = rng.dirichlet(np.full(words, 0.7), (members, tokens))
+    mixed = p.prod(axis=0) ** 0.6
+    targets = np.array([rng.choice(words, p=row / row.sum()) for row in mixed])
+    return np.log(p), targets
+
+
+def test_gradient_and_curvature_against_finite_differences() -> None:
+    log_dist, targets = random_members(3, 40, 6)
+    chunks, weights, step = chunks_of(log_dist, targets), np.array([0.3, 0.9, 0.4]), 1e-5
+    value, gradient, hessian = likelihood(weights, chunks)
+    assert value == pytest.approx(np.mean(combined(log_dist, weights)[np.arange(40), targets]))
+    for k in range(3):
+        up, down = (likelihood(weights + sign * step * np.eye(3)[k], chunks) for sign in (1, -1))
+        assert gradient[k] == pytest.approx((up[0] - down[0]) / (2 * step), abs=1e-9)
+        np.testing.assert_allclose(hessian[k], (up[1] - down[1]) / (2 * step), atol=1e-8)
+
+
+def test_log_linear_weights_are_where_no_other_is_better() -> None:
+    log_dist, targets = random_members(2, 300, 5)
+    chunks = chunks_of(log_dist, targets)
+    fit = fit_log_linear(chunks, 2)
+    assert fit.decrement <= 1e-9 and fit.weights == pytest.approx([0.6, 0.6], abs=0.2)
+    best, gradient, _ = likelihood(fit.weights, chunks)
+    np.testing.assert_allclose(gradient, 0, atol=1e-5)
+    grid = np.arange(0, 1.5, 0.1)
+    assert all(likelihood(np.array([a, b]), chunks)[0] <= best for a in grid for b in grid if a + b > 0)
+
+
+def test_log_linear_weights_are_never_negative() -> None:
+    log_dist, _ = random_members(2, 60, 5)
+    targets = log_dist[1].argmin(axis=1)  # always what the second thinks least of
+    fit = fit_log_linear(chunks_of(log_dist, targets), 2)
+    assert fit.weights[1] == 0 <= fit.weights[0]
+    zero = log_dist.copy()
+    zero[0, 3, targets[3]] = -np.inf
+    with pytest.raises(UserError, match="token 3 of those to fit on"):
+        fit_log_linear(chunks_of(zero, targets), 2)
+
+
+def test_the_unigram_cache_by_hand() -> None:
+    found = np.exp(UnigramCache(2).log_prob(text([0, 1, 0, 0, 0])))
+    np.testing.assert_allclose(found, [0, 0, 1 / 2, 1 / 2, 1])  # nothing; a; a b; b a; a a
+    rows = UnigramCache(2).dist(text([0, 1, 0, 0, 0]), 0, 5, 3)
+    np.testing.assert_allclose(rows, [[0, 0, 0], [1, 0, 0], [0.5, 0.5, 0], [0.5, 0.5, 0], [1, 0, 0]])
+
+
+def test_the_neural_cache_against_its_definition() -> None:
+    rng = np.random.default_rng(3)
+    tokens, size, theta = BLOCK + 60, 40, 0.7
+    hidden, ids = rng.normal(0, 1, (tokens, 5)).astype(np.float32), rng.integers(0, 4, tokens)
+    want = np.zeros(tokens)
+    for t in range(1, tokens):
+        held = range(max(0, t - size), t)
+        weights = [np.exp(theta * float(hidden[t].astype(float) @ hidden[i].astype(float))) for i in held]
+        want[t] = sum(w for w, i in zip(weights, held, strict=True) if ids[i] == ids[t]) / sum(weights)
+    one, flat = neural_cache(hidden, ids, size, [theta, 0.0])
+    np.testing.assert_allclose(np.exp(one), want, rtol=1e-5, atol=1e-12)
+    np.testing.assert_allclose(np.exp(flat), np.exp(UnigramCache(size).log_prob(text(ids))), rtol=1e-6)
+
+
+def cached(kind: str, corpus: Corpus) -> CachedMixture:
+    members = [ngram(corpus, 3), network(corpus)]
+    cache = UnigramCache(10) if kind == "unigram" else NeuralCache(10, 3.0, members[1])
+    return CachedMixture(members, np.array([0.5, 0.2, 0.3]), cache)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "neural"])
+def test_a_cached_mixture_sums_to_one_and_scores_what_its_rows_say(kind: str, toy: Corpus) -> None:
+    model, valid = cached(kind, toy), toy.split("valid")
+    rows = model.log_dist_split(valid, 0, valid.tokens)
+    np.testing.assert_allclose(np.exp(rows).sum(axis=1), 1, atol=1e-6)
+    scores = score(model, valid).log_prob
+    np.testing.assert_allclose(scores, rows[np.arange(valid.tokens), valid.ids], rtol=1e-5)
+    np.testing.assert_allclose(model.log_dist_split(valid, 7, 20), rows[7:20], rtol=1e-5)  # pieces are of one text
+    assert split_accuracy(model, valid) == np.mean(rows[:, :-1].argmax(axis=1) == valid.ids)
+    # The first token is the models' alone; after contexts without a text the cache is empty.
+    first = valid.contexts(0, 1, model.context_size)
+    weights = np.array([5, 2]) / 7
+    own = [m.log_dist(first[:, first.shape[1] - m.context_size :])[0] for m in model.static.members]
+    np.testing.assert_allclose(rows[0], mix(np.stack(own), weights), rtol=1e-6)
+    np.testing.assert_allclose(model.log_dist(first)[0], rows[0], rtol=1e-6)
+    assert model.dynamic and not np.allclose(
+        scores[1:], model.log_prob(valid.contexts(1, valid.tokens, model.context_size), valid.ids[1:].astype(np.int64))
+    )
+
+
+def test_a_cache_alone_shares_its_weight_at_the_start() -> None:
+    model = CachedMixture([Fixed([[0.9, 0.1], [0.5, 0.5]], 1)], np.array([0.0, 1.0]), UnigramCache(5))
+    found = score(model, text([0, 0, 0], bos=1)).log_prob
+    np.testing.assert_allclose(np.exp(found), [0.5, 1, 1])
+
+
+def test_a_mixture_of_a_cached_one_reads_the_text_too(toy: Corpus) -> None:
+    from lmtool.ensemble import Mixture
+
+    inner, other, valid = cached("unigram", toy), ngram(toy, 2), toy.split("valid")
+    outer = Mixture([inner, other], np.array([0.25, 0.75]))
+    want = mix(np.stack([score(inner, valid).log_prob, score(other, valid).log_prob]), outer.weights)
+    np.testing.assert_allclose(score(outer, valid).log_prob, want, rtol=1e-9)
+    with pytest.raises(UserError, match="accuracy=true"):
+        split_accuracy(outer, valid)
+
+
+def test_scores_that_are_none_stay_so_in_mixtures(toy: Corpus) -> None:
+    from lmtool.ensemble import Mixture
+
+    plain = SimpleNamespace(normalised=False, context_size=0)
+    assert not Mixture([ngram(toy, 2), plain], np.array([0.5, 0.5])).normalised  # type: ignore[list-item]
+    assert Mixture([ngram(toy, 2), network(toy)], np.array([0.5, 0.5])).normalised
