@@ -11,7 +11,7 @@ from lmtool import config as schema
 from lmtool.config.rules import size_in_bytes
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.ensemble import Mixture
+from lmtool.ensemble import Ends, Mixture
 from lmtool.errors import UserError
 from lmtool.memory import memory_available
 from lmtool.model import FloatArray, IntArray, LanguageModel
@@ -222,7 +222,7 @@ def load_model(run: Run, vocabulary: Vocabulary, device: str = "cpu") -> Languag
     if run.kind == "ensemble":
         members = [load_model(Run.open(Path(member)), vocabulary, device) for member in run.members]
         try:
-            return build_mixture(members, np.array(run.weights), run.mixture)
+            return build_mixture(members, np.array(run.weights), run.mixture, vocabulary)
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UserError(f"{run.folder / 'run.json'} is damaged ({error}): mix the runs again") from error
     match schema.from_saved(run.config["model"], "model"):
@@ -237,12 +237,20 @@ def load_model(run: Run, vocabulary: Vocabulary, device: str = "cpu") -> Languag
     raise UserError(f"{run.folder} holds a model that this version of lmtool does not know: {REMEDY}")
 
 
-def build_mixture(members: list[LanguageModel], weights: FloatArray, mixture: dict[str, Any]) -> LanguageModel:
+def ends_of(vocabulary: Vocabulary) -> Ends | None:
+    """`</s>` and `<s>`, None for text without sentences."""
+    return None if vocabulary.eos is None else Ends(vocabulary.eos, vocabulary.bos)
+
+
+def build_mixture(
+    members: list[LanguageModel], weights: FloatArray, mixture: dict[str, Any], vocabulary: Vocabulary
+) -> LanguageModel:
     """The mixture of members with weights; mixture: what lmtool.commands.mixing keeps of how they are mixed."""
     cache: dict[str, Any] = mixture.get("cache") or {}
+    ends = ends_of(vocabulary)
     match mixture.get("method", "linear"):
         case "linear" if not cache:
-            return Mixture(members, weights)
+            return Mixture(members, weights, ends)
         case "linear":
             from lmtool.ensemble.caches import Cache, CachedMixture, NeuralCache, UnigramCache
 
@@ -252,14 +260,14 @@ def build_mixture(members: list[LanguageModel], weights: FloatArray, mixture: di
                 held = UnigramCache(size)
             else:
                 held = NeuralCache(size, float(cache["theta"]), cast(Any, members[int(cache["encoder"])]))
-            return CachedMixture(members, weights, held)
+            return CachedMixture(members, weights, held, ends)
         case "classes":
             from lmtool.ensemble.classes import ClassMixture
 
             classifier = cast(Any, members[int(mixture["classifier"])])
-            return ClassMixture(members, np.array(mixture["class_weights"], dtype=np.float64), classifier)
+            return ClassMixture(members, np.array(mixture["class_weights"], dtype=np.float64), classifier, ends)
         case "log_linear":
             from lmtool.ensemble.loglinear import LogLinear
 
-            return LogLinear(members, weights)
+            return LogLinear(members, weights, ends)
     raise ValueError(f"method {mixture['method']} is not known")

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.model import Choosing, FloatArray, IntArray, LanguageModel, TextScorer, Unnormalised
+from lmtool.model import Choosing, FloatArray, IntArray, LanguageModel, TextScorer, Unnormalised, reads_across
 
 CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 
@@ -111,6 +111,7 @@ def score(
         return Scores(found, time.perf_counter() - start)
     if isinstance(model, TextScorer) and between is None:
         return Scores(model.log_prob_text(split.ids, split.offsets), time.perf_counter() - start)
+    split = split.seen(reads_across(model))
     log_prob = np.empty(end_at - start_at, dtype=np.float64)
     with tqdm(total=len(log_prob), unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
         for first in range(start_at, end_at, CHUNK):
@@ -146,6 +147,7 @@ def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False
             "accuracy=true: a mixture in which another one with a cache is mixed has none; evaluate that one"
         )
     hits = 0.0
+    text = split.seen(reads_across(model))
     with tqdm(total=split.tokens, unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
         for first in range(0, split.tokens, 4096):
             last = min(first + 4096, split.tokens)
@@ -154,7 +156,7 @@ def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False
                 dist = (model.log_dist_split(split, at, min(at + 256, last)) for at in range(first, last, 256))
                 hits += float((np.concatenate([d[:, :-1].argmax(axis=1) for d in dist]) == targets).sum())
             else:
-                hits += float(accuracy(model, split.contexts(first, last, model.context_size), targets).sum())
+                hits += float(accuracy(model, text.contexts(first, last, model.context_size), targets).sum())
             bar.update(last - first)
     return hits / split.tokens
 
@@ -166,7 +168,7 @@ def log_z(model: LanguageModel, split: Split, most: int = 8192) -> dict[str, flo
     if not isinstance(model, Unnormalised):
         return None
     index = np.unique(np.linspace(0, split.tokens - 1, min(most, split.tokens)).astype(np.int64))
-    found = model.log_z(split.windows(index, model.context_size)[0])
+    found = model.log_z(split.seen(reads_across(model)).windows(index, model.context_size)[0])
     if found is None:
         return None
     return {"contexts": len(index), "mean": float(found.mean()), "std": float(found.std())}

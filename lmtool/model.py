@@ -19,7 +19,8 @@ class LanguageModel(Protocol):
     Contexts are ids `[N, C]`, oldest word first, left-padded with `<s>` where the sentence (or the
     text) begins. All log-probabilities are natural and float64. A row of `log_dist` has
     log-sum-exp 0. `<s>` is never predicted: its entry is what the model keeps for types that are in no
-    vocabulary, -inf for a model that keeps nothing.
+    vocabulary, -inf for a model that keeps nothing. A model with `across_sentences` reads contexts that go on into the
+    sentences before, `</s>` among their words.
     """
 
     @property
@@ -37,6 +38,11 @@ class LanguageModel(Protocol):
 
         Not renormalised over the candidates.
         """
+
+
+def reads_across(model: LanguageModel) -> bool:
+    """Whether the contexts that a model reads go on across the ends of sentences."""
+    return bool(getattr(model, "across_sentences", False))
 
 
 @runtime_checkable

@@ -61,7 +61,14 @@ class TextModel:
         if not sum(sizes):
             return [np.empty(0) for _ in sizes]
         offsets = np.cumsum([0, *(size for size in sizes if size)])
-        text = Split(np.concatenate(ids).astype(np.int64), offsets, np.empty(0, dtype=np.int64), 0, self.vocabulary.bos)
+        text = Split(
+            np.concatenate(ids).astype(np.int64),
+            offsets,
+            np.empty(0, dtype=np.int64),
+            0,
+            self.vocabulary.bos,
+            apart=True,
+        )
         return np.split(score(self.model, text).log_prob, np.cumsum(sizes)[:-1])
 
     def predict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,10 +48,19 @@ def test_stored_tokens_have_the_same_contexts(toy: Corpus, small_blocks: None) -
         for found, want in zip(zip(*groups, strict=True), wanted, strict=True):
             np.testing.assert_array_equal(np.concatenate(found), want)
         np.testing.assert_array_equal(stored.windows(places[:20], size)[0], wanted[0][:20])
-    # Without sentences nothing but the beginning of the text is a beginning.
-    stored._eos = None
+    # Across sentences nothing but the beginning of the text is a beginning.
+    stored, joined = toy.stored("train", across_sentences=True), split.seen(across_sentences=True)
+    np.testing.assert_array_equal(stored.windows(places[:20], 5)[0], joined.windows(places[:20], 5)[0])
     contexts, _ = stored.windows(np.array([0, 2, 60]), 3)
     assert contexts.tolist() == [[split.bos] * 3, [split.bos, *split.ids[:2]], split.ids[57:60].tolist()]
+
+
+def test_sentences_that_are_apart_are_never_joined(toy: Corpus) -> None:
+    split = toy.split("train")
+    assert split.seen(across_sentences=False) is split
+    assert split.seen(across_sentences=True).offsets.tolist() == [0, split.tokens]
+    apart = replace(split, apart=True)
+    assert apart.seen(across_sentences=True) is apart
 
 
 def test_streamed_every_example_at_most_once_an_epoch(toy: Corpus, small_blocks: None) -> None:

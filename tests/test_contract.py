@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from lmtool.build import ends_of
 from lmtool.config import (
     AdaptiveOutput,
     CbowModel,
@@ -18,11 +19,11 @@ from lmtool.config import (
     SampledOutput,
 )
 from lmtool.data.corpus import Corpus
-from lmtool.ensemble import Mixture
+from lmtool.ensemble import Ends, Mixture
 from lmtool.ensemble.classes import ClassMixture
 from lmtool.ensemble.loglinear import LogLinear
 from lmtool.evaluation import score
-from lmtool.model import LanguageModel
+from lmtool.model import LanguageModel, reads_across
 from lmtool.neural.model import build_neural
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import Smoother, estimate
@@ -72,9 +73,20 @@ def several_codes(words: int) -> Tree:
     return from_codes(list(zip(leaves, codes, strict=True)))
 
 
-def class_mixture(corpus: Corpus) -> LanguageModel:
-    classifier = ngram(corpus, 3)
-    return ClassMixture([nplm(corpus), classifier], np.array([[0.1, 0.9], [0.5, 0.5], [0.8, 0.2]]), classifier)
+def across(corpus: Corpus) -> LanguageModel:
+    return nplm(corpus, across_sentences=True)
+
+
+def ends(corpus: Corpus) -> Ends:
+    found = ends_of(corpus.vocabulary)
+    assert found is not None
+    return found
+
+
+def class_mixture(corpus: Corpus, other: LanguageModel | None = None) -> LanguageModel:
+    members, classifier = [other or nplm(corpus)], ngram(corpus, 3)
+    weights = np.array([[0.1, 0.9], [0.5, 0.5], [0.8, 0.2]])
+    return ClassMixture([*members, classifier], weights, classifier, ends(corpus))
 
 
 MODELS = {
@@ -91,6 +103,8 @@ MODELS = {
     "nplm": lambda corpus: nplm(corpus),
     "nplm-tied-direct": lambda corpus: nplm(corpus, tied=True, direct=True),
     "nplm-two-layers": lambda corpus: nplm(corpus, layers=2, input_dropout=0.2),
+    "nplm-history": lambda corpus: nplm(corpus, history=6, forgetting=[0.5, 1.0]),
+    "nplm-across": lambda corpus: nplm(corpus, history=9, across_sentences=True),
     "hierarchical": lambda corpus: with_output(corpus, HierarchicalOutput("hierarchical", NodeForm.dot, 5, 4)),
     "morin_bengio": lambda corpus: with_output(
         corpus, HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 5, 4), layers=0
@@ -111,6 +125,11 @@ MODELS = {
     "mixture": lambda corpus: Mixture([ngram(corpus, 2), nplm(corpus, tied=True)], np.array([0.25, 0.75])),
     "mixture-classes": lambda corpus: class_mixture(corpus),
     "mixture-log_linear": lambda corpus: LogLinear([ngram(corpus, 4), nplm(corpus)], np.array([0.4, 0.7])),
+    "mixture-across": lambda corpus: Mixture([ngram(corpus, 3), across(corpus)], np.array([0.6, 0.4]), ends(corpus)),
+    "mixture-classes-across": lambda corpus: class_mixture(corpus, across(corpus)),
+    "mixture-log_linear-across": lambda corpus: LogLinear(
+        [ngram(corpus, 3), across(corpus)], np.array([0.6, 0.4]), ends(corpus)
+    ),
     "mixture-of-mixtures": lambda corpus: Mixture([class_mixture(corpus), ngram(corpus, 1)], np.array([0.5, 0.5])),
 }
 
@@ -120,7 +139,7 @@ def test_contract(name: str, toy: Corpus) -> None:
     model = MODELS[name](toy)
     assert isinstance(model, LanguageModel)
     valid, size = toy.split("valid"), len(toy.vocabulary)
-    contexts = valid.contexts(0, valid.tokens, model.context_size)
+    contexts = valid.seen(reads_across(model)).contexts(0, valid.tokens, model.context_size)
     targets = valid.ids.astype(np.int64)
     dist = model.log_dist(contexts)
     assert dist.shape == (valid.tokens, size) and dist.dtype == np.float64

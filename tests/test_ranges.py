@@ -39,6 +39,7 @@ ZERO = {
     "data.zipf_exponent": "all words are as likely",
     "data.repeat": "no word follows from the one before it",
     "model.layers": "no hidden layer",
+    "model.history": "none",
     "model.dropout": "none",
     "model.input_dropout": "none",
     "output.power": "uniform noise",

@@ -51,7 +51,7 @@ def run(composed: DictConfig) -> float | None:
         way = way_to_mix(config, models, corpus, known)
         if config.fit_split == config.split and "fit" in way.result:
             print(f"note: the weights were fitted on {config.split} itself; split=test scores other text")
-        mixture = build_mixture(models, way.weights, way.kept)
+        mixture = build_mixture(models, way.weights, way.kept, corpus.vocabulary)
         cloze = score_questions(
             corpus, config.split, out, lambda asked: cloze_log_prob(mixture, asked, corpus.vocabulary.bos)
         )

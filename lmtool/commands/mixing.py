@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from lmtool.build import ends_of
 from lmtool.config import CacheKind, EnsembleConfig, FitOn, MixMethod
 from lmtool.data.corpus import Corpus, Split
-from lmtool.ensemble import fit_weights, mix
+from lmtool.ensemble import fit_weights, longest_context, mix
 from lmtool.ensemble.loglinear import CHUNK, Chunks, fit_log_linear, member_dists
 from lmtool.errors import UserError
 from lmtool.evaluation import cloze_log_prob, score
-from lmtool.model import FloatArray, IntArray, LanguageModel
+from lmtool.model import FloatArray, IntArray, LanguageModel, reads_across
 from lmtool.tables import cell_text
 
 
@@ -103,13 +104,14 @@ def _log_linear(config: EnsembleConfig, models: list[LanguageModel], corpus: Cor
 def _text_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> tuple[Chunks, int]:
     """The members' distributions of contexts of fit_split, evenly spread, and how many; made anew each time."""
     split = _fit_text(config, corpus)
-    size = max(model.context_size for model in models)
+    size, ends = longest_context(models), ends_of(corpus.vocabulary)
+    split = split.seen(any(map(reads_across, models)))
     index = np.unique(np.linspace(0, split.tokens - 1, min(config.fit_contexts, split.tokens)).astype(np.int64))
 
     def chunks() -> Iterator[tuple[FloatArray, IntArray]]:
         for at in range(0, len(index), CHUNK):
             contexts, targets = split.windows(index[at : at + CHUNK], size)
-            yield member_dists(models, contexts), targets
+            yield member_dists(models, contexts, ends), targets
 
     return chunks, len(index)
 

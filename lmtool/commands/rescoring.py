@@ -97,7 +97,7 @@ def _hypotheses(texts: list[str], model: LanguageModel, corpus: Corpus, data: Da
     ends = np.cumsum([0, *map(len, ids)])
     starts = np.unique(ends)  # an empty text has no tokens where nothing ends it
     tokens = np.array(list(itertools.chain.from_iterable(ids)), dtype=np.int64)
-    split = Split(tokens, starts, np.empty(0, dtype=np.int64), 0, vocabulary.bos)
+    split = Split(tokens, starts, np.empty(0, dtype=np.int64), 0, vocabulary.bos, apart=True)
     log_prob = score(model, split).log_prob if split.tokens else np.empty(0)
     sums = [math.fsum(log_prob[a:b].tolist()) for a, b in itertools.pairwise(ends.tolist())]
     found = dict(zip(different, sums, strict=True))

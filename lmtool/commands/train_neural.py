@@ -82,9 +82,10 @@ def _run(
         if config.lr_range:
             from lmtool.commands.rates import try_rates
 
-            try_rates(config, network, corpus.split("train"), out)
+            try_rates(config, network, corpus.split("train").seen(model.across_sentences), out)
             return float("nan")
-        splits = _train_split(corpus, training.memory), corpus.split("valid")
+        across = model.across_sentences
+        splits = _train_split(corpus, training.memory, across), corpus.split("valid").seen(across)
         trained = train(
             network,
             *splits,
@@ -178,10 +179,10 @@ def _plan(config: TrainConfig, settings: dict[str, Any], corpus: Corpus) -> Plan
     return Plan(config.training, config.optim, config.schedule, config.seed, about)
 
 
-def _train_split(corpus: Corpus, memory: str | None) -> Split | StoredTokens:
+def _train_split(corpus: Corpus, memory: str | None, across_sentences: bool) -> Split | StoredTokens:
     if memory is not None and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory"):
-        return corpus.stored("train")
-    return corpus.split("train")
+        return corpus.stored("train", across_sentences=across_sentences)
+    return corpus.split("train").seen(across_sentences)
 
 
 def _keep(

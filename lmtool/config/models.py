@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from omegaconf import MISSING
@@ -45,6 +45,7 @@ class EncoderModel(ModelConfig):
     embedding_dim: int = MISSING
     tied: bool | None = MISSING
     dropout: float = MISSING
+    across_sentences: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("context_size", "embedding_dim"):
@@ -63,9 +64,19 @@ class NplmModel(EncoderModel):
     layer_norm: bool = MISSING
     input_dropout: float = 0.0
     projection_dim: int | None = None
+    history: int = 0
+    forgetting: list[float] = field(default_factory=lambda: [0.6, 0.85, 0.95, 1.0])
 
     def __post_init__(self) -> None:
         EncoderModel.__post_init__(self)
+        require_whole("model.history", self.history, 0)
+        if 0 < self.history <= self.context_size:
+            raise UserError(
+                f"model.history={self.history}: must be 0 or more than model.context_size={self.context_size}"
+            )
+        factors = self.forgetting
+        rule = "one number or more above 0 and at most 1"
+        require(bool(factors) and all(0 < a <= 1 for a in factors), "model.forgetting", factors, rule)
         require_whole("model.hidden_dim", self.hidden_dim)
         require_whole("model.layers", self.layers, 0, 100)
         projection = self.projection_dim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +31,7 @@ class Split:
     ids: `[N]`, of the smallest unsigned type that fits; every word and, in text with sentences, one `</s>` after
     each of them. offsets: `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences.
     oov_positions: where a word outside the vocabulary stood, `<unk>` now. characters: of the raw text, with
-    spaces and newlines; 0 where there was none.
+    spaces and newlines; 0 where there was none. apart: its sentences are no running text, but each by itself.
     """
 
     ids: npt.NDArray[Any]
@@ -39,11 +39,20 @@ class Split:
     oov_positions: IntArray
     characters: int
     bos: int
+    apart: bool = False
 
     @property
     def tokens(self) -> int:
         """N."""
         return len(self.ids)
+
+    def seen(self, across_sentences: bool) -> Split:
+        """The text as a model reads it, whose contexts may go on across sentences: one stream then."""
+        return self._joined if across_sentences and not self.apart and len(self.offsets) > 2 else self
+
+    @cached_property
+    def _joined(self) -> Split:
+        return replace(self, offsets=self.offsets[[0, -1]])
 
     @cached_property
     def in_memory(self) -> Windows:
@@ -139,12 +148,16 @@ class Corpus:
         except (KeyError, OSError) as error:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
-    def stored(self, name: str) -> StoredTokens:
-        """A split that is read piece by piece; the store must stay open. Raises UserError as split does."""
+    def stored(self, name: str, *, across_sentences: bool = False) -> StoredTokens:
+        """A split that is read piece by piece, with contexts across its sentences or not; the store must stay open.
+
+        Raises UserError as split does.
+        """
         if name not in self.splits:
             raise UserError(f"split={name}: {self.path} has only {', '.join(self.splits)}")
         vocabulary = self.vocabulary
-        return StoredTokens(self._read(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos)
+        eos = None if across_sentences else vocabulary.eos
+        return StoredTokens(self._read(f"splits/{name}")["ids"], eos, vocabulary.bos)
 
     def bytes_in_memory(self, name: str) -> int:
         """What training on a split takes that is read whole: ids twice, positions, the order of the examples."""

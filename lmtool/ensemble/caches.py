@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.corpus import Split
-from lmtool.ensemble.linear import Mixture, mix, seen_by
+from lmtool.ensemble.linear import Ends, Mixture, mix, seen_by
 from lmtool.evaluation import Scored
-from lmtool.model import FloatArray, IntArray, LanguageModel
+from lmtool.model import FloatArray, IntArray, LanguageModel, reads_across
 
 BLOCK = 256  # tokens whose products with what the cache holds are made at once
 Hidden = npt.NDArray[np.float32]
@@ -84,7 +84,7 @@ class NeuralCache:
         """As UnigramCache.dist."""
         begin = max(0, first - self.size)
         index = np.arange(begin, last)
-        contexts, ids = split.windows(index, self.encoder.context_size)
+        contexts, ids = split.seen(reads_across(self.encoder)).windows(index, self.encoder.context_size)
         hidden = self.encoder.hidden(contexts)
         found = np.zeros((last - first, vocabulary_size))
         for t in range(max(first, 1), last):
@@ -100,6 +100,7 @@ Cache = UnigramCache | NeuralCache
 
 def hidden_units(encoder: Encoding, split: Split) -> Hidden:
     """The hidden units before each token, `[N, D]`."""
+    split = split.seen(reads_across(encoder))
     found = [
         encoder.hidden(split.contexts(at, min(at + 8192, split.tokens), encoder.context_size))
         for at in range(0, split.tokens, 8192)
@@ -146,9 +147,11 @@ class CachedMixture:
 
     dynamic = True
 
-    def __init__(self, members: list[LanguageModel], weights: FloatArray, cache: Cache) -> None:
-        static = weights[:-1].sum()
-        self.static = Mixture(members, weights[:-1] / static if static > 0 else np.full(len(members), 1 / len(members)))
+    def __init__(
+        self, members: list[LanguageModel], weights: FloatArray, cache: Cache, ends: Ends | None = None
+    ) -> None:
+        static, equal = weights[:-1].sum(), np.full(len(members), 1 / len(members))
+        self.static = Mixture(members, weights[:-1] / static if static > 0 else equal, ends)
         self.weights = weights
         self.cache = cache
 
@@ -156,6 +159,11 @@ class CachedMixture:
     def context_size(self) -> int:
         """Of the models."""
         return self.static.context_size
+
+    @property
+    def across_sentences(self) -> bool:
+        """Whether a model reads across sentences."""
+        return self.static.across_sentences
 
     @property
     def normalised(self) -> bool:
@@ -181,8 +189,8 @@ class CachedMixture:
 
     def log_dist_split(self, split: Split, first: int, last: int) -> FloatArray:
         """As Dynamic.log_dist_split."""
-        contexts = split.contexts(first, last, self.context_size)
-        own = np.stack([member.log_dist(seen_by(member, contexts)) for member in self.static.members])
+        contexts = split.seen(self.across_sentences).contexts(first, last, self.context_size)
+        own = np.stack([m.log_dist(seen_by(m, contexts, self.static.ends)) for m in self.static.members])
         with np.errstate(divide="ignore"):
             cached = np.log(self.cache.dist(split, first, last, own.shape[2]))
         found = mix(np.concatenate([own, cached[None]]), self.weights)

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from lmtool.data.corpus import Split
-from lmtool.ensemble.linear import Mixture, fit_weights, seen_by
+from lmtool.ensemble.linear import Ends, Mixture, fit_weights, seen_by
 from lmtool.evaluation import Scored
 from lmtool.model import FloatArray, IntArray, LanguageModel
 
@@ -67,8 +67,10 @@ def classes_of_split(classifier: Classifier, split: Split) -> IntArray:
 class ClassMixture(Mixture):
     """A mixture with weights `[K, M]`; K is one more than the longest context of the classifier, one of the members."""
 
-    def __init__(self, members: list[LanguageModel], weights: FloatArray, classifier: Classifier) -> None:
-        super().__init__(members, weights)
+    def __init__(
+        self, members: list[LanguageModel], weights: FloatArray, classifier: Classifier, ends: Ends | None = None
+    ) -> None:
+        super().__init__(members, weights, ends)
         self.classifier = classifier
 
     def _mixed(self, log_prob: FloatArray, classes: IntArray) -> FloatArray:
@@ -79,21 +81,23 @@ class ClassMixture(Mixture):
         return found
 
     def _classes(self, contexts: IntArray) -> IntArray:
-        return self.classifier.context_lengths(seen_by(self.classifier, contexts))
+        return self.classifier.context_lengths(seen_by(self.classifier, contexts, self.ends))
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """As LanguageModel.log_prob."""
-        found = [member.log_prob(seen_by(member, contexts), targets) for member in self.members]
+        found = [member.log_prob(seen_by(member, contexts, self.ends), targets) for member in self.members]
         return self._mixed(np.stack(found), self._classes(contexts))
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """As LanguageModel.log_dist."""
-        found = [member.log_dist(seen_by(member, contexts)) for member in self.members]
+        found = [member.log_dist(seen_by(member, contexts, self.ends)) for member in self.members]
         return self._mixed(np.stack(found), self._classes(contexts))
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """As LanguageModel.log_prob_candidates."""
-        found = [member.log_prob_candidates(seen_by(member, contexts), candidates) for member in self.members]
+        found = [
+            member.log_prob_candidates(seen_by(member, contexts, self.ends), candidates) for member in self.members
+        ]
         return self._mixed(np.stack(found), self._classes(contexts))
 
     def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.evaluation import Scored
-from lmtool.model import FloatArray, IntArray, LanguageModel
+from lmtool.model import FloatArray, IntArray, LanguageModel, reads_across
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +60,51 @@ def mix(log_prob: FloatArray, weights: FloatArray) -> FloatArray:
     return mixed
 
 
-def seen_by(member: LanguageModel, contexts: IntArray) -> IntArray:
-    """As much of contexts `[N, C]` as a member reads."""
-    return contexts[:, contexts.shape[1] - member.context_size :]
+class Ends(NamedTuple):
+    """The ids of `</s>` and `<s>`."""
+
+    eos: int
+    bos: int
+
+
+def seen_by(member: LanguageModel, contexts: IntArray, ends: Ends | None = None) -> IntArray:
+    """As much of contexts `[N, C]` as a member reads.
+
+    ends: for contexts that may go on across sentences; a member that does not read such ones has `<s>` in place of
+    what is before its sentence.
+    """
+    seen = contexts[:, contexts.shape[1] - member.context_size :]
+    if ends is None or reads_across(member):
+        return seen
+    before = np.logical_or.accumulate((seen == ends.eos)[:, ::-1], axis=1)[:, ::-1]
+    return np.where(before, ends.bos, seen)
+
+
+def longest_context(members: list[LanguageModel]) -> int:
+    """What the one reads that reads most."""
+    return max(member.context_size for member in members)
 
 
 class Mixture:
-    """A linear mixture, itself a language model: each member sees as much of the context as it reads."""
+    """A linear mixture, itself a language model: each member sees as much of the context as it reads.
 
-    def __init__(self, members: list[LanguageModel], weights: FloatArray) -> None:
+    ends: where some member reads across sentences.
+    """
+
+    def __init__(self, members: list[LanguageModel], weights: FloatArray, ends: Ends | None = None) -> None:
         self.members = members
         self.weights = weights
+        self.ends = ends
 
     @property
     def context_size(self) -> int:
         """The longest of the members' contexts."""
-        return max(member.context_size for member in self.members)
+        return longest_context(self.members)
+
+    @property
+    def across_sentences(self) -> bool:
+        """Whether a member reads across sentences."""
+        return any(map(reads_across, self.members))
 
     @property
     def normalised(self) -> bool:
@@ -88,17 +118,19 @@ class Mixture:
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """As LanguageModel.log_prob."""
-        found = [member.log_prob(seen_by(member, contexts), targets) for member in self.members]
+        found = [member.log_prob(seen_by(member, contexts, self.ends), targets) for member in self.members]
         return mix(np.stack(found), self.weights)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """As LanguageModel.log_dist."""
-        found = [member.log_dist(seen_by(member, contexts)) for member in self.members]
+        found = [member.log_dist(seen_by(member, contexts, self.ends)) for member in self.members]
         return mix(np.stack(found), self.weights)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """As LanguageModel.log_prob_candidates."""
-        found = [member.log_prob_candidates(seen_by(member, contexts), candidates) for member in self.members]
+        found = [
+            member.log_prob_candidates(seen_by(member, contexts, self.ends), candidates) for member in self.members
+        ]
         return mix(np.stack(found), self.weights)
 
     def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:

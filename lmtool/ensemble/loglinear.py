@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lmtool.ensemble.linear import seen_by
+from lmtool.ensemble.linear import Ends, longest_context, seen_by
 from lmtool.errors import UserError
-from lmtool.model import FloatArray, IntArray, LanguageModel
+from lmtool.model import FloatArray, IntArray, LanguageModel, reads_across
 
 CHUNK = 128  # contexts whose distributions are made at once
 Chunks = Callable[
@@ -111,21 +111,27 @@ def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = 1e-9, ite
 class LogLinear:
     """A log-linear mixture, itself a language model, exactly normalised over the vocabulary."""
 
-    def __init__(self, members: list[LanguageModel], weights: FloatArray) -> None:
+    def __init__(self, members: list[LanguageModel], weights: FloatArray, ends: Ends | None = None) -> None:
         self.members = members
         self.weights = weights
+        self.ends = ends
 
     @property
     def context_size(self) -> int:
         """The longest of the members' contexts."""
-        return max(member.context_size for member in self.members)
+        return longest_context(self.members)
+
+    @property
+    def across_sentences(self) -> bool:
+        """Whether a member reads across sentences."""
+        return any(map(reads_across, self.members))
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """As LanguageModel.log_dist."""
         return np.concatenate([self._log_dist(contexts[at : at + CHUNK]) for at in range(0, len(contexts), CHUNK)])
 
     def _log_dist(self, contexts: IntArray) -> FloatArray:
-        return combined(member_dists(self.members, contexts), self.weights)
+        return combined(member_dists(self.members, contexts, self.ends), self.weights)
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """As LanguageModel.log_prob."""
@@ -140,6 +146,6 @@ class LogLinear:
         return np.concatenate(found)
 
 
-def member_dists(members: list[LanguageModel], contexts: IntArray) -> FloatArray:
-    """The distributions of all members after contexts `[N, C]`, `[M, N, V]`."""
-    return np.stack([member.log_dist(seen_by(member, contexts)) for member in members])
+def member_dists(members: list[LanguageModel], contexts: IntArray, ends: Ends | None) -> FloatArray:
+    """The distributions of all members after contexts `[N, C]`, `[M, N, V]`; ends: as in seen_by."""
+    return np.stack([member.log_dist(seen_by(member, contexts, ends)) for member in members])

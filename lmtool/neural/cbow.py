@@ -20,6 +20,7 @@ class CBOW(nn.Module):
     def __init__(self, config: CbowModel, vocabulary_size: int, *, sparse: bool = False) -> None:
         super().__init__()
         self.config = config
+        self.context_size = config.context_size
         self.embedding = Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
         self.output_dim = config.embedding_dim
 

@@ -23,6 +23,7 @@ class LBL(nn.Module):
     def __init__(self, config: LblModel, vocabulary_size: int, *, sparse: bool = False) -> None:
         super().__init__()
         self.config = config
+        self.context_size = config.context_size
         size, dim = config.context_size, config.embedding_dim
         self.embedding = Embedding(vocabulary_size, dim, sparse=sparse)
         start = torch.ones(size, dim) if config.diagonal else torch.eye(dim).repeat(size, 1, 1)

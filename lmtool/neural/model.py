@@ -53,7 +53,12 @@ class NeuralModel(nn.Module):
     @property
     def context_size(self) -> int:
         """C."""
-        return self.encoder.config.context_size
+        return self.encoder.context_size
+
+    @property
+    def across_sentences(self) -> bool:
+        """As LanguageModel."""
+        return self.encoder.config.across_sentences
 
     @property
     def parameter_count(self) -> int:

@@ -29,6 +29,7 @@ def word_representations(model: NeuralModel, split: Split | None) -> npt.NDArray
     words = len(vectors)
     total = torch.zeros(words, model.encoder.output_dim)
     seen = torch.zeros(words)
+    split = split.seen(model.across_sentences)
     for first in range(0, split.tokens, CHUNK):
         contexts, targets = split.windows(np.arange(first, min(first + CHUNK, split.tokens)), model.context_size)
         to = torch.from_numpy(targets)

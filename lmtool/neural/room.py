@@ -9,9 +9,14 @@ from lmtool.memory import memory_available
 BYTES = 4  # a weight; gradients and what the optimiser remembers come on top
 
 
+def read_at_once(model: EncoderModel) -> int:
+    """How many vectors of the embeddings' size the first layer reads: context words, and sums over the history."""
+    return model.context_size + (len(model.forgetting) if isinstance(model, NplmModel) and model.history else 0)
+
+
 def weights_of(model: EncoderModel, words: int) -> int:
     """The weights of an encoder's embeddings and large matrices, for a vocabulary of so many words."""
-    inputs = model.context_size * model.embedding_dim
+    inputs = read_at_once(model) * model.embedding_dim
     found = words * model.embedding_dim
     match model:
         case NplmModel(layers=layers, hidden_dim=width) if layers:

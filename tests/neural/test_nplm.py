@@ -43,6 +43,37 @@ def test_a_second_layer_adds_to_the_first() -> None:
     assert encoder(torch.tensor([[0]])).item() == pytest.approx(first + math.tanh(2 * first))
 
 
+def test_a_history_by_hand() -> None:
+    # One word of context and three of history: z_k = scale * sum of a_k^t C(w_-t) over t = 0, 1, 2, of unit length.
+    config = nplm(context_size=1, embedding_dim=1, layers=0, history=3, forgetting=[0.5, 1.0])
+    encoder = NPLM(config, 3, tied=False)
+    assert (encoder.context_size, encoder.output_dim) == (3, 3)
+    set_to(encoder.embedding.weight, [[1.0], [2.0], [4.0]])
+    set_to(encoder.history.scale, [[1.0], [10.0]])
+    halves = (0.25 * 2 + 0.5 * 4 + 1 * 1) / math.sqrt(1 + 0.25 + 0.0625)
+    torch.testing.assert_close(encoder(torch.tensor([[1, 2, 0]])), torch.tensor([[1.0, halves, 70 / math.sqrt(3)]]))
+
+
+def test_the_gradient_of_a_history() -> None:
+    torch.manual_seed(3)
+    encoder = NPLM(nplm(context_size=2, history=5, direct=True), 7, tied=False).double()
+    contexts = torch.tensor([[0, 1, 4, 6, 2], [5, 5, 1, 3, 0]])
+    x = encoder.embedding.weight.detach()[contexts].requires_grad_()
+    parameters = list(encoder.history.parameters())
+
+    def whole(x: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
+        names = [f"history.{name}" for name, _ in encoder.history.named_parameters()]
+        return torch.func.functional_call(encoder, dict(zip(names, values, strict=True)), (contexts,)) + x.sum() * 0
+
+    assert torch.autograd.gradcheck(encoder.of_embeddings, (x,))
+    assert torch.autograd.gradcheck(whole, (x, *parameters))
+
+
+def test_a_history_no_longer_than_the_context() -> None:
+    with pytest.raises(UserError, match=r"model.history=3: must be 0 or more than model.context_size=3"):
+        nplm(context_size=3, history=3)
+
+
 def test_without_layers_the_embeddings_go_on() -> None:
     encoder = NPLM(nplm(layers=0, direct=True), 5, tied=False)
     contexts = torch.tensor([[0, 1, 4]])
