@@ -127,7 +127,7 @@ def accuracy(model: LanguageModel, contexts: IntArray, targets: IntArray) -> Flo
     """1 where the likeliest word after a context `[N, C]` is its target `[N]`, else 0: `[N]`. Of words that tie the
     first counts, and `<s>` is none.
     """
-    if isinstance(model, Choosing):
+    if isinstance(model, Choosing) and len(contexts):
         chosen: FloatArray = (model.likeliest(contexts) == targets).astype(np.float64)
         return chosen
     hits = [

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from lmtool.config import Activation, NplmModel
 from lmtool.neural.embedding import Embedding
+from lmtool.neural.history import History
 from lmtool.neural.room import read_at_once
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -22,21 +23,6 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.relu: F.relu,
     Activation.sigmoid: torch.sigmoid,
 }
-
-
-class History(nn.Module):
-    """Sums over the embeddings of a long context in which older words count less: `[B, T, E] -> [B, K, E]`."""
-
-    def __init__(self, config: NplmModel) -> None:
-        super().__init__()
-        age = torch.arange(config.history - 1, -1, -1)
-        powers = torch.tensor(config.forgetting)[:, None] ** age  # [K, T]
-        self.weights = nn.Parameter(nn.functional.normalize(powers, dim=1))
-        self.scale = nn.Parameter(torch.ones(len(config.forgetting), config.embedding_dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The sums of embeddings `[B, T, E]`, oldest first."""
-        return torch.matmul(self.weights, x) * self.scale
 
 
 class NPLM(nn.Module):
@@ -49,9 +35,7 @@ class NPLM(nn.Module):
     layer_norm (Ba et al. 2016) stands before each activation, dropout (Srivastava et al. 2014) after it; each layer
     after the first adds to what it reads (He et al. 2016). Without layers the hidden is x itself.
 
-    With a history of T words, more than the context has, x also has a sum over it for each of K forgetting factors:
-    z_k = s_k * sum_t a_kt C(w_-t), a_kt starting as alpha_k^(t-1), of unit length over t (the fixed-size encoding of
-    Zhang et al. 2015, eq. 1, with several factors), and learnt, as is s_k `[E]`.
+    With a history of T words, more than the context has, x goes on with K sums over it (lmtool.neural.history).
     """
 
     def __init__(self, config: NplmModel, vocabulary_size: int, *, tied: bool, sparse: bool = False) -> None:
@@ -60,7 +44,9 @@ class NPLM(nn.Module):
         self.context_size = max(config.context_size, config.history)
         inputs, width = read_at_once(config) * config.embedding_dim, config.hidden_dim
         self.embedding = Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
-        self.history = History(config) if config.history else None
+        self.history = None
+        if config.history:
+            self.history = History(config.forgetting, config.history, config.context_size, config.embedding_dim)
         sizes = [inputs, *[width] * config.layers]
         self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(sizes))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in self.layers) if config.layer_norm else None
@@ -71,13 +57,15 @@ class NPLM(nn.Module):
 
     def forward(self, contexts: Tensor) -> Tensor:
         """Context ids `[B, C]`, or `[B, T]` with a history, oldest first, to hidden `[B, D]`."""
-        return self.of_embeddings(self.embedding(contexts))
+        if self.history is None:
+            return self.of_embeddings(self.embedding(contexts))
+        return self.of_embeddings(self.history(contexts, self.embedding.weight, sparse=self.embedding.sparse))
 
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """The same from the embeddings `[B, C, E]`: ordinary tensor operations, which can be compiled."""
-        if self.history is not None:
-            x = torch.cat([x[:, -self.config.context_size :], self.history(x)], dim=1)  # [B, C + K, E]
-        x = x.flatten(1)  # [B, C * E]
+        """The same from what is read, embeddings `[B, C, E]` or `[B, C + K, E]`: ordinary tensor operations, which
+        can be compiled.
+        """
+        x = x.flatten(1)
         x = F.dropout(x, self.config.input_dropout, self.training)
         a = x
         for number, layer in enumerate(self.layers):

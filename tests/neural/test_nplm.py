@@ -54,21 +54,6 @@ def test_a_history_by_hand() -> None:
     torch.testing.assert_close(encoder(torch.tensor([[1, 2, 0]])), torch.tensor([[1.0, halves, 70 / math.sqrt(3)]]))
 
 
-def test_the_gradient_of_a_history() -> None:
-    torch.manual_seed(3)
-    encoder = NPLM(nplm(context_size=2, history=5, direct=True), 7, tied=False).double()
-    contexts = torch.tensor([[0, 1, 4, 6, 2], [5, 5, 1, 3, 0]])
-    x = encoder.embedding.weight.detach()[contexts].requires_grad_()
-    parameters = list(encoder.history.parameters())
-
-    def whole(x: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
-        names = [f"history.{name}" for name, _ in encoder.history.named_parameters()]
-        return torch.func.functional_call(encoder, dict(zip(names, values, strict=True)), (contexts,)) + x.sum() * 0
-
-    assert torch.autograd.gradcheck(encoder.of_embeddings, (x,))
-    assert torch.autograd.gradcheck(whole, (x, *parameters))
-
-
 def test_a_history_no_longer_than_the_context() -> None:
     with pytest.raises(UserError, match=r"model.history=3: must be 0 or more than model.context_size=3"):
         nplm(context_size=3, history=3)

@@ -1,0 +1,48 @@
+"""Sums over long contexts: compiled loops against tensor operations and against autograd."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lmtool import parallel
+from lmtool.neural import rows
+from lmtool.neural.history import History, read, read_plain
+
+IDS = torch.tensor([[0, 1, 4, 6, 2], [5, 5, 1, 3, 0], [6, 6, 6, 6, 6]])
+
+
+def values() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(5)
+    return torch.randn(7, 4, dtype=torch.float64).requires_grad_(), torch.randn(
+        2, 5, dtype=torch.float64
+    ).requires_grad_()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("words", [0, 2, 5])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_loops_do_what_tensors_do(threads: int, words: int, sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_threads", threads)
+    monkeypatch.setattr(rows, "SMALL", 1)
+    found = []
+    for form in (read, read_plain):
+        vectors, factors = values()
+        made = form(vectors, IDS, factors, words, sparse=sparse)
+        (made * torch.linspace(-1, 1, made.numel()).view_as(made)).sum().backward()
+        assert vectors.grad is not None and vectors.grad.is_sparse == sparse
+        found.append((made, vectors.grad.to_dense(), factors.grad))
+    assert found[0][0].shape == (3, words + 2, 4)
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain)
+
+
+def test_the_gradient_is_autograds() -> None:
+    vectors, factors = values()
+    assert torch.autograd.gradcheck(lambda v, a: read(v, IDS, a, 2, sparse=False), (vectors, factors))
+
+
+def test_factors_start_as_powers_of_unit_length() -> None:
+    history = History([0.5, 1.0], 3, 1, 2)
+    want = torch.tensor([[0.25, 0.5, 1.0], [1.0, 1.0, 1.0]])
+    torch.testing.assert_close(history.weights.detach(), want / want.square().sum(1, keepdim=True).sqrt())
