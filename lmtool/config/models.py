@@ -66,6 +66,7 @@ class NplmModel(EncoderModel):
     projection_dim: int | None = None
     history: int = 0
     forgetting: list[float] = field(default_factory=lambda: [0.6, 0.85, 0.95, 1.0])
+    init_std: float | None = None
 
     def __post_init__(self) -> None:
         EncoderModel.__post_init__(self)
@@ -74,6 +75,8 @@ class NplmModel(EncoderModel):
             raise UserError(
                 f"model.history={self.history}: must be 0 or more than model.context_size={self.context_size}"
             )
+        std = self.init_std
+        require(std is None or 0 < std < 1e6, "model.init_std", std, "a number above 0 and below a million, or null")
         factors = self.forgetting
         rule = "one number or more above 0 and at most 1"
         require(bool(factors) and all(0 < a <= 1 for a in factors), "model.forgetting", factors, rule)

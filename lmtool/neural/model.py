@@ -174,7 +174,11 @@ def build_neural(
     assert vectors is None or isinstance(vectors, nn.Parameter)
     counts = torch.from_numpy(np.asarray(vocabulary.counts[:-1]))
     layer = _output(output, encoder.output_dim, counts, vectors, tree)
-    return NeuralModel(encoder, layer, len(vocabulary))
+    network = NeuralModel(encoder, layer, len(vocabulary))
+    if isinstance(model, schema.NplmModel) and model.init_std is not None:
+        for parameter in network.parameters():
+            nn.init.normal_(parameter, std=model.init_std)
+    return network
 
 
 def _tied(model: schema.EncoderModel, output: schema.OutputConfig) -> bool:

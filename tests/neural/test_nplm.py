@@ -54,6 +54,12 @@ def test_a_history_by_hand() -> None:
     torch.testing.assert_close(encoder(torch.tensor([[1, 2, 0]])), torch.tensor([[1.0, halves, 70 / math.sqrt(3)]]))
 
 
+def test_weights_that_all_begin_alike(toy: Corpus) -> None:
+    torch.manual_seed(1)
+    found = torch.cat([p.flatten() for p in neural(toy, hidden_dim=400, init_std=3.0).parameters()])
+    assert len(found) > 15_000 and found.std().item() == pytest.approx(3.0, rel=0.02)
+
+
 def test_a_history_no_longer_than_the_context() -> None:
     with pytest.raises(UserError, match=r"model.history=3: must be 0 or more than model.context_size=3"):
         nplm(context_size=3, history=3)
