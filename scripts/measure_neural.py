@@ -33,11 +33,11 @@ def speed(lmtool: Callable[..., float]) -> None:
     ptb = store_of("ptb")
     # The plain loop first: afterwards freed memory is kept, which would help it too.
     full = [(30, 100, 1024), (128, 512, 1024), (30, 100, 32), (128, 512, 32)]
-    plain = {sizes: _rate(_plain_steps(ptb, *sizes), sizes[2]) for sizes in full}
+    plain = {sizes: rate(plain_steps(ptb, *sizes), sizes[2]) for sizes in full}
     keep_freed_memory()
-    kept = {sizes: _rate(_plain_steps(ptb, *sizes), sizes[2]) for sizes in full}
+    kept = {sizes: rate(plain_steps(ptb, *sizes), sizes[2]) for sizes in full}
     for sizes in full:
-        ours = _rate(_steps(ptb, "softmax", *sizes), sizes[2])
+        ours = rate(_steps(ptb, "softmax", *sizes), sizes[2])
         print(
             f"full softmax {_said(sizes)}: {ours:,.0f} ex/s; plain loop {plain[sizes]:,.0f} "
             f"(freed memory kept {kept[sizes]:,.0f}); ",
@@ -47,7 +47,7 @@ def speed(lmtool: Callable[..., float]) -> None:
     if _has_bf16():
         for sizes in full[:2]:
             print(
-                f"full softmax {_said(sizes)}, bf16: {_rate(_steps(ptb, 'bf16', *sizes), sizes[2]):,.0f} ex/s",
+                f"full softmax {_said(sizes)}, bf16: {rate(_steps(ptb, 'bf16', *sizes), sizes[2]):,.0f} ex/s",
                 flush=True,
             )
     else:
@@ -61,13 +61,13 @@ def speed(lmtool: Callable[..., float]) -> None:
     ]
     rows += [(name, (30, 100, 4096)) for name in ("sampled", "adaptive", "classes")]
     for name, sizes in rows:
-        print(f"{name} {_said(sizes)}: {_rate(_steps(ptb, name, *sizes), sizes[2]):,.0f} ex/s", end="")
+        print(f"{name} {_said(sizes)}: {rate(_steps(ptb, name, *sizes), sizes[2]):,.0f} ex/s", end="")
         if name in ("hierarchical", "nce"):
-            print(f"; in plain tensor operations {_rate(_steps(ptb, name, *sizes, plain=True), sizes[2]):,.0f}", end="")
+            print(f"; in plain tensor operations {rate(_steps(ptb, name, *sizes, plain=True), sizes[2]):,.0f}", end="")
         print(flush=True)
     for name in ("hierarchical", "nce"):
         small, large = (
-            _rate(_steps(store_of(f"synthetic{types}"), name, 30, 100, 4096), 4096) for types in (10_000, 1_000_000)
+            rate(_steps(store_of(f"synthetic{types}"), name, 30, 100, 4096), 4096) for types in (10_000, 1_000_000)
         )
         print(f"{name} at V = 10,000 {small:,.0f}, at V = 1,000,000 {large:,.0f} ex/s: {large / small:.2f}", flush=True)
     _distributions(ptb)
@@ -86,7 +86,7 @@ def _has_bf16() -> bool:
     return flags.is_file() and any(word in flags.read_text() for word in ("amx_bf16", "avx512_bf16"))
 
 
-def _rate(step: Callable[[], None], batch: int) -> float:
+def rate(step: Callable[[], None], batch: int) -> float:
     for _ in range(3):
         step()
     each = max(3, 60_000 // batch // 4)
@@ -101,7 +101,7 @@ def _rate(step: Callable[[], None], batch: int) -> float:
     return statistics.median(found)
 
 
-def _plain_steps(store: Path, embed: int, hidden: int, batch: int) -> Callable[[], None]:
+def plain_steps(store: Path, embed: int, hidden: int, batch: int) -> Callable[[], None]:
     """The loop that everyone writes: TensorDataset, DataLoader, nn.Embedding, CrossEntropyLoss, SGD."""
     import numpy as np
     import torch
