@@ -8,6 +8,7 @@ there are only these, never a DictConfig.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
@@ -286,8 +287,9 @@ SCHEMAS: dict[str, dict[str, type]] = {
 }
 
 
+@cache
 def register() -> None:
-    """Hand the schemas to Hydra's store, each to be named first in the defaults list of its YAML file."""
+    """Hand the schemas to Hydra's store, each to be named first in the defaults list of its YAML file; once."""
     from hydra.core.config_store import ConfigStore
 
     store = ConfigStore.instance()
