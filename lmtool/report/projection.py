@@ -33,13 +33,15 @@ def tsne(vectors: FloatArray, seed: int) -> FloatArray:
     """
     try:
         from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
     except ImportError:
         raise UserError('map=tsne needs scikit-learn: pip install "lmtool[plots]"') from None
     begun, _ = pca(vectors)
     begun = begun / (begun[:, 0].std() or 1.0) * 1e-4
     nearby = min(LARGEST_PERPLEXITY, (len(vectors) - 1) / 3)
-    made = TSNE(
+    method = TSNE(
         2, perplexity=nearby, init=begun.astype(np.float32), random_state=seed % (1 << 32), learning_rate="auto"
     )
-    found: FloatArray = made.fit_transform(vectors.astype(np.float32)).astype(np.float64)
+    with threadpool_limits(limits=1):  # several threads add up in any order, and would not give the same map again
+        found: FloatArray = method.fit_transform(vectors.astype(np.float32)).astype(np.float64)
     return found
