@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lmtool.plots.axes import number_axis
-from lmtool.plots.style import GRID, INK, SERIES, WIDTH, new_figure
+from lmtool.plots.style import INK, MUTED, SERIES, WIDTH, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,7 @@ def loss_against_rate(
         gained = max(max(smoothed[: max(1, len(smoothed) // 2)]) - min(smoothed), 0.1)
         low, high = min(smoothed) - gained / 2, min(min(smoothed) + 4 * gained, max(*losses, *smoothed))
         number_axis(axes, "y", [low, high], log=False)
-        axes.plot(rates, losses, color=GRID, linewidth=0.9)
+        axes.plot(rates, losses, color=MUTED, linewidth=0.8, alpha=0.5)
         axes.plot(rates, smoothed, color=SERIES[0])
         axes.axvline(proposed, color=SERIES[1], linestyle="--", linewidth=1.2)
         right = math.log(proposed / rates[0]) > 0.6 * math.log(rates[-1] / rates[0])

@@ -137,7 +137,7 @@ def _map(jobs: Sequence[Job], way: Way, metric: str) -> Figure:
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows)
         axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel=way.x, ylabel=down)
-        axes.set_title(f"{metric}: the darker the higher on a light ground; the lowest in bold", loc="left")
+        axes.set_title(metric, loc="left")
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.grid(False)

@@ -157,7 +157,7 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
     width, height = (float(size) for size in root.attrib["viewBox"].split()[2:])
     root.attrib = {
         "viewBox": f"0 0 {width:g} {height:g}",
-        "style": f"max-width:{width * 4 / 3:.0f}px",
+        "style": f"--natural:{width * 4 / 3:.0f}px",  # a point is 4/3 of CSS's pixels
         "role": "img",
         "aria-label": description,
     }

@@ -32,7 +32,8 @@ tbody th { font-weight: 400; min-width: 9rem; white-space: normal; }
 thead th { border-bottom: 1px solid var(--muted); vertical-align: bottom; }
 .number { text-align: right; white-space: nowrap; }
 figure { margin: 1rem 0 2rem; }
-figure svg { display: block; width: 100%%; min-width: 34rem; height: auto; }
+figure svg { display: block; width: 100%%; height: auto; max-width: var(--natural);
+  min-width: min(34rem, var(--natural)); }
 figure img { display: block; max-width: 100%%; min-width: 34rem; height: auto; background: #fff; }
 figure svg * { stroke-linejoin: round; stroke-linecap: butt; }
 figure svg text { font-family: "DejaVu Sans", Verdana, system-ui, sans-serif !important; }
@@ -80,7 +81,7 @@ def _part(part: Picture | Drawing | Table | str) -> str:
 
 
 def _figure(drawing: str, caption: str) -> str:
-    return f'<figure><div class="wide">{drawing}</div><figcaption>{escape(caption)}</figcaption></figure>'
+    return f'<figure><div class="wide" tabindex="0">{drawing}</div><figcaption>{escape(caption)}</figcaption></figure>'
 
 
 def _table(table: Table) -> str:

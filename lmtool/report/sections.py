@@ -13,7 +13,7 @@ from lmtool.plots.axes import perplexity_text
 from lmtool.plots.curves import History, read_history, training_curves, valid_curves
 from lmtool.plots.dots import Dot, dots_figure
 from lmtool.plots.rates import loss_against_rate
-from lmtool.plots.settings import said, settings_figure, way_to_draw
+from lmtool.plots.settings import SEED, said, settings_figure, way_to_draw
 from lmtool.plots.trees import tree_figure
 from lmtool.plots.weights import class_bars, weight_bars
 from lmtool.report.content import Drawing, Picture, Section, Table
@@ -132,6 +132,12 @@ def sweep_section(found: Found, sweep: Sweep, names: Names) -> Section:
         about = ", ".join((way.x, *way.by)) if way.x else ", ".join(sweep.keys)
         told = f"{sweep.metric} against {about}: {len(jobs)} jobs, the lowest {perplexity_text(best[1])}"
         caption = f"The lowest of {len(jobs)}: {perplexity_text(best[1])} with {said(best[0])}."
+        if way.form == "map":
+            caption += " The further from the page's own colour, the higher; the lowest is in bold."
+        if SEED in sweep.keys and way.form == "line":
+            caption += " Lines go through the means over seeds."
+        if len(jobs) < len(sweep.rows):
+            caption += f" Without a finite one, and not drawn: {len(sweep.rows) - len(jobs)}."
         section.parts.append(Picture(names(f"sweep-{found.name}"), settings_figure(jobs, sweep.metric), caption, told))
     rows: list[list[Cell]] = []
     for *settings, value, seconds, status in sweep.rows:

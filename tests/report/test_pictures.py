@@ -209,7 +209,10 @@ def test_an_svg_is_the_pages_own() -> None:
         axes.plot([0, 1], [0, 1], marker="o", color=LIGHT["series1"])
         axes.set_title('$x_1$ <b>&"#1f5fa8" url(#a) id="b"', parse_math=None)
     one, other = as_svg(figure, "one", 'a "b" <c>'), as_svg(figure, "two", "")
-    assert one.startswith('<svg viewBox="0 0 144 144"') and 'aria-label="a &quot;b&quot; &lt;c&gt;"' in one
+    assert (
+        one.startswith('<svg viewBox="0 0 144 144" style="--natural:192px"')
+        and 'aria-label="a &quot;b&quot; &lt;c&gt;"' in one
+    )
     assert "http" not in one and "<style" not in one and "xmlns" not in one
     assert '$x_1$ &lt;b&gt;&amp;"#1f5fa8" url(#a) id="b"</text>' in one  # texts stay as they are
     assert not re.search(r'="[^"]*#[0-9a-f]{6}', one) and "var(--series1)" in one and "var(--ink)" in one
