@@ -98,7 +98,7 @@ def read_entry(found: Found, drawn: Drawn, name: str) -> Entry:
         result = {"parameters": read_object(run.folder / "result.json").get("parameters")} | result
     try:
         _take(entry, result)
-    except (TypeError, ValueError, KeyError, OverflowError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UserError(f"{file} is damaged ({error!r}): {AGAIN}") from None
     kept = found.folder / SCORES_FILE
     if kept.exists():

@@ -13,7 +13,7 @@ import pytest
 from lmtool.errors import UserError
 from lmtool.plots.axes import log_ticks, perplexity_text, short, spread
 from lmtool.plots.curves import read_history
-from lmtool.plots.settings import Way, way_to_draw
+from lmtool.plots.settings import Way, settings_figure, way_to_draw
 from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure
 from lmtool.plots.wordmap import map_figure, overlapping, place_labels
 from lmtool.report.projection import pca, tsne
@@ -142,6 +142,16 @@ def test_the_settings_say_how_they_are_drawn() -> None:
     assert way_to_draw(jobs(order=["2", "3"], smoother=list("abcdefg"))) == Way("map", "order", ("smoother",))
     assert way_to_draw(jobs(a=orders, b=["1", "2"], c=names)) == Way("line", "a", ("b", "c"))
     assert way_to_draw(jobs(a=list("xyz"), b=names, c=names)) == Way("dots")
+
+
+@needs_matplotlib
+def test_a_heat_map_and_dots_have_their_numbers() -> None:
+    found = [({"a": a, "b": b}, value) for a, b, value in [("x", "y", 10.0), ("x", "z", 200.0), ("v", "y", 31.4)]]
+    drawn = as_svg(settings_figure(found, "perplexity"), "map", "")
+    assert all(f">{said}</text>" in drawn for said in ("10.0", "200.0", "31.4", "x", "v", "y", "z", "perplexity"))
+    assert "var(--step1)" in drawn and "var(--step6)" in drawn
+    drawn = as_svg(settings_figure([({"a": a}, value) for a, value in [("p", 3.0), ("q", 2.0)]], "loss"), "dots", "")
+    assert drawn.index(">a=q</text>") < drawn.index(">a=p</text>") and ">2.000</text>" in drawn
 
 
 # metrics.jsonl

@@ -16,12 +16,16 @@ import pytest
 from lmtool.cli import main
 from lmtool.config import MapKind
 from lmtool.errors import UserError
-from lmtool.report.find import Kind, find, kind_of, short_names
+from lmtool.report.find import Found, Kind, find, kind_of, short_names
+from lmtool.report.reading import Drawn, read_entry, read_rates, read_sweep
+from lmtool.report.sections import comparison, trees
 from tests.conftest import NEURAL, answer
 
 Run = Callable[..., str]
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
 FAST = ["threads=1", "resamples=100"]
+ALPHAS = ["model.order=1", "smoother=laplace", "smoother.alpha=0.001,0.1,10"]
+RATES = ["training.epochs=0.5", "optim.lr=0.01,0.1"]
 VOID = {"meta", "img", "br", "wbr", "link", "input"}
 
 
@@ -91,7 +95,7 @@ def page_of(folder: Path) -> Page:
 
 @pytest.fixture(scope="module")
 def made(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Besides `runs`: evaluations, mixtures, a comparison, sweeps, a tree, a range test, an imported run."""
+    """Besides `runs`: evaluations, mixtures, a comparison, sweeps, a tree, a range test."""
     folder = tmp_path_factory.mktemp("made")
     at, own = f"hydra.run.dir={folder}", [f"store_dir={runs}/stores", "threads=1"]
     monkeypatch = pytest.MonkeyPatch()
@@ -104,22 +108,8 @@ def made(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["compare", f"runs=[{runs}/kn3,{runs}/nplm]", "split=test", "resamples=100", f"{at}/compare"],
         ["tree", "data=toy", "tree=huffman", "levels=3", f"{at}/tree"],
         ["train", "model=nplm", *NEURAL, "lr_range=true", "lr_range_steps=30", f"{at}/rates"],
-        *(
-            ["train", "-m", "model=ngram", "data=toy", *settings, f"hydra.sweep.dir={folder}/{name}"]
-            for name, settings in (
-                ("alphas", ["smoother=laplace", "smoother.alpha=0.001,0.1,10", "model.order=1"]),
-                ("smoothers", ["model.order=1", "smoother=witten_bell,absolute"]),
-            )
-        ),
-        [
-            "train",
-            "-m",
-            "model=nplm",
-            *NEURAL,
-            "training.epochs=0.5",
-            "optim.lr=0.01,0.1",
-            f"hydra.sweep.dir={folder}/lrs",
-        ],
+        ["train", "-m", "model=ngram", "data=toy", *ALPHAS, f"hydra.sweep.dir={folder}/alphas"],
+        ["train", "-m", "model=nplm", *NEURAL, *RATES, f"hydra.sweep.dir={folder}/lrs"],
     ):
         assert main([*line, *own]) == 0
     monkeypatch.undo()
@@ -136,7 +126,6 @@ def test_a_page_of_everything(runs: Path, made: Path, lmtool: Run) -> None:
         "Comparison: compare",
         "Sweep: alphas",
         "Sweep: lrs",
-        "Sweep: smoothers",
         "Learning curves",
         "Mixture weights",
         "Trees",
@@ -146,11 +135,11 @@ def test_a_page_of_everything(runs: Path, made: Path, lmtool: Run) -> None:
     assert "Sweep: alphas: 1 picture\n" in said and "page/report.html" in said
     pictures = set(json.loads(Path("page/result.json").read_text())["pictures"])
     assert pictures == {
-        *("intervals.png", "intervals-2.png", "compare.png", "sweep-alphas.png", "sweep-lrs.png"),
-        *("sweep-smoothers.png", "curves.png", "curves-hs.png", "curves-nplm.png", "weights-mix.png"),
+        *("intervals.png", "compare.png", "sweep-alphas.png", "sweep-lrs.png"),
+        *("curves.png", "curves-hs.png", "curves-nplm.png", "weights-mix.png"),
         *("weights-classes.png", "weights-scores.png", "tree-hs.png", "tree-tree.png", "map-hs.png", "map-nplm.png"),
         "lr-range-rates.png",
-    } - {"intervals-2.png"}
+    }
     kn3 = json.loads((runs / "kn3" / "result.json").read_text())
     assert f'<td class="number">{kn3["valid_perplexity"]:,.2f}</td>' in page.text
     assert f'<td class="number">{math.log2(kn3["valid_perplexity"]):.3f}</td>' in page.text
@@ -227,7 +216,7 @@ def test_what_a_folder_is(runs: Path, made: Path, tmp_path: Path) -> None:
     assert kinds == {
         **{"eval-kn3": Kind.scores, "eval-nplm": Kind.scores, "scores": Kind.scores, "classes": Kind.run},
         **{"compare": Kind.compare, "tree": Kind.tree, "rates": Kind.rates},
-        **dict.fromkeys(("alphas", "lrs", "smoothers"), Kind.sweep),
+        **dict.fromkeys(("alphas", "lrs"), Kind.sweep),
     }
     found, unfinished = find([made / "alphas", runs / "kn3", runs / "kn3"])
     assert [each.name for each in found] == ["alphas", "alphas/0", "alphas/1", "alphas/2", "kn3"] and not unfinished
@@ -263,11 +252,6 @@ DAMAGE = [
     ("report mix", ("mix/result.json", '{"members": [{}], "weights": [1]}'), "mix/"),
     ("report hs", ("hs/tree.safetensors", "x"), "hs/tree.safetensors is damaged"),
     ("report hs", ("hs/checkpoint.safetensors", "x"), "hs/checkpoint.safetensors is damaged"),
-    ("report empty", ("empty/sweep.csv", "job,x\n"), "empty/sweep.csv is damaged"),
-    ("report empty", ("empty/sweep.csv", "job,x,perplexity,seconds,status\n0,1,y,2,done\n"), "empty/sweep.csv is dam"),
-    ("report empty", ("empty/lr_range.json", '{"rates": []}'), "empty/lr_range.json is damaged"),
-    ("report empty", ("empty/compare.csv", ""), "empty/result.json"),
-    ("report empty", ("empty/result.json", '{"weighted_mean_depth": 1, "top": {}}'), "empty/result.json is damaged"),
     ("report kn3 words=2", None, "words=2: must be a number from 3 to 5000, or a list"),
     ("report kn3 words=[1,2,3]", None, "words=[1, 2, 3]: must be"),
     ("report kn3 map=umap", None, "map"),
@@ -289,6 +273,39 @@ def test_a_mistake_is_one_line_and_no_file(
     found = lmtool(*line.split(), "hydra.run.dir=page", "threads=1", code=2)
     assert found.startswith("lmtool: ") and found.count("\n") == 1 and said in found
     assert not Path("page/report.html").exists() and not list(Path("page").glob("*.png"))
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "sweep.csv": read_sweep,
+    "lr_range.json": read_rates,
+    "compare": lambda path: comparison(Found(path, Kind.compare), str),
+    "tree": lambda path: trees([], [Found(path, Kind.tree)], str),
+    "run": lambda path: read_entry(Found(path, Kind.scores), Drawn(100, 1, 20), "name"),
+}
+
+
+@pytest.mark.parametrize(
+    ("reader", "file", "content"),
+    [
+        ("sweep.csv", "sweep.csv", "job,x\n"),
+        ("sweep.csv", "sweep.csv", ""),
+        ("sweep.csv", "sweep.csv", "job,x,perplexity,seconds,status\n0,1,y,2,done\n"),
+        ("sweep.csv", "sweep.csv", "job,x,perplexity,seconds,status\n0,1,3,2\n"),
+        ("lr_range.json", "lr_range.json", '{"rates": []}'),
+        ("lr_range.json", "lr_range.json", '{"rates": [1], "losses": [1, 2], "smoothed": [1], "proposed": 1}'),
+        ("lr_range.json", "lr_range.json", '{"rates": [0], "losses": [1], "smoothed": [1], "proposed": 1}'),
+        ("compare", "result.json", "{}"),
+        ("compare", "result.json", '{"members": [{"run": "a"}]}'),
+        ("tree", "result.json", '{"top": {}}'),
+        ("run", "result.json", '{"perplexity": -1}'),
+        ("run", "result.json", '{"perplexity": 3, "cloze": 3}'),
+    ],
+)
+def test_what_is_damaged_is_named(reader: str, file: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(content)
+    with pytest.raises(UserError, match="is damaged") as raised:
+        READERS[reader](tmp_path)
+    assert str(tmp_path / file) in str(raised.value) and "\n" not in str(raised.value)
 
 
 def test_without_matplotlib(runs: Path, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
