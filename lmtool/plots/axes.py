@@ -10,14 +10,17 @@ import numpy as np
 
 from lmtool.model import FloatArray
 
+MINUS = "\N{MINUS SIGN}"
 DECADES = 30.0  # an axis whose values span as much has logarithmic marks
 
 
 def short(value: float) -> str:
     """A number on an axis: 0.0001, 0.25, 3, 1,500, 2e-07."""
-    if value and not 1e-5 <= abs(value) < 1e9:
+    if value < 0:
+        return f"{MINUS}{short(-value)}"
+    if value and not 1e-5 <= value < 1e9:
         return f"{value:.3g}"
-    if abs(value) >= 1000:
+    if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.6f}".rstrip("0").rstrip(".") if value else "0"
 

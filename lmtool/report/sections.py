@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.errors import UserError
-from lmtool.plots.axes import perplexity_text
+from lmtool.plots.axes import MINUS, perplexity_text
 from lmtool.plots.curves import History, read_history, training_curves, valid_curves
 from lmtool.plots.dots import Dot, dots_figure
 from lmtool.plots.rates import loss_against_rate
@@ -23,7 +23,6 @@ from lmtool.tables import Cell
 from lmtool.trees.drawing import Place
 
 METRICS = "metrics.jsonl"
-MINUS = "\N{MINUS SIGN}"
 INTERVAL = "Intervals of 95 % by the bootstrap over sentences, or over blocks of tokens where there are none."
 Names = Callable[[str], str]  # a picture's file name, one that no other has
 

@@ -85,7 +85,7 @@ def test_marks_of_an_axis() -> None:
     assert log_ticks(100, 1200) == pytest.approx([100, 300, 1000])
     assert log_ticks(5, 5.05) == []
     assert [short(value) for value in (0, 0.0001, 0.25, 3, 1500, 2e-7, -5)] == [
-        *("0", "0.0001", "0.25", "3", "1,500", "2e-07", "-5"),
+        *("0", "0.0001", "0.25", "3", "1,500", "2e-07", "\N{MINUS SIGN}5"),
     ]
     assert [perplexity_text(value) for value in (1234.5, 148.007, 3.21)] == ["1,234", "148.0", "3.210"]
 

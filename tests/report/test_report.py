@@ -316,4 +316,4 @@ def test_without_matplotlib(runs: Path, lmtool: Run, monkeypatch: pytest.MonkeyP
 
 def test_an_evaluation_says_of_which_run_it_is(runs: Path, lmtool: Run) -> None:
     lmtool("eval", f"run={runs}/kn3", f"store_dir={runs}/stores")
-    assert answer()["run"] == f"{runs}/kn3"
+    assert answer()["run"] == str((runs / "kn3").resolve())
