@@ -112,6 +112,16 @@ VERBS = {
         ),
         argument="words...",
     ),
+    "report": Verb(
+        "report",
+        "runs, sweeps, trees -> one page with pictures",
+        (
+            "lmtool report",
+            "lmtool report runs hydra.run.dir=page",
+            "lmtool report runs/nplm runs/kn5-valid map=tsne words=500",
+        ),
+        argument="paths...",
+    ),
     "export": Verb(
         "export",
         "run -> word2vec, ARPA or safetensors file",

@@ -37,7 +37,21 @@ MAY_IMPORT = {
     "training": {"errors", "config", "files", "model", "data", "evaluation", "checkpoint", "neural", "runs"},
     "build": {"errors", "config", "data", "memory", "model", "ensemble", "runs"}
     | {"ngram", "neural", "trees", "checkpoint"},
-    "plots": {"errors", "files"},
+    "plots": {"errors", "files", "model", "trees"},
+    "report": {
+        "errors",
+        "config",
+        "files",
+        "model",
+        "data",
+        "plots",
+        "runs",
+        "scores",
+        "tables",
+        "trees",
+        "__version__",
+    }
+    | {"checkpoint", "loading", "neural"},
     "helppages": {"errors"},
     "arguments": {"errors", "helppages"},
     "faults": {"errors", "helppages"},

@@ -53,7 +53,7 @@ def run(composed: DictConfig) -> float | None:
         Kept(scores.log_prob, tokens_of(split, corpus.vocabulary), name, normalised).save(out / SCORES_FILE)
         if config.detail:
             _print_detail(model, split, scores.log_prob, corpus, name)
-    extra = {"normalised": normalised} | ({"log_z": spread} if spread else {})
+    extra = {"run": str(finished.folder.resolve()), "normalised": normalised} | ({"log_z": spread} if spread else {})
     write_json(out / "result.json", found.as_json() | extra)
     print(f"run {finished.folder}")
     print_report(found)

@@ -11,7 +11,7 @@ from lmtool.data.windows import StoredTokens
 from lmtool.errors import UserError
 from lmtool.files import write_json
 from lmtool.neural.model import NeuralModel
-from lmtool.plots import can_plot, loss_against_rate
+from lmtool.plots import can_plot
 from lmtool.tables import text_table
 from lmtool.training import Batches, make_optimisers
 from lmtool.training.rates import range_test
@@ -42,6 +42,10 @@ def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | Stor
         f"\nproposed: optim.lr={found.proposed:.2g}, a tenth of where the loss was lowest; in {out / 'lr_range.json'}"
     )
     if can_plot():
+        from lmtool.plots.rates import loss_against_rate
+        from lmtool.plots.style import save_png
+
         title = f"optim={config.optim.kind}, data={config.data.name}"
-        loss_against_rate(found.rates, found.losses, found.smoothed, found.proposed, out / "lr_range.png", title)
+        drawn = loss_against_rate(found.rates, found.losses, found.smoothed, found.proposed, title)
+        save_png(drawn, out / "lr_range.png")
         print(f"drawn in {out / 'lr_range.png'}")

@@ -26,7 +26,7 @@ from lmtool.locks import held
 from lmtool.neural.devices import choose_device, has_bf16
 from lmtool.neural.memory import keep_freed_memory
 from lmtool.neural.model import NeuralModel, build_neural
-from lmtool.plots import can_plot, training_curves
+from lmtool.plots import can_plot
 from lmtool.runs import has_state
 from lmtool.training import METRICS, Plan, train
 from lmtool.training.processes import Processes, joined_processes
@@ -199,6 +199,9 @@ def _keep(
     write_json(out / "result.json", result)
     save_run(out, settings, corpus)
     if can_plot():
+        from lmtool.plots.curves import read_history, training_curves
+        from lmtool.plots.style import save_png
+
         title = f"{model.kind} + {config.output.kind}, data={config.data.name}"
-        training_curves(out / METRICS, out / "curves.png", title)
+        save_png(training_curves(read_history(out / METRICS, config.output.kind), title), out / "curves.png")
     say_result(result, out)

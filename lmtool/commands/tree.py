@@ -25,7 +25,7 @@ def run(composed: DictConfig) -> float | None:
     from lmtool.plots import can_plot
     from lmtool.tables import Cell, text_table
     from lmtool.trees.analysis import analyse, path_rows
-    from lmtool.trees.drawing import tree_picture, tree_text
+    from lmtool.trees.drawing import top_of, tree_text
     from lmtool.trees.treefile import write_tree
 
     use_threads(config.threads)
@@ -50,10 +50,14 @@ def run(composed: DictConfig) -> float | None:
         [row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, words, counts, shown)
     ]
     print("\n" + text_table(["word", "count", "share", "depth", "code"], rows))
-    print("\n" + tree_text(tree, words, counts, config.levels))
-    write_json(out / "result.json", asdict(found) | {"seconds": seconds})
+    top = top_of(tree, words, counts, config.levels)
+    print("\n" + tree_text(top))
+    write_json(out / "result.json", asdict(found) | {"seconds": seconds, "kind": config.tree.kind, "top": asdict(top)})
     if can_plot():
-        tree_picture(tree, words, counts, out / "tree.png", config.levels)
+        from lmtool.plots.style import save_png
+        from lmtool.plots.trees import tree_figure
+
+        save_png(tree_figure(top), out / "tree.png")
         print(f"\ndrawn in {out / 'tree.png'}")
     if config.to is not None:
         write_tree(Path(config.to), tree, words)

@@ -1,10 +1,11 @@
-"""conf/predict.yaml, generate.yaml, neighbors.yaml, export.yaml: what the verbs that use a model have."""
+"""conf/predict.yaml, generate.yaml, neighbors.yaml, export.yaml, report.yaml: what the verbs that use a model have."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from omegaconf import MISSING
 
@@ -40,6 +41,14 @@ class What(Enum):
     auto = "auto"
     embeddings = "embeddings"
     output = "output"
+
+
+class MapKind(Enum):
+    """How vectors of words are brought to two dimensions."""
+
+    pca = "pca"
+    tsne = "tsne"
+    none = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +131,32 @@ class ExportConfig(VerbConfig):
     run: str | None = MISSING
     to: str = MISSING
     what: What = MISSING
+
+
+MOST_MAPPED = 5000  # t-SNE's work grows with the square
+
+
+@dataclass(slots=True)
+class ReportConfig(VerbConfig):
+    """`lmtool report`; words: a number, or a list."""
+
+    paths: list[str] = MISSING
+    map: MapKind = MISSING
+    words: Any = MISSING
+    levels: int = MISSING
+    resamples: int = MISSING
+    block: int = MISSING
+    seed: int = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        words, rule = self.words, f"a number from 3 to {MOST_MAPPED}, or a list of 3 words or more, as [cat,dog,'7']"
+        if isinstance(words, list):
+            require(len(set(map(str, words))) >= 3 and all(isinstance(w, str) for w in words), "words", words, rule)
+        else:
+            whole = isinstance(words, int) and not isinstance(words, bool)
+            require(whole and 3 <= words <= MOST_MAPPED, "words", words, rule)
+        require_whole("levels", self.levels, 1, 8)
+        require_whole("resamples", self.resamples, 100, 1_000_000)
+        require_whole("block", self.block)
+        require_seed("seed", self.seed)

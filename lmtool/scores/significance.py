@@ -78,6 +78,22 @@ def compare(log_prob: FloatArray, offsets: IntArray, *, resamples: int, seed: in
     return found
 
 
+def perplexity_interval(
+    log_prob: FloatArray, offsets: IntArray, *, resamples: int, seed: int
+) -> tuple[float, float] | None:
+    """The 95 % interval of one model's perplexity by the bootstrap's percentiles, None where it is infinite.
+
+    log_prob: natural, `[N]`. offsets: `[S + 1]`, where the sentences that are drawn begin, and N.
+    """
+    sums = np.add.reduceat(log_prob, offsets[:-1])
+    if not np.isfinite(sums).all():
+        return None
+    rng = np.random.default_rng(seed)
+    drawn = draw(np.column_stack([sums, np.diff(offsets).astype(np.float64)]), resamples, rng)  # [B, 2]
+    low, high = np.exp(-np.quantile(drawn[:, 0] / drawn[:, 1], [0.975, 0.025]))
+    return float(low), float(high)
+
+
 def _share(extreme: Any) -> float:
     return (1 + int(extreme.sum())) / (1 + len(extreme))
 

@@ -10,7 +10,7 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.trees.analysis import PathRow, TreeAnalysis, analyse, path_rows
-from lmtool.trees.drawing import tree_picture, tree_text
+from lmtool.trees.drawing import top_of, tree_text
 from lmtool.trees.halves import balanced
 from lmtool.trees.huffman import huffman
 from lmtool.trees.tree import from_codes
@@ -68,34 +68,41 @@ def test_rows() -> None:
 
 
 def test_text() -> None:
-    assert tree_text(CODES, WORDS, COUNTS, 2).splitlines() == [
+    assert tree_text(top_of(CODES, WORDS, COUNTS, 2)).splitlines() == [
         "· 100.0%",
         "  0  50.0% the",
         "  1  50.0%",
         "    0  25.0% cat",
         "    1  25.0% sat, $ no \\frac",
     ]
-    assert tree_text(SEVERAL, WORDS, np.array([2, 1, 1]), 1).splitlines() == [
+    assert tree_text(top_of(SEVERAL, WORDS, np.array([2, 1, 1]), 1)).splitlines() == [
         "· 100.0%",
         "  0  25.0% the",
         "  1  75.0% the, cat, sat",
     ]
     many = [" ", "\n", "w" * 30, "d", "e"]
-    assert tree_text(balanced(np.arange(5)), many, np.zeros(5, dtype=np.int64), 0) == (
+    assert tree_text(top_of(balanced(np.arange(5)), many, np.zeros(5, dtype=np.int64), 0)) == (
         f"· 100.0% ' ', \\n, {'w' * 15}…, d, … (5 words)"
     )
-    assert tree_text(balanced(np.arange(1)), ["a"], np.array([1])) == "· 100.0% a"
+    assert tree_text(top_of(balanced(np.arange(1)), ["a"], np.array([1]), 4)) == "· 100.0% a"
 
 
 @needs_matplotlib
 def test_pictures(tmp_path: Path) -> None:
-    for name, tree, counts in [("one", CODES, COUNTS), ("several", SEVERAL, np.array([2, 1, 1]))]:
-        tree_picture(tree, WORDS, counts, tmp_path / f"{name}.png")
+    from lmtool.plots.style import save_png
+    from lmtool.plots.trees import tree_figure
+
     names = [f"語{word}" for word in range(3000)]  # signs that the font may lack
-    tree_picture(huffman(zipf(3000)), names, zipf(3000), tmp_path / "large.png", 5)
-    tree_picture(balanced(np.arange(1)), ["a"], np.array([1]), tmp_path / "leaf.png")
+    tops = {
+        "one": top_of(CODES, WORDS, COUNTS, 4),
+        "several": top_of(SEVERAL, WORDS, np.array([2, 1, 1]), 4),
+        "large": top_of(huffman(zipf(3000)), names, zipf(3000), 5),
+        "leaf": top_of(balanced(np.arange(1)), ["a"], np.array([1]), 4),
+    }
+    for name, top in tops.items():
+        save_png(tree_figure(top), tmp_path / f"{name}.png")
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.iterdir())
     assert len(list(tmp_path.iterdir())) == 4
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(UserError, match="cannot write"):
-        tree_picture(CODES, WORDS, COUNTS, tmp_path / "folder.png")
+        save_png(tree_figure(tops["one"]), tmp_path / "folder.png")

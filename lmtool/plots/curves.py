@@ -1,0 +1,148 @@
+"""Learning curves: perplexity, learning rate and accuracy over the epochs of a training."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmtool.errors import UserError
+from lmtool.plots.axes import label_ends, number_axis, perplexity_text, short
+from lmtool.plots.style import MARKERS, MUTED, SERIES, WIDTH, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+VALID, TRAIN = SERIES[0], SERIES[1]
+MOST_MARKED = 30  # points of a line that are still marked one by one
+ESTIMATED = ("nce", "sampled")  # output layers whose training loss is no -log p of the words
+Numbers = list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A training as metrics.jsonl tells it: at each evaluation the epoch, perplexities on train (while it was learning)
+    and valid, accuracies as shares, and the learning rate. What was not taken is empty.
+    """
+
+    epochs: Numbers
+    train: Numbers
+    valid: Numbers
+    train_accuracy: Numbers
+    valid_accuracy: Numbers
+    rates: Numbers
+
+    @property
+    def best(self) -> int:
+        """The place of the lowest perplexity on valid: its weights are kept."""
+        return self.valid.index(min(self.valid))
+
+
+def read_history(metrics: Path, output: str) -> History:
+    """Read metrics.jsonl. output: the kind of the output layer; a loss that is only estimated has no perplexity.
+
+    Raises UserError where the file is missing, empty or damaged.
+    """
+    remedy = "train the run again"
+    try:
+        texts = metrics.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"no metrics in {metrics}: only a neural model's training writes them") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {metrics} ({error}): {remedy}") from error
+    if not texts:
+        raise UserError(f"{metrics} is empty: the run ended before its first evaluation; {remedy}")
+    lines = []
+    for number, text in enumerate(texts, 1):
+        try:
+            line = json.loads(text)
+            lines.append({key: line[key] for key in ("epoch", "train_loss", "valid_perplexity")} | line)
+            [float(line[key]) for key in ("epoch", "train_loss", "valid_perplexity")]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{metrics} is damaged in line {number} ({error!r}): {remedy}") from None
+
+    def all_of(key: str) -> Numbers:
+        found = [line.get(key) for line in lines]
+        return [] if None in found else [float(value) for value in found if value is not None]
+
+    train = [] if output in ESTIMATED else [math.exp(min(float(line["train_loss"]), 700)) for line in lines]
+    return History(
+        all_of("epoch"),
+        train,
+        all_of("valid_perplexity"),
+        all_of("train_accuracy"),
+        all_of("valid_accuracy"),
+        all_of("lr"),
+    )
+
+
+def training_curves(history: History, title: str | None = None) -> Figure:
+    """One training: perplexity at the left; at the right, where they were taken, accuracy and the learning rate."""
+    beside = bool(history.valid_accuracy) + bool(history.rates)
+    with new_figure(WIDTH, 3.4) as figure:
+        grid = figure.add_gridspec(max(beside, 1), 2 if beside else 1, width_ratios=[5, 3] if beside else None)
+        axes = figure.add_subplot(grid[:, 0])
+        _epochs(axes, history.epochs)
+        number_axis(axes, "y", [*history.valid, *history.train], log=True)
+        _lines(axes, history, ("train", history.train, TRAIN), ("valid", history.valid, VALID))
+        best = history.best
+        axes.plot(history.epochs[best], history.valid[best], "o", ms=8, mfc="none", mec=VALID)
+        axes.set_ylabel("perplexity")
+        axes.set_title(title or f"lowest on valid: {perplexity_text(history.valid[best])}", loc="left")
+        if history.valid_accuracy:
+            axes = figure.add_subplot(grid[0, 1])
+            _epochs(axes, history.epochs, named=not history.rates)
+            shown = [("train", history.train_accuracy, TRAIN), ("valid", history.valid_accuracy, VALID)]
+            percent = [(name, [100 * value for value in values], colour) for name, values, colour in shown]
+            number_axis(axes, "y", [value for _, values, _ in percent for value in values], log=False)
+            _lines(axes, history, *percent)
+            axes.set_ylabel("accuracy (%)")
+        if history.rates:
+            axes = figure.add_subplot(grid[-1, 1])
+            _epochs(axes, history.epochs)
+            number_axis(axes, "y", [0, *history.rates], log=False)
+            axes.plot(history.epochs, history.rates, color=MUTED)
+            axes.set_ylabel("learning rate")
+    return figure
+
+
+def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
+    """Perplexity on valid of several trainings, over epochs: the best in colours with their names, the others grey."""
+    ranked = sorted(named, key=lambda each: min(each[1].valid))
+    with new_figure(WIDTH, 3.8) as figure:
+        axes = figure.add_subplot()
+        _epochs(axes, [epoch for _, history in named for epoch in history.epochs])
+        number_axis(axes, "y", [value for _, history in named for value in history.valid], log=True)
+        for _, history in ranked[len(SERIES) :]:
+            axes.plot(history.epochs, history.valid, color=MUTED, linewidth=0.8, alpha=0.6)
+        ends = []
+        for (name, history), colour, marker in zip(ranked, SERIES, MARKERS, strict=False):
+            axes.plot(history.epochs, history.valid, color=colour, marker=_marker(history, marker))
+            said = f"{name}  {perplexity_text(min(history.valid))}"
+            ends.append((history.epochs[-1], history.valid[-1], said, colour))
+        axes.set_ylabel("perplexity on valid")
+        label_ends(axes, ends)
+    return figure
+
+
+def _marker(history: History, marker: str) -> str | None:
+    return marker if len(history.epochs) <= MOST_MARKED else None
+
+
+def _epochs(axes: Any, epochs: Sequence[float], *, named: bool = True) -> None:
+    axes.set_xlim(0, 1.03 * max(epochs))
+    axes.xaxis.set_major_formatter(lambda value, _: short(value))
+    axes.locator_params(axis="x", nbins=6)
+    if named:
+        axes.set_xlabel("epochs")
+
+
+def _lines(axes: Any, history: History, *lines: tuple[str, Numbers, str]) -> None:
+    """Lines over the epochs, those that have values, with their names at their ends."""
+    drawn = [line for line in lines if line[1]]
+    for _, values, colour in drawn:
+        axes.plot(history.epochs, values, color=colour, marker=_marker(history, "o"))
+    label_ends(axes, [(history.epochs[-1], values[-1], name, colour) for name, values, colour in drawn])

@@ -1,0 +1,178 @@
+"""How all pictures look, and the two forms they leave in.
+
+A picture is drawn once, in the light colours. In the SVG each of them becomes a CSS variable, so that a page shows the
+same drawing on a light and on a dark ground.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmtool.files import written_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# By name, on a light and on a dark ground. Ink, muted and the series have a contrast of 4.5 or more to the page, the
+# steps to what stands on them; the series differ in more than red and green. No two of the light ones may be equal.
+LIGHT = {
+    "page": "#ffffff",
+    "ink": "#1b1f24",
+    "muted": "#59616b",
+    "grid": "#e3e6ea",
+    "series1": "#1f5fa8",
+    "series2": "#a8500f",
+    "series3": "#00715a",
+    "series4": "#8a3a8c",
+    "series5": "#756000",
+    "series6": "#b3203f",
+    "step1": "#edf3fb",
+    "step2": "#cfe0f3",
+    "step3": "#a6c7e9",
+    "step4": "#2e6cac",
+    "step5": "#1c5290",
+    "step6": "#0d3969",
+}
+DARK = {
+    "page": "#14171b",
+    "ink": "#e6e9ed",
+    "muted": "#a2abb6",
+    "grid": "#31373f",
+    "series1": "#7ab8f5",
+    "series2": "#f2a65e",
+    "series3": "#56cfa8",
+    "series4": "#d9a0dc",
+    "series5": "#d8c04f",
+    "series6": "#ff8a94",
+    "step1": "#1d2936",
+    "step2": "#243f5b",
+    "step3": "#2c5680",
+    "step4": "#7fb2e0",
+    "step5": "#a9cdee",
+    "step6": "#d5e7f8",
+}
+INK, MUTED, GRID = LIGHT["ink"], LIGHT["muted"], LIGHT["grid"]
+SERIES = [LIGHT[f"series{k}"] for k in range(1, 7)]
+STEPS = [LIGHT[f"step{k}"] for k in range(1, 7)]
+ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # what can be read on each step
+MARKERS = ["o", "s", "^", "D", "v", "P"]
+WIDTH = 7.6  # inches
+
+_NAMES = {value: name for name, value in LIGHT.items()}
+_LOOK: dict[str, Any] = {
+    "font.size": 9,
+    "font.family": "DejaVu Sans",  # which matplotlib brings
+    "text.color": INK,
+    "text.parse_math": False,  # words and names may hold dollar signs, which are no formulas
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 9.5,
+    "axes.facecolor": "none",
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "lines.linewidth": 1.7,
+    "lines.markersize": 4,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "svg.fonttype": "none",  # letters stay letters: small, to be searched and to be copied
+    "path.simplify_threshold": 0.2,
+}
+
+
+@contextmanager
+def _look(**more: Any) -> Iterator[None]:
+    from matplotlib import rc_context
+
+    settings: Any = _LOOK | more  # matplotlib's own type lists every name
+    with rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # the font has no sign for it: a box is drawn
+        yield
+
+
+@contextmanager
+def new_figure(width: float, height: float, *, constrained: bool = True) -> Iterator[Figure]:
+    """A figure of so many inches, to be drawn on within the block, in the colours and sizes of all pictures."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with _look():
+        figure = Figure(figsize=(width, height), layout="constrained" if constrained else None)
+        FigureCanvasAgg(figure)
+        yield figure
+        if constrained:
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # it is laid out, and need not be again for each of its forms
+
+
+def as_png(figure: Figure) -> bytes:
+    """A figure as the bytes of a PNG, on a light ground."""
+    target = io.BytesIO()
+    with _look():
+        figure.savefig(target, format="png", dpi=150, facecolor=LIGHT["page"])
+    return target.getvalue()
+
+
+def save_png(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG, whole or not at all. Raises UserError where it cannot be written."""
+    picture = as_png(figure)
+    with written_whole(path) as temporary:
+        temporary.write_bytes(picture)
+
+
+def as_svg(figure: Figure, name: str, description: str) -> str:
+    """A figure as an `<svg>` element for a page whose style sheet has the colours as variables, `--ink` and so on.
+
+    name: begins its ids, so that they are like no other picture's. description: what is read out in its place.
+    """
+    target = io.BytesIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with _look(**{"svg.hashsalt": name}):
+        figure.savefig(target, format="svg", transparent=True, metadata=nothing)
+    root = ET.fromstring(target.getvalue())
+    used = {value[1:] for element in root.iter() for key, value in element.items() if key.endswith("href")}
+    used |= {value[5:-1] for element in root.iter() for value in element.attrib.values() if value.startswith("url(#")}
+    for parent in root.iter():
+        for child in [each for each in parent if each.tag.endswith(("}metadata", "}style"))]:
+            parent.remove(child)  # a style sheet in a page would hold for all of the page
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        element.attrib = {
+            key.rpartition("}")[2]: _for_page(key, value, name)
+            for key, value in element.attrib.items()
+            if key != "id" or value in used
+        }
+    width, height = (float(size) for size in root.attrib["viewBox"].split()[2:])
+    root.attrib = {
+        "viewBox": f"0 0 {width:g} {height:g}",
+        "style": f"--natural:{width * 4 / 3:.0f}px",  # a point is 4/3 of CSS's pixels
+        "role": "img",
+        "aria-label": description,
+    }
+    return ET.tostring(root, encoding="unicode")
+
+
+def _for_page(key: str, value: str, name: str) -> str:
+    """An attribute's value with ids made the picture's own and colours by their names."""
+    if key == "id":
+        return f"{name}-{value}"
+    if key.endswith("href"):
+        return f"#{name}-{value[1:]}"
+    if value.startswith("url(#"):
+        return f"url(#{name}-{value[5:]}"
+    if key == "style":
+        for hexadecimal, colour in _NAMES.items():
+            value = value.replace(hexadecimal, f"var(--{colour})")
+    return value

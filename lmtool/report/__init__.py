@@ -1,0 +1,1 @@
+"""Runs become one page to read: `lmtool report`."""

@@ -1,0 +1,85 @@
+"""The words of neural runs on maps, and the trees over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lmtool.config import MapKind, Vectors
+from lmtool.data.texts import visible
+from lmtool.errors import UserError
+from lmtool.plots.wordmap import map_figure
+from lmtool.report.content import Picture, Section
+from lmtool.report.projection import pca, tsne
+from lmtool.report.reading import Entry
+from lmtool.report.sections import Names
+from lmtool.trees.drawing import Place, top_of
+
+FEWEST = 3  # words that make a map
+
+
+def word_maps(
+    entries: Sequence[Entry], kind: MapKind, words: int | list[str], seed: int, store_dir: str, names: Names
+) -> Section:
+    """A map for each neural run, by its embeddings. words: how many of the most frequent, or which.
+
+    Raises UserError for a word that none of the runs has, and where what a map needs is missing or damaged.
+    """
+    from lmtool.loading import load
+    from lmtool.neural.model import NeuralModel
+    from lmtool.neural.vectors import word_vectors
+
+    section = Section("Maps of words")
+    unknown = set(words) if isinstance(words, list) else set()
+    form = None
+    for entry in entries:
+        loaded = load(entry.found.folder, "cpu", store_dir=store_dir)
+        assert isinstance(loaded.model, NeuralModel), "it has an output layer"
+        vocabulary, form = loaded.vocabulary, loaded.form
+        if isinstance(words, list):
+            asked = {word: word.lower() if form.lowercase else word for word in words}
+            known = {word: own for word, own in asked.items() if own in vocabulary.ids}
+            unknown -= set(known)
+            ids = list(dict.fromkeys(vocabulary.ids[own] for own in known.values()))
+        else:  # </s> is never read, <s> no word
+            ids = [index for index in range(vocabulary.bos) if index != vocabulary.eos][:words]
+        if len(ids) < FEWEST:
+            section.parts.append(f"{entry.name}: fewer than {FEWEST} of the words are known to it, too few for a map.")
+            continue
+        vectors = word_vectors(loaded.model, Vectors.embeddings)[np.array(ids)]
+        section.parts.append(_map(entry, [visible(vocabulary.words[k]) for k in ids], vectors, kind, seed, names))
+    if unknown and form is not None:
+        form.require_known([word for word in words if word in unknown] if isinstance(words, list) else [])
+    return section
+
+
+def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, seed: int, names: Names) -> Picture:
+    if not np.isfinite(vectors).all():
+        raise UserError(f"{entry.found.folder} has embeddings that are no numbers: train it again, or take map=none")
+    if kind is MapKind.tsne and len(shown) > FEWEST:
+        points, labels = tsne(vectors, seed), None
+        how = "t-SNE: words near each other are alike, distances between groups mean little."
+    else:
+        points, shares = pca(vectors)
+        labels = f"first principal component ({shares[0]:.0%} of the variance)", f"second ({shares[1]:.0%})"
+        how = f"The first two principal components hold {sum(shares):.0%} of the variance."
+    caption = f"{entry.name}: the embeddings of {len(shown):,} words. {how} Labels that would overlap are left out."
+    told = f"Map of the embeddings of {entry.name}: {', '.join(shown[:10])}" + (", …" if len(shown) > 10 else ".")
+    return Picture(names(f"map-{entry.name}"), map_figure(points, shown, labels), caption, told)
+
+
+def tree_tops(entries: Sequence[Entry], levels: int, store_dir: str) -> list[tuple[str, Place]]:
+    """The top of the tree of each run that has one, with the run's name."""
+    from lmtool.checkpoint import TREE, load_tree
+    from lmtool.loading import vocabulary_of
+
+    found = []
+    for entry in [entry for entry in entries if entry.run is not None and (entry.run.folder / TREE).exists()]:
+        assert entry.run is not None
+        vocabulary = vocabulary_of(entry.run, store_dir)
+        tree = load_tree(entry.run.folder / TREE)
+        if tree.words != len(vocabulary) - 1:
+            raise UserError(f"{entry.run.folder / TREE} is damaged: its words are not those of its run; train it again")
+        found.append((entry.name, top_of(tree, vocabulary.words[:-1], vocabulary.counts[:-1], levels)))
+    return found

@@ -1,0 +1,241 @@
+"""What pictures are made from: positions, ticks, intervals, colours, labels, ids."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtool.errors import UserError
+from lmtool.plots.axes import log_ticks, perplexity_text, short, spread
+from lmtool.plots.curves import read_history
+from lmtool.plots.settings import Way, settings_figure, way_to_draw
+from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure
+from lmtool.plots.wordmap import map_figure, overlapping, place_labels
+from lmtool.report.projection import pca, tsne
+from lmtool.scores.significance import perplexity_interval
+
+needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
+LINE = '{"epoch": %s, "train_loss": 1.0, "valid_perplexity": %s, "lr": 0.1, "valid_accuracy": null}\n'
+
+# numbers
+
+
+def test_the_interval_of_a_known_sample() -> None:
+    # Two sentences of a token each, p = 1/2 and 1/8: a draw has perplexity 2, 4 or 8, with shares 1/4, 1/2, 1/4.
+    log_prob = np.log([1 / 2, 1 / 8])
+    assert perplexity_interval(log_prob, np.array([0, 1, 2]), resamples=1000, seed=1) == pytest.approx((2, 8))
+    # Sentences that are alike leave nothing to chance; the weight of a sentence is its length.
+    same = perplexity_interval(np.log([0.5, 0.125, 0.25]), np.array([0, 2, 3]), resamples=100, seed=1)
+    assert same == pytest.approx((4, 4))
+    assert perplexity_interval(np.array([-1.0, -np.inf]), np.array([0, 1, 2]), resamples=100, seed=1) is None
+
+
+def test_the_interval_is_that_of_the_normal_distribution() -> None:
+    # -log p of mean 3 and standard deviation 1 over 2,500 sentences: the mean's own is 1/50.
+    rng = np.random.default_rng(1)
+    scores = rng.standard_normal(2500)
+    scores = -3 - (scores - scores.mean()) / scores.std()
+    low, high = np.log(perplexity_interval(scores, np.arange(2501), resamples=4000, seed=2))
+    assert low == pytest.approx(3 - 1.96 / 50, abs=0.002) and high == pytest.approx(3 + 1.96 / 50, abs=0.002)
+
+
+def test_pca_of_known_points() -> None:
+    # Along (3, 4)/5 the coordinates are -10, 0, 10, along (-4, 3)/5 they are 1, -2, 1: variances as 200 to 6.
+    along, across = np.array([3, 4]) / 5, np.array([-4, 3]) / 5
+    points = np.array([7, 9]) + np.outer([-10, 0, 10], along) + np.outer([1, -2, 1], across)
+    found, shares = pca(points)
+    np.testing.assert_allclose(
+        found, [[-10, -1], [0, 2], [10, -1]], atol=1e-12
+    )  # -across: its largest entry is above 0
+    assert shares == pytest.approx((200 / 206, 6 / 206))
+
+
+def test_pca_of_few_dimensions() -> None:
+    found, shares = pca(np.array([[1.0], [3.0]]))
+    assert found.tolist() == [[-1, 0], [1, 0]] and shares == (1, 0)
+    found, shares = pca(np.ones((3, 4)))
+    assert not found.any() and shares == (0, 0)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="needs scikit-learn")
+def test_tsne_keeps_groups_together() -> None:
+    rng = np.random.default_rng(1)
+    vectors = np.concatenate([rng.normal(0, 0.1, (12, 5)), rng.normal(5, 0.1, (12, 5))])
+    found = tsne(vectors, seed=1)
+    np.testing.assert_array_equal(found, tsne(vectors, seed=1))
+    middles = found[:12].mean(0), found[12:].mean(0)
+    apart = np.linalg.norm(middles[0] - middles[1])
+    assert max(np.linalg.norm(found[:12] - middles[0], axis=1)) < apart / 2
+
+
+def test_tsne_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sklearn.manifold", None)
+    with pytest.raises(UserError, match=r'^map=tsne needs scikit-learn: pip install "lmtool\[plots\]"$'):
+        tsne(np.ones((5, 2)), seed=1)
+
+
+def test_marks_of_an_axis() -> None:
+    assert log_ticks(0.0001, 10) == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1, 1, 10])
+    assert log_ticks(140, 700) == pytest.approx([150, 200, 300, 400, 500, 700])
+    assert log_ticks(100, 1200) == pytest.approx([100, 300, 1000])
+    assert log_ticks(5, 5.05) == []
+    assert [short(value) for value in (0, 0.0001, 0.25, 3, 1500, 2e-7, -5)] == [
+        *("0", "0.0001", "0.25", "3", "1,500", "2e-07", "\N{MINUS SIGN}5"),
+    ]
+    assert [perplexity_text(value) for value in (1234.5, 148.007, 3.21)] == ["1,234", "148.0", "3.210"]
+
+
+def test_labels_are_spread() -> None:
+    assert spread([1, 10, 30], 5).tolist() == [1, 10, 30]
+    assert spread([10, 11, 30], 5).tolist() == [8, 13, 30]
+    assert spread([12, 10, 11], 4).tolist() == [15, 7, 11]
+    assert spread([0, 4, 8.5], 5).tolist() == pytest.approx([-5 / 6, 25 / 6, 55 / 6])
+    assert spread([], 5).tolist() == []
+
+
+def test_thinned_labels_do_not_overlap() -> None:
+    rng = np.random.default_rng(1)
+    dots = rng.normal(100, 30, (300, 2))
+    sizes = np.column_stack([rng.uniform(5, 40, 300), np.full(300, 9.0)])
+    area = (20.0, 20.0, 180.0, 180.0)
+    places = place_labels(dots, sizes, area)
+    boxes = [np.concatenate([at, at + size]) for at, size in zip(places, sizes, strict=True) if at is not None]
+    assert 20 < len(boxes) < 200
+    for a, b in itertools.combinations(boxes, 2):
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+    assert all(box[0] >= 20 and box[1] >= 20 and box[2] <= 180 and box[3] <= 180 for box in boxes)
+    inside = [((dot >= box[:2]) & (dot <= box[2:])).all() for dot in dots for box in boxes]
+    assert not any(inside)
+
+
+def test_labels_take_the_first_free_side() -> None:
+    one, size, area = np.array([[50.0, 50.0]]), np.array([[20.0, 6.0]]), (0.0, 0.0, 100.0, 100.0)
+    assert [place.tolist() for place in place_labels(one, size, area)] == [[53.5, 47]]
+    near = np.array([[50.0, 50.0], [60.0, 50.0], [60.0, 50.0]])
+    first, second, third = place_labels(near, np.repeat(size, 3, 0), area)
+    assert first is not None and first.tolist() == [26.5, 47]  # at its right stands a dot
+    assert second is not None and second.tolist() == [63.5, 47]
+    assert third is not None and third.tolist() == [50, 53.5]
+    assert overlapping(np.array([[0, 0, 2, 2], [2, 0, 3, 2.0]]), np.array([1, 1, 2, 3.0])).tolist() == [True, False]
+
+
+# how sweeps are drawn
+
+
+def jobs(**values: list[str]) -> list[tuple[dict[str, str], float]]:
+    return [(dict(zip(values, each, strict=True)), 1.0) for each in itertools.product(*values.values())]
+
+
+def test_the_settings_say_how_they_are_drawn() -> None:
+    orders, names = ["1", "2", "3"], ["mle", "laplace"]
+    assert way_to_draw(jobs(alpha=["1e-3", "1", "1e3"])) == Way("line", "alpha")
+    assert way_to_draw(jobs(alpha=["0.1", "1"], seed=["1", "2"])) == Way("line", "alpha")
+    assert way_to_draw(jobs(smoother=names)) == Way("dots")
+    assert way_to_draw(jobs(alpha=["1", "tuned"])) == Way("dots")
+    assert way_to_draw(jobs(order=orders, smoother=names)) == Way("line", "order", ("smoother",))
+    assert way_to_draw(jobs(smoother=names, model=["a", "b", "c"])) == Way("map", "smoother", ("model",))
+    assert way_to_draw(jobs(order=["2", "3"], smoother=list("abcdefg"))) == Way("map", "order", ("smoother",))
+    assert way_to_draw(jobs(a=orders, b=["1", "2"], c=names)) == Way("line", "a", ("b", "c"))
+    assert way_to_draw(jobs(a=list("xyz"), b=names, c=names)) == Way("dots")
+
+
+@needs_matplotlib
+def test_a_heat_map_and_dots_have_their_numbers() -> None:
+    found = [({"a": a, "b": b}, value) for a, b, value in [("x", "y", 10.0), ("x", "z", 200.0), ("v", "y", 31.4)]]
+    drawn = as_svg(settings_figure(found, "perplexity"), "map", "")
+    assert all(f">{said}</text>" in drawn for said in ("10.0", "200.0", "31.4", "x", "v", "y", "z", "perplexity"))
+    assert "var(--step1)" in drawn and "var(--step6)" in drawn
+    drawn = as_svg(settings_figure([({"a": a}, value) for a, value in [("p", 3.0), ("q", 2.0)]], "loss"), "dots", "")
+    assert drawn.index(">a=q</text>") < drawn.index(">a=p</text>") and ">2.000</text>" in drawn
+
+
+# metrics.jsonl
+
+
+def test_a_history(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text(LINE % (0.5, 30.0) + LINE % (1, 20.0) + LINE % (1.5, 25.0))
+    found = read_history(file, "softmax")
+    assert found.epochs == [0.5, 1, 1.5] and found.valid == [30, 20, 25] and found.best == 1
+    assert found.train == pytest.approx([np.e] * 3) and found.rates == [0.1] * 3 and found.valid_accuracy == []
+    assert read_history(file, "nce").train == []  # its loss is no -log p
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no metrics in"),
+        ("", "is empty"),
+        (LINE % (0.5, 3) + '{"epo', "damaged in line 2"),
+        (LINE % (0.5, "null"), "damaged in line 1"),
+        ("[]\n", "damaged in line 1"),
+    ],
+)
+def test_damaged_metrics_are_named(content: str | None, said: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "metrics.jsonl").write_text(content)
+    with pytest.raises(UserError, match=rf"metrics\.jsonl.*{said}|{said}.*metrics\.jsonl") as raised:
+        read_history(tmp_path / "metrics.jsonl", "softmax")
+    assert "\n" not in str(raised.value)
+
+
+# colours and SVG
+
+
+def luminance(colour: str) -> float:
+    """WCAG 2's relative luminance."""
+    shares = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("style", [LIGHT, DARK], ids=["light", "dark"])
+def test_text_can_be_read(style: dict[str, str]) -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    for name in ("ink", "muted", *(f"series{k}" for k in range(1, 7))):
+        assert contrast(style[name], style["page"]) >= 4.5, name
+    for step, on in zip(range(1, 7), ["ink"] * 3 + ["page"] * 3, strict=True):
+        assert contrast(style[f"step{step}"], style[on]) >= 4.5, step
+
+
+def test_colours_have_names_of_their_own() -> None:
+    assert LIGHT.keys() == DARK.keys() and len(set(LIGHT.values())) == len(LIGHT)
+
+
+@needs_matplotlib
+def test_an_svg_is_the_pages_own() -> None:
+    with new_figure(2, 2) as figure:
+        axes = figure.add_subplot()
+        axes.plot([0, 1], [0, 1], marker="o", color=LIGHT["series1"])
+        axes.set_title('$x_1$ <b>&"#1f5fa8" url(#a) id="b"', parse_math=None)
+    one, other = as_svg(figure, "one", 'a "b" <c>'), as_svg(figure, "two", "")
+    assert (
+        one.startswith('<svg viewBox="0 0 144 144" style="--natural:192px"')
+        and 'aria-label="a &quot;b&quot; &lt;c&gt;"' in one
+    )
+    assert "http" not in one and "<style" not in one and "xmlns" not in one
+    assert '$x_1$ &lt;b&gt;&amp;"#1f5fa8" url(#a) id="b"</text>' in one  # texts stay as they are
+    assert not re.search(r'="[^"]*#[0-9a-f]{6}', one) and "var(--series1)" in one and "var(--ink)" in one
+    ids = re.findall(r' id="([^"]+)"', re.sub(r"<text.*?</text>", "", one, flags=re.S))
+    assert ids and all(name.startswith("one-") for name in ids)
+    assert as_svg(figure, "one", 'a "b" <c>') == one
+    assert not {name.removeprefix("one-") for name in ids} & set(re.findall(r' id="([^"]+)"', other))
+
+
+@needs_matplotlib
+def test_a_map_names_what_it_can() -> None:
+    points = np.concatenate([np.zeros((30, 2)), [[1.0, 1.0], [-1.0, 1.0]]])
+    figure = map_figure(points, [f"word{k}" for k in range(30)] + ["$a$", "語"], ("first", "second"))
+    svg = as_svg(figure, "map", "")
+    assert "$a$" in svg and "語" in svg and "first" in svg
+    assert len(re.findall("word", svg)) == 2  # one at each side of thirty dots on one place

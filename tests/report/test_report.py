@@ -1,0 +1,319 @@
+"""`lmtool report` from end to end: what a page has, that it needs nothing else, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from lmtool.cli import main
+from lmtool.config import MapKind
+from lmtool.errors import UserError
+from lmtool.report.find import Found, Kind, find, kind_of, short_names
+from lmtool.report.reading import Drawn, read_entry, read_rates, read_sweep
+from lmtool.report.sections import comparison, trees
+from tests.conftest import NEURAL, answer
+
+Run = Callable[..., str]
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
+FAST = ["threads=1", "resamples=100"]
+ALPHAS = ["model.order=1", "smoother=laplace", "smoother.alpha=0.001,0.1,10"]
+RATES = ["training.epochs=0.5", "optim.lr=0.01,0.1"]
+VOID = {"meta", "img", "br", "wbr", "link", "input"}
+
+
+class Page(HTMLParser):
+    """A page's ids, the ids that are pointed to, its headings, attributes, and whether its elements are closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+        self.ids: list[str] = []
+        self.targets: set[str] = set()
+        self.titles: list[str] = []
+        self.sources: list[str] = []
+        self.tags: list[str] = []
+        self.labels: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        self._take(attrs, tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self._take(attrs, tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("h1", "h2"):
+            self.titles.append(data)
+
+    def _take(self, attrs: list[tuple[str, str | None]], tag: str) -> None:
+        for name, value in attrs:
+            value = value or ""
+            if name == "id":
+                self.ids.append(value)
+            if name in ("src", "href", "srcset", "data"):
+                self.sources.append(value)
+            if tag == "svg" and name == "aria-label":
+                self.labels.append(value)
+            self.targets |= set(re.findall(r"url\(#([^)]+)\)", value))
+
+
+def page_of(folder: Path) -> Page:
+    """report.html, checked: whole, unique ids, nothing from outside, pictures beside it."""
+    page = Page((folder / "report.html").read_text(encoding="utf-8"))
+    assert not page.open and page.text.startswith('<!DOCTYPE html>\n<html lang="en">')
+    assert len(set(page.ids)) == len(page.ids)
+    assert all(source.startswith(("#", "data:image/png;base64,")) for source in page.sources)
+    assert page.targets | {source[1:] for source in page.sources if source.startswith("#")} <= set(page.ids)
+    assert not {"script", "link", "iframe", "object"} & set(page.tags) and "http" not in page.text
+    assert "@import" not in page.text and "prefers-color-scheme: dark" in page.text
+    assert not re.search(r'style="[^"]*#[0-9a-f]{6}', page.text)  # colours go by their names
+    assert len(page.labels) == page.tags.count("svg") and all(page.labels)
+    result = json.loads((folder / "result.json").read_text())
+    assert sorted(result["pictures"]) == sorted(path.name for path in folder.glob("*.png"))
+    assert len(result["pictures"]) == page.tags.count("figure")
+    assert all((folder / name).read_bytes().startswith(b"\x89PNG") for name in result["pictures"])
+    assert len(page.text) < 3_000_000
+    return page
+
+
+@pytest.fixture(scope="module")
+def made(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Besides `runs`: evaluations, mixtures, a comparison, sweeps, a tree, a range test."""
+    folder = tmp_path_factory.mktemp("made")
+    at, own = f"hydra.run.dir={folder}", [f"store_dir={runs}/stores", "threads=1"]
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr("lmtool.commands.train_neural.can_plot", lambda: False)  # drawing takes longer than training
+    for line in (
+        ["eval", f"run={runs}/kn3", "split=test", f"{at}/eval-kn3"],
+        ["eval", f"run={runs}/nplm", "split=test", f"{at}/eval-nplm"],
+        ["ensemble", f"runs=[{runs}/kn3,{runs}/nplm]", "method=classes", "split=test", f"{at}/classes"],
+        ["ensemble", f"runs=[{runs}/kn3,{folder}/eval-kn3]", "split=test", "fit_split=test", f"{at}/scores"],
+        ["compare", f"runs=[{runs}/kn3,{runs}/nplm]", "split=test", "resamples=100", f"{at}/compare"],
+        ["tree", "data=toy", "tree=huffman", "levels=3", f"{at}/tree"],
+        ["train", "model=nplm", *NEURAL, "lr_range=true", "lr_range_steps=30", f"{at}/rates"],
+        ["train", "-m", "model=ngram", "data=toy", *ALPHAS, f"hydra.sweep.dir={folder}/alphas"],
+        ["train", "-m", "model=nplm", *NEURAL, *RATES, f"hydra.sweep.dir={folder}/lrs"],
+    ):
+        assert main([*line, *own]) == 0
+    monkeypatch.undo()
+    return folder
+
+
+def test_a_page_of_everything(runs: Path, made: Path, lmtool: Run) -> None:
+    said = lmtool("report", str(runs), str(made), "hydra.run.dir=page", "levels=2", "words=20", *FAST)
+    page = page_of(Path("page"))
+    assert page.titles == [
+        f"lmtool report: {runs.name}, {made.name}",
+        "Runs",
+        "Perplexities with their intervals",
+        "Comparison: compare",
+        "Sweep: alphas",
+        "Sweep: lrs",
+        "Learning curves",
+        "Mixture weights",
+        "Trees",
+        "Maps of words",
+        "Learning-rate range tests",
+    ]
+    assert "Sweep: alphas: 1 picture\n" in said and "page/report.html" in said
+    pictures = set(json.loads(Path("page/result.json").read_text())["pictures"])
+    assert pictures == {
+        *("intervals.png", "compare.png", "sweep-alphas.png", "sweep-lrs.png"),
+        *("curves.png", "curves-hs.png", "curves-nplm.png", "weights-mix.png"),
+        *("weights-classes.png", "weights-scores.png", "tree-hs.png", "tree-tree.png", "map-hs.png", "map-nplm.png"),
+        "lr-range-rates.png",
+    }
+    kn3 = json.loads((runs / "kn3" / "result.json").read_text())
+    assert f'<td class="number">{kn3["valid_perplexity"]:,.2f}</td>' in page.text
+    assert f'<td class="number">{math.log2(kn3["valid_perplexity"]):.3f}</td>' in page.text
+    assert "modified_kneser_ney of order 3" in page.text and "nplm + hierarchical (huffman)" in page.text
+    assert "smoother.alpha=0.001" in page.text.replace("<wbr>", "") and " to " in page.text
+
+
+def test_an_ngram_run_has_no_curves(runs: Path, lmtool: Run) -> None:
+    lmtool("report", f"{runs}/kn3", "hydra.run.dir=page", *FAST)
+    page = page_of(Path("page"))
+    assert page.titles == ["lmtool report: kn3", "Runs"] and not list(Path("page").glob("*.png"))
+
+
+def test_a_neural_run(runs: Path, lmtool: Run) -> None:
+    lmtool("report", f"paths=[{runs}/nplm]", "map=none", "hydra.run.dir=page", *FAST)
+    page = page_of(Path("page"))
+    assert page.titles[1:] == ["Runs", "Learning curves"]
+    assert page.labels[0].startswith("Learning curves of nplm: perplexity on valid from ")
+    for word in ("epochs", "learning rate", "accuracy (%)", "perplexity", "train", "valid"):
+        assert f">{word}</text>" in page.text
+
+
+def test_the_words_of_a_map(runs: Path, lmtool: Run) -> None:
+    lmtool("report", f"{runs}/nplm", "words=[cat,dog,the]", "hydra.run.dir=page", *FAST)
+    text = page_of(Path("page")).text
+    assert all(f">{word}</text>" in text for word in ("cat", "dog", "the")) and ">bird</text>" not in text
+    assert "the embeddings of 3 words" in text
+    said = lmtool("report", f"{runs}/nplm", f"{runs}/hs", "words=[cat,dgo,the]", "hydra.run.dir=other", code=2)
+    assert said.startswith("lmtool: dgo is not in the vocabulary (the nearest there: dog)") and said.count("\n") == 1
+    assert not list(Path("other").glob("*.png")) and not Path("other/report.html").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="needs scikit-learn")
+def test_a_map_by_tsne(runs: Path, lmtool: Run) -> None:
+    lmtool("report", f"{runs}/nplm", "map=tsne", "words=15", "hydra.run.dir=page", *FAST)
+    first = page_of(Path("page")).text
+    assert "t-SNE" in first and "principal component" not in first
+    assert [kind.value for kind in MapKind] == ["pca", "tsne", "none"]
+
+
+def test_no_path_is_the_newest_run(runs: Path, lmtool: Run) -> None:
+    assert "no run below ./outputs" in lmtool("report", code=2)
+    shutil.copytree(runs / "kn3", "outputs/train/one")
+    lmtool("report", "hydra.run.dir=page", *FAST)
+    assert page_of(Path("page")).titles[0] == "lmtool report: one"
+    shutil.rmtree("outputs")
+
+
+def test_names_are_escaped(runs: Path, lmtool: Run) -> None:
+    name = "<b>&\"x'$a$"
+    for copy in ("kn3", "nplm", "mix"):
+        shutil.copytree(runs / copy, f"{name}/{copy}{name}")
+    lmtool("report", name, "hydra.run.dir=page", "words=3", *FAST)
+    page = page_of(Path("page"))
+    assert page.titles[0] == f"lmtool report: {name}" and "b" not in page.tags
+    assert {path.name for path in Path("page").glob("*.png")} == {
+        *("curves-nplm-b-x-a.png", "map-nplm-b-x-a.png", "weights-mix-b-x-a.png"),
+    }
+
+
+def test_jobs_that_failed_stand_in_the_table(lmtool: Run, runs: Path) -> None:
+    lmtool(
+        *("train", "-m", "model=ngram", "data=toy", "smoother=laplace", "smoother.alpha=1,-1", "hydra.sweep.dir=sweep"),
+        *(f"store_dir={runs}/stores", "threads=1"),
+        code=2,
+    )
+    lmtool("report", "sweep", "hydra.run.dir=page", *FAST)
+    page = page_of(Path("page"))
+    assert page.titles[1:] == ["Runs", "Sweep: sweep"] and "must be a number above 0" in page.text
+
+
+def test_what_a_folder_is(runs: Path, made: Path, tmp_path: Path) -> None:
+    kinds = {path.name: kind_of(path) for path in made.iterdir()}
+    assert kinds == {
+        **{"eval-kn3": Kind.scores, "eval-nplm": Kind.scores, "scores": Kind.scores, "classes": Kind.run},
+        **{"compare": Kind.compare, "tree": Kind.tree, "rates": Kind.rates},
+        **dict.fromkeys(("alphas", "lrs"), Kind.sweep),
+    }
+    found, unfinished = find([made / "alphas", runs / "kn3", runs / "kn3"])
+    assert [each.name for each in found] == ["alphas", "alphas/0", "alphas/1", "alphas/2", "kn3"] and not unfinished
+    assert [each.sweep == made / "alphas" for each in found] == [False, True, True, True, False]
+    (tmp_path / "deep" / "cut").mkdir(parents=True)
+    (tmp_path / "deep" / "cut" / "state.safetensors").touch()
+    shutil.copytree(runs / "kn3", tmp_path / "deep" / "kn3")
+    found, unfinished = find([tmp_path])
+    assert [each.name for each in found] == ["kn3"] and unfinished == [tmp_path / "deep" / "cut"]
+    with pytest.raises(UserError, match="cut: not finished; go on with lmtool train resume="):
+        find([tmp_path / "deep" / "cut"])
+
+
+def test_short_names() -> None:
+    assert short_names([Path("/a/x"), Path("/a/y")]) == ["x", "y"]
+    assert short_names([Path("/a/x"), Path("/b/x"), Path("/b/y")]) == ["a/x", "b/x", "y"]
+    assert short_names([Path("/a/x"), Path("/a/x")]) == ["x", "x"]
+
+
+# Line, what is done to a copy of the runs before, and what is said.
+DAMAGE = [
+    ("report nowhere", None, "no folder nowhere"),
+    ("report empty", None, "nothing to show in empty"),
+    ("report kn3/run.json", None, "kn3/run.json is a file"),
+    ("report nplm", ("nplm/metrics.jsonl", ""), "nplm/metrics.jsonl is empty"),
+    ("report nplm", ("nplm/metrics.jsonl", '{"epoch": 1'), "nplm/metrics.jsonl is damaged in line 1"),
+    ("report nplm", ("nplm/metrics.jsonl", None), "no metrics in nplm/metrics.jsonl"),
+    ("report kn3", ("kn3/result.json", ""), "kn3/result.json is damaged"),
+    ("report kn3", ("kn3/result.json", "[1]"), "kn3/result.json is damaged (it holds no object)"),
+    ("report kn3", ("kn3/result.json", '{"valid_perplexity": "x"}'), "kn3/result.json is damaged"),
+    ("report kn3", ("kn3/run.json", "{}"), "kn3/run.json is damaged"),
+    ("report mix", ("mix/scores.h5", "x"), "mix/scores.h5 is cut off or no HDF5 file"),
+    ("report mix", ("mix/result.json", '{"members": [{}], "weights": [1]}'), "mix/"),
+    ("report hs", ("hs/tree.safetensors", "x"), "hs/tree.safetensors is damaged"),
+    ("report hs", ("hs/checkpoint.safetensors", "x"), "hs/checkpoint.safetensors is damaged"),
+    ("report kn3 words=2", None, "words=2: must be a number from 3 to 5000, or a list"),
+    ("report kn3 words=[1,2,3]", None, "words=[1, 2, 3]: must be"),
+    ("report kn3 map=umap", None, "map"),
+]
+
+
+@pytest.mark.parametrize(("line", "damage", "said"), DAMAGE, ids=[f"{line}-{said[:30]}" for line, _, said in DAMAGE])
+def test_a_mistake_is_one_line_and_no_file(
+    line: str, damage: tuple[str, str | None] | None, said: str, runs: Path, lmtool: Run
+) -> None:
+    Path("empty").mkdir()
+    for name in {"kn3", "nplm", "mix", "hs"} & set(line.replace("/", " ").split()):
+        shutil.copytree(runs / name, name)
+    if damage is not None:
+        file, content = damage
+        Path(file).unlink(missing_ok=True)
+        if content is not None:
+            Path(file).write_text(content)
+    found = lmtool(*line.split(), "hydra.run.dir=page", "threads=1", code=2)
+    assert found.startswith("lmtool: ") and found.count("\n") == 1 and said in found
+    assert not Path("page/report.html").exists() and not list(Path("page").glob("*.png"))
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "sweep.csv": read_sweep,
+    "lr_range.json": read_rates,
+    "compare": lambda path: comparison(Found(path, Kind.compare), str),
+    "tree": lambda path: trees([], [Found(path, Kind.tree)], str),
+    "run": lambda path: read_entry(Found(path, Kind.scores), Drawn(100, 1, 20), "name"),
+}
+
+
+@pytest.mark.parametrize(
+    ("reader", "file", "content"),
+    [
+        ("sweep.csv", "sweep.csv", "job,x\n"),
+        ("sweep.csv", "sweep.csv", ""),
+        ("sweep.csv", "sweep.csv", "job,x,perplexity,seconds,status\n0,1,y,2,done\n"),
+        ("sweep.csv", "sweep.csv", "job,x,perplexity,seconds,status\n0,1,3,2\n"),
+        ("lr_range.json", "lr_range.json", '{"rates": []}'),
+        ("lr_range.json", "lr_range.json", '{"rates": [1], "losses": [1, 2], "smoothed": [1], "proposed": 1}'),
+        ("lr_range.json", "lr_range.json", '{"rates": [0], "losses": [1], "smoothed": [1], "proposed": 1}'),
+        ("compare", "result.json", "{}"),
+        ("compare", "result.json", '{"members": [{"run": "a"}]}'),
+        ("tree", "result.json", '{"top": {}}'),
+        ("run", "result.json", '{"perplexity": -1}'),
+        ("run", "result.json", '{"perplexity": 3, "cloze": 3}'),
+    ],
+)
+def test_what_is_damaged_is_named(reader: str, file: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(content)
+    with pytest.raises(UserError, match="is damaged") as raised:
+        READERS[reader](tmp_path)
+    assert str(tmp_path / file) in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_without_matplotlib(runs: Path, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmtool.commands.report.can_plot", lambda: False)
+    found = lmtool("report", f"{runs}/kn3", code=2)
+    assert found == 'lmtool: report needs matplotlib: pip install "lmtool[plots]"\n'
+
+
+def test_an_evaluation_says_of_which_run_it_is(runs: Path, lmtool: Run) -> None:
+    lmtool("eval", f"run={runs}/kn3", f"store_dir={runs}/stores")
+    assert answer()["run"] == str((runs / "kn3").resolve())
