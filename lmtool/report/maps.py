@@ -42,8 +42,9 @@ def word_maps(
             known = {word: own for word, own in asked.items() if own in vocabulary.ids}
             unknown -= set(known)
             ids = list(dict.fromkeys(vocabulary.ids[own] for own in known.values()))
-        else:  # </s> is never read, <s> no word
-            ids = [index for index in range(vocabulary.bos) if index != vocabulary.eos][:words]
+        else:  # </s> is never read, <s> no word, and of what train has not (<unk>, often) nothing was learnt
+            seen = np.flatnonzero(vocabulary.counts[: vocabulary.bos]).tolist()
+            ids = [index for index in seen if index != vocabulary.eos][:words]
         if len(ids) < FEWEST:
             section.parts.append(f"{entry.name}: fewer than {FEWEST} of the words are known to it, too few for a map.")
             continue
