@@ -85,11 +85,8 @@ def longest_context(members: list[LanguageModel]) -> int:
     return max(member.context_size for member in members)
 
 
-class Mixture:
-    """A linear mixture, itself a language model: each member sees as much of the context as it reads.
-
-    ends: where some member reads across sentences.
-    """
+class Members:
+    """Language models and a weight for each, `[M]`; ends: where some of them reads across sentences."""
 
     def __init__(self, members: list[LanguageModel], weights: FloatArray, ends: Ends | None = None) -> None:
         self.members = members
@@ -105,6 +102,10 @@ class Mixture:
     def across_sentences(self) -> bool:
         """Whether a member reads across sentences."""
         return any(map(reads_across, self.members))
+
+
+class Mixture(Members):
+    """A linear mixture, itself a language model: each member sees as much of the context as it reads."""
 
     @property
     def normalised(self) -> bool:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lmtool.ensemble.linear import Ends, longest_context, seen_by
+from lmtool.ensemble.linear import Ends, Members, seen_by
 from lmtool.errors import UserError
-from lmtool.model import FloatArray, IntArray, LanguageModel, reads_across
+from lmtool.model import FloatArray, IntArray, LanguageModel
 
 CHUNK = 128  # contexts whose distributions are made at once
 Chunks = Callable[
@@ -108,23 +108,8 @@ def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = 1e-9, ite
     return LogLinearFit(weights, iterations, decrement)
 
 
-class LogLinear:
+class LogLinear(Members):
     """A log-linear mixture, itself a language model, exactly normalised over the vocabulary."""
-
-    def __init__(self, members: list[LanguageModel], weights: FloatArray, ends: Ends | None = None) -> None:
-        self.members = members
-        self.weights = weights
-        self.ends = ends
-
-    @property
-    def context_size(self) -> int:
-        """The longest of the members' contexts."""
-        return longest_context(self.members)
-
-    @property
-    def across_sentences(self) -> bool:
-        """Whether a member reads across sentences."""
-        return any(map(reads_across, self.members))
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """As LanguageModel.log_dist."""
