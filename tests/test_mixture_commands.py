@@ -180,6 +180,7 @@ def test_log_linear_weights_for_cloze_questions(lmtool: Run) -> None:
         words = ("method=log_linear", f"fit_on={name}", f"hydra.run.dir={name}")
         said = lmtool("ensemble", "runs=[o1,o2]", *words)
         assert ("on 4 questions of valid" in said) == (name == "cloze")
+        assert "cloze questions" in said and ("perplexity" in result(name)) == (name == "text")
     assert result("cloze")["cloze"]["perplexity"] < result("text")["cloze"]["perplexity"]
     # A grid of weights finds no lower perplexity over the candidates.
     best = result("cloze")["cloze"]["perplexity"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from lmtool.commands.surroundings import on_terminal, output_dir, plain, use_threads
-from lmtool.config import EnsembleConfig, typed
+from lmtool.config import EnsembleConfig, FitOn, typed
 from lmtool.errors import UserError
 from lmtool.files import write_json
 from lmtool.tables import Cell, text_table
@@ -44,7 +44,9 @@ def run(composed: DictConfig) -> float | None:
     _require_one_store(members)
     with corpus_of(members[0], config.store_dir) as corpus:
         models = [load_model(member, corpus.vocabulary, config.device) for member in members]
-        text = None if only_questions(corpus, config.split) else corpus.split(config.split)
+        # Weights for questions say nothing of text, on which whole distributions would have to be mixed.
+        asked_only = config.fit_on is FitOn.cloze or only_questions(corpus, config.split)
+        text = None if asked_only else corpus.split(config.split)
         scored = {} if text is None else {id(model): score(model, text, progress=on_terminal()) for model in models}
         own = [scored[id(model)].log_prob for model in models] if scored else []
         known = np.stack(own) if own and config.fit_split == config.split else None
@@ -104,8 +106,10 @@ def _tell(
     result: dict[str, Any],
     found: Report | None,
 ) -> float | None:
-    """Write result.json and print the table of members and the report of the mixture; returns its perplexity."""
-    from lmtool.commands.reports import print_report
+    """Write result.json and print the table of members and the report of the mixture; returns its perplexity, or that
+    of the questions where no text was scored.
+    """
+    from lmtool.commands.reports import print_cloze, print_report
     from lmtool.evaluation import finite_or_null
 
     rows: list[list[Cell]] = [list(row) for row in zip(names, weights, perplexities, strict=True)]
@@ -115,7 +119,9 @@ def _tell(
     rows.append(["mixture", total, None if found is None else found.perplexity])
     print(text_table(["run", "weight", "perplexity"], rows))
     if found is None:
-        return None
+        cloze: dict[str, float] | None = result["cloze"]
+        print_cloze(cloze)
+        return None if cloze is None else cloze["perplexity"]
     print()
     print_report(found)
     return found.perplexity

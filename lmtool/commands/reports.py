@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lmtool.evaluation import Report
 from lmtool.tables import cell_text
 
@@ -25,14 +27,20 @@ def print_report(found: Report) -> None:
         ("accuracy", found.accuracy),
         ("tokens per second", round(found.tokens_per_second)),
     ]
-    if found.cloze is not None:
-        lines += [
-            ("cloze questions", int(found.cloze["questions"])),
-            ("  perplexity", found.cloze["perplexity"]),
-            ("  accuracy", found.cloze["accuracy"]),
-            ("  perplexity (local)", found.cloze.get("local_perplexity")),
-            ("  accuracy (local)", found.cloze.get("local_accuracy")),
-        ]
+    _print_lines(lines)
+    print_cloze(found.cloze)
+
+
+def print_cloze(found: dict[str, float] | None) -> None:
+    """How the questions were answered, where that is known."""
+    if found is not None:
+        asked = int(found["questions"])
+        names = {"perplexity": "", "accuracy": "", "local_perplexity": " (local)", "local_accuracy": " (local)"}
+        values = [(f"  {name.removeprefix('local_')}{which}", found.get(name)) for name, which in names.items()]
+        _print_lines([("cloze questions", asked), *values])
+
+
+def _print_lines(lines: Sequence[tuple[str, float | None]]) -> None:
     for name, value in lines:
         if value is not None:
             print(f"{name:<20} {cell_text(value):>12}")
