@@ -51,6 +51,8 @@ def run(composed: DictConfig) -> float | None:
         own = [scored[id(model)].log_prob for model in models] if scored else []
         known = np.stack(own) if own and config.fit_split == config.split else None
         way = way_to_mix(config, models, corpus, known)
+        if asked_only and corpus.cloze(config.split) is None:
+            raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={config.split}")
         if config.fit_split == config.split and "fit" in way.result:
             print(f"note: the weights were fitted on {config.split} itself; split=test scores other text")
         mixture = build_mixture(models, way.weights, way.kept, corpus.vocabulary)

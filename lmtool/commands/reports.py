@@ -34,10 +34,15 @@ def print_report(found: Report) -> None:
 def print_cloze(found: dict[str, float] | None) -> None:
     """How the questions were answered, where that is known."""
     if found is not None:
-        asked = int(found["questions"])
-        names = {"perplexity": "", "accuracy": "", "local_perplexity": " (local)", "local_accuracy": " (local)"}
-        values = [(f"  {name.removeprefix('local_')}{which}", found.get(name)) for name, which in names.items()]
-        _print_lines([("cloze questions", asked), *values])
+        _print_lines(
+            [
+                ("cloze questions", int(found["questions"])),
+                ("  perplexity", found["perplexity"]),
+                ("  accuracy", found["accuracy"]),
+                ("  perplexity (local)", found.get("local_perplexity")),
+                ("  accuracy (local)", found.get("local_accuracy")),
+            ]
+        )
 
 
 def _print_lines(lines: Sequence[tuple[str, float | None]]) -> None:
