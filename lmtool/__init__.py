@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lmtool.loading import load as load
+    from lmtool.runs.load import load as load
 
 __version__ = "0.5.0"
 
@@ -14,7 +14,7 @@ __version__ = "0.5.0"
 def __getattr__(name: str) -> Any:
     # Imported when it is asked for: the command line's help must not wait for numpy.
     if name == "load":
-        from lmtool.loading import load
+        from lmtool.runs.load import load
 
         return load
     raise AttributeError(f"module 'lmtool' has no attribute {name!r}")

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from lmtool.cli import main
+from lmtool.cli.command_line import main
 
 
 def run() -> NoReturn:

@@ -9,7 +9,7 @@ import numpy as np
 
 from lmtool.config import Sampling
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.model import FloatArray, IntArray, LanguageModel
+from lmtool.language_model import FloatArray, IntArray, LanguageModel
 
 PIECE = 1 << 22  # probabilities that exist at once
 

@@ -42,7 +42,7 @@ def start(words: list[str]) -> int:
     log = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    from lmtool.cli import main
+    from lmtool.cli.command_line import main
 
     code = main(words)
     sys.stdout.flush()
@@ -65,8 +65,8 @@ def outcome(folder: Path) -> tuple[dict[str, bytes], list[dict[str, float]]]:
 
 def check_whole(folder: Path) -> None:
     """Every file that has its final name can be read."""
-    from lmtool.checkpoint import read_notes
-    from lmtool.runs import STATE, STATE_BEFORE, Run
+    from lmtool.runs.run import STATE, STATE_BEFORE, Run
+    from lmtool.runs.weights import read_notes
     from lmtool.training.state import read_state
 
     for name in (STATE, STATE_BEFORE):
@@ -82,7 +82,7 @@ def main() -> int:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     rng = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
     os.chdir(tempfile.mkdtemp(prefix="kills-"))
-    from lmtool.cli import main as lmtool
+    from lmtool.cli.command_line import main as lmtool
     from lmtool.commands import train_neural
 
     # Here, where threads=1 starts no thread that would not come along: the children then have all that it takes.

@@ -21,8 +21,8 @@ def speed(lmtool: Callable[..., float]) -> None:
     """Examples a second of whole training steps, each beside a plain PyTorch loop of the same model in the same run."""
     import torch
 
-    from lmtool import parallel
-    from lmtool.neural.memory import keep_freed_memory
+    from lmtool.system import parallel
+    from lmtool.system.malloc import keep_freed_memory
 
     print(f"torch {torch.__version__}, {parallel.use(None)} threads; median of {TURNS} turns, all in one process")
     torch.set_num_threads(parallel.threads())
@@ -143,7 +143,8 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
 
     from lmtool.config import SgdOptim
     from lmtool.data.corpus import Corpus
-    from lmtool.neural import nodes, rows
+    from lmtool.neural.kernels import sparse_rows
+    from lmtool.neural.outputs import tree_nodes
     from lmtool.training import Batches, make_optimisers
 
     torch.manual_seed(0)
@@ -155,11 +156,11 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
             if hasattr(module, "sparse"):
                 module.sparse = False
     optimisers = make_optimisers(model, SgdOptim("sgd", 0.1, 0.0, 0.0))
-    compiled = rows.compiled
+    compiled = sparse_rows.compiled
     own = (lambda tensor: False) if plain else compiled
 
     def step() -> None:
-        rows.compiled = nodes.compiled = own
+        sparse_rows.compiled = tree_nodes.compiled = own
         x, y = next(batches)
         loss = model(x, y)
         loss.item()
@@ -168,7 +169,7 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
         loss.backward()
         for optimiser in optimisers:
             optimiser.step()
-        rows.compiled = nodes.compiled = compiled
+        sparse_rows.compiled = tree_nodes.compiled = compiled
 
     return step
 

@@ -39,8 +39,8 @@ def mixtures(lmtool: Callable[..., float]) -> None:
 def _resampling() -> None:
     import numpy as np
 
-    from lmtool.scores.kept import Kept
-    from lmtool.scores.significance import compare
+    from lmtool.evaluation.significance import compare
+    from lmtool.evaluation.token_scores import Kept
 
     kept = [Kept.open(Path(name) / "scores.h5") for name in ("linear", "classes")]
     log_prob = np.stack([found.log_prob for found in kept])

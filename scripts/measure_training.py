@@ -19,8 +19,8 @@ def engine(lmtool: Callable[..., float]) -> None:
     """What the training engine costs beside a bare loop of the same model, optimiser and clipping, in turns."""
     import torch
 
-    from lmtool import parallel
-    from lmtool.neural.memory import keep_freed_memory
+    from lmtool.system import parallel
+    from lmtool.system.malloc import keep_freed_memory
 
     torch.set_num_threads(parallel.use(None))
     keep_freed_memory()
@@ -44,7 +44,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
 
     from lmtool import config as c
     from lmtool.data.corpus import Corpus
-    from lmtool.neural.optim import clip_gradients
+    from lmtool.neural.sparse_optim import clip_gradients
     from lmtool.training import Plan
     from lmtool.training.interruption import Stop
     from lmtool.training.loop import _Training

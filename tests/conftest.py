@@ -24,7 +24,7 @@ from lmtool.config import (
     VocabularyConfig,
 )
 from lmtool.data.corpus import Corpus
-from lmtool.data.prepare import prepare
+from lmtool.data.preprocess import prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = VocabularyConfig(file=None, size=None, min_count=1, lowercase=False, unit=Unit.word)
@@ -62,7 +62,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     (folder / "names.txt").write_text("anna\nhanna\nann\nhan\n" * 5)
     letters = ["data=text", "data.name=letters", f"data.train={folder}/names.txt", f"data.valid={folder}/names.txt"]
-    from lmtool.cli import main
+    from lmtool.cli.command_line import main
 
     for line in (
         ["train", "model=ngram", "data=toy", "model.order=2", "smoother=mle", f"hydra.run.dir={folder}/mle"],
@@ -95,7 +95,7 @@ def real_data() -> Path:
 @pytest.fixture
 def lmtool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a command line in this process from an empty folder; gives what it printed, checks its exit code."""
-    from lmtool.cli import main
+    from lmtool.cli.command_line import main
 
     monkeypatch.chdir(tmp_path)
 

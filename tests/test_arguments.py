@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from lmtool.arguments import as_settings, quoted
-from lmtool.cli import split_verb
+from lmtool.cli.arguments import as_settings, quoted
+from lmtool.cli.command_line import split_verb
 from lmtool.errors import UserError
 from tests.conftest import answer
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lmtool import __version__
-from lmtool.cli import split_verb
-from lmtool.completion import candidates
+from lmtool.cli.command_line import split_verb
+from lmtool.cli.completion import candidates
+from lmtool.cli.help_pages import VERBS, conf_dir, options_of
 from lmtool.errors import UserError
-from lmtool.helppages import VERBS, conf_dir, options_of
 from tests.conftest import fresh_process
 
 Run = Callable[..., str]

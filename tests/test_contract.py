@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from lmtool.build import ends_of
 from lmtool.config import (
     AdaptiveOutput,
     CbowModel,
@@ -19,11 +18,11 @@ from lmtool.config import (
     SampledOutput,
 )
 from lmtool.data.corpus import Corpus
-from lmtool.ensemble import Ends, Mixture
-from lmtool.ensemble.classes import ClassMixture
-from lmtool.ensemble.loglinear import LogLinear
-from lmtool.evaluation import score
-from lmtool.model import LanguageModel, reads_across
+from lmtool.evaluation.score import score
+from lmtool.language_model import LanguageModel, reads_across
+from lmtool.mixtures import Ends, Mixture
+from lmtool.mixtures.by_context_class import ClassMixture
+from lmtool.mixtures.log_linear import LogLinear
 from lmtool.neural.model import build_neural
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import Smoother, estimate
@@ -35,6 +34,7 @@ from lmtool.ngram.smoothers.kneser_ney import KneserNey
 from lmtool.ngram.smoothers.laplace import Laplace
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.runs.build import ends_of
 from lmtool.trees.halves import random
 from lmtool.trees.tree import Tree, from_codes
 from tests.conftest import SOFTMAX, neural

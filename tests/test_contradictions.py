@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lmtool import faults
+from lmtool.cli import hydra_errors
 from lmtool.config import Activation, CbowModel, LblModel
 from lmtool.errors import UserError
-from lmtool.neural import room
+from lmtool.neural import memory_check
 from tests.conftest import nplm
 
 Run = Callable[..., str]
@@ -80,16 +80,16 @@ def test_a_batch_of_more_than_there_is_comes_with_a_note(lmtool: Run) -> None:
 def test_weights_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     # 10 words, vectors of 6; 3 x 6 numbers are read by 8 units, those by 8 more, and 5 by a projection.
     model = nplm(layers=2, projection_dim=5)
-    assert room.weights_of(model, 10) == 10 * 6 + 18 * 8 + 8 * 8 + 8 * 5
-    assert room.weights_of(nplm(layers=0), 10) == 60
-    assert room.weights_of(LblModel("lbl", 3, 6, None, 0.0, False), 10) == 60 + 3 * 36
-    assert room.weights_of(LblModel("lbl", 3, 6, None, 0.0, True), 10) == 60 + 18
-    assert room.weights_of(CbowModel("cbow", 3, 6, None, 0.0), 10) == 60
-    monkeypatch.setattr(room, "memory_available", lambda: 4 * 308)
-    room.require_room(model, 10)
-    monkeypatch.setattr(room, "memory_available", lambda: 4 * 308 - 1)
+    assert memory_check.weights_of(model, 10) == 10 * 6 + 18 * 8 + 8 * 8 + 8 * 5
+    assert memory_check.weights_of(nplm(layers=0), 10) == 60
+    assert memory_check.weights_of(LblModel("lbl", 3, 6, None, 0.0, False), 10) == 60 + 3 * 36
+    assert memory_check.weights_of(LblModel("lbl", 3, 6, None, 0.0, True), 10) == 60 + 18
+    assert memory_check.weights_of(CbowModel("cbow", 3, 6, None, 0.0), 10) == 60
+    monkeypatch.setattr(memory_check, "memory_available", lambda: 4 * 308)
+    memory_check.require_room(model, 10)
+    monkeypatch.setattr(memory_check, "memory_available", lambda: 4 * 308 - 1)
     with pytest.raises(UserError, match=r"model.projection_dim=5: 308 parameters with a vocabulary of 10 words"):
-        room.require_room(model, 10)
+        memory_check.require_room(model, 10)
     assert model.activation is Activation.tanh
 
 
@@ -107,7 +107,7 @@ def test_too_little_memory_on_the_way(error: Exception, amount: str) -> None:
         raise error
 
     with pytest.raises(UserError, match=f"not enough memory.*{amount}.*training.batch_size"):
-        faults.within_memory(run)(None)
+        hydra_errors.within_memory(run)(None)
 
 
 def test_other_faults_stay_what_they_are() -> None:
@@ -115,4 +115,4 @@ def test_other_faults_stay_what_they_are() -> None:
         raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError, match="a bug"):
-        faults.within_memory(run)(None)
+        hydra_errors.within_memory(run)(None)

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from lmtool.ensemble import Mixture, fit_weights, mix
 from lmtool.errors import UserError
+from lmtool.mixtures import Mixture, fit_weights, mix
 
 
 def test_disjoint_models_get_the_shares_of_their_tokens() -> None:

@@ -12,11 +12,11 @@ import pytest
 
 import lmtool as package
 from lmtool.config import Sampling
-from lmtool.data.texts import TextForm
+from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.generation import choices, draw
-from lmtool.model import FloatArray, IntArray
-from lmtool.textmodel import TextModel
+from lmtool.language_model import FloatArray, IntArray
+from lmtool.text_model import TextModel
 from tests.conftest import answer
 
 Run = Callable[..., str]

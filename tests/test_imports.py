@@ -85,7 +85,7 @@ def test_imports_run_one_way(path: Path) -> None:
 @pytest.mark.parametrize("line", ["", "--help", "--version", "train --help", "eval --help", "completion bash"])
 def test_help_imports_nothing_heavy(line: str, tmp_path: Path) -> None:
     script = (
-        f"import sys; from lmtool.cli import main; assert main({line.split()!r}) == 0; "
+        f"import sys; from lmtool.cli.command_line import main; assert main({line.split()!r}) == 0; "
         "print([m for m in ('torch', 'numpy', 'h5py', 'numba') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True)

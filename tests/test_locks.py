@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.locks import held
+from lmtool.runs.lock import held
 
-HOLDER = "import sys; from pathlib import Path; from lmtool.locks import held\nwith held(Path(sys.argv[1])): "
+HOLDER = "import sys; from pathlib import Path; from lmtool.runs.lock import held\nwith held(Path(sys.argv[1])): "
 
 
 def test_a_second_block_is_refused_and_the_holder_named(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.build import load_model
 from lmtool.data.corpus import Corpus
-from lmtool.ensemble import mix
-from lmtool.runs import Run as RunFolder
-from lmtool.scores.kept import Kept
+from lmtool.evaluation.token_scores import Kept
+from lmtool.mixtures import mix
+from lmtool.runs.build import load_model
+from lmtool.runs.run import Run as RunFolder
 
 Run = Callable[..., str]
 SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
@@ -32,7 +32,7 @@ def log_prob(folder: str) -> np.ndarray:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with runs kn3 and nplm on one store, made once."""
-    from lmtool.cli import main
+    from lmtool.cli.command_line import main
 
     folder = tmp_path_factory.mktemp("trained")
     with contextlib.chdir(folder):

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from lmtool.data.corpus import Corpus, Split
-from lmtool.ensemble import fit_weights, mix
-from lmtool.ensemble.caches import BLOCK, CachedMixture, NeuralCache, UnigramCache, neural_cache
-from lmtool.ensemble.classes import ClassMixture, classes_of_split, fit_class_weights
-from lmtool.ensemble.loglinear import LogLinear, combined, fit_log_linear, likelihood
 from lmtool.errors import UserError
-from lmtool.evaluation import score, split_accuracy
+from lmtool.evaluation.score import score, split_accuracy
+from lmtool.mixtures import fit_weights, mix
+from lmtool.mixtures.by_context_class import ClassMixture, classes_of_split, fit_class_weights
+from lmtool.mixtures.cache import BLOCK, CachedMixture, NeuralCache, UnigramCache, neural_cache
+from lmtool.mixtures.log_linear import LogLinear, combined, fit_log_linear, likelihood
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.model import NgramModel
@@ -216,7 +216,7 @@ def test_a_cache_alone_shares_its_weight_at_the_start() -> None:
 
 
 def test_a_mixture_of_a_cached_one_reads_the_text_too(toy: Corpus) -> None:
-    from lmtool.ensemble import Mixture
+    from lmtool.mixtures import Mixture
 
     inner, other, valid = cached("unigram", toy), ngram(toy, 2), toy.split("valid")
     outer = Mixture([inner, other], np.array([0.25, 0.75]))
@@ -227,7 +227,7 @@ def test_a_mixture_of_a_cached_one_reads_the_text_too(toy: Corpus) -> None:
 
 
 def test_scores_that_are_none_stay_so_in_mixtures(toy: Corpus) -> None:
-    from lmtool.ensemble import Mixture
+    from lmtool.mixtures import Mixture
 
     plain = SimpleNamespace(normalised=False, context_size=0)
     assert not Mixture([ngram(toy, 2), plain], np.array([0.5, 0.5])).normalised  # type: ignore[list-item]

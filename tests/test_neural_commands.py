@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from lmtool.cli.help_pages import options_of
 from lmtool.data.corpus import Corpus
-from lmtool.helppages import options_of
 from lmtool.neural.representations import word_representations
 from tests.conftest import neural
 

@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 import pytest
 
+from lmtool.cli.help_pages import options_of
 from lmtool.config import SCHEMAS
 from lmtool.data.corpus import Corpus
-from lmtool.helppages import options_of
 from tests.ngram.plain import random_sentences
 
 Run = Callable[..., str]

@@ -44,9 +44,9 @@ def test_the_wheel_works_from_another_folder(built: Path, tmp_path: Path) -> Non
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site, wheel]
     subprocess.run(pip, check=True, capture_output=True)
     script = (
-        f"import sys; sys.path.insert(0, {str(site)!r}); import lmtool.cli; "
-        f"assert lmtool.cli.__file__.startswith({str(site)!r}), lmtool.cli.__file__; "
-        "sys.exit(lmtool.cli.main(['train', 'model=ngram', 'data=toy', 'hydra.run.dir=run']))"
+        f"import sys; sys.path.insert(0, {str(site)!r}); import lmtool.cli.command_line; "
+        f"assert lmtool.cli.command_line.__file__.startswith({str(site)!r}), lmtool.cli.command_line.__file__; "
+        "sys.exit(lmtool.cli.command_line.main(['train', 'model=ngram', 'data=toy', 'hydra.run.dir=run']))"
     )
     work = tmp_path / "work"
     work.mkdir()

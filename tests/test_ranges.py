@@ -13,9 +13,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from lmtool.cli.help_pages import VERBS, conf_dir
 from lmtool.config import SCHEMAS, register, typed
 from lmtool.errors import UserError
-from lmtool.helppages import VERBS, conf_dir
 
 HUGE = 10**30  # no whole number of 64 bits
 # What a schema needs beside its own option to be composed, and the option where it is not the first with the schema.

@@ -13,9 +13,9 @@ import torch
 
 from lmtool.config import AdagradOptim, AdamOptim, NceOutput, OptimConfig, SgdOptim
 from lmtool.data.corpus import Corpus
-from lmtool.neural.optim import RowAdagrad, RowAdam, RowSGD
-from lmtool.training.optimisers import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
-from lmtool.training.rates import range_test
+from lmtool.neural.sparse_optim import RowAdagrad, RowAdam, RowSGD
+from lmtool.training.lr_range_test import range_test
+from lmtool.training.optim import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
 from tests.conftest import neural
 
 Run = Callable[..., str]

@@ -20,7 +20,7 @@ import torch
 from lmtool.config import Arithmetic
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.evaluation import accuracy
+from lmtool.evaluation.score import accuracy
 from lmtool.neural.devices import choose_device
 from lmtool.training import METRICS
 from lmtool.training.reporting import Reporter

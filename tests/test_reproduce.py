@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
+from lmtool.cli.help_pages import conf_dir
 from lmtool.config import SCHEMAS, register, typed
-from lmtool.helppages import conf_dir
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "reproduce"
 RECIPES = sorted((SCRIPT.parent / "reproductions").glob("*.toml"))

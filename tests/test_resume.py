@@ -16,13 +16,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lmtool.checkpoint import CHECKPOINT
 from lmtool.config import AdagradOptim, AdamOptim, NceOutput, PlateauSchedule, SampledOutput, SgdOptim
 from lmtool.data import windows
 from lmtool.data.corpus import Corpus
 from lmtool.errors import Interrupted, UserError
 from lmtool.neural.model import build_neural
-from lmtool.runs import STATE, STATE_BEFORE
+from lmtool.runs.run import STATE, STATE_BEFORE
+from lmtool.runs.weights import CHECKPOINT
 from lmtool.training import METRICS, Plan, loop, train
 from lmtool.training.interruption import signals_kept
 from lmtool.training.state import load_state
@@ -228,7 +228,7 @@ def test_what_cannot_be_resumed(lmtool: Run) -> None:
 
 
 def test_a_folder_in_use(lmtool: Run) -> None:
-    from lmtool.locks import held
+    from lmtool.runs.lock import held
 
     with held(Path("run")):
         for model in ("nplm", "ngram"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.scores.kept import Kept
+from lmtool.evaluation.token_scores import Kept
 
 Run = Callable[..., str]
 TEXT = ("data=text", "data.name=mine", "data.train=train.txt", "data.valid=valid.txt")

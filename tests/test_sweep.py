@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
-from lmtool import cli, parallel
-from lmtool.commands import launchers, sweeptable
-from lmtool.locks import held
+from lmtool.cli import command_line
+from lmtool.runs.lock import held
+from lmtool.sweeps import launchers, result_table
+from lmtool.system import parallel
 
 Run = Callable[..., str]
 NGRAM = ("train", "-m", "model=ngram", "data=toy")
@@ -126,7 +127,7 @@ def test_failures_of_our_own_give_code_1_and_ctrl_c_stops_all(
 
     monkeypatch.setattr(train, "run", run)
     failure: BaseException = RuntimeError("not the user's")
-    assert cli.main([*NGRAM, "seed=1,2", DIR]) == 1
+    assert command_line.main([*NGRAM, "seed=1,2", DIR]) == 1
     assert "RuntimeError: not the user's" in capfd.readouterr().err
     assert [status(job)["status"] for job in (0, 1)] == ["done", "failed"]
     assert status(1)["error"] == 'RuntimeError("not the user\'s")' and status(0)["value"] is None
@@ -162,11 +163,11 @@ def test_mean_and_spread_over_seeds(tmp_path: Path) -> None:
         [(1, 1, 10.0), (1, 2, 14.0), (2, 1, 1.0), (2, 2, 2.0), (2, 3, 6.0), (3, 1, 5.0), (3, 2, None), (4, 1, None)]
     ):
         job(tmp_path, number, value, data="toy", lr=lr, seed=seed)
-    rows = sweeptable.rows_of(tmp_path)
+    rows = result_table.rows_of(tmp_path)
     assert [row.job for row in rows] == ["2", "3", "5", "4", "0", "1", "6", "7"]
-    assert sweeptable.exit_code(rows) == 1
+    assert result_table.exit_code(rows) == 1
     # Of 1, 2, 6: mean 3, squared deviations 4 + 1 + 9 over n - 1 = 2. Of 10, 14: mean 12, (4 + 4) / 1.
-    assert sweeptable.seeds_table(rows) == (
+    assert result_table.seeds_table(rows) == (
         ["lr", "seeds", "mean valid_perplexity", "standard deviation"],
         [
             ["2", 3, 3.0, pytest.approx(math.sqrt(7))],
@@ -175,8 +176,8 @@ def test_mean_and_spread_over_seeds(tmp_path: Path) -> None:
             ["4", 0, None, None],
         ],
     )
-    assert sweeptable.seeds_table([row for row in rows if row.settings["seed"] == "1"]) is None
-    assert sweeptable.seeds_table([row for row in rows if row.job in ("0", "3")]) is None  # lr differs too
+    assert result_table.seeds_table([row for row in rows if row.settings["seed"] == "1"]) is None
+    assert result_table.seeds_table([row for row in rows if row.job in ("0", "3")]) is None  # lr differs too
 
 
 def test_seeds_and_two_jobs_at_once_with_joblib(lmtool: Run) -> None:
@@ -272,7 +273,7 @@ def test_a_plugin_that_is_missing_is_named(tmp_path: Path) -> None:
         ("hydra/sweeper=optuna", "optuna"),
     ]
     script = (
-        "import sys; sys.modules['hydra_plugins'] = None; from lmtool.cli import main; "
+        "import sys; sys.modules['hydra_plugins'] = None; from lmtool.cli.command_line import main; "
         f"print([main({[*NGRAM]!r} + [line]) for line, _ in {lines!r}])"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -367,7 +368,7 @@ def test_a_job_is_told_of_the_gpus_that_its_launcher_hides(monkeypatch: pytest.M
 def test_number_of_jobs() -> None:
     from omegaconf import OmegaConf
 
-    from lmtool.commands.sweep import _number_of_jobs
+    from lmtool.sweeps.sweep import _number_of_jobs
 
     def number(sweeper: dict[str, Any], *task: str) -> int | None:
         return _number_of_jobs(OmegaConf.create({"hydra": {"sweeper": sweeper, "overrides": {"task": list(task)}}}))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from lmtool.checkpoint import CHECKPOINT, load_weights
 from lmtool.config import (
     Activation,
     AdagradOptim,
@@ -38,9 +37,10 @@ from lmtool.config import (
 )
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.evaluation import perplexity, score
-from lmtool.neural import softmax
+from lmtool.evaluation.score import perplexity, score
 from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.outputs import softmax
+from lmtool.runs.weights import CHECKPOINT, load_weights
 from lmtool.training import METRICS, Plan, Trained, budget_done, learning_rate, train
 from lmtool.trees.huffman import huffman
 from tests.conftest import SOFTMAX, neural, nplm

@@ -17,11 +17,11 @@ import lmtool as package
 from lmtool.config import HierarchicalOutput, NodeForm, Oov
 from lmtool.data.corpus import Corpus
 from lmtool.data.spelling import alike
-from lmtool.data.texts import TextForm
+from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.model import FloatArray, IntArray, LanguageModel, Ranking
-from lmtool.textmodel import TextModel, likeliest
+from lmtool.language_model import FloatArray, IntArray, LanguageModel, Ranking
+from lmtool.text_model import TextModel, likeliest
 from lmtool.trees.huffman import huffman
 from tests.conftest import answer, neural
 from tests.test_contract import several_codes
@@ -206,7 +206,7 @@ def test_what_cannot_be_loaded(runs: Path, tmp_path: Path) -> None:
 
 
 def test_load_is_found_when_it_is_asked_for() -> None:
-    assert package.load.__module__ == "lmtool.loading"
+    assert package.load.__module__ == "lmtool.runs.load"
     with pytest.raises(AttributeError, match="no attribute 'laod'"):
         package.laod  # noqa: B018
     with pytest.raises(UserError, match="no run folder nowhere"):

@@ -14,7 +14,7 @@ from safetensors import safe_open
 
 import lmtool as package
 from lmtool.config import Likeness
-from lmtool.data.vectorfile import write_vectors
+from lmtool.data.word2vec_file import write_vectors
 from lmtool.neural.vectors import nearest
 from tests.conftest import answer
 

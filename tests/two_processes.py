@@ -13,7 +13,7 @@ import torch
 
 from lmtool.config import AdaptiveOutput, ClassesOutput, HierarchicalOutput, NodeForm
 from lmtool.data.corpus import Corpus
-from lmtool.evaluation import score
+from lmtool.evaluation.score import score
 from lmtool.training import Batches
 from lmtool.training.processes import SharedModel, joined_processes
 from lmtool.trees.huffman import huffman

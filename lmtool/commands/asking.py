@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmtool.errors import UserError
-from lmtool.runs import newest
+from lmtool.runs.run import newest
 
 if TYPE_CHECKING:
     from lmtool.neural.model import NeuralModel
-    from lmtool.textmodel import TextModel
+    from lmtool.text_model import TextModel
 
 
 def run_folder(named: str | None) -> Path:

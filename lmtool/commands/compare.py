@@ -9,10 +9,10 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from lmtool.commands.surroundings import output_dir, use_threads
 from lmtool.config import CompareConfig, typed
-from lmtool.files import write_json, written_whole
-from lmtool.tables import Cell, cell_text, text_table
+from lmtool.session import output_dir, use_threads
+from lmtool.system.files import write_json, written_whole
+from lmtool.system.tables import Cell, cell_text, text_table
 
 HEADER = ["run", "perplexity", "difference", "95 % from", "to", "p (bootstrap)", "p (randomisation)"]
 KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation"]
@@ -24,9 +24,9 @@ def run(composed: DictConfig) -> float | None:
     config = typed(composed, CompareConfig)
     import numpy as np
 
-    from lmtool.commands.members import scores_of
-    from lmtool.evaluation import finite_or_null, perplexity
-    from lmtool.scores.significance import blocks, compare
+    from lmtool.commands.mixture_members import scores_of
+    from lmtool.evaluation.score import finite_or_null, perplexity
+    from lmtool.evaluation.significance import blocks, compare
 
     use_threads(config.threads)
     out = output_dir()

@@ -9,11 +9,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from lmtool.commands.asking import run_folder
-from lmtool.commands.surroundings import on_terminal, output_dir, plain, require_new, use_threads
 from lmtool.config import ConvertConfig, NgramModelConfig, TextData, from_saved, typed
 from lmtool.errors import UserError
-from lmtool.files import write_json, written_whole
-from lmtool.runs import Run
+from lmtool.runs.run import Run
+from lmtool.session import on_terminal, output_dir, plain, require_new, use_threads
+from lmtool.system.files import write_json, written_whole
 
 
 def run(composed: DictConfig) -> float | None:
@@ -35,9 +35,9 @@ def write_ngrams(run: Run, store_dir: str, to: Path) -> dict[str, Any]:
 
     Raises UserError for a run of another kind.
     """
-    from lmtool.loading import load
-    from lmtool.ngram.arpa_writer import write_arpa
+    from lmtool.ngram.arpa.write import write_arpa
     from lmtool.ngram.model import NgramModel
+    from lmtool.runs.load import load
 
     if run.kind != "train" or not isinstance(from_saved(run.config["model"], "model"), NgramModelConfig):
         raise UserError(f"{run.folder} is no n-gram model: only these have an ARPA form")
@@ -50,13 +50,13 @@ def write_ngrams(run: Run, store_dir: str, to: Path) -> dict[str, Any]:
 
 
 def _read(config: ConvertConfig, composed: DictConfig, source: str, out: Path) -> None:
-    from lmtool.build import NGRAM_FILE
-    from lmtool.commands.reports import print_sizes
     from lmtool.data.corpus import Corpus
-    from lmtool.data.prepare import prepare
-    from lmtool.data.wordfile import VOCABULARY, save_vocabulary
-    from lmtool.ngram.arpa_reader import arpa_table, read_arpa, words_of_file
+    from lmtool.data.preprocess import prepare
+    from lmtool.evaluation.printing import print_sizes
+    from lmtool.ngram.arpa.read import arpa_table, read_arpa, words_of_file
     from lmtool.ngram.model import NgramModel
+    from lmtool.runs.build import NGRAM_FILE
+    from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
 
     arpa = read_arpa(source)
     data = config.data

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from lmtool.commands.surroundings import on_terminal, output_dir, plain, use_threads
 from lmtool.config import EnsembleConfig, FitOn, typed
 from lmtool.errors import UserError
-from lmtool.files import write_json
-from lmtool.tables import Cell, text_table
+from lmtool.session import on_terminal, output_dir, plain, use_threads
+from lmtool.system.files import write_json
+from lmtool.system.tables import Cell, text_table
 
 if TYPE_CHECKING:
-    from lmtool.evaluation import Report
-    from lmtool.runs import Run
+    from lmtool.evaluation.score import Report
+    from lmtool.runs.run import Run
 
 
 def run(composed: DictConfig) -> float | None:
@@ -24,16 +24,16 @@ def run(composed: DictConfig) -> float | None:
     config = typed(composed, EnsembleConfig)
     import numpy as np
 
-    from lmtool.build import build_mixture, load_model
-    from lmtool.commands.members import is_run
-    from lmtool.commands.mixing import way_to_mix
-    from lmtool.commands.questions import only_questions, score_questions
-    from lmtool.commands.score_mixtures import mix_scores
-    from lmtool.commands.stores import corpus_of
-    from lmtool.data.wordfile import VOCABULARY, save_vocabulary
-    from lmtool.evaluation import cloze_log_prob, perplexity, report, score
-    from lmtool.runs import Run
-    from lmtool.scores.kept import SCORES_FILE, Kept, tokens_of
+    from lmtool.commands.mix_scores import mix_scores
+    from lmtool.commands.mixture_members import is_run
+    from lmtool.evaluation.cloze import only_questions, score_questions
+    from lmtool.evaluation.score import cloze_log_prob, perplexity, report, score
+    from lmtool.evaluation.token_scores import SCORES_FILE, Kept, tokens_of
+    from lmtool.mixtures.fit import way_to_mix
+    from lmtool.runs.build import build_mixture, load_model
+    from lmtool.runs.run import Run
+    from lmtool.runs.store import corpus_of
+    from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
 
     use_threads(config.threads)
     out = output_dir()
@@ -111,8 +111,8 @@ def _tell(
     """Write result.json and print the table of members and the report of the mixture; returns its perplexity, or that
     of the questions where no text was scored.
     """
-    from lmtool.commands.reports import print_cloze, print_report
-    from lmtool.evaluation import finite_or_null
+    from lmtool.evaluation.printing import print_cloze, print_report
+    from lmtool.evaluation.score import finite_or_null
 
     rows: list[list[Cell]] = [list(row) for row in zip(names, weights, perplexities, strict=True)]
     named = [finite_or_null(dict(zip(("run", "weight", "perplexity"), row, strict=True))) for row in rows]

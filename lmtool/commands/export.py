@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from lmtool.commands.asking import neural_model, run_folder
-from lmtool.commands.surroundings import output_dir, use_threads
 from lmtool.config import ExportConfig, Vectors, What, typed
 from lmtool.errors import UserError
-from lmtool.files import write_json
-from lmtool.runs import Run
+from lmtool.runs.run import Run
+from lmtool.session import output_dir, use_threads
+from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
-    from lmtool.textmodel import TextModel
+    from lmtool.text_model import TextModel
 
 
 def run(composed: DictConfig) -> float | None:
@@ -32,7 +32,7 @@ def run(composed: DictConfig) -> float | None:
 
         result = write_ngrams(Run.open(folder), config.store_dir, to)
     else:
-        from lmtool.loading import load
+        from lmtool.runs.load import load
 
         loaded = load(folder, "cpu", store_dir=config.store_dir)
         if form == "safetensors":
@@ -58,7 +58,7 @@ def _format(to: Path) -> str:
 
 
 def _write_vectors(loaded: TextModel, folder: Path, to: Path, which: Vectors, *, binary: bool) -> dict[str, Any]:
-    from lmtool.data.vectorfile import writable, write_vectors
+    from lmtool.data.word2vec_file import writable, write_vectors
     from lmtool.neural.vectors import word_vectors
 
     vectors = word_vectors(neural_model(loaded, folder), which)
@@ -73,7 +73,7 @@ def _write_vectors(loaded: TextModel, folder: Path, to: Path, which: Vectors, *,
 
 
 def _write_weights(loaded: TextModel, folder: Path, to: Path) -> dict[str, Any]:
-    from lmtool.checkpoint import export_weights
+    from lmtool.runs.weights import export_weights
 
     model = neural_model(loaded, folder)
     settings = Run.open(folder).config

@@ -5,15 +5,15 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from lmtool.commands.asking import run_folder
-from lmtool.commands.surroundings import output_dir, use_threads
 from lmtool.config import GenerateConfig, typed
-from lmtool.files import write_json
+from lmtool.session import output_dir, use_threads
+from lmtool.system.files import write_json
 
 
 def run(composed: DictConfig) -> float | None:
     """Print texts that the model of a run draws, each on a line of its own, where the texts have one line."""
     config = typed(composed, GenerateConfig)
-    from lmtool.loading import load
+    from lmtool.runs.load import load
 
     use_threads(config.threads)
     out = output_dir()

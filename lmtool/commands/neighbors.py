@@ -5,18 +5,18 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from lmtool.commands.asking import neural_model, run_folder
-from lmtool.commands.surroundings import output_dir, use_threads
 from lmtool.config import NeighborsConfig, typed
-from lmtool.files import write_json
+from lmtool.session import output_dir, use_threads
+from lmtool.system.files import write_json
 
 
 def run(composed: DictConfig) -> float | None:
     """Print the nearest words of each word named, by the vectors of a neural run."""
     config = typed(composed, NeighborsConfig)
-    from lmtool.data.texts import visible
-    from lmtool.loading import load
+    from lmtool.data.text_form import visible
     from lmtool.neural.vectors import nearest, word_vectors
-    from lmtool.tables import text_table
+    from lmtool.runs.load import load
+    from lmtool.system.tables import text_table
 
     use_threads(config.threads)
     out = output_dir()

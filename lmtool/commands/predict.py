@@ -7,18 +7,18 @@ import math
 from omegaconf import DictConfig
 
 from lmtool.commands.asking import input_lines, run_folder
-from lmtool.commands.surroundings import output_dir, use_threads
 from lmtool.config import PredictConfig, typed
 from lmtool.errors import UserError
-from lmtool.files import write_json
+from lmtool.session import output_dir, use_threads
+from lmtool.system.files import write_json
 
 
 def run(composed: DictConfig) -> float | None:
     """Print the likeliest words after a text, or after each line of standard input."""
     config = typed(composed, PredictConfig)
-    from lmtool.data.texts import visible
-    from lmtool.loading import load
-    from lmtool.tables import text_table
+    from lmtool.data.text_form import visible
+    from lmtool.runs.load import load
+    from lmtool.system.tables import text_table
 
     use_threads(config.threads)
     out = output_dir()

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from lmtool.commands.surroundings import on_terminal, output_dir, use_threads
 from lmtool.config import PreprocessConfig, typed
-from lmtool.files import write_json
-from lmtool.tables import text_table
+from lmtool.session import on_terminal, output_dir, use_threads
+from lmtool.system.files import write_json
+from lmtool.system.tables import text_table
 
 
 def run(composed: DictConfig) -> float | None:
     """Make the store of `data` unless it is there already, and print what it holds."""
     config = typed(composed, PreprocessConfig)
-    from lmtool.data.prepare import prepare
+    from lmtool.data.preprocess import prepare
 
     use_threads(config.threads)
     prepared = prepare(config.data, Path(config.store_dir), progress=on_terminal())

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from lmtool.commands.surroundings import output_dir, use_threads
 from lmtool.config import MapKind, ReportConfig, typed
 from lmtool.errors import UserError
-from lmtool.files import write_json, written_whole
 from lmtool.plots import can_plot
-from lmtool.runs import newest
+from lmtool.runs.run import newest
+from lmtool.session import output_dir, use_threads
+from lmtool.system.files import write_json, written_whole
 
 if TYPE_CHECKING:
     from lmtool.report.content import Section

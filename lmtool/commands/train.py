@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from lmtool.commands.surroundings import (
+from lmtool.config import EncoderModel, NgramModelConfig, TrainConfig, typed
+from lmtool.errors import UserError
+from lmtool.runs.lock import held
+from lmtool.session import (
     on_terminal,
     output_dir,
     plain,
@@ -17,10 +20,7 @@ from lmtool.commands.surroundings import (
     require_new,
     use_threads,
 )
-from lmtool.config import EncoderModel, NgramModelConfig, TrainConfig, typed
-from lmtool.errors import UserError
-from lmtool.files import write_json
-from lmtool.locks import held
+from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -47,8 +47,8 @@ def run(composed: DictConfig) -> float | None:
 def _run_ngram(config: TrainConfig, model: NgramModelConfig, composed: DictConfig, out: Path) -> float:
     from lmtool.commands.train_ngram import train_ngram
     from lmtool.data.corpus import Corpus
-    from lmtool.data.prepare import prepare
-    from lmtool.evaluation import finite_or_null
+    from lmtool.data.preprocess import prepare
+    from lmtool.evaluation.score import finite_or_null
 
     require_new(out)
     use_threads(config.threads)
@@ -74,8 +74,8 @@ def require_splits(corpus: Corpus) -> None:
 
 def save_run(out: Path, settings: dict[str, object], corpus: Corpus) -> None:
     """Write the vocabulary and run.json, which makes the folder a run."""
-    from lmtool.data.wordfile import VOCABULARY, save_vocabulary
-    from lmtool.runs import Run
+    from lmtool.runs.run import Run
+    from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
 
     save_vocabulary(corpus.vocabulary, out / VOCABULARY)
     Run(

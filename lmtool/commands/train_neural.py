@@ -10,24 +10,24 @@ from typing import Any
 
 import torch
 
-from lmtool.build import build_tree
-from lmtool.checkpoint import TREE, load_tree, save_tree
-from lmtool.commands.resuming import keep_words, require_same
-from lmtool.commands.surroundings import in_sweep, on_terminal, output_dir, require_new, use_threads
 from lmtool.commands.train import require_splits, save_run, say_result
 from lmtool.config import Arithmetic, EncoderModel, StepsSchedule, TrainConfig
 from lmtool.config.rules import size_in_bytes
 from lmtool.data.corpus import Corpus, Split
-from lmtool.data.prepare import prepare
+from lmtool.data.preprocess import prepare
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import UserError
-from lmtool.files import read_json, write_json
-from lmtool.locks import held
 from lmtool.neural.devices import choose_device, has_bf16
-from lmtool.neural.memory import keep_freed_memory
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.plots import can_plot
-from lmtool.runs import has_state
+from lmtool.runs.build import build_tree
+from lmtool.runs.lock import held
+from lmtool.runs.resume import keep_words, require_same
+from lmtool.runs.run import has_state
+from lmtool.runs.weights import TREE, load_tree, save_tree
+from lmtool.session import in_sweep, on_terminal, output_dir, require_new, use_threads
+from lmtool.system.files import read_json, write_json
+from lmtool.system.malloc import keep_freed_memory
 from lmtool.training import METRICS, Plan, train
 from lmtool.training.processes import Processes, joined_processes
 from lmtool.training.state import State, load_state
@@ -80,7 +80,7 @@ def _run(
         tree = _tree(config, corpus, out, processes, resumed=state is not None)
         network = _network(config, model, corpus, tree, device)
         if config.lr_range:
-            from lmtool.commands.rates import try_rates
+            from lmtool.commands.lr_range import try_rates
 
             try_rates(config, network, corpus.split("train").seen(model.across_sentences), out)
             return float("nan")

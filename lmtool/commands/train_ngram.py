@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtool.build import NGRAM_FILE, build_smoother, counts_of, storage_of, tuned_on
-from lmtool.commands.reports import print_sizes
-from lmtool.commands.surroundings import on_terminal
 from lmtool.config import NgramModelConfig, TrainConfig
 from lmtool.errors import UserError
-from lmtool.evaluation import perplexity, score
+from lmtool.evaluation.printing import print_sizes
+from lmtool.evaluation.score import perplexity, score
+from lmtool.runs.build import NGRAM_FILE, build_smoother, counts_of, storage_of, tuned_on
+from lmtool.session import on_terminal
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus

@@ -8,25 +8,25 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from lmtool.commands.surroundings import on_terminal, output_dir, use_threads
+from lmtool.cli.help_pages import nearest
 from lmtool.config import TreeVerbConfig, typed
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.files import write_json
-from lmtool.helppages import nearest
+from lmtool.session import on_terminal, output_dir, use_threads
+from lmtool.system.files import write_json
 
 
 def run(composed: DictConfig) -> float | None:
     """Build the configured tree and say what it is like; returns its frequency-weighted mean depth."""
     config = typed(composed, TreeVerbConfig)
-    from lmtool.build import build_tree
     from lmtool.data.corpus import Corpus
-    from lmtool.data.prepare import prepare
+    from lmtool.data.preprocess import prepare
     from lmtool.plots import can_plot
-    from lmtool.tables import Cell, text_table
+    from lmtool.runs.build import build_tree
+    from lmtool.system.tables import Cell, text_table
     from lmtool.trees.analysis import analyse, path_rows
     from lmtool.trees.drawing import top_of, tree_text
-    from lmtool.trees.treefile import write_tree
+    from lmtool.trees.file import write_tree
 
     use_threads(config.threads)
     out = output_dir()

@@ -26,6 +26,19 @@ from lmtool.config.data import (
     Unit,
     VocabularyConfig,
 )
+from lmtool.config.model_verbs import (
+    ExportConfig,
+    GenerateConfig,
+    Likeness,
+    MapKind,
+    NeighborsConfig,
+    Oov,
+    PredictConfig,
+    ReportConfig,
+    Sampling,
+    Vectors,
+    What,
+)
 from lmtool.config.models import (
     Activation,
     CbowModel,
@@ -92,19 +105,6 @@ from lmtool.config.trees import (
     Representation,
     TreeConfig,
     WordnetTree,
-)
-from lmtool.config.using import (
-    ExportConfig,
-    GenerateConfig,
-    Likeness,
-    MapKind,
-    NeighborsConfig,
-    Oov,
-    PredictConfig,
-    ReportConfig,
-    Sampling,
-    Vectors,
-    What,
 )
 from lmtool.config.verbs import (
     CacheKind,

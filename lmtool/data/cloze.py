@@ -15,7 +15,7 @@ import numpy as np
 from lmtool.data.readers import read_text
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.model import IntArray
+from lmtool.language_model import IntArray
 
 BLANK = re.compile(r"_\d+_")
 

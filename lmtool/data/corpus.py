@@ -17,7 +17,7 @@ from lmtool.data.cloze import Cloze
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.windows import FAR, StoredTokens, Windows, positions
 from lmtool.errors import UserError
-from lmtool.model import IntArray
+from lmtool.language_model import IntArray
 
 KIND = "lmtool corpus"
 FORMAT = 1

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.model import IntArray
+from lmtool.language_model import IntArray
 
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
 

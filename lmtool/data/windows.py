@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.model import IntArray
+from lmtool.language_model import IntArray
 
 Array = npt.NDArray[Any]
 FAR = 255  # tokens from the sentence's start that are told apart

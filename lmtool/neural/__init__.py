@@ -5,14 +5,14 @@ Each takes hidden `[B, D]` and targets `[B]` and gives the mean loss; `log_prob`
 log-probabilities.
 """
 
-from lmtool.neural.adaptive import AdaptiveSoftmax
-from lmtool.neural.classes import ClassSoftmax
-from lmtool.neural.hierarchical import HierarchicalSoftmax
-from lmtool.neural.nce import NCELoss
-from lmtool.neural.nodes import DotNodes, MorinBengioNodes
-from lmtool.neural.optim import RowAdagrad, RowAdam, RowSGD, clip_gradients
-from lmtool.neural.sampled import SampledSoftmax
-from lmtool.neural.softmax import FullSoftmax
+from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
+from lmtool.neural.outputs.classes import ClassSoftmax
+from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
+from lmtool.neural.outputs.nce import NCELoss
+from lmtool.neural.outputs.sampled import SampledSoftmax
+from lmtool.neural.outputs.softmax import FullSoftmax
+from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
+from lmtool.neural.sparse_optim import RowAdagrad, RowAdam, RowSGD, clip_gradients
 
 __all__ = [
     "AdaptiveSoftmax",

@@ -13,18 +13,18 @@ from torch import Tensor, nn
 from lmtool import config as schema
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.model import FloatArray, IntArray
-from lmtool.neural.adaptive import AdaptiveSoftmax
-from lmtool.neural.cbow import CBOW
-from lmtool.neural.classes import ClassSoftmax
-from lmtool.neural.hierarchical import HierarchicalSoftmax, node_log_odds
-from lmtool.neural.lbl import LBL
-from lmtool.neural.nce import NCELoss
-from lmtool.neural.nodes import MorinBengioNodes
-from lmtool.neural.nplm import NPLM
-from lmtool.neural.room import require_room
-from lmtool.neural.sampled import SampledSoftmax
-from lmtool.neural.softmax import FullSoftmax
+from lmtool.language_model import FloatArray, IntArray
+from lmtool.neural.encoders.cbow import CBOW
+from lmtool.neural.encoders.lbl import LBL
+from lmtool.neural.encoders.nplm import NPLM
+from lmtool.neural.memory_check import require_room
+from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
+from lmtool.neural.outputs.classes import ClassSoftmax
+from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax, node_log_odds
+from lmtool.neural.outputs.nce import NCELoss
+from lmtool.neural.outputs.sampled import SampledSoftmax
+from lmtool.neural.outputs.softmax import FullSoftmax
+from lmtool.neural.outputs.tree_nodes import MorinBengioNodes
 from lmtool.trees.classes import class_of_words
 from lmtool.trees.tree import Tree
 
@@ -71,7 +71,7 @@ class NeuralModel(nn.Module):
         return self.encoder.embedding.weight.device
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """Those whose gradients are sparse: for the optimisers of lmtool.neural.optim; each once."""
+        """Those whose gradients are sparse: for the optimisers of lmtool.neural.sparse_optim; each once."""
         found: dict[int, nn.Parameter] = {}
         for module in self.modules():
             if getattr(module, "sparse", False):

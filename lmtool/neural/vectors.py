@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from lmtool.config import Likeness, Vectors
 from lmtool.errors import UserError
-from lmtool.model import FloatArray, IntArray
+from lmtool.language_model import FloatArray, IntArray
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.words import WordScores
+from lmtool.neural.outputs.word_scores import WordScores
 
 Rows = npt.NDArray[np.float32]
 

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.merging import sort_in_runs
+from lmtool.ngram.external_sort import sort_in_runs
 from lmtool.ngram.packed import Packed
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.trie import Trie, TrieBuilder
-from lmtool.parallel import cut_evenly, run
+from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]

@@ -22,13 +22,13 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.model import FloatArray, IntArray
+from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.packed import Packed, read
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable, log
 from lmtool.ngram.trie import Trie
-from lmtool.parallel import run
+from lmtool.system.parallel import run
 
 Array = npt.NDArray[Any]
 BLOCK = 1 << 17  # n-grams in a block, about

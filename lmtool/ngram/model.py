@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.model import FloatArray, IntArray
+from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.bigrams import NONE, bigram_table, node_width
 from lmtool.ngram.scoring import PIECE, Asked, distributions, longest_contexts, score_candidates, score_text
 from lmtool.ngram.table import BackoffTable
-from lmtool.parallel import cut_evenly, run
+from lmtool.system.parallel import cut_evenly, run
 
 
 class NgramModel:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.model import FloatArray, IntArray
+from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.estimate import backoff_weights
 from lmtool.ngram.model import asked_of
 from lmtool.ngram.scoring import score_candidates
 from lmtool.ngram.table import BackoffTable, log
-from lmtool.parallel import cut_evenly, run
+from lmtool.system.parallel import cut_evenly, run
 
 PIECE = 1 << 20
 

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.parallel import cut_evenly, run
+from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 DIGIT = 11  # bits that one pass looks at, at most: its 2,048 counters and places stay in the nearest cache

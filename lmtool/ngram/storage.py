@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.files import cannot_write
+from lmtool.system.files import cannot_write
 
 BYTES_A_TOKEN = 64  # that counting and estimating take at most, in memory: 1.3 GiB for 22 million tokens
 

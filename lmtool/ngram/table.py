@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.model import FloatArray
-from lmtool.ngram.files import created, mapped, read_trie, write_array, write_trie
+from lmtool.language_model import FloatArray
+from lmtool.ngram.hdf5 import created, mapped, read_trie, write_array, write_trie
 from lmtool.ngram.trie import Trie, TrieBuilder
 
 Array = npt.NDArray[Any]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from lmtool.ngram.packed import Packed, read, read_short, width_of, words_needed
 from lmtool.ngram.storage import Storage
-from lmtool.parallel import cut_evenly, run
+from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]

@@ -17,7 +17,7 @@ import numpy as np
 
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.model import FloatArray, IntArray
+from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.estimate import (
     Contexts,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.model import FloatArray
+from lmtool.language_model import FloatArray
 
 MINUS = "\N{MINUS SIGN}"
 DECADES = 30.0  # an axis whose values span as much has logarithmic marks

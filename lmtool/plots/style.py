@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtool.files import written_whole
+from lmtool.system.files import written_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.model import FloatArray
+from lmtool.language_model import FloatArray
 from lmtool.plots.style import INK, SERIES, WIDTH, new_figure
 
 if TYPE_CHECKING:

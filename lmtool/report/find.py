@@ -8,8 +8,8 @@ from enum import Enum
 from pathlib import Path
 
 from lmtool.errors import UserError
-from lmtool.runs import has_state
-from lmtool.scores.kept import SCORES_FILE
+from lmtool.evaluation.token_scores import SCORES_FILE
+from lmtool.runs.run import has_state
 
 DEEPEST = 3  # folders within folders that are looked through
 SWEEP, RATES = "sweep.csv", "lr_range.json"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lmtool.config import MapKind, Vectors
-from lmtool.data.texts import visible
+from lmtool.data.text_form import visible
 from lmtool.errors import UserError
 from lmtool.plots.wordmap import map_figure
 from lmtool.report.content import Picture, Section
@@ -26,9 +26,9 @@ def word_maps(
 
     Raises UserError for a word that none of the runs has, and where what a map needs is missing or damaged.
     """
-    from lmtool.loading import load
     from lmtool.neural.model import NeuralModel
     from lmtool.neural.vectors import word_vectors
+    from lmtool.runs.load import load
 
     section = Section("Maps of words")
     unknown = set(words) if isinstance(words, list) else set()
@@ -72,8 +72,8 @@ def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, see
 
 def tree_tops(entries: Sequence[Entry], levels: int, store_dir: str) -> list[tuple[str, Place]]:
     """The top of the tree of each run that has one, with the run's name."""
-    from lmtool.checkpoint import TREE, load_tree
-    from lmtool.loading import vocabulary_of
+    from lmtool.runs.load import vocabulary_of
+    from lmtool.runs.weights import TREE, load_tree
 
     found = []
     for entry in [entry for entry in entries if entry.run is not None and (entry.run.folder / TREE).exists()]:

@@ -10,7 +10,7 @@ from html import escape
 from lmtool import __version__
 from lmtool.plots.style import DARK, LIGHT, as_svg
 from lmtool.report.content import Drawing, Picture, Section, Table
-from lmtool.tables import Cell, cell_text
+from lmtool.system.tables import Cell, cell_text
 
 NONE = "\N{EN DASH}"
 STYLE = """

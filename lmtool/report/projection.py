@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.model import FloatArray
+from lmtool.language_model import FloatArray
 
 LARGEST_PERPLEXITY = 30.0  # of t-SNE: about how many neighbours count; van der Maaten & Hinton (2008) take 5 to 50
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.errors import UserError
-from lmtool.files import read_json
+from lmtool.evaluation.significance import blocks, perplexity_interval
+from lmtool.evaluation.token_scores import SCORES_FILE, Kept
 from lmtool.plots.settings import Job
 from lmtool.report.find import RATES, SWEEP, Found, Kind
-from lmtool.runs import Run
-from lmtool.scores.kept import SCORES_FILE, Kept
-from lmtool.scores.significance import blocks, perplexity_interval
+from lmtool.runs.run import Run
+from lmtool.system.files import read_json
 
 AGAIN = "make it again"
 METRICS = {"valid_perplexity": "perplexity on valid", "perplexity": "perplexity"}

@@ -12,14 +12,14 @@ from lmtool.errors import UserError
 from lmtool.plots.axes import MINUS, perplexity_text
 from lmtool.plots.curves import History, read_history, training_curves, valid_curves
 from lmtool.plots.dots import Dot, dots_figure
-from lmtool.plots.rates import loss_against_rate
+from lmtool.plots.lr_range import loss_against_rate
 from lmtool.plots.settings import SEED, said, settings_figure, way_to_draw
 from lmtool.plots.trees import tree_figure
 from lmtool.plots.weights import class_bars, weight_bars
 from lmtool.report.content import Drawing, Picture, Section, Table
 from lmtool.report.find import Found, short_names
 from lmtool.report.reading import AGAIN, Entry, Sweep, read_object, read_rates
-from lmtool.tables import Cell
+from lmtool.system.tables import Cell
 from lmtool.trees.drawing import Place
 
 METRICS = "metrics.jsonl"

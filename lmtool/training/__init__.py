@@ -2,7 +2,7 @@
 
 from lmtool.training.batches import Batches
 from lmtool.training.loop import Plan, Trained, train
-from lmtool.training.optimisers import make_optimisers
+from lmtool.training.optim import make_optimisers
 from lmtool.training.reporting import METRICS
 from lmtool.training.schedules import budget_done, learning_rate
 

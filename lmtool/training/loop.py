@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmtool.checkpoint import CHECKPOINT, load_weights, read_notes, save_weights
 from lmtool.config import Arithmetic, OptimConfig, PlateauSchedule, ScheduleConfig, TrainingConfig
 from lmtool.data.corpus import Split
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import Interrupted, UserError
-from lmtool.evaluation import accuracy, score
+from lmtool.evaluation.score import accuracy, score
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.optim import clip_gradients
+from lmtool.neural.sparse_optim import clip_gradients
+from lmtool.runs.weights import CHECKPOINT, load_weights, read_notes, save_weights
 from lmtool.training.batches import Batches
 from lmtool.training.interruption import Stop, signals_kept
-from lmtool.training.optimisers import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
+from lmtool.training.optim import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
 from lmtool.training.processes import Processes, SharedModel
 from lmtool.training.reporting import Reporter
 from lmtool.training.schedules import budget_done, learning_rate

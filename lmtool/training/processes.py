@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lmtool.model import FloatArray
-from lmtool.neural.adaptive import AdaptiveSoftmax
+from lmtool.language_model import FloatArray
+from lmtool.neural.kernels.sparse_rows import coalesced
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.rows import coalesced
+from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
 
 PATIENCE = datetime.timedelta(hours=6)  # the others wait while the first one makes the store
 

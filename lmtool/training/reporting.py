@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from lmtool.errors import UserError
-from lmtool.files import cannot_write, written_whole
+from lmtool.system.files import cannot_write, written_whole
 
 METRICS = "metrics.jsonl"
 SAY_EVERY = 10.0  # seconds between two lines where there is no terminal

@@ -20,9 +20,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lmtool.errors import UserError
-from lmtool.files import written_whole
 from lmtool.neural.model import NeuralModel
-from lmtool.runs import STATE, STATE_BEFORE
+from lmtool.runs.run import STATE, STATE_BEFORE
+from lmtool.system.files import written_whole
 
 FORMAT = 1
 log = logging.getLogger(__name__)

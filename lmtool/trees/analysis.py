@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lmtool.trees.file import code_string
 from lmtool.trees.tree import Int64s, Tree
-from lmtool.trees.treefile import code_string
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.trees.agglomeration import f_table, merge_words
+from lmtool.trees.assemble import arranged, graft
+from lmtool.trees.brown_kernels import f_table, merge_words
 from lmtool.trees.huffman import huffman
-from lmtool.trees.joining import arranged, graft
 from lmtool.trees.tree import Int64s, Tree
 
 

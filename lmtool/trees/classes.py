@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from lmtool.errors import UserError
+from lmtool.trees.assemble import graft
 from lmtool.trees.halves import balanced
 from lmtool.trees.huffman import huffman
-from lmtool.trees.joining import graft
 from lmtool.trees.tree import Int64s, Tree
 
 

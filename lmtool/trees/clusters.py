@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.trees.division import divide
-from lmtool.trees.joining import arranged
+from lmtool.trees.assemble import arranged
 from lmtool.trees.tree import Int64s, Tree
+from lmtool.trees.two_means import divide
 
 Split = Literal["balanced", "adaptive"]
 Method = Literal["kmeans", "gaussians"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lmtool.trees.joining import arranged
+from lmtool.trees.assemble import arranged
 from lmtool.trees.tree import Int64s, Tree
 
 Item = tuple[int, int, int]  # count; where it stood, for ties; node, or -1 - word

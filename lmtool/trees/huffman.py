@@ -7,7 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from lmtool.trees.joining import arranged
+from lmtool.trees.assemble import arranged
 from lmtool.trees.tree import Int64s, Tree
 
 

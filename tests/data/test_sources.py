@@ -20,7 +20,7 @@ from lmtool.config import DownloadConfig, SyntheticData
 from lmtool.data import readers
 from lmtool.data.corpus import Corpus
 from lmtool.data.download import fetch
-from lmtool.data.prepare import prepare
+from lmtool.data.preprocess import prepare
 from lmtool.data.readers import read_blocks
 from lmtool.data.sources.pydoc import sentences
 from lmtool.data.sources.synthetic import draw, entropy, successors, zipf

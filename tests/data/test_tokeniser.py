@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmtool.config import Unit, VocabularyConfig
+from lmtool.data.choose_vocabulary import select
 from lmtool.data.corpus import Corpus, Split
-from lmtool.data.selection import select
 from lmtool.data.tokeniser import RESERVED, CharTokeniser, WordTokeniser
 
 SPACE = " \t\r\v\f"

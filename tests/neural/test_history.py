@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmtool import parallel
-from lmtool.neural import rows
-from lmtool.neural.history import History, read, read_plain
+from lmtool.neural.encoders.history import History, read, read_plain
+from lmtool.neural.kernels import sparse_rows
+from lmtool.system import parallel
 
 IDS = torch.tensor([[0, 1, 4, 6, 2], [5, 5, 1, 3, 0], [6, 6, 6, 6, 6]])
 
@@ -24,7 +24,7 @@ def values() -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("sparse", [False, True])
 def test_the_loops_do_what_tensors_do(threads: int, words: int, sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "_threads", threads)
-    monkeypatch.setattr(rows, "SMALL", 1)
+    monkeypatch.setattr(sparse_rows, "SMALL", 1)
     found = []
     for form in (read, read_plain):
         vectors, factors = values()

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from numba import njit
 
-from lmtool.neural import kernels, lanes
+from lmtool.neural.kernels import fast_math, loops
 
 EDGES = [0.0, 1e-30, 1.0, np.inf]
 CASES = {
-    "tanh": (lanes.tanh, np.tanh, [*np.linspace(-30, 30, 100_001), -np.inf, *EDGES], 2e-7, 0.0),
-    "exp_below": (lanes.exp_below, np.exp, np.linspace(-87, 0, 100_001), 0.0, 3e-7),
-    "log1p_below": (lanes.log1p_below, np.log1p, np.linspace(0, 1, 100_001), 2e-7, 3e-7),
+    "tanh": (fast_math.tanh, np.tanh, [*np.linspace(-30, 30, 100_001), -np.inf, *EDGES], 2e-7, 0.0),
+    "exp_below": (fast_math.exp_below, np.exp, np.linspace(-87, 0, 100_001), 0.0, 3e-7),
+    "log1p_below": (fast_math.log1p_below, np.log1p, np.linspace(0, 1, 100_001), 2e-7, 3e-7),
 }
 
 
@@ -40,7 +40,7 @@ def test_near_numpys(name: str) -> None:
 def test_exp_below_far_below() -> None:
     @njit
     def one(x: np.float32) -> np.float32:
-        return lanes.exp_below(x)
+        return fast_math.exp_below(x)
 
     assert one(np.float32(-1e30)) == pytest.approx(np.exp(-87), rel=1e-5)
 
@@ -56,10 +56,10 @@ def test_exponentials_of_rows_and_columns(dtype: type, form: str) -> None:
         whole = scores.astype(float) + bias
         loss, share, largest = (np.empty(7, dtype=dtype) for _ in range(3))
         if form == "rows":
-            kernels.exp_rows(scores, bias, targets, loss, share, 0, 7)
+            loops.exp_rows(scores, bias, targets, loss, share, 0, 7)
         else:
             columns = np.ascontiguousarray(scores.T)
-            kernels.exp_columns(columns, bias, targets, loss, share, largest)
+            loops.exp_columns(columns, bias, targets, loss, share, largest)
             scores = columns.T
         top = whole.max(1, keepdims=True)
         np.testing.assert_allclose(scores, np.exp(whole - top), rtol=tolerance, atol=1e-37)
@@ -76,7 +76,7 @@ def test_logistic(dtype: type, one: bool) -> None:
     scores = np.concatenate([5 * rng.normal(size=9000), [0, 80, -80, 200, -200]]).astype(dtype)
     signs = np.array([-1], dtype=np.int32) if one else rng.choice([-1, 1], len(scores)).astype(np.int32)
     grad = np.empty_like(scores)
-    total = kernels.logistic(scores, signs, grad, 0, len(scores))
+    total = loops.logistic(scores, signs, grad, 0, len(scores))
     x = scores.astype(float) * signs
     tolerance = 3e-6 if dtype == np.float32 else 1e-12
     assert total == pytest.approx(np.logaddexp(0, -x).sum(), rel=tolerance)

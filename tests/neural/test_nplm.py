@@ -10,10 +10,10 @@ import torch
 from lmtool.config import Activation, CbowModel, HierarchicalOutput, LblModel, NodeForm
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.neural.cbow import CBOW
-from lmtool.neural.lbl import LBL
+from lmtool.neural.encoders.cbow import CBOW
+from lmtool.neural.encoders.lbl import LBL
+from lmtool.neural.encoders.nplm import NPLM
 from lmtool.neural.model import build_neural
-from lmtool.neural.nplm import NPLM
 from lmtool.trees.halves import balanced
 from tests.conftest import SOFTMAX, neural, nplm
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from lmtool.neural import optim
-from lmtool.neural.optim import RowAdagrad, RowAdam, RowOptimizer, RowSGD, clip_gradients
-from lmtool.neural.rows import lookup
+from lmtool.neural import sparse_optim
+from lmtool.neural.kernels.sparse_rows import lookup
+from lmtool.neural.sparse_optim import RowAdagrad, RowAdam, RowOptimizer, RowSGD, clip_gradients
 
 Make = Callable[[list[nn.Parameter]], RowOptimizer]
 ROWS: dict[str, tuple[Make, Callable[[list[nn.Parameter]], torch.optim.Optimizer]]] = {
@@ -56,11 +56,11 @@ def test_rows_that_are_not_used_stand_still(name: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("small", [1 << 15, 1], ids=["one thread", "several"])
 def test_compiled_as_plain(name: str, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optim, "SMALL", small)
+    monkeypatch.setattr(sparse_optim, "SMALL", small)
     torch.manual_seed(1)
     ids = [torch.randint(0, 9, (5,)) for _ in range(8)]
     compiled = train(ROWS[name][0], ids, sparse=True)
-    monkeypatch.setattr(optim, "compiled", lambda tensor: False)
+    monkeypatch.setattr(sparse_optim, "compiled", lambda tensor: False)
     torch.testing.assert_close(compiled, train(ROWS[name][0], ids, sparse=True))
 
 

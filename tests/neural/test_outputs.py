@@ -21,15 +21,12 @@ from lmtool.neural import (
     MorinBengioNodes,
     NCELoss,
     SampledSoftmax,
-    adaptive,
-    hierarchical,
-    nodes,
-    rows,
-    softmax,
 )
-from lmtool.neural.alias import AliasTable
-from lmtool.neural.nodes import pair_scores, pair_scores_plain
-from lmtool.neural.rows import Pairs
+from lmtool.neural.kernels import sparse_rows
+from lmtool.neural.kernels.alias_table import AliasTable
+from lmtool.neural.kernels.sparse_rows import Pairs
+from lmtool.neural.outputs import adaptive, hierarchical, softmax, tree_nodes
+from lmtool.neural.outputs.tree_nodes import pair_scores, pair_scores_plain
 from lmtool.trees.halves import balanced, frequency, random
 from lmtool.trees.huffman import huffman
 from lmtool.trees.tree import Tree, from_codes
@@ -146,7 +143,7 @@ def test_without_compiled_loops_the_same(name: str, monkeypatch: pytest.MonkeyPa
     found = []
     for plain in (False, True):
         if plain:
-            for module in (rows, nodes):
+            for module in (sparse_rows, tree_nodes):
                 monkeypatch.setattr(module, "compiled", lambda tensor: False)
             monkeypatch.setattr(HierarchicalSoftmax, "paths", HierarchicalSoftmax.paths_plain)
         torch.manual_seed(4)
@@ -211,7 +208,7 @@ def test_on_any_tree_it_can_be_any_distribution(tree: Tree) -> None:
 
 def test_the_model_of_the_notebook() -> None:
     # Morin & Bengio's: 42 words, context 3 of 10 numbers, hidden 16, node embeddings of 16.
-    from lmtool.neural.nplm import NPLM
+    from lmtool.neural.encoders.nplm import NPLM
     from tests.conftest import nplm
 
     encoder = NPLM(nplm(embedding_dim=10, layers=0), 42, tied=False)
@@ -250,7 +247,7 @@ def test_a_vocabulary_of_one_word() -> None:
 
 
 def test_pair_scores_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "SMALL", 1)
+    monkeypatch.setattr(sparse_rows, "SMALL", 1)
     pairs = Pairs(torch.tensor([0, 2, 1, 1, 2]), torch.tensor([0, 2, 2, 5]), torch.tensor([0, 0, 2, 2, 2]))
     shapes = ((3, 4), (3, 4), (4,), (3,))
     values = [torch.randn(*shape, requires_grad=True) for shape in shapes]

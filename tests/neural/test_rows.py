@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmtool.neural import kernels, rows
-from lmtool.neural.rows import Pairs, coalesced, lookup, pairs_of, row_scores, row_scores_plain
+from lmtool.neural.kernels import loops, sparse_rows
+from lmtool.neural.kernels.sparse_rows import Pairs, coalesced, lookup, pairs_of, row_scores, row_scores_plain
 
 
 @pytest.fixture(params=[1 << 14, 1], ids=["one thread", "several"])
 def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "SMALL", request.param)
+    monkeypatch.setattr(sparse_rows, "SMALL", request.param)
 
 
 def ragged(sizes: list[int], highest: int) -> Pairs:
@@ -28,7 +28,7 @@ def ragged(sizes: list[int], highest: int) -> Pairs:
 def test_sort_rows(highest: int) -> None:
     given = np.random.default_rng(1).integers(0, highest, 5000)
     order = np.empty(len(given), dtype=np.int32)
-    unique, starts = kernels.sort_rows(given, order)
+    unique, starts = loops.sort_rows(given, order)
     want, counts = np.unique(given, return_counts=True)
     np.testing.assert_array_equal(unique, want)
     np.testing.assert_array_equal(starts, np.concatenate([[0], np.cumsum(counts)]))
@@ -37,9 +37,9 @@ def test_sort_rows(highest: int) -> None:
 
 def test_sort_rows_of_nothing_and_of_zeros() -> None:
     order = np.empty(3, dtype=np.int32)
-    unique, starts = kernels.sort_rows(np.zeros(3, dtype=np.int32), order)
+    unique, starts = loops.sort_rows(np.zeros(3, dtype=np.int32), order)
     assert (unique.tolist(), starts.tolist(), order.tolist()) == ([0], [0, 3], [0, 1, 2])
-    unique, starts = kernels.sort_rows(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
+    unique, starts = loops.sort_rows(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
     assert (len(unique), starts.tolist()) == (0, [0])
 
 
@@ -52,7 +52,7 @@ def test_lookup_is_torchs_embedding(
 ) -> None:
     torch.manual_seed(0)
     if plain:
-        monkeypatch.setattr(rows, "compiled", lambda tensor: False)
+        monkeypatch.setattr(sparse_rows, "compiled", lambda tensor: False)
     weight = torch.randn(40, 7, dtype=dtype, requires_grad=True)
     ids, factor = torch.randint(0, 40, (6, 5)), torch.randn(6, 5, 7, dtype=dtype)
     want = torch.nn.functional.embedding(ids, weight)
@@ -104,7 +104,7 @@ def test_gradcheck_in_float64() -> None:
 def test_a_gradient_that_is_in_order_is_not_sorted_again() -> None:
     for index, in_order in (([1, 4, 6], True), ([4, 1, 6], False), ([1, 1, 6], False)):
         given = torch.sparse_coo_tensor(torch.tensor([index]), torch.ones(3, 2), (8, 2), check_invariants=False)
-        assert bool(kernels.ascending(np.array(index))) == in_order
+        assert bool(loops.ascending(np.array(index))) == in_order
         found = coalesced(given)
         assert found.is_coalesced()
         want = torch.zeros(8, 2)

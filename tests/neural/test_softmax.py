@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lmtool.neural import softmax, words
-from lmtool.neural.softmax import FullSoftmax
+from lmtool.neural.outputs import softmax, word_scores
+from lmtool.neural.outputs.softmax import FullSoftmax
 
 
 def layer(outputs: int = 11, dim: int = 5, dtype: torch.dtype = torch.float64) -> FullSoftmax:
@@ -98,6 +98,6 @@ def test_log_z_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     output, h = layer(outputs=29), torch.randn(7, 5, dtype=torch.float64)
     want = (h @ output.vectors.T + output.bias).logsumexp(1)
     torch.testing.assert_close(output.log_z(h), want)
-    monkeypatch.setattr(words, "COLUMNS", 8)
-    monkeypatch.setattr(words, "BLOCK", 16)
+    monkeypatch.setattr(word_scores, "COLUMNS", 8)
+    monkeypatch.setattr(word_scores, "BLOCK", 16)
     torch.testing.assert_close(output.log_z(h), want)

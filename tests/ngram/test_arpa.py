@@ -12,8 +12,8 @@ import pytest
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.arpa_reader import arpa_table, read_arpa
-from lmtool.ngram.arpa_writer import write_arpa
+from lmtool.ngram.arpa.read import arpa_table, read_arpa
+from lmtool.ngram.arpa.write import write_arpa
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.model import NgramModel

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmtool import parallel
 from lmtool.config.rules import size_in_bytes
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.ngram.countfile import open_counts, save_counts
+from lmtool.ngram.count_cache import open_counts, save_counts
 from lmtool.ngram.counts import Counts, count_ngrams
 from lmtool.ngram.packed import Packed
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.trie import TrieBuilder
+from lmtool.system import parallel
 from tests.ngram.plain import Plain, Text, random_sentences, text_of
 
 

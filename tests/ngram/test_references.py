@@ -12,8 +12,8 @@ import pytest
 
 from lmtool.config import TextData
 from lmtool.data.corpus import Corpus
-from lmtool.data.prepare import prepare
-from lmtool.evaluation import perplexity, score
+from lmtool.data.preprocess import prepare
+from lmtool.evaluation.score import perplexity, score
 from lmtool.ngram.counts import Counts, count_ngrams
 from lmtool.ngram.estimate import Smoother, estimate
 from lmtool.ngram.model import NgramModel

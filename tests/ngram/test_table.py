@@ -9,7 +9,6 @@ import h5py
 import numpy as np
 import pytest
 
-from lmtool import parallel
 from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
@@ -22,6 +21,7 @@ from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable
+from lmtool.system import parallel
 from tests.ngram.plain import Text, random_sentences, text_of
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.evaluation import perplexity, score
+from lmtool.evaluation.score import perplexity, score
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import Smoother, estimate
 from lmtool.ngram.model import NgramModel

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
+from lmtool.evaluation.significance import perplexity_interval
 from lmtool.plots.axes import log_ticks, perplexity_text, short, spread
 from lmtool.plots.curves import read_history
 from lmtool.plots.settings import Way, settings_figure, way_to_draw
 from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure
 from lmtool.plots.wordmap import map_figure, overlapping, place_labels
 from lmtool.report.projection import pca, tsne
-from lmtool.scores.significance import perplexity_interval
 
 needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
 LINE = '{"epoch": %s, "train_loss": 1.0, "valid_perplexity": %s, "lr": 0.1, "valid_accuracy": null}\n'

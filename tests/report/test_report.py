@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtool.cli import main
+from lmtool.cli.command_line import main
 from lmtool.config import MapKind
 from lmtool.errors import UserError
 from lmtool.report.find import Found, Kind, find, kind_of, short_names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lmtool.scores.detail import detail_lines
+from lmtool.evaluation.srilm_debug import detail_lines
 from tests.scores.test_kept import TEXT, tokens
 
 

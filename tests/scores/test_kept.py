@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.scores.kept import Kept, Tokens
+from lmtool.evaluation.token_scores import Kept, Tokens
 
 WORDS = ("a", "b", "</s>", "<unk>", "<s>")
 

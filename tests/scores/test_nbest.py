@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.scores.errors import best_weight, chosen, word_errors
-from lmtool.scores.nbest import ranked, read_nbest, read_references, write_nbest
+from lmtool.evaluation.nbest import ranked, read_nbest, read_references, write_nbest
+from lmtool.evaluation.word_errors import best_weight, chosen, word_errors
 
 MOSES = """0 ||| a b ||| d= 0 lm= -2 ||| -1.5 ||| 0-0
 0 ||| a ||| d= 0 lm= -1 ||| -2 ||| 0-0

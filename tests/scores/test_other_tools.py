@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.scores.detail import detail_lines
-from lmtool.scores.other_tools import fitted, read_scores, tokens_of_file
+from lmtool.evaluation.other_tools import fitted, read_scores, tokens_of_file
+from lmtool.evaluation.srilm_debug import detail_lines
 from tests.scores.test_kept import TEXT, tokens
 
 WORDS = ["a", "b", "</s>", "zzz", "a", "</s>"]

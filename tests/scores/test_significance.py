@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from lmtool.scores.significance import blocks, compare, draw, exchanged
+from lmtool.evaluation.significance import blocks, compare, draw, exchanged
 
 # Three sentences of 1, 2 and 1 tokens under two models.
 LOG_PROB = np.array([[-1.0, -2.0, -1.0, -3.0], [-2.0, -2.5, -1.0, -2.0]])

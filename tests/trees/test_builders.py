@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmtool.errors import UserError
+from lmtool.trees.assemble import graft
 from lmtool.trees.classes import class_of_words, classes
 from lmtool.trees.halves import balanced, frequency, random
 from lmtool.trees.huffman import huffman
-from lmtool.trees.joining import graft
 from lmtool.trees.tree import Int64s, Tree
 from tests.trees.checks import check, codes, same, zipf
 

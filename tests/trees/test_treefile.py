@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
+from lmtool.trees.file import code_strings, read_tree, write_tree
 from lmtool.trees.halves import balanced
 from lmtool.trees.huffman import huffman
 from lmtool.trees.tree import Tree, from_codes
-from lmtool.trees.treefile import code_strings, read_tree, write_tree
 from tests.trees.checks import check, codes, same, zipf
 
 WORDS = ["the", "<unk>", "cat\u00a0s", "Ω", "</s>"]

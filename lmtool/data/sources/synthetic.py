@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from lmtool.config import SyntheticData
 from lmtool.data.tokeniser import EOS_ID, RESERVED
-from lmtool.model import FloatArray, IntArray
+from lmtool.language_model import FloatArray, IntArray
 
 CHUNK = 1 << 20  # tokens drawn at once
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.model import FloatArray, IntArray
+from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.estimate import LARGEST, Form, Smoother
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from lmtool.errors import UserError
-from lmtool.model import IntArray
+from lmtool.language_model import IntArray
 from lmtool.ngram.estimate import Contexts, Counting, Form, Smoother
 
 FALLBACK = 0.75  # used where a text is too small or too odd to estimate the discount from

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.model import FloatArray, IntArray
+from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.estimate import Contexts, Counting, Form, Smoother
 
 # Used where a text is too small or too odd to estimate discounts from.

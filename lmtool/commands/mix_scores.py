@@ -1,0 +1,50 @@
+"""`lmtool ensemble` where a member is no model but scores alone: linear, token by token."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from lmtool.commands.mixture_members import scores_of
+from lmtool.config import EnsembleConfig, MixMethod
+from lmtool.errors import UserError
+from lmtool.evaluation.score import Report, Scores, perplexity, report
+
+
+def mix_scores(config: EnsembleConfig, out: Path) -> tuple[Report, list[float], list[float], dict[str, object]]:
+    """Mix runs and scores over the same tokens; keeps the scores. Returns the report, the weights, the members' own
+    perplexities, and what else result.json is to have.
+
+    Raises UserError for what scores alone cannot do: other methods, caches, weights from another split.
+    """
+    import numpy as np
+
+    from lmtool.data.corpus import Split
+    from lmtool.evaluation.token_scores import SCORES_FILE, Kept
+    from lmtool.mixtures import fit_weights, mix
+
+    if config.method is not MixMethod.linear or config.cache is not None:
+        raise UserError("runs= names scores without a model: these mix with method=linear and cache=null alone")
+    if config.weights is None and config.fit_split != config.split:
+        raise UserError(
+            f"fit_split={config.fit_split}: runs= names scores without a model, of one text alone; give weights=, or "
+            f"fit them on it with fit_split={config.split}"
+        )
+    start = time.perf_counter()
+    members, tokens = scores_of(config.runs, config.split, config.store_dir, config.device)
+    log_prob = np.stack([member.log_prob for member in members])
+    weights, said = np.array(config.weights), {}
+    if config.weights is None:
+        fit = fit_weights(log_prob)
+        weights = fit.weights
+        said = {"fit": {"split": config.fit_split, "iterations": fit.iterations, "gap": fit.gap}}
+        print(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the best")
+    mixed = mix(log_prob, weights)
+    name = members[0].split
+    Kept(mixed, tokens, name, all(member.normalised for member in members)).save(out / SCORES_FILE)
+    text = Split(tokens.ids, tokens.offsets, tokens.oov_positions, 0, len(tokens.words) - 1)
+    print(
+        "note: some members are scores alone, so that this mixture is no run; its scores.h5 can be compared and mixed"
+    )
+    found = report(name, text, Scores(mixed, time.perf_counter() - start))
+    return found, weights.tolist(), [perplexity(member.log_prob) for member in members], dict(said)

@@ -1,0 +1,73 @@
+"""Which types become the vocabulary, from their counts in train."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.config import Unit, VocabularyConfig
+from lmtool.data.readers import read_text
+from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
+from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.errors import UserError
+from lmtool.language_model import IntArray
+
+
+def select(
+    types: list[str], counts: IntArray, rules: VocabularyConfig, *, given: list[str] | None, sentences: bool
+) -> tuple[Vocabulary, npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    """The vocabulary, the final id of each provisional one, and which provisional ids are OOV.
+
+    types and counts: by provisional id, of train. given: the words of a list, in its order; None to take
+    those with min_count and of them the commonest `size`.
+    """
+    if given is None:
+        kept = np.flatnonzero(counts >= rules.min_count)
+        kept = kept[kept >= len(RESERVED)]
+        kept = kept[np.argsort(-counts[kept], kind="stable")][: rules.size]
+        words = [types[k] for k in kept]
+        word_counts = counts[kept]
+    else:
+        place = {word: k for k, word in enumerate(types)}
+        words = [word for word in given if word not in RESERVED]
+        known = [place.get(word, -1) for word in words]
+        word_counts = np.array([counts[k] if k >= 0 else 0 for k in known], dtype=np.int64)
+        kept = np.array([k for k in known if k >= 0], dtype=np.int64)
+    oov = np.ones(len(types), dtype=bool)
+    oov[kept] = False
+    oov[: len(RESERVED)] = False
+    unk_count = counts[UNK_ID] + counts[oov].sum()
+    words = [*words, UNK, *([EOS] if sentences else [])]
+    word_counts = np.concatenate([word_counts, [unk_count], [counts[EOS_ID]] if sentences else []])
+    order = np.argsort(-word_counts, kind="stable")
+    ordered = [words[k] for k in order]
+    final = {word: k for k, word in enumerate(ordered)}
+    remap = np.full(len(types), final[UNK], dtype=np.int32)
+    remap[kept] = [final[types[k]] for k in kept]
+    if sentences:
+        remap[EOS_ID] = final[EOS]
+    remap[BOS_ID] = len(ordered)
+    all_counts = np.append(word_counts[order], 0).astype(np.int64)
+    vocabulary = Vocabulary((*ordered, BOS), all_counts, final.get(EOS), final[UNK])
+    return vocabulary, remap, oov
+
+
+def read_word_list(path: str, rules: VocabularyConfig) -> list[str]:
+    """The words of a list, one a line: the first column, or the second after a rank (as the HW3 lists are).
+
+    Raises UserError, naming the lines, for a word that stands twice.
+    """
+    words: list[str] = []
+    line_of: dict[str, int] = {}
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        columns = line.split("\t") if rules.unit is Unit.char else line.split()
+        if not columns or not columns[0]:
+            continue
+        word = columns[1] if len(columns) > 1 and columns[0].isdigit() else columns[0]
+        if rules.lowercase:
+            word = word.lower()
+        if word in line_of:
+            raise UserError(f"{path}, line {number}: {word!r} stands in line {line_of[word]} already; remove one")
+        line_of[word] = number
+        words.append(word)
+    return words

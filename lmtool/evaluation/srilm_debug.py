@@ -1,0 +1,62 @@
+"""A line a token, as SRILM's `ngram -ppl FILE -debug 2` prints them, so that its users' scripts read them too."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from lmtool.data.vocabulary import BOS
+from lmtool.evaluation.token_scores import Tokens
+from lmtool.language_model import FloatArray, IntArray
+
+LN10 = math.log(10)
+
+
+def detail_lines(
+    tokens: Tokens, log_prob: FloatArray, matched: IntArray | None, *, sentences: bool, name: str
+) -> Iterator[str]:
+    """The lines of every sentence and of the whole.
+
+    log_prob: natural, `[N]`. matched: `[N]`, the length of the n-gram that was found for each token; None for a model
+    that has no such thing. sentences: whether the text has any. name: of the text. As in SRILM the numbers are p and
+    log10 p, `ppl` counts the end of a sentence as a token and `ppl1` does not. Unlike there `<unk>` is a word like any
+    other: it has a probability, and OOVs are counted but not left out.
+    """
+    oov = np.zeros(tokens.count, dtype=bool)
+    oov[tokens.oov_positions] = True
+    offsets = tokens.offsets.tolist()
+    for first, last in itertools.pairwise(offsets):
+        words = [tokens.words[k] for k in tokens.ids[first:last].tolist()]
+        if sentences:
+            yield " ".join(words[:-1])
+        before = [BOS, *words[:-1]]
+        for k, (word, previous, value) in enumerate(zip(words, before, log_prob[first:last].tolist(), strict=True)):
+            found = "" if matched is None else f"[{matched[first + k]}gram] "
+            more = "..." if k else ""
+            yield f"\tp( {word} | {previous} {more}) \t= {found}{math.exp(value):.7g} [ {value / LN10:.7g} ]"
+        if sentences:
+            yield from _summary("", 1, log_prob[first:last], int(oov[first:last].sum()))
+            yield ""
+    count = len(offsets) - 1 if sentences else 0
+    yield from _summary(f"file {name}: ", count, log_prob, int(oov.sum()))
+
+
+def _summary(name: str, sentences: int, log_prob: FloatArray, oov: int) -> Iterator[str]:
+    words = len(log_prob) - sentences
+    possible = log_prob[~np.isneginf(log_prob)]
+    total = float(possible.sum()) / LN10
+    yield f"{name}{sentences} sentences, {words} words, {oov} OOVs"
+    zeros = len(log_prob) - len(possible)
+    yield f"{zeros} zeroprobs, logprob= {total:.7g} ppl= {_power(total, len(possible))} ppl1= " + _power(
+        total, len(possible) - sentences
+    )
+
+
+def _power(total: float, tokens: int) -> str:
+    try:
+        return f"{10 ** (-total / tokens):.7g}"
+    except (ZeroDivisionError, OverflowError):
+        return "undefined"

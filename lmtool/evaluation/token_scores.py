@@ -1,0 +1,144 @@
+"""Scores as a file: each token's log-probability beside the token itself, so that nothing else is needed to use them.
+
+Two files can be compared or mixed where their tokens are the same words: `Tokens.fingerprint` says so, whichever
+store, vocabulary or tool they come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.data.corpus import Split
+from lmtool.data.vocabulary import BOS, UNK, Vocabulary
+from lmtool.errors import UserError
+from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.files import cannot_write, reserve, written_whole
+
+KIND = "lmtool scores"
+FORMAT = 1
+SCORES_FILE = "scores.h5"
+PIECE = 1 << 20  # tokens whose fingerprint is taken at once
+REMEDY = "make it again with lmtool eval"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The predicted tokens of a text, N of them in S sentences, with the words that they stand for.
+
+    ids: `[N]`, of some unsigned type, into `words`, the vocabulary. offsets: `[S + 1]`, where sentences begin, and N;
+    `[0, N]` without sentences. oov_positions: where a word that is not known stood, `<unk>` now.
+    """
+
+    ids: npt.NDArray[Any]
+    words: tuple[str, ...]
+    offsets: IntArray
+    oov_positions: IntArray
+
+    @property
+    def count(self) -> int:
+        """N."""
+        return len(self.ids)
+
+    @cached_property
+    def ids_of_words(self) -> dict[str, int]:
+        """The id of each word."""
+        return {word: index for index, word in enumerate(self.words)}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over the words in the order of the text: equal for equal texts, however their words are numbered."""
+        digests = b"".join(hashlib.sha256(word.encode()).digest()[:8] for word in self.words)
+        of_words = np.frombuffer(digests, dtype=np.uint64)
+        found = hashlib.sha256()
+        for first in range(0, self.count, PIECE):
+            found.update(of_words[self.ids[first : first + PIECE]].tobytes())
+        return found.hexdigest()
+
+    def encode(self, words: list[str]) -> IntArray:
+        """The ids of words, that of `<unk>` for those that are not known."""
+        unk = self.ids_of_words[UNK]
+        return np.array([self.ids_of_words.get(word, unk) for word in words], dtype=np.int64)
+
+    def place(self, token: int) -> str:
+        """Where a token stands, for a message: `sentence 3, token 5`, both counted from 1."""
+        sentence = int(np.searchsorted(self.offsets, token, side="right")) - 1
+        return f"sentence {sentence + 1:,}, token {token - int(self.offsets[sentence]) + 1}"
+
+
+def tokens_of(split: Split, vocabulary: Vocabulary) -> Tokens:
+    """The tokens of a split with their words."""
+    return Tokens(split.ids, vocabulary.words, split.offsets, split.oov_positions)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Natural log-probabilities `[N]` of tokens; split: its name, or that of the text; normalised: whether they are
+    those of distributions that sum to one.
+    """
+
+    log_prob: FloatArray
+    tokens: Tokens
+    split: str
+    normalised: bool
+
+    def save(self, path: Path) -> None:
+        """Write the file, whole or not at all. Raises UserError where it cannot be written."""
+        words = np.frombuffer("\0".join(self.tokens.words).encode(), dtype=np.uint8)
+        parts = {
+            "log_prob": self.log_prob,
+            "ids": self.tokens.ids.astype(np.min_scalar_type(len(self.tokens.words))),
+            "offsets": self.tokens.offsets,
+            "oov_positions": self.tokens.oov_positions,
+            "words": words,
+        }
+        try:
+            with written_whole(path) as temporary:
+                reserve(path, sum(part.nbytes for part in parts.values()) + (1 << 16))
+                with h5py.File(temporary, "w") as file:
+                    for name, part in parts.items():
+                        file.create_dataset(name, data=part)
+                    file.attrs["kind"] = KIND
+                    file.attrs["format"] = FORMAT
+                    file.attrs["split"] = self.split
+                    file.attrs["normalised"] = self.normalised
+                    file.attrs["tokens_fingerprint"] = self.tokens.fingerprint
+        except RuntimeError as error:  # what h5py raises when it cannot flush
+            raise cannot_write(path, OSError(str(error))) from error
+
+    @classmethod
+    def open(cls, path: Path) -> Kept:
+        """Read a file of scores. Raises UserError where it is missing, damaged, or no such file."""
+        try:
+            with h5py.File(path, "r") as file:
+                if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
+                    raise UserError(f"{path} holds no scores of this version of lmtool: {REMEDY}")
+                tokens = Tokens(
+                    file["ids"][:],
+                    tuple(file["words"][:].tobytes().decode("utf-8").split("\0")),
+                    file["offsets"][:],
+                    file["oov_positions"][:],
+                )
+                found = cls(file["log_prob"][:], tokens, str(file.attrs["split"]), bool(file.attrs["normalised"]))
+                expected = str(file.attrs["tokens_fingerprint"])
+        except FileNotFoundError:
+            raise UserError(f"no file {path}: {REMEDY}") from None
+        except (OSError, KeyError, UnicodeDecodeError) as error:
+            raise UserError(f"{path} is cut off or no HDF5 file: {REMEDY}") from error
+        whole = len(found.log_prob) == tokens.count == int(tokens.offsets[-1]) and tokens.ids.max() < len(tokens.words)
+        if not whole or tokens.fingerprint != expected:
+            raise UserError(f"{path} is damaged: its tokens are not those that were scored; {REMEDY}")
+        return found
+
+
+def shown(tokens: Tokens, token: int) -> str:
+    """A token's word, as a message has it."""
+    word = tokens.words[int(tokens.ids[token])]
+    return repr(word) if word != BOS else "<s>"

@@ -1,0 +1,29 @@
+"""Word vectors as encoders read them."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+from lmtool.neural.kernels.sparse_rows import lookup
+
+
+class Embedding(nn.Embedding):
+    """A vector a word, `[V, E]`: torch's, but its gradient is summed row by row, and coalesced where it is sparse.
+
+    Vectors start with unit length on average, so that tied logits start at the scale of the hidden's.
+    """
+
+    def __init__(self, words: int, dim: int, *, sparse: bool = False) -> None:
+        super().__init__(words, dim, sparse=sparse)
+        nn.init.normal_(self.weight, std=1 / math.sqrt(dim))
+
+    def row_parameters(self) -> list[nn.Parameter]:
+        """Those whose gradients are sparse."""
+        assert isinstance(self.weight, nn.Parameter)
+        return [self.weight] if self.sparse else []
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """`[..., E]` of ids `[...]`."""
+        return lookup(self.weight, ids, sparse=self.sparse)

@@ -1,0 +1,147 @@
+"""What an encoder reads of a long context: its last words one by one, and sums in which older words count less.
+
+On a CPU by compiled loops that go from the embeddings' rows to the sums at once: the vectors of all words of all
+contexts, `[B, T, E]`, are never made. Elsewhere by the plain form beside them.
+
+Legend of shapes: B examples, T words of a context, the last C of them read one by one, K sums, E embedding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from numba import njit
+from torch import Tensor, nn
+
+from lmtool.neural.kernels.loops import FAST
+from lmtool.neural.kernels.sparse_rows import Groups, compiled, lookup, rows_gradient
+from lmtool.system import parallel
+
+Array = npt.NDArray[Any]
+
+
+class History(nn.Module):
+    """z_k = sum_t a_kt C(w_-t), the fixed-size encoding of Zhang et al. (2015), eq. 1, for several forgetting factors.
+
+    a_kt starts as alpha_k^(t-1), of unit length over t, and is learnt, a number for each distance, as is a scale for
+    each number of z_k.
+    """
+
+    def __init__(self, forgetting: list[float], length: int, words: int, dim: int) -> None:
+        """forgetting: alpha, K of them; length: T; words: C; dim: E."""
+        super().__init__()
+        age = torch.arange(length - 1, -1, -1)
+        powers = torch.tensor(forgetting)[:, None] ** age
+        self.weights = nn.Parameter(nn.functional.normalize(powers, dim=1))  # [K, T]
+        self.scale = nn.Parameter(torch.ones(len(forgetting), dim))
+        self._words = words
+
+    def forward(self, contexts: Tensor, vectors: Tensor, *, sparse: bool) -> Tensor:
+        """Context ids `[B, T]`, oldest first, and embeddings `[V, E]` to `[B, C + K, E]`: last words, then sums."""
+        found = read(vectors, contexts, self.weights, self._words, sparse=sparse)
+        return torch.cat([found[:, : self._words], found[:, self._words :] * self.scale], dim=1)
+
+
+def read(vectors: Tensor, ids: Tensor, factors: Tensor, words: int, *, sparse: bool) -> Tensor:
+    """The vectors of the last `words` ids and the sums of all with `factors` `[K, T]`: `[B, words + K, E]`."""
+    if not compiled(vectors):
+        return read_plain(vectors, ids, factors, words, sparse=sparse)
+    found: Tensor = _Read.apply(vectors, ids.contiguous(), factors, words, sparse)  # type: ignore[no-untyped-call]
+    return found
+
+
+def read_plain(vectors: Tensor, ids: Tensor, factors: Tensor, words: int, *, sparse: bool) -> Tensor:
+    """The same in tensor operations."""
+    x = lookup(vectors, ids, sparse=sparse)  # [B, T, E]
+    return torch.cat([x[:, x.shape[1] - words :], factors @ x], dim=1)
+
+
+class _Read(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, ids: Tensor, factors: Tensor, words: int, sparse: bool) -> Tensor:
+        vectors, factors = vectors.contiguous(), factors.contiguous()
+        ctx.save_for_backward(vectors, ids, factors)
+        ctx.sparse = sparse
+        found = vectors.new_empty(len(ids), words + len(factors), vectors.shape[1])
+        arrays = [tensor.detach().numpy() for tensor in (vectors, ids, factors, found)]
+        parallel.run((_sums, *arrays, *cut) for cut in parallel.cut_evenly(len(ids)))
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        vectors, ids, factors = ctx.saved_tensors
+        grad = grad_output[0].contiguous()
+        grad_factors = torch.empty_like(factors)
+        arrays = [tensor.detach().numpy() for tensor in (vectors, ids, grad, grad_factors)]
+        parallel.run((_sums_grad_factors, *arrays, *cut) for cut in parallel.cut_evenly(factors.shape[1]))
+        groups = Groups(ids.reshape(-1))
+        rows = vectors.new_empty(len(groups.unique), vectors.shape[1])
+        g, a, rows_ = (tensor.detach().numpy() for tensor in (grad, factors, rows))
+        width = vectors.shape[1] * len(factors)
+        groups.each(width, _sums_grad_vectors, g, a, groups.order, groups.starts, rows_)
+        unique = torch.from_numpy(groups.unique)
+        return rows_gradient(unique, rows, vectors.shape, ctx.sparse), None, grad_factors, None, None
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def _sums(vectors: Array, ids: Array, factors: Array, found: Array, first: int, last: int) -> None:
+    sums, length = factors.shape
+    width = vectors.shape[1]
+    words = found.shape[1] - sums
+    for b in range(first, last):
+        for k in range(sums):
+            for j in range(width):
+                found[b, words + k, j] = 0
+        for t in range(length):
+            row = ids[b, t]
+            for k in range(sums):
+                factor = factors[k, t]
+                for j in range(width):
+                    found[b, words + k, j] += factor * vectors[row, j]
+        for c in range(words):
+            row = ids[b, length - words + c]
+            for j in range(width):
+                found[b, c, j] = vectors[row, j]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def _sums_grad_factors(vectors: Array, ids: Array, grad: Array, found: Array, first: int, last: int) -> None:
+    sums = found.shape[0]
+    width = vectors.shape[1]
+    words = grad.shape[1] - sums
+    for t in range(first, last):
+        totals = np.zeros(sums, dtype=np.float64)
+        for b in range(len(ids)):
+            row = ids[b, t]
+            for k in range(sums):
+                product = vectors.dtype.type(0)
+                for j in range(width):
+                    product += grad[b, words + k, j] * vectors[row, j]
+                totals[k] += product
+        for k in range(sums):
+            found[k, t] = totals[k]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def _sums_grad_vectors(
+    grad: Array, factors: Array, order: Array, starts: Array, found: Array, first: int, last: int
+) -> None:
+    sums, length = factors.shape
+    width = grad.shape[2]
+    words = grad.shape[1] - sums
+    for u in range(first, last):
+        for j in range(width):
+            found[u, j] = 0
+        for place in range(starts[u], starts[u + 1]):
+            b, t = order[place] // length, order[place] % length
+            for k in range(sums):
+                factor = factors[k, t]
+                for j in range(width):
+                    found[u, j] += factor * grad[b, words + k, j]
+            c = t - (length - words)
+            if c >= 0:
+                for j in range(width):
+                    found[u, j] += grad[b, c, j]

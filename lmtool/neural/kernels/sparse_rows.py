@@ -1,0 +1,258 @@
+"""Work on the rows of a large matrix that a batch uses, and on no others: each function beside its plain form.
+
+On a CPU, in float32 and float64, the work is done by compiled loops (kernels.loops); elsewhere by the plain
+forms, which are ordinary tensor operations. Gradients of the matrices are sparse (their used rows alone) or dense, as
+asked for; sparse ones are coalesced, as torch.sparse_coo_tensor means it, and any optimiser that takes them will do.
+
+Legend of shapes: B examples, H numbers each, R rows of a matrix `[R, H]`, P pairs (example, row), U different rows
+among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from lmtool.neural.kernels import loops
+from lmtool.system import parallel
+
+SMALL = 1 << 14  # numbers to read for which a second thread is not worth its start
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Which rows of a matrix each example of a batch uses.
+
+    rows: `[P]`; those of example b are starts[b] to before starts[b + 1]; starts: `[B + 1]`; owner: `[P]`, the b of
+    each.
+    """
+
+    rows: Tensor
+    starts: Tensor
+    owner: Tensor
+
+
+def pairs_of(rows: Tensor) -> Pairs:
+    """Pairs from rows `[B, K]`, the same number for every example."""
+    size, each = rows.shape
+    starts = torch.arange(0, size * each + 1, each)
+    owner = torch.arange(size, dtype=torch.int32, device=rows.device).repeat_interleave(each)
+    return Pairs(rows.reshape(-1), starts, owner)
+
+
+def stretches(offsets: Tensor, which: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The places offsets[w] to before offsets[w + 1] for each w of which `[B]`, one after the other.
+
+    Returns where each stretch begins among them `[B + 1]`, the b of each `[P]`, and the places `[P]`.
+    """
+    sizes = offsets[which + 1] - offsets[which]
+    starts = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+    owner = torch.arange(len(which), device=which.device).repeat_interleave(sizes)
+    places = torch.arange(len(owner), device=which.device) + (offsets[which] - starts[:-1])[owner]
+    return starts, owner, places
+
+
+def log_sum_exp(values: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
+    """log of the sum of exp(values) over each stretch of values `[P]`: `[B]`; starts and owner as stretches gives
+    them.
+    """
+    largest = torch.segment_reduce(values.detach(), "max", offsets=starts)
+    return largest + torch.zeros_like(largest).index_add_(0, owner, (values - largest[owner]).exp()).log()
+
+
+def compiled(tensor: Tensor) -> bool:
+    """Whether the compiled loops can work on it."""
+    return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
+
+
+def lookup(weight: Tensor, ids: Tensor, *, sparse: bool) -> Tensor:
+    """weight[ids]: `[..., H]` from weight `[R, H]` and ids `[...]`, or `[...]` from weight `[R]`.
+
+    Like torch's embedding but for the way its gradient is summed.
+    """
+    found: Tensor = _Lookup.apply(weight, ids, sparse)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Lookup(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, ids: Tensor, sparse: bool) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.shape, ctx.sparse = weight.shape, sparse
+        return weight.index_select(0, ids.reshape(-1)).reshape(*ids.shape, *weight.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        (ids,) = ctx.saved_tensors
+        unique, sums = _sums(ids.reshape(-1), grad_output[0].reshape(ids.numel(), -1).contiguous())
+        return rows_gradient(unique, sums.reshape(-1, *ctx.shape[1:]), ctx.shape, ctx.sparse), None, None
+
+
+def _sums(ids: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """The different ids, ascending `[U]`, and the sum of the values `[P, H]` of each, `[U, H]`."""
+    if not compiled(values):
+        unique, place = torch.unique(ids.long(), return_inverse=True)
+        return unique, values.new_zeros(len(unique), values.shape[1]).index_add_(0, place, values)
+    groups = Groups(ids)
+    sums = values.new_empty(len(groups.unique), values.shape[1])
+    groups.each(values.shape[1], loops.sum_rows, values.numpy(), groups.order, groups.starts, sums.numpy())
+    return torch.from_numpy(groups.unique), sums
+
+
+def row_scores(h: Tensor, weight: Tensor, bias: Tensor, pairs: Pairs, *, sparse: bool) -> Tensor:
+    """h[b] . weight[r] + bias[r] for every pair (b, r): `[P]` from h `[B, H]`, weight `[R, H]`, bias `[R]`."""
+    if not compiled(h) or h.dtype != weight.dtype:
+        return row_scores_plain(h, weight, bias, pairs, sparse=sparse)
+    scores: Tensor = _RowScores.apply(h, weight, bias, pairs, sparse)  # type: ignore[no-untyped-call]
+    return scores
+
+
+def row_scores_plain(h: Tensor, weight: Tensor, bias: Tensor, pairs: Pairs, *, sparse: bool) -> Tensor:
+    """row_scores in ordinary tensor operations."""
+    used = lookup(weight, pairs.rows, sparse=sparse)  # [P, H]
+    return (h[pairs.owner] * used).sum(1) + lookup(bias, pairs.rows, sparse=sparse)
+
+
+class _RowScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, pairs: Pairs, sparse: bool) -> Tensor:
+        h = h.contiguous()
+        ctx.save_for_backward(h, weight)
+        ctx.pairs, ctx.sparse, ctx.biases = pairs, sparse, bias.shape
+        scores = h.new_empty(len(pairs.rows))
+        each_example(
+            pairs,
+            h.shape[1],
+            loops.dot_rows,
+            *_arrays(h, weight, bias, pairs.starts, pairs.rows, scores),
+        )
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Any, ...]:
+        h, weight = ctx.saved_tensors
+        pairs, sparse, grad = ctx.pairs, ctx.sparse, grad_output[0].contiguous()
+        width, grad_h = h.shape[1], torch.empty_like(h)
+        if ctx.needs_input_grad[0]:
+            arrays = _arrays(grad, weight, pairs.starts, pairs.rows, grad_h)
+            each_example(pairs, width, loops.dot_rows_grad_h, *arrays)
+        groups = Groups(pairs.rows)
+        grad_weight, grad_bias = h.new_empty(len(groups.unique), width), h.new_empty(len(groups.unique))
+        g, h_, owner, weight_, bias_ = _arrays(grad, h, pairs.owner, grad_weight, grad_bias)
+        groups.each(width, loops.dot_rows_grad_weight, g, h_, owner, groups.order, groups.starts, weight_, bias_)
+        shape, unique = weight.shape, torch.from_numpy(groups.unique)
+        return (
+            grad_h,
+            rows_gradient(unique, grad_weight, shape, sparse),
+            rows_gradient(unique, grad_bias, ctx.biases, sparse),
+            None,
+            None,
+        )
+
+
+def logistic_loss(scores: Tensor, signs: Tensor) -> Tensor:
+    """Sum of -log sigmoid(sign s) over scores s of any shape; signs: +1 or -1 for each, int32, or `[1]` for all."""
+    if not compiled(scores):
+        return -torch.nn.functional.logsigmoid(scores * signs).sum()
+    loss: Tensor = _Logistic.apply(scores, signs)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _Logistic(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, signs: Tensor) -> Tensor:
+        scores = scores.contiguous()
+        grad = torch.empty_like(scores)
+        ctx.gradients = [grad]
+        arrays = [tensor.detach().view(-1).numpy() for tensor in (scores, signs, grad)]
+        pieces = max(1, min(parallel.threads(), scores.numel() // SMALL))
+        cuts = parallel.cut_evenly(scores.numel(), pieces)
+        return scores.new_tensor(sum(parallel.run((loops.logistic, *arrays, *cut) for cut in cuts)))
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = handed_on(ctx, grad_output[0])
+        return grad, None
+
+
+def handed_on(ctx: Any, scale: Tensor) -> list[Tensor]:
+    """The gradients that a forward pass left in ctx.gradients, times the scale that comes from above.
+
+    Unless the graph is kept for another pass they are given away: autograd takes over what nobody else holds, and
+    copies the rest.
+    """
+    keeps = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)()
+    gradients: list[Tensor] = ctx.gradients
+    if keeps:
+        return [gradient * scale for gradient in gradients]
+    ctx.gradients = None
+    if scale != 1:
+        gradients = [gradient.mul_(scale) for gradient in gradients]
+    return gradients
+
+
+class Groups:
+    """The places of equal rows, together.
+
+    unique: `[U]`, the different rows, ascending; order: `[P]`, the places of all rows; those of unique[u] are
+    order[starts[u]] to before order[starts[u + 1]].
+    """
+
+    def __init__(self, rows: Tensor) -> None:
+        array = rows.detach().numpy()
+        self.order = np.empty(len(array), dtype=np.int32)
+        self.unique, self.starts = loops.sort_rows(array, self.order)
+
+    def places(self) -> Array:
+        """Which of the different rows each row is: `[P]`, the inverse of unique."""
+        found = np.empty(len(self.order), dtype=np.int32)
+        found[self.order] = np.repeat(np.arange(len(self.unique), dtype=np.int32), np.diff(self.starts))
+        return found
+
+    def each(self, width: int, kernel: Any, *arguments: Any) -> None:
+        """Run a kernel over the groups, on several threads where there is enough to do."""
+        _on_threads(kernel, arguments, self.starts, width)
+
+
+def rows_gradient(unique: Tensor, values: Tensor, shape: torch.Size, sparse: bool) -> Tensor:
+    """The gradient of a matrix of this shape whose rows `unique` `[U]` have the gradients `values`, all others none."""
+    if not sparse:
+        return values.new_zeros(shape).index_copy_(0, unique, values)
+    return torch.sparse_coo_tensor(unique[None], values, shape, is_coalesced=True, check_invariants=False)
+
+
+def _arrays(*tensors: Tensor) -> list[Array]:
+    return [tensor.detach().numpy() for tensor in tensors]
+
+
+def each_example(pairs: Pairs, width: int, kernel: Any, *arguments: Any) -> None:
+    """Run a kernel over the examples, on several threads where there is enough to do; width: the numbers a pair."""
+    _on_threads(kernel, arguments, pairs.starts.numpy(), width)
+
+
+def _on_threads(kernel: Any, arguments: tuple[Any, ...], starts: Array, width: int) -> None:
+    """The kernel over pieces of the examples or groups, cut so that each piece has as many pairs."""
+    last, total = len(starts) - 1, int(starts[-1])
+    pieces = min(parallel.threads(), total * width // SMALL)
+    if pieces <= 1:
+        kernel(*arguments, 0, last)
+        return
+    cuts = np.searchsorted(starts, np.arange(1, pieces) * (total // pieces)).tolist()
+    ends = [0, *cuts, last]
+    parallel.run((kernel, *arguments, ends[k], ends[k + 1]) for k in range(pieces))
+
+
+def coalesced(gradient: Tensor) -> Tensor:
+    """A sparse gradient whose rows are different and ascending.
+
+    Autograd forgets, when it hands a gradient on, that it was so already; to look is faster than to sort again.
+    """
+    if not gradient.is_coalesced() and gradient.device.type == "cpu":
+        gradient._coalesced_(bool(loops.ascending(gradient._indices()[0].numpy())))
+    return gradient.coalesce()

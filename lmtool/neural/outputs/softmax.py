@@ -1,0 +1,137 @@
+"""The full softmax as an output layer: hidden -> probability of every word that can be predicted.
+
+Legend of shapes: B examples, D hidden, O outputs, b rows of one chunk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from lmtool.system import parallel
+from lmtool.neural.kernels import loops
+from lmtool.neural.kernels.sparse_rows import compiled, handed_on
+from lmtool.neural.outputs.word_scores import WordScores
+
+CHUNK = 1 << 20  # logits that exist at once: few enough to stay near the processor
+
+TINY = 1 << 12  # logits up to which calling our own loops costs more than they save
+FEW = 48  # rows up to which W h' is faster than h W' (MKL of torch 2.13)
+
+
+class _SoftmaxLoss(torch.autograd.Function):
+    """Mean over the batch of -log softmax(h W' + b)[y], W the first rows of vectors, with its gradients found in the
+    forward pass.
+
+    The gradient of the logits is softmax - onehot; what it is made of takes their place in one buffer that is kept from
+    call to call. To allocate either anew in each step costs more than the arithmetic on them. A buffer in bf16 has the
+    three products done in bf16; the gradients are summed over chunks in the weight's own precision.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, vectors: Tensor, bias: Tensor, y: Tensor, buffer: Tensor) -> Tensor:
+        h, outputs = h.contiguous(), len(bias)
+        weight, all_grads = vectors[:outputs], torch.empty_like(vectors)
+        all_grads[outputs:] = 0
+        grads = torch.empty_like(h), all_grads[:outputs], torch.empty_like(bias)
+        chunk = _compiled_chunk if compiled(h) and buffer.dtype == h.dtype else _plain_chunk
+        loss = h.new_zeros((), dtype=torch.float64)
+        with torch.no_grad():
+            for first in range(0, len(h), len(buffer)):
+                some = slice(first, first + len(buffer))
+                grad_h = grads[0][some]
+                loss += chunk(h[some], weight, bias, y[some], buffer, len(h), (grad_h, *grads[1:]), not first)
+        ctx.gradients = [grads[0], all_grads, grads[2]]
+        return (loss / len(h)).to(h.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        return (*handed_on(ctx, grad_output[0]), None, None)
+
+
+Gradients = tuple[Tensor, Tensor, Tensor]
+
+
+def _plain_chunk(
+    h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, buffer: Tensor, batch: int, grads: Gradients, first: bool
+) -> Tensor:
+    """Sum of -log p over the rows h `[b, D]` of a batch; grads of h, W and b: the first chunk sets the last two,
+    others add.
+    """
+    narrow, narrow_h, target = weight.to(buffer.dtype), h.to(buffer.dtype), y[:, None]
+    scores = torch.addmm(bias.to(buffer.dtype), narrow_h, narrow.T, out=buffer[: len(h)])  # [b, O]
+    largest = scores.amax(1, keepdim=True)
+    chosen = scores.gather(1, target) - largest
+    scores.sub_(largest).exp_()
+    total = scores.sum(1, keepdim=True, dtype=torch.float32 if h.dtype == torch.float32 else h.dtype)
+    delta = scores.mul_(1 / (total * batch))
+    delta.scatter_add_(1, target, torch.full_like(chosen, -1 / batch))
+    grad_h, grad_weight, grad_bias = grads
+    grad_h.copy_(torch.mm(delta, narrow))
+    if first:
+        grad_weight.zero_()
+        grad_bias.zero_()
+    grad_weight += torch.mm(delta.T, narrow_h)
+    grad_bias += delta.sum(0, dtype=bias.dtype)
+    return (total.log() - chosen).sum(dtype=torch.float64)
+
+
+def _compiled_chunk(
+    h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, buffer: Tensor, batch: int, grads: Gradients, first: bool
+) -> Tensor:
+    """The same with one pass over the logits between the products.
+
+    They become exponentials e; with s = 1 / (batch * sum of e), the gradients are s (e W) - W[y] / batch of h, and
+    e' (s h) less h / batch in the rows of y, of W.
+    """
+    loss, share = h.new_empty(len(h)), h.new_empty(len(h))
+    if len(h) <= FEW:
+        columns = torch.mm(weight, h.T, out=buffer[: len(h)].view(len(bias), len(h)))
+        arrays = [tensor.numpy() for tensor in (columns, bias, y, loss, share, torch.empty_like(loss))]
+        loops.exp_columns(*arrays)
+        scores = columns.T
+    else:
+        scores = torch.mm(h, weight.T, out=buffer[: len(h)])
+        arrays = [tensor.numpy() for tensor in (scores, bias, y, loss, share)]
+        cuts = parallel.cut_evenly(len(h))
+        parallel.run((loops.exp_rows, *arrays, start, end) for start, end in cuts)
+    share /= batch
+    grad_h, grad_weight, grad_bias = grads
+    torch.mm(scores, weight, out=grad_h)
+    grad_h.mul_(share[:, None]).sub_(weight[y], alpha=1 / batch)
+    keep = 0.0 if first else 1.0
+    torch.addmm(grad_weight, scores.T, h * share[:, None], beta=keep, out=grad_weight)
+    torch.addmv(grad_bias, scores.T, share, beta=keep, out=grad_bias)
+    grad_weight.index_add_(0, y, h, alpha=-1 / batch)
+    grad_bias.index_add_(0, y, torch.full_like(share, -1 / batch))
+    return loss.sum(dtype=torch.float64)
+
+
+class FullSoftmax(WordScores):
+    """p(w|h) = exp(b_w + u_w . h) / Z (Bengio et al. 2003, eq. 1), in chunks, so that the B x O logits never exist.
+
+    counts, vectors: as WordScores. precision: torch.bfloat16 for products in bf16, None for those of the weights' type.
+    """
+
+    def __init__(
+        self, dim: int, counts: Tensor, vectors: nn.Parameter | None = None, *, precision: torch.dtype | None = None
+    ) -> None:
+        super().__init__(dim, counts, vectors)
+        self.precision = precision
+        self._buffer: Tensor | None = None
+
+    def forward(self, h: Tensor, y: Tensor) -> Tensor:
+        """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
+        dtype, outputs = self.precision or h.dtype, len(self.bias)
+        if len(h) * outputs <= TINY and dtype == h.dtype:
+            return F.cross_entropy(F.linear(h, self.weight(), self.bias), y)
+        size = min(len(h), max(CHUNK // outputs, 64))
+        buffer = self._buffer
+        if buffer is None or len(buffer) < size or buffer.dtype != dtype or buffer.device != h.device:
+            buffer = self._buffer = torch.empty(size, outputs, dtype=dtype, device=h.device)
+        loss: Tensor = _SoftmaxLoss.apply(  # type: ignore[no-untyped-call]
+            h, self.vectors, self.bias, y, buffer
+        )
+        return loss

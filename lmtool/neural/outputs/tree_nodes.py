@@ -1,0 +1,134 @@
+"""How the inner nodes of a tree score the way to their second child: two forms.
+
+Legend of shapes: B examples, D hidden, N inner nodes, P pairs (example, node), U different nodes among them, H units
+and M numbers a node of Morin & Bengio's form.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from lmtool.system import parallel
+from lmtool.neural.kernels import loops
+from lmtool.neural.kernels.sparse_rows import Groups, Pairs, compiled, each_example, lookup, row_scores
+
+
+class DotNodes(nn.Module):
+    """s_n(h) = u_n . h + b_n, as in word2vec (Mikolov et al. 2013) and Mnih & Hinton (2009).
+
+    log_odds: `[N]`, where b starts. sparse: gradients of the nodes on the way of a batch alone.
+    """
+
+    def __init__(self, dim: int, log_odds: Tensor, *, sparse: bool = False) -> None:
+        super().__init__()
+        self.sparse = sparse
+        self.bias = nn.Parameter(log_odds.to(torch.get_default_dtype()))
+        self.vectors = nn.Parameter(torch.empty(len(log_odds), dim))
+        nn.init.normal_(self.vectors, std=dim**-0.5)
+
+    def row_parameters(self) -> list[nn.Parameter]:
+        """Those whose gradients are sparse."""
+        return [self.vectors, self.bias] if self.sparse else []
+
+    def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """s of each pair, `[P]`, after hidden `[B, D]`."""
+        return row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse)
+
+    def all_scores(self, h: Tensor) -> Tensor:
+        """s of every node, `[B, N]`; without gradients."""
+        with torch.no_grad():
+            return torch.addmm(self.bias, h, self.vectors.T)
+
+
+class MorinBengioNodes(nn.Module):
+    """s_n(h) = alpha_n + beta . tanh(c + W h + U N_n) (Morin & Bengio 2005, eq. 4), N_n the node's own embedding.
+
+    h is what their x is: the concatenated embeddings, or any other hidden. log_odds: `[N]`, where alpha starts.
+    hidden_dim: H. node_dim: M. sparse: gradients of the nodes on the way of a batch alone.
+    """
+
+    def __init__(self, dim: int, log_odds: Tensor, *, hidden_dim: int, node_dim: int, sparse: bool = False) -> None:
+        super().__init__()
+        self.sparse = sparse
+        self.hidden = nn.Linear(dim, hidden_dim)  # W and c
+        self.node_map = nn.Linear(node_dim, hidden_dim, bias=False)  # U
+        self.beta = nn.Parameter(torch.empty(hidden_dim))
+        self.alpha = nn.Parameter(log_odds.to(torch.get_default_dtype()))
+        self.nodes = nn.Parameter(torch.empty(len(log_odds), node_dim))
+        nn.init.normal_(self.nodes)
+        nn.init.normal_(self.beta, std=hidden_dim**-0.5)
+
+    def row_parameters(self) -> list[nn.Parameter]:
+        """Those whose gradients are sparse."""
+        return [self.nodes, self.alpha] if self.sparse else []
+
+    def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """s of each pair, `[P]`, after hidden `[B, D]`."""
+        if compiled(h):
+            groups = Groups(pairs.rows)
+            used, rows = torch.from_numpy(groups.unique), torch.from_numpy(groups.places())
+        else:
+            used, rows = torch.unique(pairs.rows, return_inverse=True)
+        q = self.node_map(lookup(self.nodes, used, sparse=self.sparse))  # [U, H]
+        alpha = lookup(self.alpha, used, sparse=self.sparse)
+        return pair_scores(self.hidden(h), q, self.beta, alpha, Pairs(rows, pairs.starts, pairs.owner))
+
+    def all_scores(self, h: Tensor) -> Tensor:
+        """s of every node, `[B, N]`; without gradients."""
+        with torch.no_grad():
+            p, q = self.hidden(h), self.node_map(self.nodes)
+            if not compiled(h):
+                return torch.stack([torch.tanh(row + q) @ self.beta + self.alpha for row in p])
+            scores = h.new_empty(len(h), len(q))
+            arrays = [tensor.detach().numpy() for tensor in (p, q, self.beta, self.alpha, scores)]
+            cuts = parallel.cut_evenly(len(h))
+            parallel.run((loops.all_node_scores, *arrays, first, last) for first, last in cuts)
+            return scores
+
+
+def pair_scores(p: Tensor, q: Tensor, beta: Tensor, alpha: Tensor, pairs: Pairs) -> Tensor:
+    """alpha[u] + beta . tanh(p[b] + q[u]) of every pair (b, u): `[P]` from p `[B, H]`, q `[U, H]`, beta `[H]`, alpha
+    `[U]`.
+    """
+    if not compiled(p):
+        return pair_scores_plain(p, q, beta, alpha, pairs)
+    scores: Tensor = _PairScores.apply(p, q, beta, alpha, pairs)  # type: ignore[no-untyped-call]
+    return scores
+
+
+def pair_scores_plain(p: Tensor, q: Tensor, beta: Tensor, alpha: Tensor, pairs: Pairs) -> Tensor:
+    """pair_scores in ordinary tensor operations."""
+    return torch.tanh(p[pairs.owner] + q[pairs.rows]) @ beta + alpha[pairs.rows]
+
+
+class _PairScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, p: Tensor, q: Tensor, beta: Tensor, alpha: Tensor, pairs: Pairs) -> Tensor:
+        p, q = p.contiguous(), q.contiguous()
+        ctx.save_for_backward(p, q, beta)
+        ctx.pairs = pairs
+        scores = p.new_empty(len(pairs.rows))
+        arrays = [tensor.detach().numpy() for tensor in (p, q, beta, alpha, pairs.starts, pairs.rows, scores)]
+        each_example(pairs, 10 * p.shape[1], loops.node_scores, *arrays)
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Any, ...]:
+        p, q, beta = ctx.saved_tensors
+        pairs, grad = ctx.pairs, grad_output[0].contiguous()
+        grad_p = torch.empty_like(p)
+        shared = [arrays.numpy() for arrays in (grad, p, q, beta, pairs.starts, pairs.rows, grad_p)]
+        # What all examples add to is kept once a thread, and these are summed in their order.
+        cuts = parallel.cut_evenly(len(p))
+        sums = [(torch.zeros_like(q), torch.zeros_like(beta), q.new_zeros(len(q))) for _ in cuts]
+        parallel.run(
+            (loops.node_scores_grad, *shared, *(tensor.numpy() for tensor in own), first, last)
+            for own, (first, last) in zip(sums, cuts, strict=True)
+        )
+        totals = sums[0]
+        for own in sums[1:]:
+            for total, more in zip(totals, own, strict=True):
+                total += more
+        return grad_p, *totals, None

@@ -1,0 +1,86 @@
+"""What the layers with a vector a word share: scores b_w + u_w . h, and exact probabilities from them.
+
+Legend of shapes: B examples, D hidden, O outputs (words that can be predicted), K words asked for.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from lmtool.neural.kernels.sparse_rows import Pairs, pairs_of, row_scores
+
+COLUMNS = 1 << 14  # words whose scores exist at once
+BLOCK = 1 << 21  # scores that exist at once when probabilities are asked for
+
+
+def log_unigram(counts: Tensor) -> Tensor:
+    """log p of each word by its count `[O]`, in float64; a word never seen counts as half a word."""
+    frequency = counts.double() + 0.5
+    return (frequency / frequency.sum()).log()
+
+
+class WordScores(nn.Module):
+    """s_w(h) = b_w + u_w . h for each word (Bengio et al. 2003, eq. 1); p is softmax(s).
+
+    counts: `[O]` from train, to start b at the log unigram probabilities. vectors: the u_w when they are somebody
+    else's (tied embeddings `[O or more, D]`, of which the first O are taken); None for its own. sparse: the gradients
+    of u and b are sparse where a step uses only some rows.
+    """
+
+    def __init__(self, dim: int, counts: Tensor, vectors: nn.Parameter | None = None, *, sparse: bool = False) -> None:
+        super().__init__()
+        outputs = len(counts)
+        self.bias = nn.Parameter(log_unigram(counts).to(torch.get_default_dtype()))
+        self.sparse = sparse
+        self.vectors = nn.Parameter(torch.empty(outputs, dim)) if vectors is None else vectors
+        if vectors is None:
+            nn.init.normal_(self.vectors, std=dim**-0.5)
+
+    def row_parameters(self) -> list[nn.Parameter]:
+        """Those whose gradients are sparse."""
+        return [self.vectors, self.bias] if self.sparse else []
+
+    def weight(self) -> Tensor:
+        """u `[O, D]`."""
+        return self.vectors[: len(self.bias)]
+
+    def scores(self, h: Tensor, y: Tensor) -> Tensor:
+        """s, without log Z, of words y `[B]` or `[B, K]` after hidden `[B, D]`."""
+        pairs = pairs_of(y.reshape(len(y), -1))
+        return row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse).reshape(y.shape)
+
+    @torch.no_grad()
+    def log_z(self, h: Tensor) -> Tensor:
+        """log of the sum of exp(s) over all words, `[B]` in float64, never more than BLOCK scores at a time."""
+        found = h.new_full((len(h),), -torch.inf, dtype=torch.float64)
+        weight, outputs = self.weight(), len(self.bias)
+        columns = min(outputs, COLUMNS)
+        rows = max(1, BLOCK // columns)
+        buffer = h.new_empty(min(rows, len(h)), columns)
+        for top in range(0, len(h), rows):
+            part = h[top : top + rows]
+            for left in range(0, outputs, columns):
+                some = weight[left : left + columns]
+                out = buffer[: len(part), : len(some)]
+                scores = torch.addmm(self.bias[left : left + columns], part, some.T, out=out)
+                largest = scores.amax(1, keepdim=True)
+                total = scores.sub_(largest).exp_().sum(1, dtype=torch.float64).log() + largest[:, 0]
+                found[top : top + rows] = torch.logaddexp(found[top : top + rows], total)
+        return found
+
+    def log_dist(self, h: Tensor) -> Tensor:
+        """log p of all words, `[B, O]` in float64."""
+        with torch.no_grad():
+            scores = torch.addmm(self.bias, h, self.weight().T).double()
+            return scores - self.log_z(h)[:, None]
+
+    def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
+        """log p(y|h) in float64; y `[B]` or `[B, K]`, as the result."""
+        with torch.no_grad():
+            log_z = self.log_z(h)
+            return self.scores(h, y).double() - (log_z if y.dim() == 1 else log_z[:, None])
+
+
+def noise_pairs(y: Tensor, noise: Tensor) -> Pairs:
+    """Each example's word `[B]` and its own noise words `[B, K]`."""
+    return pairs_of(torch.cat([y[:, None], noise], 1))

@@ -1,0 +1,143 @@
+"""A back-off table as an ARPA file, the text format that KenLM, SRILM and others read.
+
+\\data\\                        log10 p, a tab, the words, and below the highest order a tab and log10 backoff,
+ngram 1=4                     a line an n-gram. Nine digits tell every float32 from its neighbours.
+...
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.data.vocabulary import EOS, Vocabulary
+from lmtool.ngram.arpa.lines import NOTHING
+from lmtool.ngram.pruning import words_of
+from lmtool.ngram.table import BackoffTable
+from lmtool.system.files import written_whole
+
+PIECE = 1 << 17  # n-grams made into text at once
+COMMENT = "# lmtool "
+NUMBER = 32  # bytes that a number takes at most
+
+
+def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
+    """Write the table, whole or not at all; compressed where the name ends in .gz.
+
+    What the format has no place for stands in a comment that lmtool reads again. Raises UserError where the file cannot
+    be written.
+    """
+    words = [word.encode() for word in vocabulary.words]
+    extra = [] if vocabulary.eos is not None else [f"{NOTHING:g}\t{EOS}\t0\n".encode()]  # KenLM wants one
+    starts = np.cumsum([0, *(len(word) for word in words)])
+    arena = np.frombuffer(b"".join(words), dtype=np.uint8)
+    more = {
+        "unseen": None if math.isinf(table.unseen) else table.unseen,
+        "missing": table.missing,
+        "normalised": table.normalised,
+    }
+    with written_whole(path) as temporary, _opened(temporary, packed=path.suffix == ".gz") as file:
+        file.write(f"{COMMENT}{json.dumps(more)}\n\\data\\\n".encode())
+        for k, size in enumerate(table.sizes, start=1):
+            file.write(f"ngram {k}={size + (len(extra) if k == 1 else 0)}\n".encode())
+        for k, size in enumerate(table.sizes, start=1):
+            file.write(f"\n\\{k}-grams:\n".encode())
+            for first in range(0, size, PIECE):
+                file.write(_lines(table, k, first, min(first + PIECE, size), starts, arena))
+            if k == 1:
+                file.writelines(extra)
+        file.write(b"\n\\end\\\n")
+
+
+@contextmanager
+def _opened(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
+    if packed:
+        with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as file:  # the same bytes every time
+            yield file  # type: ignore[misc]
+    else:
+        with path.open("wb") as file:
+            yield file
+
+
+def _lines(
+    table: BackoffTable, k: int, first: int, last: int, starts: npt.NDArray[np.int64], arena: npt.NDArray[np.uint8]
+) -> bytes:
+    """N-grams `first` to before `last` of order k as text."""
+    begin = table.trie.first(k)
+    words = words_of(table, k, first, last)
+    probability = table.log_prob[begin + first : begin + last].astype(np.float64) / math.log(10)
+    if k == 1 and first <= table.bos < last:
+        probability[table.bos - first] = NOTHING
+    backoff = np.empty(0)
+    if k < table.order:
+        backoff = table.log_backoff[begin + first : begin + last].astype(np.float64) / math.log(10)
+    room = int(sum(starts[words[:, j] + 1] - starts[words[:, j]] for j in range(k)).sum())
+    out = np.empty(room + (last - first) * (2 * NUMBER + k + 2), dtype=np.uint8)
+    written = int(_write(words, probability, backoff, starts, arena, out))
+    return out[:written].tobytes()
+
+
+@numba.njit(cache=True, nogil=True)
+def _write(words: Any, probability: Any, backoff: Any, starts: Any, arena: Any, out: Any) -> Any:
+    at = 0
+    for i in range(len(words)):
+        at = _write_number(probability[i], out, at)
+        for j in range(words.shape[1]):
+            out[at] = 9 if j == 0 else 32  # a tab before the first word, spaces between them
+            at += 1
+            for b in range(starts[words[i, j]], starts[words[i, j] + 1]):
+                out[at] = arena[b]
+                at += 1
+        if len(backoff) > 0:
+            out[at] = 9
+            at = _write_number(backoff[i], out, at + 1)
+        out[at] = 10
+        at += 1
+    return at
+
+
+@numba.njit(cache=True, nogil=True)
+def _write_number(value: float, out: Any, at: int) -> Any:
+    """Nine digits from the first that is not 0 on, at most 18 after the point; -99 for minus infinity."""
+    value = max(value, NOTHING)
+    if value < 0:
+        out[at] = 45
+        at += 1
+        value = -value
+    decimals = 8
+    scaled = value
+    while 0 < scaled < 1 and decimals < 18:
+        scaled *= 10.0
+        decimals += 1
+    whole = np.int64(value)
+    power = np.int64(1)
+    for _ in range(decimals):
+        power *= 10
+    part = np.int64(np.round((value - whole) * power))
+    if part >= power:
+        whole += 1
+        part -= power
+    ten = np.int64(10) if whole >= 10 else np.int64(1)
+    while ten > 0:
+        out[at] = 48 + (whole // ten) % 10
+        at += 1
+        ten //= 10
+    if part == 0:
+        return at
+    out[at] = 46
+    at += 1
+    while part > 0:
+        power //= 10
+        out[at] = 48 + part // power
+        part %= power
+        at += 1
+    return at

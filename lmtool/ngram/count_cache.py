@@ -1,0 +1,73 @@
+"""Counts kept beside the store they were made from: counted once, used by every smoother of a sweep."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from lmtool.errors import UserError
+from lmtool.ngram.counts import Counts
+from lmtool.ngram.hdf5 import created, read_packed, read_trie, write_packed, write_trie
+
+KIND = "lmtool n-gram counts"
+FORMAT = 1
+
+
+def counts_path(store: Path) -> Path:
+    """Where the counts of a store's train split are kept."""
+    return store.with_name(f"counts-{store.name}")
+
+
+def save_counts(path: Path, counts: Counts, store_fingerprint: str) -> None:
+    """Write the counts, whole or not at all. Raises UserError where they cannot be written."""
+    packed = [*counts.suffix, *counts.count]
+    size = counts.trie.nbytes + sum(part.bits.nbytes for part in packed)
+    with created(path, size, synced=False) as file:
+        file.attrs["kind"] = KIND
+        file.attrs["format"] = FORMAT
+        file.attrs["store_fingerprint"] = store_fingerprint
+        file.attrs["bos"] = counts.bos
+        file.attrs["newest_word"] = counts.newest_word
+        write_trie(file, counts.trie)
+        for k, part in enumerate(counts.suffix, start=2):
+            write_packed(file, f"suffix{k}", part)
+        for k, part in enumerate(counts.count, start=1):
+            write_packed(file, f"count{k}", part)
+        file.attrs["checksum"] = _checksum(counts)
+
+
+def _checksum(counts: Counts) -> int:
+    """CRC-32 of all arrays, a gigabyte a second."""
+    found = 0
+    for array in (*counts.trie.nodes, *(part.bits for part in (*counts.suffix, *counts.count))):
+        if isinstance(array, np.ndarray):
+            found = zlib.crc32(array.data, found)
+    return found
+
+
+def open_counts(path: Path, store_fingerprint: str, order: int) -> Counts | None:
+    """Counts of at least that order, as counts of that order; None where they are not there or not of this text."""
+    if not path.is_file():
+        return None
+    try:
+        with h5py.File(path, "r") as file:
+            if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
+                return None
+            if file.attrs["store_fingerprint"] != store_fingerprint:
+                return None
+            trie = read_trie(file)
+            if trie.order < order:
+                return None
+            suffix = [read_packed(file, f"suffix{k}") for k in range(2, trie.order + 1)]
+            count = [read_packed(file, f"count{k}") for k in range(1, trie.order + 1)]
+            lengths = [part.length for part in suffix], [part.length for part in count]
+            if lengths != (trie.sizes[1:], trie.sizes):
+                return None
+            counts = Counts(trie, suffix, count, int(file.attrs["bos"]), int(file.attrs["newest_word"]))
+            # Whoever reads on trusts the numbers: what a power cut or a bad disk left is found out here.
+            return counts.upto(order) if _checksum(counts) == file.attrs["checksum"] else None
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, UserError):
+        return None  # damaged: counted again

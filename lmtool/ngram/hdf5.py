@@ -1,0 +1,104 @@
+"""Tries and arrays in HDF5, laid out so that they can be used where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.ngram.packed import Packed, words_needed
+from lmtool.ngram.trie import BLOCK, Nodes, Trie
+from lmtool.system.files import cannot_write, reserve, written_whole
+
+Array = npt.NDArray[Any]
+
+
+@contextmanager
+def created(path: Path, size: int, *, synced: bool = True) -> Iterator[h5py.File]:
+    """A new HDF5 file of about `size` bytes, which takes its name when the block ends without an error.
+
+    Raises UserError where the disk has no room for it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        reserve(path, size + (1 << 16))
+        with (
+            written_whole(path, synced=synced) as temporary,
+            h5py.File(temporary, "w", libver="latest", alignment_threshold=1, alignment_interval=8) as file,
+        ):
+            yield file
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    except RuntimeError as error:  # what h5py raises when it cannot flush
+        raise cannot_write(path, OSError(str(error))) from error
+
+
+def write_array(group: h5py.Group, name: str, values: Array) -> None:
+    """Write an array in one piece, so that `mapped` can find it."""
+    group.create_dataset(name, data=values)
+
+
+def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
+    """The array of a dataset without reading it: its pages are read when they are touched.
+
+    Raises ValueError where it is not of one dimension and that type, or lies outside its file.
+    """
+    if dataset.ndim != 1 or dataset.dtype != np.dtype(dtype):
+        raise ValueError(f"{dataset.name} is no array of {np.dtype(dtype)}")
+    offset = dataset.id.get_offset()
+    if dataset.size == 0:
+        return np.empty(0, dtype=dtype)
+    if offset is None:
+        raise ValueError(f"{dataset.name} is not in one piece")
+    if offset % np.dtype(dtype).itemsize:
+        return np.asarray(dataset[:])  # written by something else: compiled code wants numbers at their own places
+    # Copied where it is written to, which nobody does: so it has the type of any other array for compiled code.
+    return np.asarray(np.memmap(dataset.file.filename, dtype=dtype, mode="c", offset=offset, shape=dataset.shape))
+
+
+def write_packed(group: h5py.Group, name: str, packed: Packed) -> None:
+    """Write packed numbers as their bits, with width and length as attributes."""
+    write_array(group, name, packed.bits)
+    group[name].attrs["width"] = packed.width
+    group[name].attrs["length"] = packed.length
+
+
+def read_packed(group: h5py.Group, name: str) -> Packed:
+    """Packed numbers where they lie. Raises ValueError, KeyError or OSError where they are damaged."""
+    packed = Packed(mapped(group[name], np.uint64), int(group[name].attrs["width"]), int(group[name].attrs["length"]))
+    if not 1 <= packed.width < 64 or len(packed.bits) < words_needed(packed.length, packed.width):
+        raise ValueError(f"{name} is too short")
+    return packed
+
+
+def write_trie(group: h5py.Group, trie: Trie) -> None:
+    """Write a trie's arrays."""
+    nodes = trie.nodes
+    inner = sum(trie.sizes[1:-1]) + 1
+    for name in ("first", "unigram_starts", "base"):
+        write_array(group, name, getattr(nodes, name))
+    write_packed(group, "words", Packed(nodes.words, nodes.word_width, sum(trie.sizes[1:])))
+    write_packed(group, "starts", Packed(nodes.starts, nodes.start_width, inner))
+
+
+def read_trie(group: h5py.Group) -> Trie:
+    """A trie where it lies. Raises ValueError, KeyError or OSError where it is damaged."""
+    first, unigram_starts, base = (mapped(group[name], np.int64) for name in ("first", "unigram_starts", "base"))
+    words, starts = read_packed(group, "words"), read_packed(group, "starts")
+    sizes = np.diff(first)
+    if len(first) < 2 or first[0] != 0 or (sizes < 0).any() or len(unigram_starts) != first[1]:
+        raise ValueError("the orders do not fit")
+    inner = int(first[-2] - first[1]) + 1 if len(first) > 2 else 1
+    if (
+        words.length != first[-1] - first[1]
+        or starts.length != inner
+        or len(base) < (inner + (1 << BLOCK) - 1) >> BLOCK
+    ):
+        raise ValueError("arrays of differing lengths")
+    nodes = Nodes(first, words.bits, words.width, unigram_starts, base, starts.bits, starts.width)
+    return Trie(nodes)

@@ -1,0 +1,47 @@
+"""The vocabulary as a text file in a run folder: with it a model can be used where its store is not.
+
+A line a word, in the order of the ids: the word, a tab, how often it stands in train. In a word, backslashes, tabs and
+line ends are written \\\\, \\t, \\n and \\r.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.errors import UserError
+from lmtool.system.files import written_whole
+
+VOCABULARY = "vocabulary.txt"  # its name in a run folder
+_WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_LETTERS = str.maketrans(_WRITTEN)
+_MEANT = {written: letter for letter, written in _WRITTEN.items()}
+
+
+def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
+    """Write it, whole or not at all. Raises UserError where the file cannot be written."""
+    pairs = zip(vocabulary.words, vocabulary.counts.tolist(), strict=True)
+    lines = (f"{word.translate(_LETTERS)}\t{count}\n" for word, count in pairs)
+    with written_whole(path) as temporary:
+        temporary.write_bytes("".join(lines).encode())
+
+
+def load_vocabulary(path: Path) -> Vocabulary:
+    """Read it back. Raises UserError where the file cannot be read or is damaged."""
+    try:
+        text = path.read_bytes().decode()
+        fields = text.replace("\n", "\t").split("\t")[:-1]
+        words, counts = fields[::2], np.array(list(map(int, fields[1::2])), dtype=np.int64)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged ({error}): delete it, and the run's store is read instead") from error
+    if "\\" in text:
+        words = [re.sub(r"\\[\\tnr]", lambda found: _MEANT[found[0]], word) for word in words]
+    ids = {word: index for index, word in enumerate(words)}
+    if not words or words[-1] != BOS or UNK not in ids or not len(ids) == len(words) == len(counts):
+        raise UserError(
+            f"{path} is damaged (it is cut off, or was edited): delete it, and the run's store is read instead"
+        )
+    return Vocabulary(tuple(words), counts, ids.get(EOS), ids[UNK])

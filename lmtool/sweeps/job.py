@@ -1,0 +1,140 @@
+"""One job of a sweep: it keeps to its folder, notes how it ended in job.json, and is not done twice."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from lmtool.errors import UserError
+from lmtool.runs.lock import held
+from lmtool.sweeps import launchers
+from lmtool.system import parallel
+from lmtool.system.files import read_json, write_json
+
+STATUS = "job.json"
+REFUSED = "job-refused.json"  # of a job that may not touch its folder's job.json, since the folder is another's
+METRICS = ("valid_perplexity", "perplexity")
+MADE = ("run.json", "result.json")
+log = logging.getLogger(__name__)
+
+Record = dict[str, Any]
+
+
+def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
+    """Run one job of a sweep and note how it ended in its folder; a failure counts as infinitely bad.
+
+    A job that is done and whole is not done again. What is no Exception, such as Ctrl-C, passes and leaves job.json at
+    `running`.
+    """
+    from hydra.core.hydra_config import HydraConfig
+
+    from lmtool.session import output_dir
+
+    settings = HydraConfig.get()
+    launchers.use_own_device(settings.job.num)
+    folder = output_dir()
+    about: Record = {"verb": settings.job.config_name, "overrides": list(settings.overrides.task)}
+    try:
+        # A job may live on when the process that started it was killed, and the sweep be started again.
+        with held(folder, ".job.lock"):
+            before = read_record(folder)
+            _require_same(folder, before, about)
+            done = finished(folder, before)
+            record = done or _run(run, composed, folder, about)
+    except UserError as error:
+        record = about | _failure(str(error), 2)
+        _note(folder / REFUSED, record)
+        log.error("lmtool: %s", error)
+    value = record["value"]
+    return float("inf") if value is None else float(value)
+
+
+def _run(run: Callable[[Any], float | None], composed: DictConfig, folder: Path, about: Record) -> Record:
+    for name in MADE:  # of an earlier time, which did not end well
+        (folder / name).unlink(missing_ok=True)
+    start = time.perf_counter()
+    try:
+        write_json(folder / STATUS, about | {"status": "running"})
+        value = run(composed)
+        record = about | {"status": "done", "value": value, "error": None, "code": 0}
+        if value is None or not math.isfinite(value):
+            record["value"] = None
+        record["made"] = [name for name in MADE if (folder / name).exists()]
+        write_json(folder / STATUS, record | _spent(start))
+        return record
+    except UserError as error:
+        record = about | _failure(str(error), 2)
+        log.error("lmtool: %s", error)
+    except Exception as error:
+        record = about | _failure(repr(error), 1)
+        log.error("%s", traceback.format_exc())
+    _note(folder / STATUS, record | _spent(start))
+    return record
+
+
+def _spent(start: float) -> Record:
+    """What a job had of the machine."""
+    devices = os.environ.get(launchers.DEVICES)
+    return {"seconds": round(time.perf_counter() - start, 3), "threads": parallel.threads(), "devices": devices}
+
+
+def _failure(error: str, code: int) -> Record:
+    return {"status": "failed", "value": None, "error": error, "code": code}
+
+
+def _note(path: Path, record: Record) -> None:
+    with suppress(UserError):  # a full disk: what could not be noted as done counts as cut off
+        write_json(path, record)
+
+
+def _require_same(folder: Path, before: Record | None, about: Record) -> None:
+    if before is not None and any(before.get(key) != about[key] for key in about):
+        what = " ".join(before.get("overrides") or ["of another version of lmtool"])
+        raise UserError(f"{folder} holds another job ({what}): choose another hydra.sweep.dir")
+
+
+def folders(sweep: Path) -> Iterator[Path]:
+    """The folders of a sweep's jobs."""
+    names = {path.parent for name in (STATUS, REFUSED) for path in sweep.rglob(name)}
+    yield from sorted(names, key=lambda path: (len(path.name), path))
+
+
+def read_record(folder: Path) -> Record | None:
+    """What job.json says, None where there is none. Raises UserError where it is damaged."""
+    if not (folder / STATUS).exists():
+        return None
+    record = read_json(folder / STATUS, f"remove {folder} and start the sweep again")
+    if not isinstance(record, dict) or "status" not in record:
+        raise UserError(f"{folder / STATUS} is damaged: remove {folder} and start the sweep again")
+    return record
+
+
+def finished(folder: Path, record: Record | None) -> Record | None:
+    """The record of a job that is done and whose files can still be read; None where there is work to do.
+
+    A job may be killed between its last file and its note: that is done too.
+    """
+    if record is None or record["status"] not in ("done", "running"):
+        return None
+    read: dict[str, Any] = {}
+    for name in record.get("made", MADE):
+        try:
+            read[name] = read_json(folder / name, "")
+        except UserError:
+            return None
+    if "result.json" not in read:  # a job that leaves nothing to look at, such as preprocess, asks itself what to do
+        return None
+    if record["status"] == "running":
+        value = next((read["result.json"].get(name) for name in METRICS if name in read["result.json"]), None)
+        record = record | {"status": "done", "value": value, "error": None, "code": 0, "made": list(MADE)}
+        _note(folder / STATUS, record)
+    return record

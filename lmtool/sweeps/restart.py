@@ -1,0 +1,111 @@
+"""A sweep that was started before: the same line again, or `-m resume=DIR`, goes on with it."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from lmtool.errors import UserError
+from lmtool.sweeps.job import folders
+from lmtool.system.files import written_whole
+
+MULTIRUN = "multirun.yaml"
+# Settings of Hydra's that change neither what the jobs are nor what they are numbered.
+OWN = ("hydra.sweep.dir", "hydra.mode", "hydra.sweeper.n_trials", "hydra.sweeper.max_failure_rate")
+
+
+def words_of(verb: str, words: list[str]) -> list[str]:
+    """`-m resume=DIR` as the words that DIR was started with; other command lines as they are.
+
+    Raises UserError where DIR holds no sweep of this verb, and where other settings stand beside it.
+    """
+    many = {"-m", "--multirun", "hydra.mode=MULTIRUN"} & set(words)
+    named = [word for word in words if word.startswith("resume=")]
+    if not many or not named:
+        return words
+    folder = Path(named[-1].partition("=")[2].strip("'\""))
+    if not (folder / MULTIRUN).is_file():
+        raise UserError(f"{folder} holds no sweep (it has no {MULTIRUN}); for a single run leave out -m")
+    config = read(folder)
+    if config.hydra.job.config_name != verb:
+        raise UserError(f"{folder} is a sweep of lmtool {config.hydra.job.config_name}, not of lmtool {verb}")
+    new = [word for word in words if word not in named]
+    changed = [word for word in new if not word.startswith(("-", "hydra.", "hydra/"))]
+    if changed:
+        raise UserError(f"{' '.join(changed)}: -m resume={folder} takes the settings of the sweep there; leave it out")
+    kept = [str(word) for word in config.hydra.overrides.hydra if not _key(str(word)).startswith(OWN[:2])]
+    replaced = {_key(word) for word in new}
+    kept = [word for word in kept if _key(word) not in replaced]
+    if "hydra/launcher" in replaced:  # another one, which has settings of its own
+        kept = [word for word in kept if not _key(word).startswith(("hydra/launcher", "hydra.launcher"))]
+    quoted = str(folder).replace("\\", "\\\\").replace('"', '\\"')
+    flags = [word for word in new if word.startswith("-")]
+    task = [str(word) for word in config.hydra.overrides.task]
+    return [*flags, *task, *kept, *(word for word in new if word not in flags), f'hydra.sweep.dir="{quoted}"']
+
+
+def read(folder: Path) -> DictConfig:
+    """The settings a sweep was started with. Raises UserError where they are damaged."""
+    try:
+        config = OmegaConf.load(folder / MULTIRUN)
+        if isinstance(config, DictConfig) and OmegaConf.select(config, "hydra.overrides.task") is not None:
+            return config
+    except (OSError, YAMLError, OmegaConfBaseException):
+        pass
+    raise UserError(f"{folder / MULTIRUN} is damaged: choose another hydra.sweep.dir")
+
+
+def require_same(folder: Path, config: DictConfig) -> None:
+    """Raise UserError where jobs of another sweep stand in the folder, or of one that cannot come again."""
+    if not any(folders(folder)) or not (folder / MULTIRUN).is_file():
+        return
+    before = read(folder)
+    if jobs_said(before) != jobs_said(config):
+        raise UserError(
+            f"{folder} holds another sweep ({command(before)}): choose another hydra.sweep.dir, "
+            f"or go on with it: lmtool {before.hydra.job.config_name} -m resume={folder}"
+        )
+    sampler = config.hydra.sweeper.get("sampler")
+    if sampler is not None and "seed" in sampler and sampler.seed is None and not config.hydra.sweeper.get("storage"):
+        raise UserError(
+            f"{folder} holds trials that cannot come again without hydra.sweeper.sampler.seed=N: "
+            "choose another hydra.sweep.dir"
+        )
+
+
+def require_storage(config: DictConfig) -> None:
+    """Raise UserError where a study is to be kept by versions that cannot."""
+    if config.hydra.sweeper.get("storage") and int(version("sqlalchemy").split(".")[0]) > 1:
+        raise UserError(
+            f"hydra.sweeper.storage={config.hydra.sweeper.storage}: optuna {version('optuna')} keeps studies with "
+            "SQLAlchemy 1.4 alone; a sweep with hydra.sweeper.sampler.seed=N can be started again without"
+        )
+
+
+def jobs_said(config: DictConfig) -> tuple[Any, ...]:
+    """What decides what the jobs of a sweep are: the verb, its settings, the sweeper's, the folders' names."""
+    hydras = [str(word) for word in config.hydra.overrides.hydra]
+    telling = ("hydra/sweeper", "hydra.sweeper", "hydra.sweep.subdir")
+    kept = sorted(word for word in hydras if _key(word).startswith(telling) and _key(word) not in OWN)
+    return config.hydra.job.config_name, [str(word) for word in config.hydra.overrides.task], kept
+
+
+def command(config: DictConfig) -> str:
+    """The command line of a sweep, without the folder and the launcher."""
+    verb, task, hydras = jobs_said(config)
+    return " ".join(["lmtool", verb, "-m", *task, *hydras])
+
+
+def keep(folder: Path, config: DictConfig) -> None:
+    """Write multirun.yaml, as Hydra's own sweeper does, but not every sweeper."""
+    with written_whole(folder / MULTIRUN) as temporary:
+        OmegaConf.save(config, temporary)
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0]

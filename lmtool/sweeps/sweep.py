@@ -1,0 +1,142 @@
+"""A sweep (`-m`) from its start to its tables.
+
+Hydra composes the jobs and gives them to a launcher; jobs.py is what each of them does. What is here happens in the
+process that starts them.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from lmtool.errors import UserError
+from lmtool.runs.lock import held
+from lmtool.sweeps import launcher_processes, launchers, restart, result_table
+from lmtool.sweeps.job import REFUSED, STATUS, finished, folders, read_record
+from lmtool.system import parallel
+
+
+class Refused(BaseException):
+    """A sweep that must not start, with the reason. Hydra makes warnings of its callbacks' Exceptions and goes on."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class Sweep:
+    """The sweep of one command line; `folder` stays None where it is none."""
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+        self.verb = self.command = ""
+        self.kept: dict[Path, str] = {}  # what stood in job.json of the jobs that are not run again
+        self.until_end = ExitStack()
+
+    def begin(self, config: DictConfig) -> None:
+        """Take the folder for this process. Raises UserError where that cannot be, or another sweep is in it."""
+        folder = Path(config.hydra.sweep.dir)
+        self.until_end.enter_context(held(folder))
+        restart.require_same(folder, config)
+        restart.require_storage(config)
+        for job in folders(folder):
+            (job / REFUSED).unlink(missing_ok=True)
+            try:
+                if finished(job, read_record(job)):
+                    self.kept[job] = (job / STATUS).read_text(encoding="utf-8")
+            except UserError:
+                pass  # the job says so itself
+        restart.keep(folder, config)
+        count = launchers.jobs_at_once(config.hydra.launcher, _number_of_jobs(config), parallel.cores())
+        self.until_end.enter_context(launchers.announced(count))
+        self.until_end.enter_context(launcher_processes.looked_after(config.hydra.launcher))
+        self.folder, self.verb, self.command = folder, config.hydra.job.config_name, restart.command(config)
+
+    def end(self) -> int:
+        """Print the tables and keep them; returns the exit code that the jobs amount to."""
+        if self.folder is None:
+            return 0
+        rows = result_table.rows_of(self.folder)
+        if not rows:
+            return 0
+        jobs, seeds = result_table.jobs_table(rows), result_table.seeds_table(rows)
+        written = result_table.write(self.folder, self.command, {"sweep": jobs, "sweep-seeds": seeds})
+        for table in filter(None, (jobs, seeds)):
+            print(f"\n{result_table.shown(table)}")
+        same = sum((job / STATUS).read_text(encoding="utf-8") == text for job, text in self.kept.items())
+        if same:
+            print(f"\n{same} of these {'was' if same == 1 else 'were'} finished before and not run again")
+        print(f"\nalso in {', '.join(map(str, written))}")
+        return result_table.exit_code(rows)
+
+    def cut_off(self, error: Exception) -> bool:
+        """After a launcher's own failure, such as a job's process that was killed: say so and print the tables.
+
+        False where the error is none of a launcher's.
+        """
+        if self.folder is None or type(error).__module__.partition(".")[0] not in ("joblib", "submitit", "concurrent"):
+            return False
+        self.end()
+        reason = (str(error).strip().splitlines() or [""])[0]
+        print(f"lmtool: a job's process ended before its job ({type(error).__name__}: {reason})", file=sys.stderr)
+        print(f"go on with: {self.again()}", file=sys.stderr)
+        return True
+
+    def again(self) -> str:
+        """The command line that goes on with this sweep."""
+        return f"lmtool {self.verb} -m resume={shlex.quote(str(self.folder))}"
+
+
+_current = Sweep()
+
+
+@contextmanager
+def watched() -> Iterator[Sweep]:
+    """The sweep of the command line that runs in this block, if it is one; its folder is free when the block ends."""
+    global _current
+    _current = Sweep()  # a process may run several command lines, as tests do
+    try:
+        with _current.until_end:
+            yield _current
+    except KeyboardInterrupt:
+        if _current.folder is not None:
+            print(f"go on with: {_current.again()}", file=sys.stderr)
+        raise
+
+
+class Start(Callback):
+    """What Hydra calls when a sweep is composed, before it begins."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Begin the sweep, or refuse it."""
+        try:
+            _current.begin(config)
+        except Exception as error:
+            raise Refused(error) from error
+
+
+def _number_of_jobs(config: DictConfig) -> int | None:
+    """How many jobs a launcher is given at a time, None where the sweeper does not say."""
+    sweeper = config.hydra.sweeper
+    if "n_trials" in sweeper and "n_jobs" in sweeper:
+        return min(int(sweeper.n_trials), int(sweeper.n_jobs))
+    if "max_batch_size" not in sweeper:
+        return None
+    words = [*(f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()), *config.hydra.overrides.task]
+    count = 1
+    try:
+        for override in OverridesParser.create().parse_overrides(words):
+            if override.is_sweep_override():
+                count *= sum(1 for _ in override.sweep_string_iterator())
+    except HydraException:  # glob(), which needs the folders of the configuration
+        return sweeper.max_batch_size and int(sweeper.max_batch_size)
+    return min(count, int(sweeper.max_batch_size or count))
