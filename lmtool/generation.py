@@ -1,4 +1,7 @@
-"""Texts drawn from a language model, word by word.
+"""Texts sampled from a language model, word by word.
+
+The distribution of the next word may be sharpened or flattened by a temperature, p^(1/T), and cut to its most likely
+words by top-k sampling (Fan, Lewis & Dauphin 2018) and nucleus sampling, top-p (Holtzman et al. 2020).
 
 Legend of shapes: N texts, C words of context, V vocabulary entries.
 """
@@ -7,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from lmtool.config import Sampling
+from lmtool.config.model_verbs import Sampling
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import FloatArray, IntArray, LanguageModel
 
-PIECE = 1 << 22  # probabilities that exist at once
+CHUNK = 1 << 22  # probabilities that are held at once
 
 
 def generate(
@@ -24,48 +27,49 @@ def generate(
     length: int,
     seed: int,
 ) -> list[list[int]]:
-    """The ids of `count` texts that go on from a context `[C]`, each to before its `</s>` or of `length` words.
+    """The ids of `count` continuations of a context `[C]`, each up to its `</s>`, which is left out, or `length` words.
 
-    The random numbers of text k depend on seed and k alone: with a larger count or length come more texts or longer
-    ones, and the others stay.
+    The random numbers of text k depend on seed and k alone: a larger count or length adds texts or lengthens them, and
+    changes nothing else.
     """
     draws = np.stack([np.random.default_rng([seed, k]).random(length) for k in range(count)])  # [N, length]
     contexts = np.repeat(context[None], count, axis=0)
     texts: list[list[int]] = [[] for _ in range(count)]
-    going = np.arange(count)
-    rows = max(1, PIECE // len(vocabulary))
+    unfinished = np.arange(count)
+    rows = max(1, CHUNK // len(vocabulary))
     for step in range(length):
         words = np.concatenate(
             [
-                _next_words(model, contexts[some], sampling, draws[some, step], vocabulary.bos)
-                for some in (going[first : first + rows] for first in range(0, len(going), rows))
+                _next_words(model, contexts[chunk], sampling, draws[chunk, step], vocabulary.bos)
+                for chunk in (unfinished[first : first + rows] for first in range(0, len(unfinished), rows))
             ]
         )
-        contexts[going] = np.concatenate([contexts[going], words[:, None]], axis=1)[:, 1:]
-        stays = words != (-1 if vocabulary.eos is None else vocabulary.eos)
-        going, words = going[stays], words[stays]
-        for text, word in zip(going.tolist(), words.tolist(), strict=True):
+        contexts[unfinished] = np.concatenate([contexts[unfinished], words[:, None]], axis=1)[:, 1:]
+        goes_on = words != (-1 if vocabulary.eos is None else vocabulary.eos)
+        unfinished, words = unfinished[goes_on], words[goes_on]
+        for text, word in zip(unfinished.tolist(), words.tolist(), strict=True):
             texts[text].append(word)
-        if len(going) == 0:
+        if len(unfinished) == 0:
             break
     return texts
 
 
 def _next_words(model: LanguageModel, contexts: IntArray, sampling: Sampling, draws: FloatArray, bos: int) -> IntArray:
     log_p = model.log_dist(contexts)
-    log_p[:, bos] = -np.inf  # what a model keeps for types in no vocabulary stands there
+    log_p[:, bos] = -np.inf  # there stands what a model reserves for types in no vocabulary
     if sampling.temperature == 0:
         return np.asarray(log_p.argmax(axis=1))
-    return draw(choices(log_p, sampling), draws)
+    return draw(sampling_distribution(log_p, sampling), draws)
 
 
-def choices(log_p: FloatArray, sampling: Sampling) -> FloatArray:
-    """What words are drawn from, `[N, V]`, rows of sum 1, from log-probabilities `[N, V]`; the temperature is not 0.
+def sampling_distribution(log_p: FloatArray, sampling: Sampling) -> FloatArray:
+    """The distributions that words are drawn from, `[N, V]`, rows of sum 1, for log-probabilities `[N, V]`.
 
-    First p^(1/T), then the k likeliest (of equal ones the first), then of these the fewest that have a share of top_p
-    (Holtzman et al. 2020, section 3.1).
+    In this order: the temperature T > 0, p^(1/T); top-k, the k most likely words (of equally likely ones the first by
+    id); top-p, the fewest of the most likely words whose probabilities sum to top_p or more (the nucleus, Holtzman et
+    al. 2020, section 3.1).
     """
-    with np.errstate(over="ignore"):  # the smallest temperatures leave the likeliest words alone
+    with np.errstate(over="ignore"):  # at the smallest temperatures only the most likely words remain
         p = np.exp((log_p - log_p.max(axis=1, keepdims=True)) / sampling.temperature)
     if sampling.top_k is None and sampling.top_p in (None, 1):
         return np.asarray(p / p.sum(axis=1, keepdims=True))
@@ -83,8 +87,8 @@ def choices(log_p: FloatArray, sampling: Sampling) -> FloatArray:
 
 
 def draw(p: FloatArray, draws: FloatArray) -> IntArray:
-    """A word `[N]` from each row of p `[N, V]`: where its distribution function passes draws `[N]`, in [0, 1)."""
+    """A word `[N]` from each row of p `[N, V]`, by inverting its distribution function at draws `[N]` in [0, 1)."""
     total = p.cumsum(axis=1)
-    # Below the whole sum, which the product may round up to, so that the word found has a probability above 0.
+    # Strictly below the total, which the product may round up to, so that the word has a probability above 0.
     at = np.minimum(draws * total[:, -1], np.nextafter(total[:, -1], 0))
     return np.asarray((total <= at[:, None]).sum(axis=1))

@@ -1,4 +1,4 @@
-"""What every language model of lmtool can do, counts and networks and mixtures of them alike."""
+"""What every language model of lmtool can do, count-based ones, networks and mixtures alike."""
 
 from __future__ import annotations
 
@@ -15,74 +15,77 @@ FloatArray = npt.NDArray[np.float64]
 class LanguageModel(Protocol):
     """A conditional distribution over the next word, given the words before it.
 
-    Legend: N contexts, C words in each (`context_size`), V vocabulary entries, K candidates.
-    Contexts are ids `[N, C]`, oldest word first, left-padded with `<s>` where the sentence (or the
-    text) begins. All log-probabilities are natural and float64. A row of `log_dist` has
-    log-sum-exp 0. `<s>` is never predicted: its entry is what the model keeps for types that are in no
-    vocabulary, -inf for a model that keeps nothing. A model with `across_sentences` reads contexts that go on into the
-    sentences before, `</s>` among their words.
+    Legend of shapes: N contexts, C words in each (`context_size`), V vocabulary entries, K candidates. Contexts are
+    int64 ids `[N, C]`, oldest word first, left-padded with `<s>` where the sentence (or the text) begins. All
+    log-probabilities are natural logarithms in float64. `<s>` is never predicted: its entry in a distribution is the
+    probability that a model reserves for types in no vocabulary, -inf for a model that reserves nothing.
     """
 
     @property
     def context_size(self) -> int:
-        """How many words before the predicted one the model reads (C, its order less one)."""
+        """C, the number of words before the predicted one that the model reads; the order of an n-gram model less 1."""
+
+    @property
+    def across_sentences(self) -> bool:
+        """Whether contexts reach into the sentences before, `</s>` being among their words."""
+
+    @property
+    def normalised(self) -> bool:
+        """Whether each distribution sums to one. If not, perplexities are not comparable with those of other models."""
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the distributions change with the text that the model has read, as with a cache."""
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """`log p(target | context)` for contexts `[N, C]` and targets `[N]`, as `[N]`."""
+        """log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """The whole distribution for each of the contexts `[N, C]`, as `[N, V]`."""
+        """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`; the log-sum-exp of each row is 0."""
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """`log p(candidate | context)` for contexts `[N, C]` and candidates `[N, K]`, as `[N, K]`.
+        """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`.
 
-        Not renormalised over the candidates.
+        They are not renormalised over the candidates.
         """
-
-
-def reads_across(model: LanguageModel) -> bool:
-    """Whether the contexts that a model reads go on across the ends of sentences."""
-    return bool(getattr(model, "across_sentences", False))
 
 
 @runtime_checkable
 class TextScorer(Protocol):
-    """A language model that scores running text faster than token by token."""
+    """A language model that scores running text faster than context by context."""
 
     def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
-        """`log p` of each of the predicted tokens `[N]`, whose sentences begin at `offsets` `[S + 1]`, as `[N]`."""
+        """log p of each predicted token, `[N]`, of ids `[N]` whose sentences begin at offsets `[S + 1]`, N the last."""
 
 
 @runtime_checkable
 class Choosing(Protocol):
-    """A language model that finds the likeliest words faster than by handing over whole distributions."""
+    """A language model that finds the most likely word faster than through the whole distribution."""
 
     def likeliest(self, contexts: IntArray) -> IntArray:
-        """The likeliest word after each of the contexts `[N, C]`, `<s>` left out, as `[N]`."""
+        """The most likely word after each of the contexts `[N, C]`, never `<s>`: `[N]`."""
 
 
 @runtime_checkable
 class Unnormalised(Protocol):
-    """A language model that may also have scores without the sum over all words."""
+    """A language model that may have scores without the sum over all words, too."""
 
     def unnormalised(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """Scores of targets `[N]` after contexts `[N, C]`, near their log-probabilities, `[N]`.
+        """Scores of targets `[N]` after contexts `[N, C]`, close to their log-probabilities: `[N]`.
 
         Raises UserError where the model has none.
         """
 
     def log_z(self, contexts: IntArray) -> FloatArray | None:
-        """log of what the exponentials of the scores sum to after contexts `[N, C]`, `[N]`; None where they are not
-        asked for.
-        """
+        """The log-sum-exp of the scores of all words after contexts `[N, C]`, `[N]`; None where the model has none."""
 
 
 @runtime_checkable
 class Ranking(Protocol):
-    """A language model that may find the likeliest words without a look at all of them."""
+    """A language model that may find the most likely words without computing the probabilities of all words."""
 
     def top(self, contexts: IntArray, k: int) -> tuple[IntArray, FloatArray]:
-        """The k likeliest words `[N, k]` after contexts `[N, C]`, likeliest first, and their log p `[N, k]`.
+        """The k most likely words after contexts `[N, C]` and their log p, both `[N, k]`, most likely first.
 
         k is at most V - 1: `<s>` is never among them.
         """

@@ -1,4 +1,4 @@
-"""A language model that is asked in text: how likely it is, what comes next, and for texts of its own."""
+"""A language model that takes and returns text; what `lmtool.load` and `lmtool.train` return."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lmtool.config import Oov, Sampling
+from lmtool.config.model_verbs import Oov, Sampling
 from lmtool.config.rules import require, require_seed, require_whole
 from lmtool.data.corpus import Split
 from lmtool.data.text_form import TextForm
@@ -19,10 +19,12 @@ from lmtool.language_model import FloatArray, IntArray, LanguageModel, Ranking
 
 @dataclass(frozen=True, slots=True)
 class TextModel:
-    """A LanguageModel with the vocabulary and the form of its text.
+    """A language model with its vocabulary and the rules by which text becomes words.
 
-    `oov` says what becomes of a word out of the vocabulary: "error", a UserError that names the nearest ones, or
-    "unk". sentence_start=False: what stands before the text is not known; the context is filled up with `<unk>`.
+    model: the LanguageModel itself. form: how text is split into words. In methods that take text, `oov` says what a
+    word out of the vocabulary becomes: "error" raises a UserError that names the closest words, "unk" takes `<unk>`;
+    `sentence_start=False` says that the text does not begin a sentence: the missing context is `<unk>` in place of
+    `<s>`.
     """
 
     model: LanguageModel
@@ -30,34 +32,61 @@ class TextModel:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The words by id, commonest first, `<s>` last."""
+        """The words by id, most frequent first, `<s>` last, and their counts `[V]` in train."""
         return self.form.vocabulary
 
     @property
     def context_size(self) -> int:
-        """As LanguageModel.context_size."""
+        """C, the number of words before the predicted one that the model reads."""
         return self.model.context_size
 
+    @property
+    def normalised(self) -> bool:
+        """Whether each distribution sums to one."""
+        return self.model.normalised
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the model changes as it reads, as one with a cache does."""
+        return self.model.dynamic
+
+    @property
+    def across_sentences(self) -> bool:
+        """Whether contexts go on into the sentences before."""
+        return self.model.across_sentences
+
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """As LanguageModel.log_prob."""
+        """log p(target | context), natural, float64 `[N]`.
+
+        contexts: int64 ids `[N, C]`, oldest word first, left-padded with `<s>`. targets: int64 ids `[N]`.
+        """
         return self.model.log_prob(contexts, targets)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """As LanguageModel.log_dist."""
+        """The natural log-probabilities of all words after contexts int64 `[N, C]`: float64 `[N, V]`.
+
+        The log-sum-exp of each row is 0. The entry of `<s>`, the last one, is the probability that the model reserves
+        for types in no vocabulary.
+        """
         return self.model.log_dist(contexts)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """As LanguageModel.log_prob_candidates."""
+        """log p(candidate | context), natural, float64 `[N, K]`, not renormalised over the candidates.
+
+        contexts: int64 ids `[N, C]`, oldest word first, left-padded with `<s>`. candidates: int64 ids `[N, K]`.
+        """
         return self.model.log_prob_candidates(contexts, candidates)
 
     def score(self, sentences: Iterable[str]) -> list[FloatArray]:
-        """log p, natural, of each predicted token of each sentence: its words and, in data with sentences, `</s>`.
+        """The natural log-probability of each token of each sentence: a float64 array `[tokens]` for each of them.
 
-        A word out of the vocabulary is scored as `<unk>`, as `lmtool eval` does.
+        The tokens of a sentence are its words and, where the model's data have sentences, `</s>`. A word out of the
+        vocabulary counts as `<unk>`, as in `lmtool eval`. Raises UserError for a sentence with a line end within it or
+        with `<s>` or `</s>` as a word.
         """
         eos = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
         ids = [np.append(self.form.encode(self.form.split(text), Oov.unk), eos) for text in sentences]
-        sizes = [len(each) for each in ids]
+        sizes = [len(sentence) for sentence in ids]
         if not sum(sizes):
             return [np.empty(0) for _ in sizes]
         offsets = np.cumsum([0, *(size for size in sizes if size)])
@@ -74,9 +103,10 @@ class TextModel:
     def predict(
         self, text: str = "", top: int = 10, *, sentence_start: bool = True, oov: str = "error"
     ) -> list[tuple[str, float]]:
-        """The likeliest next words, at most `top`, with their probabilities; none that are 0.
+        """The most likely next words and their probabilities, at most `top` of them, none with probability 0.
 
-        Raises UserError for a word out of the vocabulary and for settings out of range.
+        sentence_start, oov: see the class. Raises UserError for a word out of the vocabulary and for a setting out of
+        its range.
         """
         require_whole("top", top)
         context = self.context(self.ids(text, oov), sentence_start=sentence_start)
@@ -97,36 +127,43 @@ class TextModel:
         sentence_start: bool = True,
         oov: str = "error",
     ) -> list[str]:
-        """`count` texts that begin with `text` and go on to the sentence's end, or for `length` words.
+        """Sample `count` texts that begin with `text` and end with the sentence, or after `length` more words.
 
-        temperature, top_k, top_p: as Sampling. The same seed gives the same texts. Raises UserError for a word out of
-        the vocabulary and for settings out of range.
+        temperature: words are drawn from p^(1/temperature); 0 takes the most likely word. top_k: only from the k most
+        likely words (top-k sampling, Fan et al. 2018). top_p: only from the most likely words that together have this
+        probability (nucleus sampling, Holtzman et al. 2020). seed: the same one gives the same texts. sentence_start,
+        oov: see the class. Raises UserError for a word out of the vocabulary and for a setting out of its range.
         """
         sampling = Sampling(temperature, top_k, top_p)
         require_whole("count", count)
         require_whole("length", length)
         require_seed("seed", seed)
-        begun = self.ids(text, oov)
-        context = self.context(begun, sentence_start=sentence_start)
-        drawn = generate(self.model, self.vocabulary, context, sampling, count=count, length=length, seed=seed)
-        return [self.form.join([*begun.tolist(), *more]) for more in drawn]
+        ids = self.ids(text, oov)
+        context = self.context(ids, sentence_start=sentence_start)
+        sampled = generate(self.model, self.vocabulary, context, sampling, count=count, length=length, seed=seed)
+        return [self.form.join([*ids.tolist(), *continuation]) for continuation in sampled]
 
     def ids(self, text: str, oov: str = "error") -> IntArray:
-        """The ids of a text's words. Raises UserError for a word out of the vocabulary unless oov="unk"."""
+        """The ids of a text's words, int64 `[words]`. oov: see the class.
+
+        Raises UserError for a word out of the vocabulary unless oov="unk", and for a text that is not one sentence.
+        """
         require(oov in ("error", "unk"), "oov", oov, "error or unk")
         return self.form.encode(self.form.split(text), Oov(oov))
 
     def context(self, ids: IntArray, *, sentence_start: bool = True) -> IntArray:
-        """The context `[C]` that ids leave: the last of them, with `<s>` or `<unk>` in front where they are fewer."""
+        """The context int64 `[C]` after ids `[words]`: the last C of them, after `<s>` or `<unk>` where they are
+        fewer.
+        """
         size = self.context_size
         before = self.vocabulary.bos if sentence_start else self.vocabulary.unk
         return np.concatenate([np.full(size, before, dtype=np.int64), ids])[len(ids) :]
 
 
 def likeliest(model: LanguageModel, contexts: IntArray, k: int, bos: int) -> tuple[IntArray, FloatArray]:
-    """The k likeliest words `[N, k]` after contexts `[N, C]`, likeliest first, and their log p `[N, k]`; never `<s>`.
+    """The k most likely words after contexts `[N, C]`, never `<s>`, and their log p, both `[N, k]`, most likely first.
 
-    There are fewer than k columns where there are fewer words.
+    There are fewer than k columns where there are fewer words. bos: the id of `<s>`, the last one.
     """
     k = min(k, bos)
     if isinstance(model, Ranking):

@@ -141,11 +141,12 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
     """A step as lmtool's training makes it, with SGD. plain: the tensor form of the output layer, dense gradients."""
     import torch
 
-    from lmtool.config import SgdOptim
     from lmtool.data.corpus import Corpus
     from lmtool.neural.kernels import sparse_rows
     from lmtool.neural.outputs import tree_nodes
-    from lmtool.training import Batches, make_optimisers
+    from lmtool.training.batches import Batches
+    from lmtool.training.optim.sgd import SgdOptim
+    from lmtool.training.optimisers import make_optimisers
 
     torch.manual_seed(0)
     with Corpus.open(store) as corpus:
@@ -177,25 +178,31 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
 def model_of(corpus: Any, name: str, embed: int, hidden: int) -> Any:
     import numpy as np
 
-    from lmtool import config as c
+    from lmtool.neural.encoders.nplm import Activation, NplmModel
     from lmtool.neural.model import build_neural
-    from lmtool.trees.huffman import huffman
+    from lmtool.neural.outputs.adaptive import AdaptiveOutput
+    from lmtool.neural.outputs.classes import ClassesOutput
+    from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+    from lmtool.neural.outputs.nce import NceOutput
+    from lmtool.neural.outputs.sampled import SampledOutput
+    from lmtool.neural.outputs.softmax import Precision, SoftmaxOutput
+    from lmtool.trees import huffman_tree
 
     outputs = {
-        "softmax": c.SoftmaxOutput("softmax", c.Precision.fp32),
-        "bf16": c.SoftmaxOutput("softmax", c.Precision.bf16),
-        "hierarchical": c.HierarchicalOutput("hierarchical", c.NodeForm.dot, 100, 100),
-        "morin_bengio": c.HierarchicalOutput("hierarchical", c.NodeForm.morin_bengio, hidden, embed),
-        "nce": c.NceOutput("nce", 100, True, 1.0, False),
-        "sampled": c.SampledOutput("sampled", 1000, 1.0),
-        "adaptive": c.AdaptiveOutput("adaptive", [2000, 5000], 4.0),
-        "classes": c.ClassesOutput("classes", None),
+        "softmax": SoftmaxOutput("softmax", Precision.fp32),
+        "bf16": SoftmaxOutput("softmax", Precision.bf16),
+        "hierarchical": HierarchicalOutput("hierarchical", NodeForm.dot, 100, 100),
+        "morin_bengio": HierarchicalOutput("hierarchical", NodeForm.morin_bengio, hidden, embed),
+        "nce": NceOutput("nce", 100, True, 1.0, False),
+        "sampled": SampledOutput("sampled", 1000, 1.0),
+        "adaptive": AdaptiveOutput("adaptive", [2000, 5000], 4.0),
+        "classes": ClassesOutput("classes", None),
     }
-    encoder = c.NplmModel(
+    encoder = NplmModel(
         kind="nplm", context_size=5, embedding_dim=embed, tied=False, dropout=0.0, hidden_dim=hidden,
-        layers=0 if name == "morin_bengio" else 1, direct=False, activation=c.Activation.tanh, layer_norm=False,
+        layers=0 if name == "morin_bengio" else 1, direct=False, activation=Activation.tanh, layer_norm=False,
     )  # fmt: skip
-    tree = huffman(np.asarray(corpus.vocabulary.counts[:-1])) if name in ("hierarchical", "morin_bengio") else None
+    tree = huffman_tree(np.asarray(corpus.vocabulary.counts[:-1])) if name in ("hierarchical", "morin_bengio") else None
     return build_neural(encoder, outputs[name], corpus.vocabulary, tree)
 
 

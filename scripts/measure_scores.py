@@ -40,9 +40,9 @@ def _resampling() -> None:
     import numpy as np
 
     from lmtool.evaluation.significance import compare
-    from lmtool.evaluation.token_scores import Kept
+    from lmtool.evaluation.token_scores import TokenScores
 
-    kept = [Kept.open(Path(name) / "scores.h5") for name in ("linear", "classes")]
+    kept = [TokenScores.open(Path(name) / "scores.h5") for name in ("linear", "classes")]
     log_prob = np.stack([found.log_prob for found in kept])
     compare(log_prob, kept[0].tokens.offsets, resamples=100, seed=1)
     start = time.perf_counter()

@@ -42,20 +42,21 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
     import numpy as np
     import torch
 
-    from lmtool import config as c
+    from lmtool.config.training import Arithmetic, TrainingConfig
     from lmtool.data.corpus import Corpus
     from lmtool.neural.sparse_optim import clip_gradients
-    from lmtool.training import Plan
     from lmtool.training.interruption import Stop
-    from lmtool.training.loop import _Training
+    from lmtool.training.loop import Plan, _Training
+    from lmtool.training.optim.sgd import SgdOptim
     from lmtool.training.processes import Processes
+    from lmtool.training.schedules.constant import ConstantSchedule
 
-    optim = c.SgdOptim("sgd", 0.1, 0.0, 0.0)
+    optim = SgdOptim("sgd", 0.1, 0.0, 0.0)
     steps = max(8, 12_000 // batch)
     settings = dict(epochs=None, steps=1 << 40, minutes=None, patience=None, batch_size=batch, evaluate_every=1e9)
-    settings |= dict(accuracy_on=0, clip_norm=1.0, max_norm=None, precision=c.Arithmetic.fp32, compile=False)
-    training = c.TrainingConfig(**settings, memory=None, save_every=1e9, tensorboard=False)
-    plan = Plan(training, optim, c.ConstantSchedule("constant", 0.0), 1, {})
+    settings |= dict(accuracy_on=0, clip_norm=1.0, max_norm=None, precision=Arithmetic.fp32, compile=False)
+    training = TrainingConfig(**settings, memory=None, save_every=1e9, tensorboard=False)
+    plan = Plan(training, optim, ConstantSchedule("constant", 0.0), 1, {})
     with Corpus.open(store) as corpus, tempfile.TemporaryDirectory() as folder:
         split = corpus.split("train")
         contexts, targets = (torch.from_numpy(array) for array in split.windows(np.arange(400_000), 5))
@@ -79,7 +80,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
 
         def whole() -> None:
             for _ in range(steps):
-                engine.go_on(stop)
+                engine.advance(stop)
 
         found: dict[Callable[[], None], list[float]] = {bare: [], whole: []}
         for turn in range(2 * TURNS + 1):

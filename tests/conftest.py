@@ -13,18 +13,11 @@ from typing import Any
 
 import pytest
 
-from lmtool.config import (
-    Activation,
-    NplmModel,
-    OutputConfig,
-    Precision,
-    SoftmaxOutput,
-    ToyData,
-    Unit,
-    VocabularyConfig,
-)
+from lmtool.config.groups import OutputConfig
+from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.corpus import Corpus
-from lmtool.data.preprocess import prepare
+from lmtool.neural.encoders.nplm import Activation, NplmModel
+from lmtool.neural.outputs.softmax import Precision, SoftmaxOutput
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES = VocabularyConfig(file=None, size=None, min_count=1, lowercase=False, unit=Unit.word)
@@ -48,8 +41,11 @@ def neural(corpus: Corpus, output: OutputConfig = SOFTMAX, tree: object = None, 
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    from lmtool.data.preprocess import preprocess
+    from lmtool.data.sources.toy import ToyData
+
     data = ToyData(kind="toy", name="toy", sentences=True, vocabulary=RULES)
-    return Corpus.open(prepare(data, tmp_path_factory.mktemp("stores"), progress=False).path)
+    return Corpus.open(preprocess(data, tmp_path_factory.mktemp("stores"), progress=False).path)
 
 
 NEURAL = ["data=toy", "model.embedding_dim=8", "model.hidden_dim=12", "model.context_size=3", "training.epochs=1"]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from lmtool.cli.arguments import as_settings, quoted
-from lmtool.cli.command_line import split_verb
+from lmtool.cli.arguments import as_settings, quoted, split_line
 from lmtool.errors import UserError
 from tests.conftest import answer
 
@@ -41,7 +40,8 @@ TEXTS = [
 def test_a_text_means_itself(text: str) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    verb, (word,) = split_verb(["predict", text])
+    line = split_line(["predict", text])
+    verb, (word,) = line.verb, line.words
     override = OverridesParser.create().parse_override(word)
     assert verb == "predict" and override.key_or_group == "text" and not override.is_sweep_override()
     assert OmegaConf.create({"text": override.value()}).text == text
@@ -63,9 +63,10 @@ def test_what_is_a_setting_and_what_is_not() -> None:
     assert as_settings("predict", ["~run", "++top=3", "hydra/x@y=z"]) == ["~run", "++top=3", "hydra/x@y=z"]
     assert as_settings("neighbors", ["cat", "b,c", "top=3"]) == ["top=3", "words=['cat','b,c']"]
     assert as_settings("train", ["a b"]) == ["a b"]
-    assert split_verb(["predict", "- a", "--cfg", "job"]) == ("predict", ["--cfg", "job", "text='- a'"])
+    line = split_line(["predict", "- a", "--cfg", "job"])
+    assert (line.verb, line.words) == ("predict", ["--cfg", "job", "text='- a'"])
     assert quoted("a\\") == "'a\\\\'"
     with pytest.raises(UserError, match="'a' and 'b' are two"):
         as_settings("predict", ["a", "b"])
-    with pytest.raises(UserError, match="no UTF-8"):
+    with pytest.raises(UserError, match="not UTF-8"):
         as_settings("predict", ["\udcff"])

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from lmtool import __version__
-from lmtool.cli.command_line import split_verb
+from lmtool.cli.arguments import split_line
 from lmtool.cli.completion import candidates
-from lmtool.cli.help_pages import VERBS, conf_dir, options_of
+from lmtool.cli.help_pages import VERBS, options_of
+from lmtool.config.options import conf_dir
 from lmtool.errors import UserError
 from tests.conftest import fresh_process
 
@@ -77,12 +78,18 @@ def test_a_mistake_is_one_line_and_code_2(line: str, words: list[str], lmtool: R
 
 def test_flags_may_stand_anywhere() -> None:
     want = ("train", ["-m", "model=ngram", "model.order=1,2"])
-    assert split_verb(["-m", "train", "model=ngram", "model.order=1,2"]) == want
-    assert split_verb(["train", "model=ngram", "-m", "model.order=1,2"]) == want
-    assert split_verb(["train", "model=ngram", "model.order=1,2", "-m"]) == want
-    assert split_verb(["--cfg", "job", "train"]) == ("train", ["--cfg", "job"])
+    for words in (
+        ["-m", "train", "model=ngram", "model.order=1,2"],
+        ["train", "model=ngram", "-m", "model.order=1,2"],
+        ["train", "model=ngram", "model.order=1,2", "-m"],
+    ):
+        line = split_line(words)
+        assert (line.verb, line.words, line.multirun) == (*want, True)
+    line = split_line(["--cfg", "job", "train"])
+    assert (line.verb, line.words, line.multirun) == ("train", ["--cfg", "job"], False)
+    assert split_line(["train", "hydra.mode=MULTIRUN"]).multirun
     with pytest.raises(UserError, match="no verb 'evla'"):
-        split_verb(["evla"])
+        split_line(["evla"])
 
 
 def test_hydras_own_mode_is_heard(lmtool: Run) -> None:

@@ -1,4 +1,4 @@
-"""Every model, counts and neural and mixtures of them, keeps the LanguageModel contract."""
+"""Every model, count-based, neural and mixtures of both, keeps the LanguageModel contract."""
 
 from __future__ import annotations
 
@@ -6,37 +6,34 @@ import numpy as np
 import pytest
 import torch
 
-from lmtool.config import (
-    AdaptiveOutput,
-    CbowModel,
-    ClassesOutput,
-    HierarchicalOutput,
-    LblModel,
-    NceOutput,
-    NodeForm,
-    OutputConfig,
-    SampledOutput,
-)
+from lmtool.config.groups import EncoderConfig, OutputConfig
 from lmtool.data.corpus import Corpus
 from lmtool.evaluation.score import score
-from lmtool.language_model import LanguageModel, reads_across
-from lmtool.mixtures import Ends, Mixture
+from lmtool.language_model import LanguageModel
+from lmtool.mixtures.build import ends_of
 from lmtool.mixtures.by_context_class import ClassMixture
+from lmtool.mixtures.linear import Ends, Mixture
 from lmtool.mixtures.log_linear import LogLinear
+from lmtool.neural.encoders.cbow import CbowModel
+from lmtool.neural.encoders.lbl import LblModel
 from lmtool.neural.model import build_neural
+from lmtool.neural.outputs.adaptive import AdaptiveOutput
+from lmtool.neural.outputs.classes import ClassesOutput
+from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.neural.outputs.nce import NceOutput
+from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import Smoother, estimate
+from lmtool.ngram.estimate import estimate
 from lmtool.ngram.model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring
 from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
 from lmtool.ngram.smoothers.kneser_ney import KneserNey
 from lmtool.ngram.smoothers.laplace import Laplace
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.witten_bell import WittenBell
-from lmtool.runs.build import ends_of
-from lmtool.trees.halves import random
-from lmtool.trees.tree import Tree, from_codes
+from lmtool.trees import Tree, from_codes, random_tree
 from tests.conftest import SOFTMAX, neural
 
 
@@ -52,11 +49,11 @@ def nplm(corpus: Corpus, **changes: object) -> LanguageModel:
 
 def with_output(corpus: Corpus, output: OutputConfig, **changes: object) -> LanguageModel:
     torch.manual_seed(7)
-    tree = random(len(corpus.vocabulary) - 1, 3) if isinstance(output, HierarchicalOutput) else None
+    tree = random_tree(len(corpus.vocabulary) - 1, 3) if output.needs_tree else None
     return neural(corpus, output, tree, **changes)
 
 
-def other_encoder(corpus: Corpus, model: LblModel | CbowModel) -> LanguageModel:
+def other_encoder(corpus: Corpus, model: EncoderConfig) -> LanguageModel:
     torch.manual_seed(7)
     return build_neural(model, SOFTMAX, corpus.vocabulary)
 
@@ -138,8 +135,10 @@ MODELS = {
 def test_contract(name: str, toy: Corpus) -> None:
     model = MODELS[name](toy)
     assert isinstance(model, LanguageModel)
+    assert model.normalised is True and model.dynamic is False
+    assert model.across_sentences is ("across" in name)
     valid, size = toy.split("valid"), len(toy.vocabulary)
-    contexts = valid.seen(reads_across(model)).contexts(0, valid.tokens, model.context_size)
+    contexts = valid.seen(model.across_sentences).contexts(0, valid.tokens, model.context_size)
     targets = valid.ids.astype(np.int64)
     dist = model.log_dist(contexts)
     assert dist.shape == (valid.tokens, size) and dist.dtype == np.float64

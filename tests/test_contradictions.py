@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmtool.cli import hydra_errors
-from lmtool.config import Activation, CbowModel, LblModel
 from lmtool.errors import UserError
-from lmtool.neural import memory_check
-from tests.conftest import nplm
 
 Run = Callable[..., str]
 
@@ -41,7 +38,10 @@ AGAINST_EACH_OTHER = [
     ("train model.hidden_dim=10000000000", ["model.hidden_dim=10000000000", "parameters", "GiB", "24 words"]),
     ("train model=lbl model.embedding_dim=10000000", ["model.embedding_dim=10000000", "parameters", "GiB"]),
     ("train model=cbow model.context_size=100000000000000", ["not enough memory (728 TiB", "model.context_size"]),
-    ("preprocess data=synthetic data.tokens=1000000000000000000", ["data.tokens=1000000000000000000", "do not fit"]),
+    (
+        "preprocess data=synthetic data.tokens=1000000000000000000",
+        ["train 1000000000000000000", "do not fit", "draw fewer"],
+    ),
 ]
 
 
@@ -75,22 +75,6 @@ def test_a_batch_of_more_than_there_is_comes_with_a_note(lmtool: Run) -> None:
     line = ["train", "data=toy", "model.hidden_dim=4", "model.embedding_dim=4", "training.epochs=1"]
     assert "note: training.batch_size=512: train has 137 examples, all in one batch" in lmtool(*line)
     assert "note: training.batch_size" not in lmtool(*line, "training.batch_size=137", "hydra.run.dir=fits")
-
-
-def test_weights_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    # 10 words, vectors of 6; 3 x 6 numbers are read by 8 units, those by 8 more, and 5 by a projection.
-    model = nplm(layers=2, projection_dim=5)
-    assert memory_check.weights_of(model, 10) == 10 * 6 + 18 * 8 + 8 * 8 + 8 * 5
-    assert memory_check.weights_of(nplm(layers=0), 10) == 60
-    assert memory_check.weights_of(LblModel("lbl", 3, 6, None, 0.0, False), 10) == 60 + 3 * 36
-    assert memory_check.weights_of(LblModel("lbl", 3, 6, None, 0.0, True), 10) == 60 + 18
-    assert memory_check.weights_of(CbowModel("cbow", 3, 6, None, 0.0), 10) == 60
-    monkeypatch.setattr(memory_check, "memory_available", lambda: 4 * 308)
-    memory_check.require_room(model, 10)
-    monkeypatch.setattr(memory_check, "memory_available", lambda: 4 * 308 - 1)
-    with pytest.raises(UserError, match=r"model.projection_dim=5: 308 parameters with a vocabulary of 10 words"):
-        memory_check.require_room(model, 10)
-    assert model.activation is Activation.tanh
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,13 @@ import math
 import numpy as np
 import pytest
 
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.mixtures import Mixture, fit_weights, mix
+from lmtool.mixtures.build import build_mixture
+from lmtool.mixtures.by_context_class import ClassMixture
+from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
+from lmtool.mixtures.linear import Mixture, fit_weights, mix
+from lmtool.mixtures.log_linear import LogLinear
 
 
 def test_disjoint_models_get_the_shares_of_their_tokens() -> None:
@@ -51,6 +56,9 @@ def test_a_token_that_no_model_allows() -> None:
 class Fixed:
     """p(w|h) that depends on the last word alone."""
 
+    across_sentences = dynamic = False
+    normalised = True
+
     def __init__(self, table: list[list[float]], context_size: int) -> None:
         self.table = np.log(np.array(table))
         self.context_size = context_size
@@ -64,6 +72,47 @@ class Fixed:
 
     def log_prob(self, contexts: np.ndarray, targets: np.ndarray) -> np.ndarray:
         return self.log_prob_candidates(contexts, targets[:, None])[:, 0]
+
+
+class Classes(Fixed):
+    """One that has n-grams."""
+
+    def context_lengths(self, contexts: np.ndarray) -> np.ndarray:
+        return np.zeros(len(contexts), dtype=np.int64)
+
+
+class Hidden(Fixed):
+    """One that has hidden units."""
+
+    def hidden(self, contexts: np.ndarray) -> np.ndarray:
+        return np.ones((len(contexts), 2), dtype=np.float32)
+
+
+VOCABULARY = Vocabulary(("a", "<unk>"), np.array([3, 1]), None, 1)
+EVEN = [[0.5, 0.5], [0.5, 0.5]]
+
+
+def test_mixtures_come_again_from_what_run_json_keeps() -> None:
+    members, weights = [Fixed(EVEN, 1), Classes(EVEN, 1), Hidden(EVEN, 1)], np.full(3, 1 / 3)
+
+    def build(**mixture: object) -> object:
+        return build_mixture(members, weights, mixture, VOCABULARY)
+
+    assert type(build()) is type(build(method="linear")) is Mixture
+    assert isinstance(build(method="log_linear"), LogLinear)
+    classes = build(method="classes", classifier=1, class_weights=[[0.2, 0.3, 0.5]] * 2)
+    assert isinstance(classes, ClassMixture) and classes.classifier is members[1]
+    cached = build(method="linear", cache={"kind": "unigram", "size": 5})
+    assert isinstance(cached, CachedMixture) and cached.cache == UnigramCache(5)
+    cached = build(method="linear", cache={"kind": "neural", "size": 5, "theta": 0.5, "encoder": 2})
+    assert isinstance(cached, CachedMixture) and cached.cache == NeuralCache(5, 0.5, members[2])
+    for damaged, said in (
+        ({"method": "other"}, "method other is not known"),
+        ({"method": "classes", "classifier": 0, "class_weights": EVEN}, "member 0 has no n-grams"),
+        ({"method": "linear", "cache": {"kind": "neural", "size": 5, "theta": 1, "encoder": 1}}, "no hidden units"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            build(**damaged)
 
 
 def test_mixture_shows_each_member_its_own_context() -> None:

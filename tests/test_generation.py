@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -11,10 +12,10 @@ import numpy as np
 import pytest
 
 import lmtool as package
-from lmtool.config import Sampling
+from lmtool.config.model_verbs import Sampling
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.generation import choices, draw
+from lmtool.generation import draw, sampling_distribution
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.text_model import TextModel
 from tests.conftest import answer
@@ -46,7 +47,7 @@ def test_what_words_are_drawn_from(
     temperature: float, top_k: int | None, top_p: float | None, want: list[float]
 ) -> None:
     order = [2, 0, 3, 1]
-    found = choices(LOG_P[:, order], Sampling(temperature, top_k, top_p))
+    found = sampling_distribution(LOG_P[:, order], Sampling(temperature, top_k, top_p))
     ties = [2, 0, 3, 1] if want[3] == want[2] else order  # of the two last the first, in the order given, is kept
     np.testing.assert_allclose(found[0], np.array(want)[ties], rtol=1e-12, atol=1e-300)
 
@@ -61,6 +62,8 @@ class Known:
     """After b always `</s>`; else a, b, `<unk>`, `</s>` with 0.4, 0.3, 0.1, 0.2. What stands at `<s>` is no word's."""
 
     context_size = 1
+    across_sentences = dynamic = False
+    normalised = True
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         p = np.where(contexts == 1, [[0.0, 0.0, 0.0, 1.0, 0.5]], [[0.4, 0.3, 0.1, 0.2, 0.5]])
@@ -92,6 +95,14 @@ def test_the_same_seed_gives_the_same_texts() -> None:
     assert [text.split()[:2] for text in texts] == [text.split() for text in KNOWN.generate(count=6, length=2, seed=3)]
     assert KNOWN.generate("a b", count=2) == ["a b", "a b"]  # </s> is certain
     assert KNOWN.generate(temperature=0, count=1, length=4) == ["a a a a"]
+
+
+def test_every_public_method_says_what_it_returns() -> None:
+    for name in (name for name in vars(TextModel) if not name.startswith("_")):
+        if name in TextModel.__slots__:
+            continue  # the class's own docstring has them
+        said = inspect.getdoc(getattr(TextModel, name)) or ""
+        assert len(said.split()) > 2 and not said.startswith("As "), name
 
 
 @pytest.mark.parametrize("name", ["kn3", "nplm", "hs", "mix"])

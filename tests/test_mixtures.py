@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +11,9 @@ import torch
 from lmtool.data.corpus import Corpus, Split
 from lmtool.errors import UserError
 from lmtool.evaluation.score import score, split_accuracy
-from lmtool.mixtures import fit_weights, mix
 from lmtool.mixtures.by_context_class import ClassMixture, classes_of_split, fit_class_weights
 from lmtool.mixtures.cache import BLOCK, CachedMixture, NeuralCache, UnigramCache, neural_cache
+from lmtool.mixtures.linear import Mixture, fit_weights, mix
 from lmtool.mixtures.log_linear import LogLinear, combined, fit_log_linear, likelihood
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
@@ -216,8 +215,6 @@ def test_a_cache_alone_shares_its_weight_at_the_start() -> None:
 
 
 def test_a_mixture_of_a_cached_one_reads_the_text_too(toy: Corpus) -> None:
-    from lmtool.mixtures import Mixture
-
     inner, other, valid = cached("unigram", toy), ngram(toy, 2), toy.split("valid")
     outer = Mixture([inner, other], np.array([0.25, 0.75]))
     want = mix(np.stack([score(inner, valid).log_prob, score(other, valid).log_prob]), outer.weights)
@@ -227,8 +224,11 @@ def test_a_mixture_of_a_cached_one_reads_the_text_too(toy: Corpus) -> None:
 
 
 def test_scores_that_are_none_stay_so_in_mixtures(toy: Corpus) -> None:
-    from lmtool.mixtures import Mixture
-
-    plain = SimpleNamespace(normalised=False, context_size=0)
-    assert not Mixture([ngram(toy, 2), plain], np.array([0.5, 0.5])).normalised  # type: ignore[list-item]
-    assert Mixture([ngram(toy, 2), network(toy)], np.array([0.5, 0.5])).normalised
+    scores = Fixed([[0.5, 0.7]], 1)
+    scores.normalised = False
+    members, weights = [ngram(toy, 2), scores], np.array([0.5, 0.5])
+    assert not Mixture(members, weights).normalised
+    assert not ClassMixture(members, np.array([[0.5, 0.5]] * 2), members[0]).normalised
+    assert not CachedMixture(members, np.array([0.4, 0.4, 0.2]), UnigramCache(5)).normalised
+    assert LogLinear(members, weights).normalised  # over the whole vocabulary
+    assert Mixture([ngram(toy, 2), network(toy)], weights).normalised

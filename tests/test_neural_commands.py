@@ -14,7 +14,7 @@ import torch
 
 from lmtool.cli.help_pages import options_of
 from lmtool.data.corpus import Corpus
-from lmtool.neural.representations import word_representations
+from lmtool.neural.vectors import word_representations
 from tests.conftest import neural
 
 Run = Callable[..., str]
@@ -189,10 +189,14 @@ def test_runs_that_do_not_fit(lmtool: Run) -> None:
     Path("old").mkdir()
     Path("old/run.json").write_text(json.dumps(saved))
     assert "older version" in lmtool("eval", "run=old", code=2)
-    assert "only a model trained with output=nce" in lmtool("eval", "run=run", "unnormalised=true", code=2)
-    assert "only a model trained with output=nce" in lmtool("eval", "run=kn", "unnormalised=true", code=2)
+    assert "this model has no scores that sum to one without a sum over all words" in lmtool(
+        "eval", "run=run", "unnormalised=true", code=2
+    )
+    assert "this model has no scores that sum to one without a sum over all words" in lmtool(
+        "eval", "run=kn", "unnormalised=true", code=2
+    )
     hsoftmax = ["train", "model=hsoftmax", "tree=clusters"]
-    assert "no neural model" in lmtool(*hsoftmax, "tree.run=kn", *SMALL, code=2)
+    assert "not a neural model" in lmtool(*hsoftmax, "tree.run=kn", *SMALL, code=2)
     other = ["data=toy", "data.name=other", "data.vocabulary.min_count=3"]
     assert "another vocabulary" in lmtool(*hsoftmax, "tree.run=run", *other, code=2)
     lmtool("tree", "data=toy", "to=tree.txt")
@@ -200,7 +204,7 @@ def test_runs_that_do_not_fit(lmtool: Run) -> None:
     lines = Path("tree.txt").read_text().splitlines()
     for wrong, words in (
         (lines[1:], "misses 1 of the 23 words"),
-        ([*lines, lines[0]], "no prefix code"),
+        ([*lines, lines[0]], "not a prefix code"),
         ([*lines[1:], lines[0] + "0"], "no code begins with"),
         ([*lines, "one two three"], "3 fields"),
     ):

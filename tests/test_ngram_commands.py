@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lmtool.cli.help_pages import options_of
-from lmtool.config import SCHEMAS
+from lmtool.config.options import kinds
 from lmtool.data.corpus import Corpus
 from tests.ngram.plain import random_sentences
 
@@ -32,7 +32,7 @@ def text_data(tmp: Path, **files: str) -> list[str]:
 
 
 def test_every_smoother_is_an_option() -> None:
-    assert {f"schema_{name}" for name in options_of("smoother")} == set(SCHEMAS["smoother"])
+    assert set(options_of("smoother")) == set(kinds("smoother"))
 
 
 @pytest.mark.parametrize("smoother", sorted(options_of("smoother")))
@@ -186,8 +186,8 @@ MISTAKES = [
     ("train data=toy counts.memory=1GiB", ["counts.memory=1GiB", "not used"]),
     (f"{NGRAM} smoother.discounts=best", ["smoother.discounts=best", "tuned"]),
     (f"{NGRAM} smoother.discounts=[0.5]", ["smoother.discounts", "[D1,D2,D3+]"]),
-    (f"{NGRAM} smoother.discounts=[[0.5,1,4]]", ["smoother.discounts=[0.5, 1, 4]", "0 <= D_k <= k"]),
-    (f"{NGRAM} smoother=kneser_ney smoother.discounts=[0.5]", ["1 numbers given", "order 5 needs 5"]),
+    (f"{NGRAM} smoother.discounts=[[0.5,1,4]]", ["smoother.discounts=[0.5, 1, 4]", "0 <= D_r <= r"]),
+    (f"{NGRAM} smoother=kneser_ney smoother.discounts=[0.5]", ["has 1 numbers", "model.order=5 needs 5"]),
     (f"{NGRAM} smoother=kneser_ney smoother.discounts=2", ["smoother.discounts=2", "from 0 to 1"]),
     (
         f"{NGRAM} smoother=kneser_ney smoother.discounts=tuned smoother.interpolate=false",
@@ -217,7 +217,7 @@ def test_a_mistake_is_one_line_and_code_2(line: str, words: list[str], lmtool: R
 
 def test_only_ngram_models_become_arpa(lmtool: Run) -> None:
     lmtool("train", "model=nplm", "model.hidden_dim=8", "training.epochs=1", "data=toy", "hydra.run.dir=run")
-    assert "run is no n-gram model" in lmtool("convert", "run=run", "to=x.arpa", code=2)
+    assert "run is not an n-gram model" in lmtool("convert", "run=run", "to=x.arpa", code=2)
     assert not Path("x.arpa").exists()
 
 

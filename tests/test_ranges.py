@@ -13,21 +13,23 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from lmtool.cli.help_pages import VERBS, conf_dir
-from lmtool.config import SCHEMAS, register, typed
+from lmtool.cli.help_pages import VERBS
+from lmtool.config.options import conf_dir
+from lmtool.config.settings import typed
 from lmtool.errors import UserError
+from tests.schemas import SETTINGS as CLASSES
 
 HUGE = 10**30  # no whole number of 64 bits
-# What a schema needs beside its own option to be composed, and the option where it is not the first with the schema.
+# What a verb or an option needs beside itself to be composed, and the preset where it is not the option of its name.
 NEEDS = {
-    "schema_text": ["data=names"],  # it has a data.split
-    "schema_train": ["model=ngram"],  # prune is null for the others
-    "schema_eval": ["nbest=a"],
-    "schema_compare": ["runs=[a,b]"],
-    "schema_ensemble": ["runs=[a,b]", "cache=neural"],
-    "schema_clusters": ["tree.run=a"],
-    "schema_neighbors": ["words=[a]"],
-    "schema_export": ["to=a"],
+    "text": ["data=names"],  # it has a data.split
+    "train": ["model=ngram"],  # prune is null for the others
+    "eval": ["nbest=a"],
+    "compare": ["runs=[a,b]"],
+    "ensemble": ["runs=[a,b]", "cache=neural"],
+    "clusters": ["tree.run=a"],
+    "neighbors": ["words=[a]"],
+    "export": ["to=a"],
 }
 # Settings that may be 0, and what it means.
 ZERO = {
@@ -45,8 +47,8 @@ ZERO = {
     "output.power": "uniform noise",
     "smoother.largest": "nothing is discounted",
     "smoother.largest_unigram": "nothing is discounted",
-    "schema_absolute-smoother.discounts": "nothing is taken off",
-    "schema_kneser_ney-smoother.discounts": "nothing is taken off",
+    "absolute-smoother.discounts": "nothing is taken off",
+    "kneser_ney-smoother.discounts": "nothing is taken off",
     "tree.epsilon": "one code a word",
     "optim.weight_decay": "none",
     "optim.momentum": "none",
@@ -107,7 +109,7 @@ def numbers_of(group: str, name: str, schema: type, prefix: str) -> Iterator[Set
         elif get_origin(hint) is list and items[0] in (int, float):
             yield Setting(group, name, key, list, items[0])
         elif is_dataclass(hint):
-            if not any(issubclass(known, hint) for other, made in SCHEMAS.items() if other for known in made.values()):
+            if not any(issubclass(known, hint) for other, made in CLASSES.items() if other for known in made.values()):
                 yield from numbers_of(group, name, hint, f"{key}.")
         elif get_origin(hint) is dict:
             assert not list(numbers_of(group, name, items[1], f"{key}.")), f"{key}: this test must learn to set these"
@@ -118,7 +120,7 @@ def numbers_of(group: str, name: str, schema: type, prefix: str) -> Iterator[Set
 
 SETTINGS = [
     setting
-    for group, schemas in SCHEMAS.items()
+    for group, schemas in CLASSES.items()
     for name, schema in schemas.items()
     for setting in numbers_of(group, name, schema, f"{group}." if group else "")
 ]
@@ -127,13 +129,11 @@ SETTINGS = [
 def composed(group: str, schema: str) -> tuple[DictConfig, str]:
     """The settings of the first option that has a schema, and the verb they are for."""
     if not group:
-        verb = schema.removeprefix("schema_")
+        verb = schema
         words = NEEDS.get(schema, [])
     else:
         verb = {"data": "preprocess", "tree": "tree"}.get(group, "train")
-        option = next(
-            path.stem for path in sorted((conf_dir() / group).glob("*.yaml")) if f"  - {schema}\n" in path.read_text()
-        )
+        option = schema
         needed = {"output": "nplm", "smoother": "ngram", "counts": "ngram"}.get(group)
         words = [f"model={needed}"] if needed else []
         own = NEEDS.get(schema, [])
@@ -156,12 +156,11 @@ def bad_values(setting: Setting) -> list[Any]:
 @pytest.fixture(scope="module")
 def options() -> Iterator[dict[tuple[str, str], tuple[DictConfig, type]]]:
     """What `composed` makes of each schema that has numbers, and the verb's own schema: made once."""
-    register()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         found = {}
         for group, schema in dict.fromkeys((setting.group, setting.schema) for setting in SETTINGS):
             config, verb = composed(group, schema)
-            found[group, schema] = config, SCHEMAS[""][f"schema_{verb}"]
+            found[group, schema] = config, CLASSES[""][verb]
         yield found
 
 
@@ -180,7 +179,7 @@ def refusal(config: DictConfig, expected: type, key: str, value: Any) -> str | N
 
 
 def test_all_verbs_are_walked() -> None:
-    assert {f"schema_{verb}" for verb in VERBS} == set(SCHEMAS[""])
+    assert set(VERBS) == set(CLASSES[""])
     keys = {setting.key for setting in SETTINGS} | {str(setting) for setting in SETTINGS}
     assert {"threads", "data.vocabulary.size", "data.split.train", "smoother.alpha", "lr_range_limits"} <= keys
     assert keys >= ZERO.keys() | UNBOUNDED.keys()

@@ -11,11 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtool.config import AdagradOptim, AdamOptim, NceOutput, OptimConfig, SgdOptim
+from lmtool.config.groups import OptimConfig
 from lmtool.data.corpus import Corpus
+from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.sparse_optim import RowAdagrad, RowAdam, RowSGD
 from lmtool.training.lr_range_test import range_test
-from lmtool.training.optim import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
+from lmtool.training.optim.adagrad import AdagradOptim
+from lmtool.training.optim.adam import AdamOptim
+from lmtool.training.optim.adamw import AdamwOptim
+from lmtool.training.optim.base import ParameterGroups
+from lmtool.training.optim.sgd import SgdOptim
+from lmtool.training.optimisers import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
 from tests.conftest import neural
 
 Run = Callable[..., str]
@@ -74,6 +80,22 @@ def test_optimisers_remember(optim: OptimConfig, toy: Corpus) -> None:
     steps(second, others, range(3, 6))
     for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_weight_decay_spares_vectors() -> None:
+    matrix, vector = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
+    groups = ParameterGroups.of([vector, matrix])
+    assert groups.parameters == [matrix, vector]
+    assert groups.decayed(0.1) == [
+        {"params": [matrix], "weight_decay": 0.1},
+        {"params": [vector], "weight_decay": 0.0},
+    ]
+    assert ParameterGroups.of([vector]).decayed(0.1, key="l2") == [{"params": [vector], "l2": 0.0}]
+    for optim in (AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8), AdamwOptim("adamw", 0.1, 0.1, 0.9, 0.99, 1e-8)):
+        dense, sparse = optim.dense(groups), optim.sparse(groups)
+        assert [group["weight_decay"] for group in dense.param_groups] == [0.1, 0.0]
+        in_gradient = [(group["l2"], group["weight_decay"]) for group in sparse.param_groups]
+        assert in_gradient == ([(0.1, 0.0), (0.0, 0.0)] if optim.kind == "adam" else [(0.0, 0.1), (0.0, 0.0)])
 
 
 def test_long_rows_are_scaled_down() -> None:

@@ -17,13 +17,12 @@ import numpy as np
 import pytest
 import torch
 
-from lmtool.config import Arithmetic
+from lmtool.config.training import Arithmetic
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import accuracy
 from lmtool.neural.devices import choose_device
-from lmtool.training import METRICS
-from lmtool.training.reporting import Reporter
+from lmtool.training.reporting import METRICS, Reporter
 from tests.conftest import fresh_process, neural
 from tests.test_training import run, training
 
@@ -61,20 +60,20 @@ def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
     assert b"\r" in said and b"|" in said and "epoch 3.00" in said.decode()
 
 
-def test_on_the_way_time_left_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_time_left_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reporter = Reporter(tmp_path, bar=False, tensorboard=False)
     caplog.set_level("INFO")
-    reporter.on_the_way(reporter._said + 60, 0.25, 1.5, 5.0, 1234.5, 90.0)
+    reporter.step(reporter._last_report + 60, 0.25, 1.5, 5.0, 1234.5, 90.0)
     assert caplog.messages == [" 25 %  epoch 1.50  loss 5.0000  perplexity 148.4  1,234 examples/s  4:30 left"]
-    reporter.on_the_way(reporter._said + 1, 0.25, 1.5, 5.0, 1234.5, 90.0)
-    reporter.on_the_way(reporter._said + 60, 0.25, 1.5, 5.0, 1234.5, 3000.0)
+    reporter.step(reporter._last_report + 1, 0.25, 1.5, 5.0, 1234.5, 90.0)
+    reporter.step(reporter._last_report + 60, 0.25, 1.5, 5.0, 1234.5, 3000.0)
     assert len(caplog.messages) == 2 and caplog.messages[1].endswith("2:30:00 left")
     reporter.close()
 
 
-def test_metrics_of_later_steps_are_forgotten(tmp_path: Path) -> None:
+def test_metrics_of_later_steps_are_removed(tmp_path: Path) -> None:
     (tmp_path / METRICS).write_text('{"step": 1}\n{"step": 5}\n{"step": 9}\n{"ste')
-    Reporter(tmp_path, bar=False, tensorboard=False).go_back_to(5)
+    Reporter(tmp_path, bar=False, tensorboard=False).rewind(5)
     assert (tmp_path / METRICS).read_text() == '{"step": 1}\n{"step": 5}\n'
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
-from lmtool.cli.help_pages import conf_dir
-from lmtool.config import SCHEMAS, register, typed
+from lmtool.config.options import conf_dir
+from lmtool.config.settings import typed
+from tests.schemas import VERB_SETTINGS
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "reproduce"
 RECIPES = sorted((SCRIPT.parent / "reproductions").glob("*.toml"))
@@ -50,12 +51,11 @@ def test_there_is_one_for_each() -> None:
 def test_each_command_is_one_of_lmtools(path: Path, script: Any) -> None:
     recipe = tomllib.loads(path.read_text(encoding="utf-8"))
     known: list[str] = []
-    register()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         for step in recipe["step"]:
             if "command" in step:
                 verb, *words = shlex.split(step["command"].replace("{recipes}", "."))
-                typed(compose(verb, words), SCHEMAS[""][f"schema_{verb}"])
+                typed(compose(verb, words), VERB_SETTINGS[verb])
                 assert verb != "train" or "training.minutes=10" not in words
                 for word in words:
                     key, value = word.split("=", 1)

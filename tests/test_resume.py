@@ -16,22 +16,29 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lmtool.config import AdagradOptim, AdamOptim, NceOutput, PlateauSchedule, SampledOutput, SgdOptim
 from lmtool.data import windows
 from lmtool.data.corpus import Corpus
 from lmtool.errors import Interrupted, UserError
 from lmtool.neural.model import build_neural
+from lmtool.neural.outputs.nce import NceOutput
+from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.runs.run import STATE, STATE_BEFORE
 from lmtool.runs.weights import CHECKPOINT
-from lmtool.training import METRICS, Plan, loop, train
-from lmtool.training.interruption import signals_kept
+from lmtool.training import loop
+from lmtool.training.interruption import signals_noted
+from lmtool.training.loop import Plan, train
+from lmtool.training.optim.adagrad import AdagradOptim
+from lmtool.training.optim.adam import AdamOptim
+from lmtool.training.optim.sgd import SgdOptim
+from lmtool.training.reporting import METRICS
+from lmtool.training.schedules.plateau import PlateauSchedule
 from lmtool.training.state import load_state
-from lmtool.trees.huffman import huffman
+from lmtool.trees import huffman_tree
 from tests.conftest import ROOT, SOFTMAX, neural
 from tests.test_training import ADAM, CONSTANT, COSINE, DOT, MODEL, training
 
 Run = Callable[..., str]
-HUFFMAN = lambda toy: huffman(toy.vocabulary.counts[:-1])  # noqa: E731
+HUFFMAN = lambda toy: huffman_tree(toy.vocabulary.counts[:-1])  # noqa: E731
 CASES: dict[str, Any] = {
     "nplm, adamw": (lambda toy: build_neural(MODEL, SOFTMAX, toy.vocabulary), ADAM, COSINE, {}),
     "hsoftmax, adagrad": (
@@ -96,7 +103,7 @@ def test_cut_off_and_resumed_it_ends_with_the_same_bits(case: str, toy: Corpus, 
     whole = go(case, toy, tmp_path / "whole")
     for cut in (1, 8, 11, 23):  # after the first step, an epoch's last, an evaluation, before the end
         out = tmp_path / f"cut{cut}"
-        with pytest.raises(Interrupted, match=r"go on with: lmtool train resume=") as stopped:
+        with pytest.raises(Interrupted, match=r"resume with: lmtool train resume=") as stopped:
             go(case, toy, out, until=cut)
         assert stopped.value.signal == signal.SIGTERM
         assert load_state(out).values["progress"]["step"] == cut  # type: ignore[union-attr]
@@ -195,12 +202,12 @@ def test_the_command_line_resumes(lmtool: Run, monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setattr(loop._Training, "_step", step)
         said = lmtool("train", *LINE, "training.epochs=3", "hydra.run.dir=cut", code=130)
-    assert "lmtool: stopped at epoch 1.62; go on with: lmtool train resume=" in said
-    assert "holds a training that was cut off: go on with it by resume=" in lmtool(
+    assert "lmtool: stopped at epoch 1.62; resume with: lmtool train resume=" in said
+    assert "holds a training that was cut off: resume it with resume=" in lmtool(
         "train", *LINE, "training.epochs=3", "hydra.run.dir=cut", code=2
     )
     refused = lmtool("train", "resume=cut", "model.hidden_dim=13", code=2)
-    assert "model.hidden_dim=13" in refused and "begun with 12" in refused
+    assert "model.hidden_dim=13" in refused and "started with 12" in refused
     assert "optim=sgd" in lmtool("train", "resume=cut", "optim=sgd", code=2)
     assert "another store" in lmtool("train", "resume=cut", "data.vocabulary.min_count=2", code=2)
     assert "leave hydra.run.dir out" in lmtool("train", "resume=cut", "hydra.run.dir=b", code=2)
@@ -213,18 +220,18 @@ def test_the_command_line_resumes(lmtool: Run, monkeypatch: pytest.MonkeyPatch) 
     assert results[0]["valid_perplexity"] == results[1]["valid_perplexity"]
     assert "budget is used up" in lmtool("train", "resume=cut")
     said = lmtool("train", "resume=cut", "training.epochs=4")
-    assert "the learning rate goes on as schedule=cosine" in said
+    assert "the learning rate continues as schedule=cosine" in said
     assert json.loads(Path("cut", "result.json").read_text())["epochs"] == 4
     lmtool("eval", "run=cut")
 
 
 def test_what_cannot_be_resumed(lmtool: Run) -> None:
-    assert "no training was begun there" in lmtool("train", "resume=nowhere", code=2)
+    assert "no training was started there" in lmtool("train", "resume=nowhere", code=2)
     lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=ngram")
     assert "model=ngram is estimated in one go" in lmtool("train", "resume=ngram", code=2)
     lmtool("train", *LINE, "training.epochs=1", "hydra.run.dir=run")
     Path("run", STATE).unlink()
-    assert "has no checkpoint yet; its training begins anew" in lmtool("train", "resume=run")
+    assert "has no checkpoint yet; its training starts from scratch" in lmtool("train", "resume=run")
 
 
 def test_a_folder_in_use(lmtool: Run) -> None:
@@ -237,11 +244,11 @@ def test_a_folder_in_use(lmtool: Run) -> None:
 
 
 def test_a_second_signal_of_the_same_kind_ends_at_once() -> None:
-    with signals_kept() as stop:
+    with signals_noted() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.signal == signal.SIGINT
-        with pytest.raises(Interrupted, match="is lost") as ended:
+        with pytest.raises(Interrupted, match="are lost") as ended:
             os.kill(os.getpid(), signal.SIGINT)
         assert ended.value.signal == signal.SIGINT
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.evaluation.token_scores import Kept
+from lmtool.evaluation.token_scores import TokenScores
 
 Run = Callable[..., str]
 TEXT = ("data=text", "data.name=mine", "data.train=train.txt", "data.valid=valid.txt")
@@ -40,7 +40,7 @@ def test_every_token_is_kept_and_shown(unigram: Run) -> None:
     found = result("out")
     assert found["accuracy"] == 0.4  # a is the likeliest word, and stands at 2 of 5 places
     assert found["perplexity"] == pytest.approx(216**0.2)
-    kept = Kept.open(Path("out/scores.h5"))
+    kept = TokenScores.open(Path("out/scores.h5"))
     np.testing.assert_allclose(np.exp(kept.log_prob), [1 / 2, 1 / 3, 1 / 6, 1 / 2, 1 / 3], rtol=1e-6)
     assert [kept.tokens.words[k] for k in kept.tokens.ids] == ["a", "</s>", "b", "a", "</s>"]
     assert "accuracy" not in (unigram("eval", "run=one", "hydra.run.dir=plain") + str(result("plain")))
@@ -60,7 +60,8 @@ def test_any_text_is_scored(unigram: Run, monkeypatch: pytest.MonkeyPatch) -> No
     unigram("eval", "run=laplace", "text=-", "hydra.run.dir=standard")
     assert result("standard")["log_prob"] == found["log_prob"]
     assert (
-        Kept.open(Path("file/scores.h5")).tokens.fingerprint == Kept.open(Path("standard/scores.h5")).tokens.fingerprint
+        TokenScores.open(Path("file/scores.h5")).tokens.fingerprint
+        == TokenScores.open(Path("standard/scores.h5")).tokens.fingerprint
     )
 
 
@@ -86,7 +87,7 @@ def test_compare_runs_scores_and_other_tools(models: Run) -> None:
     names = ["kn3", "laplace", "laplace-valid", "kn3-valid/scores.h5", "lines.txt"]
     said = models("compare", f"runs=[{','.join(names)}]", "hydra.run.dir=out")
     found = result("out")
-    sentences = len(Kept.open(Path("kn3-valid/scores.h5")).tokens.offsets) - 1
+    sentences = len(TokenScores.open(Path("kn3-valid/scores.h5")).tokens.offsets) - 1
     assert f"28 tokens in {sentences} sentences; 10,000 draws of these" in said
     assert (found["tokens"], found["unit"], found["units"]) == (28, "sentences", sentences)
     first, *rest = found["members"]

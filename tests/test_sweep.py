@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
+from lmtool import session
 from lmtool.cli import command_line
 from lmtool.runs.lock import held
-from lmtool.sweeps import launchers, result_table
+from lmtool.sweeps import result_table
 from lmtool.system import parallel
 
 Run = Callable[..., str]
@@ -133,7 +134,7 @@ def test_failures_of_our_own_give_code_1_and_ctrl_c_stops_all(
     assert status(1)["error"] == 'RuntimeError("not the user\'s")' and status(0)["value"] is None
     failure = KeyboardInterrupt()
     said = lmtool(*NGRAM, "seed=2,1", "hydra.sweep.dir=stopped", code=130)
-    assert "go on with: lmtool train -m resume=stopped" in said
+    assert "resume it with: lmtool train -m resume=stopped" in said
     assert status(0, "stopped")["status"] == "running" and not Path("stopped/1").exists()
 
 
@@ -260,7 +261,7 @@ def test_a_killed_worker_leaves_a_table_and_a_second_process_is_refused(
     os.kill(long, signal.SIGKILL)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "TerminatedWorkerError" in err and "go on with: lmtool preprocess -m resume=sweep" in err
+    assert "TerminatedWorkerError" in err and "resume it with: lmtool preprocess -m resume=sweep" in err
     assert "Traceback" not in err
     assert [(row["data.tokens"], row["status"]) for row in table()] == [("1000", "done"), ("9000000000", "cut off")]
     assert "cut off" in out
@@ -316,14 +317,14 @@ def joblib(n_jobs: int) -> dict[str, object]:
     ],
 )  # fmt: skip
 def test_jobs_at_once_on_eight_cores(settings: dict[str, object], jobs: int | None, at_once: int) -> None:
-    assert launchers.jobs_at_once(settings, jobs, 8) == at_once
+    assert session.jobs_at_once(settings, jobs, 8) == at_once
 
 
 def test_threads_are_divided() -> None:
-    assert launchers.threads_for(None, BASIC, 1, 8) == 8
-    assert [launchers.threads_for(None, joblib(-1), jobs, 8) for jobs in (2, 3, 8, 20)] == [4, 2, 1, 1]
-    assert launchers.threads_for(None, SLURM, 1, 64) == 4
-    assert launchers.threads_for(6, joblib(-1), 8, 8) == 6  # threads=6 on the command line
+    assert session.threads_for(None, BASIC, 1, 8) == 8
+    assert [session.threads_for(None, joblib(-1), jobs, 8) for jobs in (2, 3, 8, 20)] == [4, 2, 1, 1]
+    assert session.threads_for(None, SLURM, 1, 64) == 4
+    assert session.threads_for(6, joblib(-1), 8, 8) == 6  # threads=6 on the command line
 
 
 @pytest.mark.parametrize(
@@ -339,29 +340,29 @@ def test_threads_are_divided() -> None:
     ],
 )
 def test_each_job_gets_a_gpu(environment: dict[str, str], jobs: int, devices: int, want: list[str | None]) -> None:
-    assert [launchers.device_for(environment, number, jobs, devices) for number in range(4)] == want
+    assert [session.device_for(environment, number, jobs, devices) for number in range(4)] == want
 
 
 def test_gpus_are_counted_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert launchers.count_devices(tmp_path / "gpus") == 0
+    assert session.count_devices(tmp_path / "gpus") == 0
     for name in ("0000:01:00.0", "0000:02:00.0"):
         (tmp_path / "gpus" / name).mkdir(parents=True)
-    assert launchers.count_devices(tmp_path / "gpus") == 2
+    assert session.count_devices(tmp_path / "gpus") == 2
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho 'GPU 0: A (UUID: GPU-a)'\n")
     program.chmod(0o755)
-    assert launchers.count_devices(tmp_path / "gpus") == 1
+    assert session.count_devices(tmp_path / "gpus") == 1
 
 
 def test_a_job_is_told_of_the_gpus_that_its_launcher_hides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    with launchers.announced(2):
+    with session.announced(2):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-        launchers.use_own_device(1)
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == "7" and launchers.at_once() == 2
-    assert launchers.at_once() == 1
-    launchers.use_own_device(0)
+        session.use_own_device(1)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "7" and session.at_once() == 2
+    assert session.at_once() == 1
+    session.use_own_device(0)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
 
 

@@ -1,4 +1,4 @@
-"""The training loop: it learns, it repeats itself, it stops at the budget and at a loss that is no number."""
+"""The training loop: it learns, it repeats itself, it stops at the budget and when the loss diverges."""
 
 from __future__ import annotations
 
@@ -10,39 +10,36 @@ import numpy as np
 import pytest
 import torch
 
-from lmtool.config import (
-    Activation,
-    AdagradOptim,
-    AdamOptim,
-    AdamwOptim,
-    AdaptiveOutput,
-    Arithmetic,
-    CbowModel,
-    ClassesOutput,
-    ConstantSchedule,
-    CosineSchedule,
-    HierarchicalOutput,
-    InverseSchedule,
-    LblModel,
-    LinearSchedule,
-    NceOutput,
-    NodeForm,
-    OptimConfig,
-    PlateauSchedule,
-    SampledOutput,
-    ScheduleConfig,
-    SgdOptim,
-    StepsSchedule,
-    TrainingConfig,
-)
+from lmtool.config.groups import OptimConfig, ScheduleConfig
+from lmtool.config.training import Arithmetic, TrainingConfig
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, score
+from lmtool.neural.encoders.cbow import CbowModel
+from lmtool.neural.encoders.lbl import LblModel
+from lmtool.neural.encoders.nplm import Activation
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.neural.outputs import softmax
+from lmtool.neural.outputs.adaptive import AdaptiveOutput
+from lmtool.neural.outputs.classes import ClassesOutput
+from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.neural.outputs.nce import NceOutput
+from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.runs.weights import CHECKPOINT, load_weights
-from lmtool.training import METRICS, Plan, Trained, budget_done, learning_rate, train
-from lmtool.trees.huffman import huffman
+from lmtool.training.learning_rate import budget_done, learning_rate
+from lmtool.training.loop import Plan, Trained, train
+from lmtool.training.optim.adagrad import AdagradOptim
+from lmtool.training.optim.adam import AdamOptim
+from lmtool.training.optim.adamw import AdamwOptim
+from lmtool.training.optim.sgd import SgdOptim
+from lmtool.training.reporting import METRICS
+from lmtool.training.schedules.constant import ConstantSchedule
+from lmtool.training.schedules.cosine import CosineSchedule
+from lmtool.training.schedules.inverse import InverseSchedule
+from lmtool.training.schedules.linear import LinearSchedule
+from lmtool.training.schedules.plateau import PlateauSchedule
+from lmtool.training.schedules.steps import StepsSchedule
+from lmtool.trees import huffman_tree
 from tests.conftest import SOFTMAX, neural, nplm
 
 MODEL = nplm(embedding_dim=8, hidden_dim=16, tied=True, activation=Activation.gelu, layer_norm=True, dropout=0.1)
@@ -106,8 +103,11 @@ GOLDEN = {  # valid perplexity after the second epoch
     "two layers": (lambda toy: neural(toy, layers=2, input_dropout=0.1), 11.38642788),
     "lbl": (lambda toy: build_neural(LblModel("lbl", 3, 8, True, 0.1, False), SOFTMAX, toy.vocabulary), 12.17872375),
     "cbow": (lambda toy: build_neural(CbowModel("cbow", 3, 8, True, 0.1), SOFTMAX, toy.vocabulary), 14.32977246),
-    "hsoftmax": (lambda toy: neural(toy, DOT, huffman(toy.vocabulary.counts[:-1])), 12.12774310),
-    "morin_bengio": (lambda toy: neural(toy, MORIN_BENGIO, huffman(toy.vocabulary.counts[:-1]), layers=0), 13.41108090),
+    "hsoftmax": (lambda toy: neural(toy, DOT, huffman_tree(toy.vocabulary.counts[:-1])), 12.12774310),
+    "morin_bengio": (
+        lambda toy: neural(toy, MORIN_BENGIO, huffman_tree(toy.vocabulary.counts[:-1]), layers=0),
+        13.41108090,
+    ),
     "nce": (lambda toy: neural(toy, NceOutput("nce", 9, True, 1.0, False)), 10.29822086),
     "nce, own noise": (lambda toy: neural(toy, NceOutput("nce", 9, False, 0.5, True), tied=True), 12.27524416),
     "sampled": (lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0)), 10.22405873),
@@ -143,6 +143,15 @@ def test_every_optimiser_learns_with_dense_and_with_sparse_gradients(
     before = perplexity(score(model, toy.split("valid")).log_prob)
     _, trained = run(toy, tmp_path, training(), optim, model)
     assert trained.valid_perplexity < 0.7 * before
+
+
+def test_momentum_where_a_batch_leaves_out_parameters(toy: Corpus, tmp_path: Path) -> None:
+    # Of the adaptive softmax a tail may have its first gradient after others.
+    torch.manual_seed(5)
+    _, trained = run(
+        toy, tmp_path, training(batch_size=2, epochs=1), SgdOptim("sgd", 0.1, 0.0, 0.5), GOLDEN["adaptive"][0](toy)
+    )
+    assert math.isfinite(trained.valid_perplexity)
 
 
 @pytest.mark.parametrize("rate", [1e6, 1e30])
@@ -183,6 +192,34 @@ def test_budget_and_rates() -> None:
     inverse = InverseSchedule("inverse", 0.0, 0.01)  # Bengio et al. 2003: 1 / (1 + r t)
     assert rates(inverse, 0.5, steps=100) == [1.0] and rates(inverse, 0.5, steps=300) == [0.5]
     assert rates(PlateauSchedule("plateau", 0.0, 0.5, 1), 0.5, drops=3) == [0.25]
+
+
+def test_what_schedules_say_of_themselves() -> None:
+    schedules = (CONSTANT, COSINE, LinearSchedule("linear", 0.1), PlateauSchedule("plateau", 0.0, 0.5, 2))
+    assert [schedule.follows_budget for schedule in schedules] == [False, True, True, False]
+    plateau = schedules[-1]
+    assert [plateau.lowers_after(waited) for waited in range(1, 6)] == [False, True, False, True, False]
+    assert not any(schedule.lowers_after(waited) for schedule in schedules[:-1] for waited in range(1, 6))
+    steps = StepsSchedule("steps", 0.0, [10, 20], 0.1)
+    steps.require_steps(21, "")
+    for schedule in schedules:
+        schedule.require_steps(1, "")
+    said = r"^schedule\.at=\[10, 20\]: the budget ends before, training\.steps=20; leave the last ones out or train for"
+    with pytest.raises(UserError, match=said):
+        steps.require_steps(20, "training.steps=20")
+
+
+def test_the_plateau_schedule_lowers_the_rate(toy: Corpus, tmp_path: Path) -> None:
+    plateau = PlateauSchedule("plateau", 0.0, 0.5, 1)
+    # Too high a rate to improve in each epoch: each evaluation without a better one halves it.
+    run(toy, tmp_path, training(epochs=8), SgdOptim("sgd", 8.0, 0.0, 0.0), schedule=plateau)
+    lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    best, drops = math.inf, 0
+    for line in lines:
+        assert line["lr"] == 8.0 * 0.5**drops
+        drops += line["valid_loss"] >= best
+        best = min(best, line["valid_loss"])
+    assert drops > 0
 
 
 def test_minutes_end_the_training(toy: Corpus, tmp_path: Path) -> None:

@@ -14,15 +14,16 @@ import pytest
 import torch
 
 import lmtool as package
-from lmtool.config import HierarchicalOutput, NodeForm, Oov
+from lmtool.config.model_verbs import Oov
 from lmtool.data.corpus import Corpus
-from lmtool.data.spelling import alike
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray, LanguageModel, Ranking
+from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.system.spelling import close_words
 from lmtool.text_model import TextModel, likeliest
-from lmtool.trees.huffman import huffman
+from lmtool.trees import huffman_tree
 from tests.conftest import answer, neural
 from tests.test_contract import several_codes
 
@@ -57,7 +58,7 @@ def test_predict_reads_standard_input(runs: Path, lmtool: Run, monkeypatch: pyte
     monkeypatch.setattr("sys.stdin", io.StringIO("the cat\nthe hat"))
     assert "line 2: hat is not in the vocabulary" in lmtool("predict", f"run={runs}/mle", code=2)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the \xff"), encoding="utf-8"))
-    assert "no UTF-8" in lmtool("predict", f"run={runs}/mle", code=2)
+    assert "not UTF-8" in lmtool("predict", f"run={runs}/mle", code=2)
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert "text has no value" in lmtool("predict", f"run={runs}/mle", code=2)
 
@@ -81,7 +82,7 @@ def test_best_first_descent_finds_exactly_the_sorted_distribution(name: str, toy
     torch.manual_seed(3)
     words = len(toy.vocabulary) - 1
     form = NodeForm.morin_bengio if name == "morin_bengio" else NodeForm.dot
-    tree = several_codes(words) if name == "several codes" else huffman(toy.vocabulary.counts[:-1])
+    tree = several_codes(words) if name == "several codes" else huffman_tree(toy.vocabulary.counts[:-1])
     model = neural(toy, HierarchicalOutput("hierarchical", form, 5, 4), tree).double()
     valid = toy.split("valid")
     contexts = valid.contexts(0, valid.tokens, 3)
@@ -117,13 +118,16 @@ def test_letters(runs: Path, lmtool: Run) -> None:
 
 
 def test_the_nearest_words_in_spelling() -> None:
-    words = tuple(f"h{k:x}" for k in range(5000))  # more than are compared letter by letter
-    words = (*words, "horse", "house", "Horst", "LONDON", "<unk>", "<s>")
-    vocabulary = Vocabulary(words, np.zeros(len(words), dtype=np.int64), None, len(words) - 2)
-    assert alike("hors", vocabulary, 2) == ["horse", "house"]
-    assert alike("horze", vocabulary)[0] == "horse"
-    assert alike("London", vocabulary)[0] == "LONDON" and alike("hORSE", vocabulary)[0] == "horse"
-    assert alike("~~~~", vocabulary) == [] and "<s>" not in alike("<s", vocabulary)
+    words = [f"h{k:x}" for k in range(5000)]  # more than are compared letter by letter
+    words += ["horse", "house", "Horst", "LONDON", "<unk>"]
+    assert close_words("hors", words, 2) == ["horse", "house"]
+    assert close_words("horze", words)[0] == "horse"
+    assert close_words("London", words)[0] == "LONDON" and close_words("hORSE", words)[0] == "horse"
+    assert close_words("~~~~", words) == []
+    vocabulary = Vocabulary((*words, "<s>"), np.zeros(len(words) + 1, dtype=np.int64), None, len(words) - 1)
+    with pytest.raises(UserError) as caught:  # what is only context is no word to offer
+        TextForm(vocabulary, chars=False, lowercase=False).encode(["<s"], Oov.error)
+    assert "<s>" not in str(caught.value)
 
 
 # Python
@@ -162,6 +166,7 @@ class Stream:
     """log p is -1 where a text begins, -2 elsewhere."""
 
     context_size = 1
+    normalised, dynamic, across_sentences = False, False, False
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         return np.where(contexts[:, 0] == 2, -1.0, -2.0)
@@ -226,14 +231,14 @@ MISTAKES = [
     ("generate run=kn3 seed=-1", ["seed=-1", "from 0"]),
     ("neighbors", ["words has no value"]),
     ("neighbors words=[]", ["words=[]", "lmtool neighbors value"]),
-    ("neighbors cat run=kn3", ["kn3 is no neural model"]),
+    ("neighbors cat run=kn3", ["kn3 is not a neural model"]),
     ("neighbors cta run=nplm", ["cta is not in the vocabulary", "cat"]),
     ("neighbors cat run=hs of=output", ["no vector for each word"]),
     ("export run=kn3 to=x.foo", ["to=x.foo", ".arpa.gz"]),
     ("export run=kn3 to=x.gz", ["to=x.gz", "suffix"]),
-    ("export run=kn3 to=x.txt", ["kn3 is no neural model"]),
-    ("export run=nplm to=x.arpa", ["nplm is no n-gram model"]),
-    ("export run=mix to=x.safetensors", ["mix is no neural model"]),
+    ("export run=kn3 to=x.txt", ["kn3 is not a neural model"]),
+    ("export run=nplm to=x.arpa", ["nplm is not an n-gram model"]),
+    ("export run=mix to=x.safetensors", ["mix is not a neural model"]),
     ("export run=hs to=x.txt what=output", ["no vector for each word"]),
     ("export run=hs to=x.safetensors what=output", ["what=output", "safetensors"]),
     ("export run=nplm to=/proc/x.txt", ["cannot write /proc/x.txt"]),

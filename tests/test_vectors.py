@@ -13,7 +13,7 @@ import pytest
 from safetensors import safe_open
 
 import lmtool as package
-from lmtool.config import Likeness
+from lmtool.config.model_verbs import Likeness
 from lmtool.data.word2vec_file import write_vectors
 from lmtool.neural.vectors import nearest
 from tests.conftest import answer

@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lmtool.config import AdaptiveOutput, ClassesOutput, HierarchicalOutput, NodeForm
 from lmtool.data.corpus import Corpus
 from lmtool.evaluation.score import score
-from lmtool.training import Batches
+from lmtool.neural.outputs.adaptive import AdaptiveOutput
+from lmtool.neural.outputs.classes import ClassesOutput
+from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.training.batches import Batches
 from lmtool.training.processes import SharedModel, joined_processes
-from lmtool.trees.huffman import huffman
+from lmtool.trees import huffman_tree
 from tests.conftest import neural
 
 
@@ -24,7 +26,7 @@ def main(store: Path) -> None:
     torch.set_default_dtype(torch.float64)
     with Corpus.open(store) as toy, joined_processes(torch.device("cpu")) as processes:
         split = toy.split("train")
-        tree = huffman(toy.vocabulary.counts[:-1])
+        tree = huffman_tree(toy.vocabulary.counts[:-1])
         for name, arguments in {
             "softmax": (),
             "hierarchical": (HierarchicalOutput("hierarchical", NodeForm.dot, 6, 5), tree),

@@ -1,24 +1,80 @@
-"""What a verb is given without a key: `lmtool predict "the cat sat on"` is `text='the cat sat on'`.
+"""The words of a command line: the verb, Hydra's flags and the overrides.
 
-Only the standard library is imported here: the help pages need these words too.
+What a verb takes without a key gets its key: `lmtool predict "the cat sat on"` is `text='the cat sat on'`. Only the
+standard library is imported here: the help pages need these words too.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from lmtool.cli.help_pages import VERBS, keys_of
+from lmtool.config.overrides import key_of, quoted
 from lmtool.errors import UserError
+from lmtool.system.spelling import nearest
 
 # Hydra's forms: key=value, +key=value, ++key=value, group@package=option, ~key and ~key=value.
 SETTING = re.compile(r"(?:\+{0,2}(\w+)[\w./@:-]*=|~(\w+)[\w./@:-]*(?:=|$))")
+# Hydra's flags that take a value of their own; the next word on the line is not an override.
+FLAGS_WITH_VALUE = {"--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--info"}
+MULTIRUN = ("-m", "--multirun")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """A line without the program's name. flags: Hydra's, with their values."""
+
+    verb: str | None
+    flags: list[str]
+    overrides: list[str]
+
+    @property
+    def words(self) -> list[str]:
+        """What Hydra is given: flags first, the only order that its parser takes."""
+        return [*self.flags, *self.overrides]
+
+    @property
+    def multirun(self) -> bool:
+        """Whether the line asks for a sweep."""
+        return any(flag in MULTIRUN for flag in self.flags) or "hydra.mode=MULTIRUN" in self.overrides
+
+    def given(self, key: str) -> str | None:
+        """The last override of a key on the line."""
+        return next((word for word in reversed(self.overrides) if key_of(word) == key and "=" in word), None)
+
+
+def split_line(words: list[str]) -> CommandLine:
+    """The verb, which is the first word that is neither a flag nor an override, and what else there is.
+
+    Raises UserError for a word that is not a verb, for a second text and for text that is not UTF-8.
+    """
+    verb: str | None = None
+    flags: list[str] = []
+    overrides: list[str] = []
+    takes_value = False
+    for word in words:
+        if takes_value:
+            flags.append(word)
+            takes_value = False
+        elif is_flag(word):
+            flags.append(word)
+            takes_value = word in FLAGS_WITH_VALUE
+        elif verb is None and "=" not in word and word[0:1] not in ("+", "~"):
+            verb = word
+        else:
+            overrides.append(word)
+    known = (*VERBS, "help", "completion")
+    if verb is not None and verb not in known:
+        raise UserError(f"no verb {verb!r}{nearest(verb, known)}; see lmtool --help")
+    return CommandLine(verb, flags, as_settings(verb, overrides) if verb else overrides)
 
 
 def as_settings(verb: str, words: list[str]) -> list[str]:
-    """The words of a line after its verb with what is no setting made one, for the key that the verb declares.
+    """The words after a verb, each made a setting: one without a key gets the key that the verb declares.
 
-    A verb that declares none has its words back as they are. Raises UserError for a second text and for one that is
-    no UTF-8.
+    A verb that declares none has its words back as they are. Raises UserError for a second text and for one that is not
+    UTF-8.
     """
     declared = VERBS[verb].argument if verb in VERBS else None
     if declared is None:
@@ -31,7 +87,7 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
         return words
     for word in free:
         if any("\ud800" <= letter <= "\udfff" for letter in word):  # how Python keeps bytes that it cannot decode
-            raise UserError(f"{key}: {word.encode('utf-8', 'surrogateescape')!r} is no UTF-8 text")
+            raise UserError(f"{key}: {word.encode('utf-8', 'surrogateescape')!r} is not UTF-8 text")
     if key != declared:
         return [*settings, f"{key}=[{','.join(map(quoted, free))}]"]
     if len(free) > 1:
@@ -43,20 +99,10 @@ def _is_setting(word: str, known: set[str]) -> bool:
     """Whether a word has the form of a setting: with white space in it only if the key is known; without, a key may be
     misspelt, and `text=a=b` says that it is not.
     """
-    found = SETTING.match(word)
-    return found is not None and ((found[1] or found[2]) in known or re.search(r"\s", word) is None)
+    setting = SETTING.match(word)
+    return setting is not None and ((setting[1] or setting[2]) in known or re.search(r"\s", word) is None)
 
 
 def is_flag(word: str) -> bool:
     """Whether a word of the line is one of Hydra's flags; text may begin with a dash too, but goes on after a space."""
     return word.startswith("-") and re.search(r"\s", word) is None
-
-
-def quoted(text: str) -> str:
-    """A value of Hydra's override grammar that means the text itself, whatever stands in it.
-
-    In quotes only a quote and the backslashes before one are special; `${` would begin an interpolation of OmegaConf's.
-    """
-    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-    text = re.sub(r"(\\+)(?='|\Z)", r"\1\1", text)
-    return "'" + text.replace("'", "\\'") + "'"

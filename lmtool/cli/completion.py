@@ -1,14 +1,16 @@
 """Shell completion: `eval "$(lmtool completion bash)"`, and the same for zsh and fish.
 
-The shell asks `lmtool completion query <line>`; verbs are ours, groups, options and keys are Hydra's answer.
+The shell asks `lmtool completion query <line>`; the answers are read off the YAML files, without Hydra, so that they
+come at once.
 """
 
 from __future__ import annotations
 
 import sys
 
-from lmtool import config
-from lmtool.cli import help_pages
+from lmtool.cli.help_pages import EXPERIMENT, VERBS, chosen_groups, config_dir_of, option_text
+from lmtool.cli.yaml_text import Entry, read
+from lmtool.config.options import conf_dir, folder_in_use, yaml_files
 from lmtool.errors import UserError
 
 SCRIPTS = {
@@ -33,6 +35,7 @@ compdef _lmtool lmtool
     "fish": """complete -c lmtool -f -a '(lmtool completion query (commandline -cp) 2>/dev/null)'
 """,
 }
+FLAGS = ("-m", "--multirun", "--help", "--cfg", "--config-dir")
 
 
 def run(words: list[str]) -> int:
@@ -47,27 +50,50 @@ def run(words: list[str]) -> int:
 
 
 def candidates(line: str) -> list[str]:
-    """What may stand where the line (which begins with the program's name) ends."""
+    """What may stand where the line, which begins with the program's name, ends."""
     words = line.split()[1:]
-    verb = next((word for word in words if word in help_pages.VERBS), None)
-    last = "" if not words or line.endswith(" ") else words[-1]
-    if verb is None or (last == verb and not line.endswith(" ")):
-        return [name for name in (*help_pages.VERBS, "completion") if name.startswith(last)]
+    verb = next((word for word in words if word in VERBS), None)
+    last = "" if not words or line.endswith(" ") else words.pop()
+    if verb is None or verb not in words:
+        return [name for name in (*VERBS, "completion") if name.startswith(last)]
     if last.startswith("-"):
-        return [flag for flag in ("-m", "--multirun", "--help", "--cfg") if flag.startswith(last)]
-    words.remove(verb)
-    rest = " ".join(words) + ("" if last else " ")
-    return _hydra_candidates(verb, rest.lstrip(), last)
+        return [flag for flag in FLAGS if flag.startswith(last)]
+    options = next((word.partition("=")[2] for word in words if word.startswith("options=")), None)
+    try:
+        with folder_in_use(options):
+            return [name for name in _settings(verb, words, last) if name.startswith(last)]
+    except UserError:  # of the line so far, which running it will show
+        return []
 
 
-def _hydra_candidates(verb: str, line: str, last: str) -> list[str]:
-    from hydra._internal.core_plugins.bash_completion import BashCompletion
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.initialize import initialize_config_dir
+def _settings(verb: str, words: list[str], last: str) -> list[str]:
+    """Groups, options and keys, in full."""
+    groups = chosen_groups(verb, words)
+    key, equals, _ = last.partition("=")
+    if equals:
+        group = key.lstrip("+")
+        is_group = group in groups or group == EXPERIMENT
+        values = yaml_files(group, beside=config_dir_of(words)) if is_group else _values(verb, words, key)
+        return [f"{key}={value}" for value in values]
+    names = [name for group in groups for name in (f"{group}=", f"{group}.")]
+    if verb == "train":
+        names.append(f"+{EXPERIMENT}=")
+    for prefix, entries in _keys(verb, words, groups):
+        if not prefix or last.startswith(prefix):
+            parents = {entry.path[:-1] for entry in entries}
+            names += [prefix + ".".join(entry.path) + "=" for entry in entries if entry.path not in parents]
+    return names
 
-    config.register()
-    with initialize_config_dir(str(help_pages.conf_dir()), version_base="1.3"):
-        found = BashCompletion(GlobalHydra.instance().config_loader())._query(config_name=verb, line=line)
-    # Hydra's own settings and our schemas are of no use to a person at a prompt.
-    shown = [name for name in found if not name.startswith(("hydra", "schema_")) and "=schema_" not in name]
-    return [name for name in shown if name.startswith(last)]
+
+def _keys(verb: str, words: list[str], groups: dict[str, str]) -> list[tuple[str, list[Entry]]]:
+    top = [entry for name in ("common", verb) for entry in read(conf_dir() / f"{name}.yaml").entries]
+    return [("", top), *((f"{g}.", option_text(g, option, words).entries) for g, option in groups.items())]
+
+
+def _values(verb: str, words: list[str], key: str) -> list[str]:
+    """true and false for a setting that is one of them."""
+    for prefix, entries in _keys(verb, words, chosen_groups(verb, words)):
+        for entry in entries:
+            if prefix + ".".join(entry.path) == key and entry.value in ("true", "false"):
+                return ["true", "false"]
+    return []

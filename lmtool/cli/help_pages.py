@@ -1,27 +1,28 @@
-"""The help pages, read off the conf/ folder itself: what it says there is what a person sees.
+"""The help pages, read off the YAML files themselves: what they say is what a person sees.
 
 Only the standard library is imported here, so that a page appears at once.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
+from lmtool.cli.yaml_text import Entry, YamlText, read
+from lmtool.config.options import conf_dir, yaml_files
 from lmtool.errors import UserError
+from lmtool.system.spelling import nearest
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb: the module of lmtool.commands that runs it, a line about it, three examples.
+    """One verb, which the module of lmtool.commands of the same name runs: a summary, three examples.
 
     argument: the key of what may be given without one, `words...` where it may be several words.
     """
 
-    module: str
     summary: str
     examples: tuple[str, str, str]
     argument: str | None = None
@@ -29,7 +30,6 @@ class Verb:
 
 VERBS = {
     "preprocess": Verb(
-        "preprocess",
         "text -> HDF5 store",
         (
             "lmtool preprocess",
@@ -38,7 +38,6 @@ VERBS = {
         ),
     ),
     "train": Verb(
-        "train",
         "store -> trained model, in a run folder",
         (
             "lmtool train",
@@ -47,7 +46,6 @@ VERBS = {
         ),
     ),
     "eval": Verb(
-        "eval",
         "run + store, or any text -> perplexity",
         (
             "lmtool eval",
@@ -56,7 +54,6 @@ VERBS = {
         ),
     ),
     "ensemble": Verb(
-        "ensemble",
         "runs -> their mixture's perplexity",
         (
             "lmtool ensemble runs=[runs/kn5,runs/nplm]",
@@ -65,7 +62,6 @@ VERBS = {
         ),
     ),
     "compare": Verb(
-        "compare",
         "scores of the same tokens -> one table, with tests",
         (
             "lmtool compare runs=[runs/kn5,runs/nplm]",
@@ -74,7 +70,6 @@ VERBS = {
         ),
     ),
     "tree": Verb(
-        "tree",
         "store -> a tree for hierarchical softmax, looked at",
         (
             "lmtool tree tree=huffman",
@@ -83,7 +78,6 @@ VERBS = {
         ),
     ),
     "predict": Verb(
-        "predict",
         "run + text -> the likeliest next words",
         (
             'lmtool predict "the cat sat on"',
@@ -93,7 +87,6 @@ VERBS = {
         argument="text",
     ),
     "generate": Verb(
-        "generate",
         "run -> texts drawn from it",
         (
             "lmtool generate",
@@ -103,7 +96,6 @@ VERBS = {
         argument="text",
     ),
     "neighbors": Verb(
-        "neighbors",
         "neural run + words -> the words most like them",
         (
             "lmtool neighbors value",
@@ -113,7 +105,6 @@ VERBS = {
         argument="words...",
     ),
     "report": Verb(
-        "report",
         "runs, sweeps, trees -> one page with pictures",
         (
             "lmtool report",
@@ -123,7 +114,6 @@ VERBS = {
         argument="paths...",
     ),
     "export": Verb(
-        "export",
         "run -> word2vec, ARPA or safetensors file",
         (
             "lmtool export run=runs/nplm to=vectors.txt",
@@ -132,7 +122,6 @@ VERBS = {
         ),
     ),
     "convert": Verb(
-        "convert",
         "n-gram run <-> ARPA file",
         (
             "lmtool convert run=runs/kn5 to=kn5.arpa.gz",
@@ -145,47 +134,32 @@ VERBS = {
 
 SWEEPS = (
     "-m runs every combination of comma-separated values, one after the other, or at once with hydra/launcher=joblib,",
-    "submitit_local or submitit_slurm; hydra/sweeper=optuna searches; -m resume=DIR goes on with a sweep.",
+    "submitit_local or submitit_slurm; hydra/sweeper=optuna searches; -m resume=DIR resumes a sweep.",
 )
 
 
 EXPERIMENT = "experiment"
+CONFIG_DIR = ("--config-dir", "-cd")
 
 
-def conf_dir() -> Path:
-    """The folder of YAML files: inside the installed package, or beside it in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    for folder in (package / "conf", package.parent / "conf"):
-        if (folder / "train.yaml").is_file():
-            return folder
-    raise UserError(f"conf/ is missing beside {package}: install lmtool again")
+def config_dir_of(words: list[str]) -> Path | None:
+    """The folder that --config-dir names on a line."""
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
+        flag, _, value = word.partition("=")
+        if flag in CONFIG_DIR and (value or after):
+            return Path(value or after)
+    return None
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The names most like `word`, as the end of an error line; all of them where none is alike."""
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
-    if close:
-        return f"; did you mean {' or '.join(close)}?"
-    return f"; there are {', '.join(names)}" if names else ""
-
-
-def groups_of(config: str) -> dict[str, str]:
-    """The groups that a YAML file's defaults list names, each with the option it takes by itself.
-
-    `config` is a path below conf/ without its suffix, such as `train` or `model/nplm`.
-    """
-    found: dict[str, str] = {}
-    for line in _text(config).splitlines():
-        entry = re.match(r"\s*- /?(?:override /?)?(\w+)(?:@\S+)?:\s*(\w+)", line)
-        if entry and (conf_dir() / entry[1]).is_dir():
-            found[entry[1]] = entry[2]
-    return found
+def is_group(name: str, words: list[str]) -> bool:
+    """Whether there are options of a group."""
+    return bool(yaml_files(name, beside=config_dir_of(words)))
 
 
 def keys_of(verb: str) -> set[str]:
-    """The top-level keys of a verb, `hydra` among them."""
-    return set(re.findall(r"^(\w+):", _text("common") + _text(verb), flags=re.M))
+    """The top-level keys of a verb, `hydra` and its groups among them."""
+    texts = [read(conf_dir() / f"{name}.yaml") for name in ("common", verb)]
+    return {"hydra"}.union(*({entry.path[0] for entry in text.entries} | text.groups.keys() for text in texts))
 
 
 def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
@@ -193,27 +167,38 @@ def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
 
     Raises UserError for an option that does not exist.
     """
+    beside = config_dir_of(words)
     given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
     experiment = given.get(f"+{EXPERIMENT}")
     if experiment is not None:
-        if experiment not in options_of(EXPERIMENT):
-            raise UserError(f"no {EXPERIMENT}={experiment}{nearest(experiment, options_of(EXPERIMENT))}")
-        given = groups_of(f"{EXPERIMENT}/{experiment}") | given
+        _require_option(EXPERIMENT, experiment, words)
+        given = read(yaml_files(EXPERIMENT, beside=beside)[experiment]).groups | given
     groups: dict[str, str] = {}
-    waiting = [verb]
+    waiting = [read(conf_dir() / f"{verb}.yaml")]
     while waiting:
-        for group, default in groups_of(waiting.pop(0)).items():
+        for group, default in waiting.pop(0).groups.items():
             groups[group] = option = given.get(group, default)
-            if option not in options_of(group):
-                raise UserError(f"no {group}={option}{nearest(option, options_of(group))}")
-            waiting.append(f"{group}/{option}")
+            _require_option(group, option, words)
+            waiting.append(option_text(group, option, words))
     return groups
 
 
-def options_of(group: str) -> dict[str, str]:
+def _require_option(group: str, option: str, words: list[str]) -> None:
+    names = yaml_files(group, beside=config_dir_of(words))
+    if option not in names:
+        raise UserError(f"no {group}={option}{nearest(option, names)}")
+
+
+def option_text(group: str, option: str, words: list[str]) -> YamlText:
+    """The YAML file of an option, with the keys of what it starts from."""
+    files = yaml_files(group, beside=config_dir_of(words))
+    return read(files[option], files)
+
+
+def options_of(group: str, words: list[str] | None = None) -> dict[str, str]:
     """The options of a group, each with the first sentence of what its YAML file opens with."""
-    paths = sorted((conf_dir() / group).glob("*.yaml"))
-    return {path.stem: _first_sentence(_description(f"{group}/{path.stem}")) for path in paths}
+    files = yaml_files(group, beside=config_dir_of(words or []))
+    return {name: _first_sentence(read(path).description) for name, path in files.items()}
 
 
 def overview() -> str:
@@ -226,7 +211,7 @@ def overview() -> str:
     lines += [
         "",
         "lmtool <verb> --help shows the verb's groups and options; lmtool <verb> --cfg job all settings.",
-        "LMTOOL_DATA names the folder of raw corpora.",
+        "LMTOOL_DATA names the folder of raw corpora; options=FOLDER adds options of your own.",
         *SWEEPS,
     ]
     return "\n".join(lines)
@@ -238,55 +223,32 @@ def verb_page(verb: str, words: list[str]) -> str:
         raise UserError(f"no verb {verb!r}{nearest(verb, VERBS)}")
     groups = chosen_groups(verb, words)
     argument = VERBS[verb].argument
+    text = read(conf_dir() / f"{verb}.yaml")
     usage = f"lmtool {verb} [{argument.upper()}]" if argument else f"lmtool {verb}"
-    lines = [f"{usage}: {VERBS[verb].summary}", "", _description(verb), ""]
-    for group in groups:
+    lines = [f"{usage}: {VERBS[verb].summary}", "", text.description, ""]
+    for group, chosen in groups.items():
         lines.append(f"{group}= one of")
         lines += [
-            f"  {'*' if name == groups[group] else ' '} {name:<20} {about}" for name, about in options_of(group).items()
+            f"  {'*' if name == chosen else ' '} {name:<20} {about}" for name, about in options_of(group, words).items()
         ]
         lines.append("")
     if verb == "train":
-        lines += [f"+{EXPERIMENT}= complete settings by name", *_experiments(), ""]
+        lines += [f"+{EXPERIMENT}= complete settings by name"]
+        lines += [f"    {name:<20} {about}" for name, about in options_of(EXPERIMENT, words).items()] + [""]
     lines += ["Keys (* marks the options chosen above):", ""]
-    lines += _keys("common", "") + _keys(verb, "")
+    lines += [_line(entry, "") for name in ("common", verb) for entry in read(conf_dir() / f"{name}.yaml").entries]
     for group, option in groups.items():
-        lines += ["", f"{group}={option}", *_keys(f"{group}/{option}", f"{group}.")]
+        lines += ["", f"{group}={option}"]
+        lines += [_line(entry, f"{group}.") for entry in option_text(group, option, words).entries]
     lines += ["", *SWEEPS, "", "Examples:"] + [f"  {example}" for example in VERBS[verb].examples]
     return "\n".join(lines)
 
 
-def _experiments() -> list[str]:
-    return [f"    {name:<20} {about}" for name, about in options_of(EXPERIMENT).items()]
-
-
-def _text(config: str) -> str:
-    path = conf_dir() / f"{config}.yaml"
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
-def _description(config: str) -> str:
-    """The comment that a YAML file opens with, without its first line, the command."""
-    lines = []
-    for line in _text(config).splitlines():
-        if not line.startswith("#"):
-            break
-        if not line.startswith("# @"):
-            lines.append(line.lstrip("# "))
-    return " ".join(lines[1:])
+def _line(entry: Entry, prefix: str) -> str:
+    key = f"{prefix}{entry.path[0]}" if len(entry.path) == 1 else "  " * (len(entry.path) - 1) + entry.path[-1]
+    line = f"  {key}:{' ' * bool(entry.value)}{entry.value}"
+    return f"{line:<36} # {entry.comment}" if entry.comment else line
 
 
 def _first_sentence(text: str) -> str:
     return re.split(r"(?<=\.) (?=[A-Z])", text, maxsplit=1)[0]
-
-
-def _keys(config: str, prefix: str) -> list[str]:
-    """A YAML file's keys as it writes them, comments included; without its opening, defaults and hydra."""
-    kept: list[str] = []
-    inside = ""
-    for line in _text(config).splitlines():
-        if re.match(r"\w", line):
-            inside = line.split(":")[0]
-        if inside and inside not in ("defaults", "hydra", "kind") and line.strip():
-            kept.append("  " + (prefix if re.match(r"\w", line) else "") + line)
-    return kept

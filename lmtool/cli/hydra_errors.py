@@ -1,57 +1,27 @@
-"""Hydra's and OmegaConf's errors, said in one line that names the key, the value and the valid names."""
+"""Hydra's and OmegaConf's errors in one line that names the key, the value and the valid names.
+
+What an error is about is taken from its type, its attributes and its causes, and from the command line itself.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from hydra.errors import (
-    ConfigCompositionException,
-    HydraException,
-    MissingConfigException,
-    OverrideParseException,
-)
-from omegaconf import OmegaConf
-from omegaconf.errors import (
-    ConfigAttributeError,
-    ConfigKeyError,
-    MissingMandatoryValue,
-    OmegaConfBaseException,
-    ValidationError,
-)
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from yaml import MarkedYAMLError
 
-from lmtool.cli import help_pages
+from lmtool.cli.arguments import CommandLine
+from lmtool.cli.help_pages import EXPERIMENT, chosen_groups, is_group, keys_of
+from lmtool.config.overrides import key_of
+from lmtool.config.settings import error_line, keys_beside
 from lmtool.errors import UserError
+from lmtool.system.spelling import nearest
 
-# What torch says where there is no memory, on processors and on CUDA.
+# What torch says where there is no memory: it has a type for CUDA's, none for that of processors.
 NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|size calculation overflowed")
-
-
-def as_user_error(error: BaseException, verb: str, words: list[str]) -> UserError | None:
-    """The one-line form of an error of composing `words`; None for an error of any other kind."""
-    if isinstance(error, UserError):
-        return error
-    if isinstance(error, AssertionError) and "Unexpected type for root" in str(error):
-        # What Hydra 1.3 says of a key below a group that is null, such as optim.lr with model=ngram.
-        used = help_pages.chosen_groups(verb, words)
-        unused = [word for word in words if "." in word.split("=")[0] and word.split(".")[0] not in used]
-        return UserError(f"{' '.join(unused)}: not used by the chosen options of {', '.join(used)}")
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        return UserError(_unknown_option(error.missing_cfg_file, list(error.options or [])))
-    if isinstance(error, OverrideParseException):
-        return UserError(
-            f"cannot read {error.override!r}: write key=value, with quotes around a value that holds "
-            "spaces, commas or brackets"
-        )
-    if isinstance(error, ConfigCompositionException):
-        return UserError(_composition(error, verb, words))
-    if isinstance(error, OmegaConfBaseException):
-        return UserError(_value(error))
-    if isinstance(error, HydraException):
-        return UserError(_first_line(error))
-    return None
-
 
 # Options of Hydra's that plugins bring, and the extra that installs each.
 EXTRAS = {
@@ -62,8 +32,45 @@ EXTRAS = {
 }
 
 
+def as_user_error(error: BaseException, line: CommandLine) -> UserError | None:
+    """The one-line form of an error of composing a line; None for an error of any other kind."""
+    chain = list(_chain(error))
+    for cause in chain:
+        if isinstance(cause, UserError):
+            return cause
+        if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
+            return UserError(_unknown_option(cause.missing_cfg_file, list(cause.options or [])))
+        if isinstance(cause, OverrideParseException):
+            return UserError(
+                f"cannot read {cause.override!r}: write key=value, with quotes around a value that holds "
+                "spaces, commas or brackets"
+            )
+        if isinstance(cause, MarkedYAMLError):
+            return UserError(f"{' '.join(str(cause).split())}: this YAML file cannot be read; mend it")
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return None
+    for cause in chain:
+        if isinstance(cause, ConfigAttributeError | ConfigKeyError):
+            return UserError(_unknown_key(cause, line))
+    said = _of_the_line(line) if isinstance(error, ConfigCompositionException) else None
+    if said is not None:
+        return UserError(said)
+    for cause in chain:
+        if isinstance(cause, OmegaConfBaseException):
+            return UserError(error_line(cause))
+    return UserError("; ".join(dict.fromkeys(" ".join(str(cause).split()) for cause in chain if str(cause).strip())))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and its causes."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
+
+
 def within_memory(run: Callable[[Any], float | None]) -> Callable[[Any], float | None]:
-    """A command that says in one line where memory was not enough for what its settings ask for."""
+    """A command that says in one line that memory is not enough for what its settings ask for."""
 
     def guarded(composed: Any) -> float | None:
         try:
@@ -89,50 +96,44 @@ def _unknown_option(missing: str, options: list[str]) -> str:
     group, _, option = missing.rpartition("/")
     if missing in EXTRAS:
         return f'{group}={option} is not installed: pip install "lmtool[{EXTRAS[missing]}]"'
-    names = [name for name in options if not name.startswith("schema_")]
     if not group:
-        return f"no configuration {missing!r}{help_pages.nearest(option, names)}"
-    return f"no {group}={option}{help_pages.nearest(option, names)}"
+        return f"no configuration {missing!r}{nearest(option, options)}"
+    return f"no {group}={option}{nearest(option, options)}"
 
 
-def _composition(error: ConfigCompositionException, verb: str, words: list[str]) -> str:
-    text = str(error)
-    group = re.search(r"[Cc]ould not (?:override|find match for) '([^']+)'\.?\s*No match", text)
-    if group:
-        name = group[1].split("@")[0]
-        if name == help_pages.EXPERIMENT:
-            return f"{name}= must be appended: write +{name}="
-        groups = help_pages.chosen_groups(verb, words)
-        if (help_pages.conf_dir() / name).is_dir():
-            chosen = ", ".join(f"{key}={option}" for key, option in groups.items())
-            return f"{name}= is not used with {chosen}"
-        return f"no group {name!r}{help_pages.nearest(name, groups)}"
-    key = re.search(r"[Cc]ould not (?:override|append) '([^']+)'|override (\S+?)=", text)
-    cause = error.__cause__
-    if isinstance(cause, ConfigAttributeError | ConfigKeyError):
-        whole = (key[1] or key[2]) if key else str(cause.full_key or cause.key)
-        parent = cause.parent_node
-        names = [str(name) for name in parent] if parent is not None and OmegaConf.is_dict(parent) else []
-        names = [name for name in names if name != "hydra"]
-        if whole.startswith(("hydra.launcher.", "hydra.sweeper.")) and "basic" in str(getattr(parent, "_target_", "")):
-            part = whole.split(".")[1]
-            options = ", ".join(name.split("/")[2] for name in EXTRAS if name.split("/")[1] == part)
+def _unknown_key(error: OmegaConfBaseException, line: CommandLine) -> str:
+    """A key that the composed settings do not have."""
+    key = str(error.full_key or error.key)
+    words = [word for word in line.overrides if key_of(word) == key or key_of(word).startswith(f"{key}.")]
+    whole = key_of(words[0]) if words else key
+    if "." not in key and is_group(key, line.words) and line.verb is not None:
+        return _unused(words or [whole], chosen_groups(line.verb, line.words))
+    for part in ("launcher", "sweeper"):
+        chosen = any(word.startswith(f"hydra/{part}=") for word in line.overrides)
+        if whole.startswith(f"hydra.{part}.") and not chosen:
+            options = ", ".join(name.rpartition("/")[2] for name in EXTRAS if name.split("/")[1] == part)
             return f"no key {whole!r} with hydra/{part}=basic; choose one of {options} too"
-        last = str(cause.key) if cause.key is not None else whole.rpartition(".")[2]
-        return f"no key {whole!r}{help_pages.nearest(last, names)}"
-    if isinstance(cause, OmegaConfBaseException):
-        return _value(cause, key[1] or key[2] if key else None)
-    return _first_line(error)
+    return f"no key {whole!r}{nearest(key.rpartition('.')[2], keys_beside(error))}"
 
 
-def _value(error: OmegaConfBaseException, named: str | None = None) -> str:
-    key = named or error.full_key or "a setting"
-    if isinstance(error, MissingMandatoryValue):
-        return f"{key} has no value: give one on the command line, as {key}=..."
-    if isinstance(error, ValidationError):
-        return f"{key}: {_first_line(error)}"
-    return f"{key}: {_first_line(error)}" if key not in _first_line(error) else _first_line(error)
+def _unused(words: list[str], used: dict[str, str]) -> str:
+    chosen = ", ".join(f"{group}={option}" for group, option in used.items())
+    return f"{' '.join(words)}: not used with {chosen}"
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def _of_the_line(line: CommandLine) -> str | None:
+    """What is wrong with the groups that a line chooses; None where they are right."""
+    assert line.verb is not None, "a line without a verb is not composed"
+    used = chosen_groups(line.verb, line.words)
+    for word in line.overrides:
+        key = key_of(word).partition("@")[0]
+        if "=" not in word or "." in key or "/" in key or key in used or key in keys_of(line.verb):
+            continue
+        if key == EXPERIMENT:
+            if not word.startswith("+"):
+                return f"{key}= must be appended: write +{key}="
+        elif is_group(key, line.words):
+            return _unused([word], used)
+        elif not word.startswith("+"):
+            return f"no group {key!r}{nearest(key, [*used, *keys_of(line.verb) - {'hydra'}])}"
+    return None

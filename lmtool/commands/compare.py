@@ -9,12 +9,13 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from lmtool.config import CompareConfig, typed
+from lmtool.config.settings import typed
+from lmtool.config.verbs import CompareConfig
 from lmtool.session import output_dir, use_threads
 from lmtool.system.files import write_json, written_whole
 from lmtool.system.tables import Cell, cell_text, text_table
 
-HEADER = ["run", "perplexity", "difference", "95 % from", "to", "p (bootstrap)", "p (randomisation)"]
+HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)"]
 KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation"]
 SAME = 1e-6  # differences of perplexity below this share are those of rounding: KenLM writes 7 digits, and SRILM 6
 
@@ -67,7 +68,7 @@ def run(composed: DictConfig) -> float | None:
         if row[2] is not None and abs(float(str(row[2]))) < SAME * float(str(row[1])):
             print(f"note: {member.name} and {members[0].name} are the same to the digits that such files have")
         if not member.normalised:
-            print(f"note: {member.name} has scores that do not sum to one: they compare with nothing")
+            print(f"note: {member.name} has scores that do not sum to one: not comparable with others")
     return None
 
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from lmtool.commands.asking import run_folder
-from lmtool.config import ConvertConfig, NgramModelConfig, TextData, from_saved, typed
+from lmtool.config.groups import CountModelConfig
+from lmtool.config.settings import plain_values, typed
+from lmtool.config.verbs import ConvertConfig
 from lmtool.errors import UserError
-from lmtool.runs.run import Run
-from lmtool.session import on_terminal, output_dir, plain, require_new, use_threads
+from lmtool.runs.run import Run, run_folder
+from lmtool.session import on_terminal, output_dir, require_new, use_threads
 from lmtool.system.files import write_json, written_whole
 
 
@@ -22,7 +23,7 @@ def run(composed: DictConfig) -> float | None:
     use_threads(config.threads)
     if config.arpa is not None and config.to is None and config.run is None:
         require_new(output_dir())
-        _read(config, composed, config.arpa, output_dir())
+        _read(config, config.arpa, output_dir())
     elif config.to is not None and config.arpa is None:
         write_ngrams(Run.open(run_folder(config.run)), config.store_dir, Path(config.to))
     else:
@@ -39,8 +40,8 @@ def write_ngrams(run: Run, store_dir: str, to: Path) -> dict[str, Any]:
     from lmtool.ngram.model import NgramModel
     from lmtool.runs.load import load
 
-    if run.kind != "train" or not isinstance(from_saved(run.config["model"], "model"), NgramModelConfig):
-        raise UserError(f"{run.folder} is no n-gram model: only these have an ARPA form")
+    if run.kind != "train" or not isinstance(run.settings("model"), CountModelConfig):
+        raise UserError(f"{run.folder} is not an n-gram model: only these have an ARPA form")
     loaded = load(run.folder, store_dir=store_dir)
     assert isinstance(loaded.model, NgramModel)
     table = loaded.model.table
@@ -49,38 +50,37 @@ def write_ngrams(run: Run, store_dir: str, to: Path) -> dict[str, Any]:
     return {"ngrams": list(table.sizes)}
 
 
-def _read(config: ConvertConfig, composed: DictConfig, source: str, out: Path) -> None:
+def _read(config: ConvertConfig, source: str, out: Path) -> None:
     from lmtool.data.corpus import Corpus
-    from lmtool.data.preprocess import prepare
+    from lmtool.data.preprocess import preprocess
     from lmtool.evaluation.printing import print_sizes
     from lmtool.ngram.arpa.read import arpa_table, read_arpa, words_of_file
-    from lmtool.ngram.model import NgramModel
-    from lmtool.runs.build import NGRAM_FILE
+    from lmtool.ngram.model import NGRAM_FILE, NgramModel
     from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
 
     arpa = read_arpa(source)
     data = config.data
-    prepared = prepare(data, Path(config.store_dir), progress=on_terminal())
+    prepared = preprocess(data, Path(config.store_dir), progress=on_terminal())
     with Corpus.open(prepared.path) as corpus:
         reserved = {corpus.vocabulary.words[i] for i in (corpus.vocabulary.unk, corpus.vocabulary.bos)}
         known = set(corpus.vocabulary.words) - reserved - {"</s>"}
     if known != words_of_file(arpa):
-        if not isinstance(data, TextData):
+        if not data.takes_word_list:
             raise UserError(
                 f"{source} has other words than data={data.name}, which cannot change its own: use data=text"
             )
         with written_whole(out / "words.txt") as temporary:
             temporary.write_text("".join(f"{word}\n" for word in arpa.words), encoding="utf-8")
         data = replace(data, vocabulary=replace(data.vocabulary, file=str((out / "words.txt").resolve()), size=None))
-        prepared = prepare(data, Path(config.store_dir), progress=on_terminal())
+        prepared = preprocess(data, Path(config.store_dir), progress=on_terminal())
         print(f"data={data.name} has other words: its store was made with those of {source}")
     with Corpus.open(prepared.path) as corpus:
         model = NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary)
         model.save(out / NGRAM_FILE)
         save_vocabulary(corpus.vocabulary, out / VOCABULARY)
         fingerprints = corpus.fingerprint, corpus.vocabulary.fingerprint()
-    settings: dict[str, Any] = plain(composed)
-    settings["data"]["vocabulary"] = OmegaConf.to_container(OmegaConf.structured(data.vocabulary), enum_to_str=True)
+    settings: dict[str, Any] = plain_values(config)
+    settings["data"]["vocabulary"] = plain_values(data.vocabulary)
     settings["model"] = {"kind": "ngram", "order": model.table.order}
     write_json(out / "result.json", {"arpa": source, "parameters": sum(model.table.sizes)})
     Run(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from lmtool.config import EnsembleConfig, FitOn, typed
+from lmtool.config.settings import plain_values, typed
+from lmtool.config.verbs import EnsembleConfig, FitOn
 from lmtool.errors import UserError
-from lmtool.session import on_terminal, output_dir, plain, use_threads
+from lmtool.session import on_terminal, output_dir, use_threads
 from lmtool.system.files import write_json
 from lmtool.system.tables import Cell, text_table
 
@@ -26,11 +27,12 @@ def run(composed: DictConfig) -> float | None:
 
     from lmtool.commands.mix_scores import mix_scores
     from lmtool.commands.mixture_members import is_run
-    from lmtool.evaluation.cloze import only_questions, score_questions
-    from lmtool.evaluation.score import cloze_log_prob, perplexity, report, score
-    from lmtool.evaluation.token_scores import SCORES_FILE, Kept, tokens_of
-    from lmtool.mixtures.fit import way_to_mix
-    from lmtool.runs.build import build_mixture, load_model
+    from lmtool.evaluation.cloze import cloze_log_prob, only_questions, score_questions
+    from lmtool.evaluation.score import perplexity, report, score
+    from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
+    from lmtool.mixtures.build import build_mixture
+    from lmtool.mixtures.fit import fit_mixture
+    from lmtool.runs.load import load_model
     from lmtool.runs.run import Run
     from lmtool.runs.store import corpus_of
     from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
@@ -42,7 +44,7 @@ def run(composed: DictConfig) -> float | None:
         return _tell(out, config.runs, weights, own_perplexities, found.as_json() | said, found)
     members = [Run.open(Path(folder)) for folder in config.runs]
     _require_one_store(members)
-    with corpus_of(members[0], config.store_dir) as corpus:
+    with corpus_of(members[0], config.store_dir, progress=on_terminal()) as corpus:
         models = [load_model(member, corpus.vocabulary, config.device) for member in members]
         # Weights for questions say nothing of text, on which whole distributions would have to be mixed.
         asked_only = config.fit_on is FitOn.cloze or only_questions(corpus, config.split)
@@ -50,12 +52,12 @@ def run(composed: DictConfig) -> float | None:
         scored = {} if text is None else {id(model): score(model, text, progress=on_terminal()) for model in models}
         own = [scored[id(model)].log_prob for model in models] if scored else []
         known = np.stack(own) if own and config.fit_split == config.split else None
-        way = way_to_mix(config, models, corpus, known)
+        fitted = fit_mixture(config, models, corpus, known)
         if asked_only and corpus.cloze(config.split) is None:
             raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={config.split}")
-        if config.fit_split == config.split and "fit" in way.result:
+        if config.fit_split == config.split and "fit" in fitted.result:
             print(f"note: the weights were fitted on {config.split} itself; split=test scores other text")
-        mixture = build_mixture(models, way.weights, way.kept, corpus.vocabulary)
+        mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
         cloze = score_questions(
             corpus, config.split, out, lambda asked: cloze_log_prob(mixture, asked, corpus.vocabulary.bos)
         )
@@ -65,30 +67,30 @@ def run(composed: DictConfig) -> float | None:
             mixed = score(mixture, text, progress=on_terminal(), scored=lambda model, _: scored[id(model)].log_prob)
             seconds = mixed.seconds + sum(found.seconds for found in scored.values())
             made = report(config.split, text, type(mixed)(mixed.log_prob, seconds), cloze)
-            normalised = bool(getattr(mixture, "normalised", True))
-            Kept(mixed.log_prob, tokens_of(text, corpus.vocabulary), config.split, normalised).save(out / SCORES_FILE)
+            scores = TokenScores(mixed.log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised)
+            scores.save(out / SCORES_FILE)
         save_vocabulary(corpus.vocabulary, out / VOCABULARY)
     Run(
         folder=out,
         kind="ensemble",
-        config=plain(composed) | {"data": members[0].config["data"]},
+        config=plain_values(config) | {"data": members[0].config["data"]},
         store=members[0].store,
         store_fingerprint=members[0].store_fingerprint,
         vocabulary_fingerprint=members[0].vocabulary_fingerprint,
         members=tuple(str(member.folder.resolve()) for member in members),
-        weights=tuple(float(weight) for weight in way.weights),
-        mixture=way.kept,
+        weights=tuple(float(weight) for weight in fitted.weights),
+        mixture=fitted.mixture,
     ).save()
     result: dict[str, Any] = {"split": config.split, "cloze": cloze} if made is None else made.as_json()
-    result |= {"method": config.method.value, **way.result}
+    result |= {"method": config.method.value, **fitted.result}
     names = [str(member.folder) for member in members]
     perplexities: list[float | None] = [perplexity(log_prob) for log_prob in own] or [None] * len(names)
     if config.cache is not None:
         names, perplexities = [*names, f"cache={config.cache.value}"], [*perplexities, None]
-    if getattr(mixture, "dynamic", False):
+    if mixture.dynamic:
         result["dynamic"] = True
         print("note: a dynamic model: it learns from the text as it reads it; compare it with others that do")
-    return _tell(out, names, way.weights.tolist(), perplexities, result, made)
+    return _tell(out, names, fitted.weights.tolist(), perplexities, result, made)
 
 
 def _require_one_store(members: list[Run]) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from lmtool.config import CountsConfig, EvalConfig, from_saved, typed
+from lmtool.config.settings import typed
+from lmtool.config.verbs import EvalConfig
 from lmtool.session import on_terminal, output_dir, use_threads
 from lmtool.system.files import write_json
 
@@ -25,15 +26,15 @@ def run(composed: DictConfig) -> float | None:
     from lmtool.evaluation.cloze import only_questions
     from lmtool.evaluation.printing import print_report
     from lmtool.evaluation.score import log_z, report, score, split_accuracy
-    from lmtool.evaluation.token_scores import SCORES_FILE, Kept, tokens_of
-    from lmtool.runs.build import load_model
-    from lmtool.runs.run import Run, newest
+    from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
+    from lmtool.runs.load import load_model
+    from lmtool.runs.run import Run, run_folder
     from lmtool.runs.store import corpus_of
 
     use_threads(config.threads)
     out = output_dir()
-    finished = Run.open(Path(config.run) if config.run else newest())
-    with corpus_of(finished, config.store_dir) as corpus:
+    finished = Run.open(run_folder(config.run))
+    with corpus_of(finished, config.store_dir, progress=on_terminal()) as corpus:
         model = load_model(finished, corpus.vocabulary, config.device)
         if config.nbest is not None:
             return rescore(config, finished, model, corpus, out)
@@ -49,8 +50,8 @@ def run(composed: DictConfig) -> float | None:
         spread = log_z(model, split)
         share = split_accuracy(model, split, progress=on_terminal()) if config.accuracy else None
         found = report(name, split, scores, asked, share)
-        normalised = getattr(model, "normalised", True) and not config.unnormalised
-        Kept(scores.log_prob, tokens_of(split, corpus.vocabulary), name, normalised).save(out / SCORES_FILE)
+        normalised = model.normalised and not config.unnormalised
+        TokenScores(scores.log_prob, tokens_of(split, corpus.vocabulary), name, normalised).save(out / SCORES_FILE)
         if config.detail:
             _print_detail(model, split, scores.log_prob, corpus, name)
     extra = {"run": str(finished.folder.resolve()), "normalised": normalised} | ({"log_z": spread} if spread else {})
@@ -61,7 +62,7 @@ def run(composed: DictConfig) -> float | None:
         said = f"{spread['mean']:>12.4f} +- {spread['std']:.4f} ({spread['contexts']:,} contexts)"
         print(f"{'log Z of the scores':<20} {said}")
     if not normalised:
-        print("note: these are scores that do not sum to one; what is called perplexity compares with nothing")
+        print("note: these scores do not sum to one: the perplexity is not comparable with others")
     return found.perplexity
 
 
@@ -71,7 +72,7 @@ def _read_text(path: str, run: Run, corpus: Corpus) -> Split:
     from lmtool.data.text_split import split_of_text
 
     blocks = read_stream(iter([sys.stdin.buffer]), "standard input") if path == "-" else read_blocks(path)
-    return split_of_text(blocks, path, from_saved(run.config["data"], "data"), corpus.vocabulary)
+    return split_of_text(blocks, path, run.settings("data"), corpus.vocabulary)
 
 
 def _print_detail(model: LanguageModel, split: Split, log_prob: FloatArray, corpus: Corpus, name: str) -> None:
@@ -99,26 +100,25 @@ def _print_detail(model: LanguageModel, split: Split, log_prob: FloatArray, corp
 
 
 def _questions(run: Run, model: LanguageModel, corpus: Corpus, split: str, out: Path) -> dict[str, float] | None:
-    from lmtool.evaluation.cloze import score_questions
-    from lmtool.evaluation.score import cloze_log_prob
+    from lmtool.evaluation.cloze import cloze_log_prob, score_questions
 
     asked = score_questions(corpus, split, out, lambda cloze: cloze_log_prob(model, cloze, corpus.vocabulary.bos))
     return None if asked is None else asked | _local_cloze(run, corpus, split)
 
 
 def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
-    """Witten-Bell with the counts of the candidates alone, where the run's smoother asks for it."""
-    saved = run.config.get("smoother")
-    if run.kind != "train" or not saved or not saved.get("local_cloze"):
+    """The questions scored with the counts of their candidates alone, where the run's smoother asks for it."""
+    if run.kind != "train" or not run.config.get("smoother"):
         return {}
-    from lmtool.evaluation.score import cloze_report
-    from lmtool.ngram.cloze_witten_bell import local_witten_bell
-    from lmtool.runs.build import counts_of, storage_of
+    from lmtool.evaluation.cloze import cloze_report
 
-    settings = CountsConfig(**run.config["counts"])
-    counts = counts_of(corpus, int(run.config["model"]["order"]), settings, storage_of(settings, corpus))
+    smoother, settings = run.settings("smoother"), run.settings("counts")
+    if not smoother.scores_candidates_alone():
+        return {}
+    counts = settings.count(corpus, int(run.config["model"]["order"]), settings.storage(corpus))
     questions = corpus.cloze(split)
-    assert questions is not None, "asked for after they were found"
+    assert questions is not None, "the caller has scored them"
     contexts = questions.contexts_matrix(counts.order - 1, corpus.vocabulary.bos)
-    found = cloze_report(local_witten_bell(counts, contexts, questions.candidates), questions.answers)
-    return {"local_perplexity": found["perplexity"], "local_accuracy": found["accuracy"]}
+    log_prob = smoother.cloze_log_prob(counts, contexts, questions.candidates)
+    report = cloze_report(log_prob, questions.answers)
+    return {"local_perplexity": report["perplexity"], "local_accuracy": report["accuracy"]}

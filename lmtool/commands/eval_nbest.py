@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmtool.config import DataConfig, EvalConfig, Unit, from_saved
+from lmtool.config.verbs import EvalConfig
+from lmtool.config.vocabulary import Unit
 from lmtool.errors import UserError
 from lmtool.system.files import write_json
 from lmtool.system.tables import cell_text
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
-    from lmtool.language_model import FloatArray, LanguageModel
+    from lmtool.language_model import LanguageModel
     from lmtool.runs.run import Run
 
 
@@ -23,34 +22,38 @@ def rescore(config: EvalConfig, run: Run, model: LanguageModel, corpus: Corpus, 
     """Score the hypotheses, choose the weight, write the lists; returns the word error rate where it can be told."""
     import numpy as np
 
-    from lmtool.evaluation.nbest import read_nbest, read_references, write_nbest
+    from lmtool.data.text_form import TextForm, cut_words
+    from lmtool.evaluation.nbest import hypothesis_log_prob, read_nbest, read_references, write_nbest
     from lmtool.evaluation.word_errors import best_weight, chosen, word_errors
+    from lmtool.text_model import TextModel
 
     assert config.nbest is not None
-    if getattr(model, "dynamic", False):
-        raise UserError(f"nbest={config.nbest}: {run.folder} has a cache, and hypotheses are no running text")
+    if model.dynamic:
+        raise UserError(f"nbest={config.nbest}: {run.folder} has a cache, and hypotheses are not running text")
     nbest = read_nbest(config.nbest, config.nbest_costs)
     right = read_references(config.nbest_reference, nbest) if config.nbest_reference is not None else None
+    rules = run.settings("data").vocabulary
     start = time.perf_counter()
-    log_prob = _hypotheses(nbest.words, model, corpus, from_saved(run.config["data"], "data"))
+    text_model = TextModel(model, TextForm(corpus.vocabulary, chars=rules.unit is Unit.char, lowercase=rules.lowercase))
+    log_prob = hypothesis_log_prob(nbest, text_model.score)
     seconds = time.perf_counter() - start
     if np.isneginf(log_prob).any():
-        words = nbest.words[int(np.isneginf(log_prob).argmax())]
+        words = nbest.texts[int(np.isneginf(log_prob).argmax())]
         raise UserError(f"{run.folder} gives {words!r} of {config.nbest} probability 0: take a smoothed model")
     result: dict[str, object] = {
         "nbest": config.nbest,
         "lists": len(nbest.lists),
-        "hypotheses": len(nbest.words),
+        "hypotheses": len(nbest.texts),
         "seconds": seconds,
     }
     weight, rate = config.nbest_weight, None
     if right is not None:
         of_list = np.repeat(np.arange(len(right)), np.diff(nbest.offsets))
-        errors = np.array([word_errors(w, right[k]) for w, k in zip(nbest.words, of_list.tolist(), strict=True)])
+        errors = np.array([word_errors(w, right[k]) for w, k in zip(nbest.texts, of_list.tolist(), strict=True)])
         if weight is None:
             weight = best_weight(nbest.total, log_prob, errors, nbest.offsets).weight
             result["tuned"] = True
-        total = sum(len(line.split()) for line in right)
+        total = sum(len(cut_words(line)) for line in right)
         if total == 0:
             raise UserError(f"{config.nbest_reference} has no words: there is nothing to be wrong about")
         best = np.minimum.reduceat(errors, nbest.offsets[:-1]).sum()
@@ -67,7 +70,7 @@ def rescore(config: EvalConfig, run: Run, model: LanguageModel, corpus: Corpus, 
     print(f"run {run.folder}")
     for name, value in (
         ("lists", len(nbest.lists)),
-        ("hypotheses", len(nbest.words)),
+        ("hypotheses", len(nbest.texts)),
         ("weight", weight),
         ("word error rate", rate),
         ("  before", result.get("word_error_rate_before")),
@@ -79,26 +82,3 @@ def rescore(config: EvalConfig, run: Run, model: LanguageModel, corpus: Corpus, 
         print("note: the weight was tuned on these lists themselves; nbest_weight= gives it to others")
     print(f"wrote {', '.join(str(path) for path in files)}")
     return rate
-
-
-def _hypotheses(texts: list[str], model: LanguageModel, corpus: Corpus, data: DataConfig) -> FloatArray:
-    """log p of each text `[H]` as a sentence of its own, its `</s>` included where the data have any."""
-    import numpy as np
-
-    from lmtool.data.corpus import Split
-    from lmtool.evaluation.score import score
-
-    vocabulary = corpus.vocabulary
-    different = list(dict.fromkeys(texts))
-    end = [] if vocabulary.eos is None else [vocabulary.eos]
-    rules = data.vocabulary
-    cased = [text.lower() if rules.lowercase else text for text in different]
-    ids = [[*vocabulary.encode(text if rules.unit is Unit.char else text.split()).tolist(), *end] for text in cased]
-    ends = np.cumsum([0, *map(len, ids)])
-    starts = np.unique(ends)  # an empty text has no tokens where nothing ends it
-    tokens = np.array(list(itertools.chain.from_iterable(ids)), dtype=np.int64)
-    split = Split(tokens, starts, np.empty(0, dtype=np.int64), 0, vocabulary.bos, apart=True)
-    log_prob = score(model, split).log_prob if split.tokens else np.empty(0)
-    sums = [math.fsum(log_prob[a:b].tolist()) for a, b in itertools.pairwise(ends.tolist())]
-    found = dict(zip(different, sums, strict=True))
-    return np.array([found[text] for text in texts])

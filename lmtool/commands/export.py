@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from lmtool.commands.asking import neural_model, run_folder
-from lmtool.config import ExportConfig, Vectors, What, typed
+from lmtool.config.model_verbs import ExportConfig, Vectors, What
+from lmtool.config.settings import typed
 from lmtool.errors import UserError
-from lmtool.runs.run import Run
+from lmtool.runs.run import Run, run_folder
 from lmtool.session import output_dir, use_threads
 from lmtool.system.files import write_json
 
@@ -60,26 +60,27 @@ def _format(to: Path) -> str:
 def _write_vectors(loaded: TextModel, folder: Path, to: Path, which: Vectors, *, binary: bool) -> dict[str, Any]:
     from lmtool.data.word2vec_file import writable, write_vectors
     from lmtool.neural.vectors import word_vectors
+    from lmtool.runs.load import neural_network
 
-    vectors = word_vectors(neural_model(loaded, folder), which)
+    vectors = word_vectors(neural_network(loaded, folder), which)
     words = loaded.vocabulary.words[: len(vectors)]
     write_vectors(words, vectors, to, binary=binary)
     changed = [word for word in words if writable(word) != word]
     if changed:
         said = f"written as {writable(changed[0])} and so on"
         print(f"note: {len(changed)} words have white space, which the format cannot have; it is {said}")
-    print(f"wrote {to}: {len(words):,} words of {vectors.shape[1]} numbers")
+    print(f"wrote {to}: {len(words):,} words of dimension {vectors.shape[1]}")
     return {"words": len(words), "dimensions": vectors.shape[1]}
 
 
 def _write_weights(loaded: TextModel, folder: Path, to: Path) -> dict[str, Any]:
+    from lmtool.runs.load import neural_network
     from lmtool.runs.weights import export_weights
 
-    model = neural_model(loaded, folder)
+    model = neural_network(loaded, folder)
     settings = Run.open(folder).config
     about = {name: value for name, value in settings.items() if name in ("model", "output", "tree", "data")}
-    tree = getattr(model.output, "tree", None)
-    export_weights(model, tree, about, loaded.vocabulary.words, to)
+    export_weights(model, model.output.tree, about, loaded.vocabulary.words, to)
     print(
         f"wrote {to}: {model.parameter_count:,} weights of {settings['model']['kind']} + {settings['output']['kind']}"
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from lmtool.commands.asking import run_folder
-from lmtool.config import GenerateConfig, typed
+from lmtool.config.model_verbs import GenerateConfig
+from lmtool.config.settings import typed
+from lmtool.runs.run import run_folder
 from lmtool.session import output_dir, use_threads
 from lmtool.system.files import write_json
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from lmtool.config import TrainConfig
+from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Split
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import UserError
@@ -13,8 +13,9 @@ from lmtool.neural.model import NeuralModel
 from lmtool.plots import can_plot
 from lmtool.system.files import write_json
 from lmtool.system.tables import text_table
-from lmtool.training import Batches, make_optimisers
+from lmtool.training.batches import Batches
 from lmtool.training.lr_range_test import range_test
+from lmtool.training.optimisers import make_optimisers
 
 SHOWN = 12  # rows of the table
 

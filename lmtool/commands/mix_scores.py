@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from lmtool.commands.mixture_members import scores_of
-from lmtool.config import EnsembleConfig, MixMethod
+from lmtool.config.verbs import EnsembleConfig, MixMethod
 from lmtool.errors import UserError
 from lmtool.evaluation.score import Report, Scores, perplexity, report
 
@@ -20,8 +20,8 @@ def mix_scores(config: EnsembleConfig, out: Path) -> tuple[Report, list[float], 
     import numpy as np
 
     from lmtool.data.corpus import Split
-    from lmtool.evaluation.token_scores import SCORES_FILE, Kept
-    from lmtool.mixtures import fit_weights, mix
+    from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
+    from lmtool.mixtures.linear import fit_weights, mix
 
     if config.method is not MixMethod.linear or config.cache is not None:
         raise UserError("runs= names scores without a model: these mix with method=linear and cache=null alone")
@@ -38,13 +38,14 @@ def mix_scores(config: EnsembleConfig, out: Path) -> tuple[Report, list[float], 
         fit = fit_weights(log_prob)
         weights = fit.weights
         said = {"fit": {"split": config.fit_split, "iterations": fit.iterations, "gap": fit.gap}}
-        print(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the best")
+        print(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     mixed = mix(log_prob, weights)
     name = members[0].split
-    Kept(mixed, tokens, name, all(member.normalised for member in members)).save(out / SCORES_FILE)
+    TokenScores(mixed, tokens, name, all(member.normalised for member in members)).save(out / SCORES_FILE)
     text = Split(tokens.ids, tokens.offsets, tokens.oov_positions, 0, len(tokens.words) - 1)
     print(
-        "note: some members are scores alone, so that this mixture is no run; its scores.h5 can be compared and mixed"
+        "note: some members are scores alone, so that this mixture is not a run; its scores.h5 can be compared and "
+        "mixed"
     )
     found = report(name, text, Scores(mixed, time.perf_counter() - start))
     return found, weights.tolist(), [perplexity(member.log_prob) for member in members], dict(said)

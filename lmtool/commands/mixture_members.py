@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.evaluation.token_scores import SCORES_FILE, Kept, Tokens, shown
+from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown
 from lmtool.language_model import FloatArray
 from lmtool.runs.run import Run
 from lmtool.session import on_terminal
@@ -29,7 +29,7 @@ def scores_of(names: list[str], split: str, store_dir: str, device: str) -> tupl
 
     Raises UserError where a member is not to be found, and, with the first place, where tokens differ.
     """
-    from lmtool.evaluation.other_tools import fitted, read_scores, tokens_of_file
+    from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 
     kept = {name: found for name in names if (found := _own(name, split, store_dir, device)) is not None}
     others = {name: read_scores(name) for name in names if name not in kept}
@@ -43,7 +43,7 @@ def scores_of(names: list[str], split: str, store_dir: str, device: str) -> tupl
     members = [
         Member(name, kept[name].log_prob, kept[name].split, kept[name].normalised)
         if name in kept
-        else Member(name, fitted(others[name], tokens), split, True)
+        else Member(name, aligned(others[name], tokens), split, True)
         for name in names
     ]
     return members, tokens
@@ -54,32 +54,31 @@ def is_run(name: str) -> bool:
     return Path(name).is_dir() and ((Path(name) / "run.json").exists() or not (Path(name) / SCORES_FILE).exists())
 
 
-def _own(name: str, split: str, store_dir: str, device: str) -> Kept | None:
+def _own(name: str, split: str, store_dir: str, device: str) -> TokenScores | None:
     """A member's scores where they are lmtool's; None for another tool's file."""
     path = Path(name)
     if path.is_dir():
         if (path / SCORES_FILE).is_file():
-            found = Kept.open(path / SCORES_FILE)
+            found = TokenScores.open(path / SCORES_FILE)
             if not is_run(name) or found.split == split:
                 return found
         return _scored(Run.open(path), split, store_dir, device)
     if not path.exists():
         raise UserError(f"no run folder and no file {name}: check the path")
-    return Kept.open(path) if path.suffix == ".h5" else None
+    return TokenScores.open(path) if path.suffix == ".h5" else None
 
 
-def _scored(run: Run, split: str, store_dir: str, device: str) -> Kept:
+def _scored(run: Run, split: str, store_dir: str, device: str) -> TokenScores:
     from lmtool.evaluation.score import score
     from lmtool.evaluation.token_scores import tokens_of
-    from lmtool.runs.build import load_model
+    from lmtool.runs.load import load_model
     from lmtool.runs.store import corpus_of
 
-    with corpus_of(run, store_dir) as corpus:
+    with corpus_of(run, store_dir, progress=on_terminal()) as corpus:
         model = load_model(run, corpus.vocabulary, device)
         text = corpus.split(split)
         scores = score(model, text, progress=on_terminal())
-        normalised = getattr(model, "normalised", True)
-        return Kept(scores.log_prob, tokens_of(text, corpus.vocabulary), split, normalised)
+        return TokenScores(scores.log_prob, tokens_of(text, corpus.vocabulary), split, model.normalised)
 
 
 def _require_same(first: str, tokens: Tokens, name: str, others: Tokens) -> None:

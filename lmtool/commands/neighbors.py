@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from lmtool.commands.asking import neural_model, run_folder
-from lmtool.config import NeighborsConfig, typed
+from lmtool.config.model_verbs import NeighborsConfig
+from lmtool.config.settings import typed
+from lmtool.runs.run import run_folder
 from lmtool.session import output_dir, use_threads
 from lmtool.system.files import write_json
 
@@ -15,14 +16,14 @@ def run(composed: DictConfig) -> float | None:
     config = typed(composed, NeighborsConfig)
     from lmtool.data.text_form import visible
     from lmtool.neural.vectors import nearest, word_vectors
-    from lmtool.runs.load import load
+    from lmtool.runs.load import load, neural_network
     from lmtool.system.tables import text_table
 
     use_threads(config.threads)
     out = output_dir()
     folder = run_folder(config.run)
     loaded = load(folder, "cpu", store_dir=config.store_dir)
-    vectors = word_vectors(neural_model(loaded, folder), config.of)
+    vectors = word_vectors(neural_network(loaded, folder), config.of)
     asked = [word.lower() if loaded.form.lowercase else word for word in config.words]
     loaded.form.require_known(asked)
     words = loaded.vocabulary.words

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 
 from omegaconf import DictConfig
 
-from lmtool.commands.asking import input_lines, run_folder
-from lmtool.config import PredictConfig, typed
+from lmtool.config.model_verbs import PredictConfig
+from lmtool.config.settings import typed
 from lmtool.errors import UserError
+from lmtool.runs.run import run_folder
 from lmtool.session import output_dir, use_threads
 from lmtool.system.files import write_json
 
@@ -41,7 +43,24 @@ def run(composed: DictConfig) -> float | None:
             )
         )
         answers.append({"text": text, "words": [{"word": w, "probability": p, "log10": log} for w, p, log in rows]})
-    if not getattr(model.model, "normalised", True):
-        print("note: these are scores that do not sum to one")
+    if not model.model.normalised:
+        print("note: these scores do not sum to one")
     write_json(out / "result.json", {"run": str(folder), "contexts": answers})
     return None
+
+
+def input_lines(example: str) -> list[str]:
+    """The lines of standard input, without their ends.
+
+    Raises UserError, with the example of a command line, where it is a terminal or has no line.
+    """
+    missing = UserError(f"text has no value: give one, as {example}, or one a line on standard input")
+    if sys.stdin is None or sys.stdin.isatty():
+        raise missing
+    try:
+        lines = [line.rstrip("\r\n") for line in sys.stdin]
+    except UnicodeDecodeError as error:
+        raise UserError(f"standard input is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    if not lines:
+        raise missing
+    return lines

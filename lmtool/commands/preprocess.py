@@ -6,7 +6,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from lmtool.config import PreprocessConfig, typed
+from lmtool.config.settings import typed
+from lmtool.config.verbs import PreprocessConfig
 from lmtool.session import on_terminal, output_dir, use_threads
 from lmtool.system.files import write_json
 from lmtool.system.tables import text_table
@@ -15,10 +16,10 @@ from lmtool.system.tables import text_table
 def run(composed: DictConfig) -> float | None:
     """Make the store of `data` unless it is there already, and print what it holds."""
     config = typed(composed, PreprocessConfig)
-    from lmtool.data.preprocess import prepare
+    from lmtool.data.preprocess import preprocess
 
     use_threads(config.threads)
-    prepared = prepare(config.data, Path(config.store_dir), progress=on_terminal())
+    prepared = preprocess(config.data, Path(config.store_dir), progress=on_terminal())
     header = list(prepared.rows[0])
     print(text_table(header, [list(row.values()) for row in prepared.rows]))
     for note in prepared.notes:

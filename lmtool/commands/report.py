@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from lmtool.config import MapKind, ReportConfig, typed
+from lmtool.config.model_verbs import MapKind, ReportConfig
+from lmtool.config.settings import typed
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from lmtool.runs.run import newest
@@ -17,7 +18,7 @@ from lmtool.system.files import write_json, written_whole
 
 if TYPE_CHECKING:
     from lmtool.report.content import Section
-    from lmtool.report.find import Found
+    from lmtool.report.find import ReportFolder
     from lmtool.report.sections import Names
 
 PAGE = "report.html"
@@ -30,18 +31,18 @@ def run(composed: DictConfig) -> float | None:
         raise UserError('report needs matplotlib: pip install "lmtool[plots]"')
     from lmtool.plots.style import as_png
     from lmtool.report.content import Drawing, Picture
-    from lmtool.report.find import find
+    from lmtool.report.find import find_folders
     from lmtool.report.page import page
     from lmtool.report.sections import unique_names
 
     use_threads(config.threads)
     out = output_dir()
-    found, unfinished = find([Path(path) for path in config.paths] or [newest()])
+    folders, unfinished = find_folders([Path(path) for path in config.paths] or [newest()])
     names = unique_names()
-    sections = _sections(config, found, names)
+    sections = _sections(config, folders, names)
     left_out = f" Not finished, and left out: {', '.join(map(str, unfinished))}." if unfinished else ""
-    introduction = f"{datetime.now():%Y-%m-%d %H:%M}, {', '.join(config.paths) or found[0].folder}.{left_out}"
-    title = f"lmtool report: {', '.join(Path(path).resolve().name for path in config.paths) or found[0].name}"
+    introduction = f"{datetime.now():%Y-%m-%d %H:%M}, {', '.join(config.paths) or folders[0].folder}.{left_out}"
+    title = f"lmtool report: {', '.join(Path(path).resolve().name for path in config.paths) or folders[0].name}"
     # All is made before anything is written, so that a mistake in one run leaves no part of a report.
     html = page(title, introduction, sections)
     pictures = {
@@ -53,7 +54,7 @@ def run(composed: DictConfig) -> float | None:
     for name, content in (pictures | {PAGE: html.encode()}).items():
         with written_whole(out / name) as temporary:
             temporary.write_bytes(content)
-    shown = [str(each.folder) for each in found]
+    shown = [str(each.folder) for each in folders]
     write_json(
         out / "result.json",
         {"page": PAGE, "pictures": list(pictures), "paths": shown, "unfinished": list(map(str, unfinished))},
@@ -67,26 +68,26 @@ def run(composed: DictConfig) -> float | None:
     return None
 
 
-def _sections(config: ReportConfig, found: list[Found], names: Names) -> list[Section]:
+def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -> list[Section]:
     """All sections that have something to show, in the order of the page."""
-    from lmtool.plots.settings import said
+    from lmtool.plots.settings import settings_text
     from lmtool.report import maps, sections
     from lmtool.report.find import Kind
-    from lmtool.report.reading import Drawn, read_entry, read_sweep
+    from lmtool.report.reading import Bootstrap, read_entry, read_sweep
 
-    kinds = {kind: [each for each in found if each.kind is kind] for kind in Kind}
+    kinds = {kind: [each for each in folders if each.kind is kind] for kind in Kind}
     sweeps = {each.folder: read_sweep(each.folder) for each in kinds[Kind.sweep]}
-    drawn = Drawn(config.resamples, config.seed, config.block)
+    bootstrap = Bootstrap(config.resamples, config.seed, config.block)
     entries = []
-    for each in found:
+    for each in folders:
         if each.kind in (Kind.run, Kind.scores):
             settings = None
             if each.sweep is not None:
                 settings = sweeps[each.sweep].settings_of(str(each.folder.relative_to(each.sweep)))
-            name = f"{each.name.partition('/')[0]}: {said(settings)}" if settings else each.name
-            entries.append(read_entry(each, drawn, name))
+            name = f"{each.name.partition('/')[0]}: {settings_text(settings)}" if settings else each.name
+            entries.append(read_entry(each, bootstrap, name))
     # A sweep may have a hundred jobs: their curves stand in one chart, and they have no maps and trees.
-    own = [entry for entry in entries if entry.found.sweep is None]
+    own = [entry for entry in entries if entry.source.sweep is None]
     neural = [entry for entry in own if entry.output is not None]
     made = [sections.summary(entries)] if entries else []
     made.append(sections.intervals(entries, names))

@@ -1,4 +1,4 @@
-"""`lmtool train` of a neural model: begun, or taken up from a checkpoint, by one process or several."""
+"""`lmtool train` of a neural model: from scratch, or resumed from a checkpoint, by one process or several."""
 
 from __future__ import annotations
 
@@ -10,34 +10,39 @@ from typing import Any
 
 import torch
 
-from lmtool.commands.train import require_splits, save_run, say_result
-from lmtool.config import Arithmetic, EncoderModel, StepsSchedule, TrainConfig
+from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import size_in_bytes
+from lmtool.config.settings import plain_values
+from lmtool.config.training import Arithmetic
+from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus, Split
-from lmtool.data.preprocess import prepare
+from lmtool.data.preprocess import preprocess
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import UserError
+from lmtool.evaluation.printing import print_training_result
 from lmtool.neural.devices import choose_device, has_bf16
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.plots import can_plot
-from lmtool.runs.build import build_tree
+from lmtool.runs.load import tree_words
 from lmtool.runs.lock import held
-from lmtool.runs.resume import keep_words, require_same
-from lmtool.runs.run import has_state
+from lmtool.runs.resume import require_same
+from lmtool.runs.run import has_state, save_trained
+from lmtool.runs.store import require_splits
 from lmtool.runs.weights import TREE, load_tree, save_tree
-from lmtool.session import in_sweep, on_terminal, output_dir, require_new, use_threads
+from lmtool.session import choices, command_words, in_sweep, on_terminal, output_dir, require_new, use_threads
 from lmtool.system.files import read_json, write_json
 from lmtool.system.malloc import keep_freed_memory
-from lmtool.training import METRICS, Plan, train
+from lmtool.training.loop import Plan, train
 from lmtool.training.processes import Processes, joined_processes
+from lmtool.training.reporting import METRICS
 from lmtool.training.state import State, load_state
 from lmtool.trees.tree import Tree
 
 # Settings that say how a training is run, not what it is.
-NOT_OF_THE_TRAINING = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir"}
+NOT_OF_THE_TRAINING = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir", "options"}
 
 
-def run_neural(config: TrainConfig, model: EncoderModel, settings: dict[str, Any]) -> float:
+def train_neural(config: TrainConfig, model: EncoderConfig) -> float:
     """Train; returns the perplexity on valid."""
     start = time.perf_counter()
     torch.set_num_threads(use_threads(config.threads))
@@ -48,13 +53,12 @@ def run_neural(config: TrainConfig, model: EncoderModel, settings: dict[str, Any
     with joined_processes(device) as processes:
         out = Path(processes.from_first(str(output_dir())))
         with held(out) if processes.first else nullcontext():
-            return _run(config, model, settings, out, device, processes, start)
+            return _run(config, model, out, device, processes, start)
 
 
 def _run(
     config: TrainConfig,
-    model: EncoderModel,
-    settings: dict[str, Any],
+    model: EncoderConfig,
     out: Path,
     device: torch.device,
     processes: Processes,
@@ -63,7 +67,7 @@ def _run(
     training = config.training
     assert training is not None, "each neural conf/model/*.yaml chooses one"
     state = _state_to_resume(config, out, processes)
-    settings = {key: value for key, value in settings.items() if key not in NOT_OF_THE_TRAINING}
+    settings = {key: value for key, value in plain_values(config).items() if key not in NOT_OF_THE_TRAINING}
     if training.precision is Arithmetic.bf16 and not has_bf16(device) and processes.first:
         print(f"note: training.precision=bf16: this {device.type} has no units for it; fp32 may well be faster")
     with _corpus(config, processes) as corpus:
@@ -76,7 +80,7 @@ def _run(
         if state is not None:
             _require_fitting(state, settings, corpus, out, first=processes.first)
         if processes.first and not config.lr_range:
-            keep_words(out)
+            command_words().save(out)
         tree = _tree(config, corpus, out, processes, resumed=state is not None)
         network = _network(config, model, corpus, tree, device)
         if config.lr_range:
@@ -114,9 +118,9 @@ def _state_to_resume(config: TrainConfig, out: Path, processes: Processes) -> St
         if config.resume is not None or (in_sweep() and has_state(out)):
             state = load_state(out)
             if state is None:
-                print(f"note: {out} has no checkpoint yet; its training begins anew")
+                print(f"note: {out} has no checkpoint yet; its training starts from scratch")
             else:
-                print(f"going on with {out} from step {state.values['progress']['step']:,}")
+                print(f"resuming {out} from step {state.values['progress']['step']:,}")
     found: State | None = processes.from_first(state)
     return found
 
@@ -124,7 +128,10 @@ def _state_to_resume(config: TrainConfig, out: Path, processes: Processes) -> St
 def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, out: Path, *, first: bool) -> None:
     about = state.values["about"]
     if about["store"] != corpus.fingerprint:
-        raise UserError(f"{out} was trained on another store than {corpus.path}: give it the same data, or train anew")
+        raise UserError(
+            f"{out} was trained on another store than {corpus.path}: give it the same data, or train from scratch in "
+            "another folder"
+        )
     for note in require_same(about["settings"], settings, out) if first else []:
         print(f"note: {note}")
 
@@ -132,22 +139,19 @@ def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, out
 def _require_within_budget(config: TrainConfig, tokens: int) -> None:
     """Raise UserError where the schedule waits for steps that the epochs of so many examples do not have."""
     training, schedule = config.training, config.schedule
-    if training is None or training.epochs is None or not isinstance(schedule, StepsSchedule):
+    if training is None or training.epochs is None or schedule is None:
         return
     # At most so many: a split that is streamed leaves more examples over at its ends.
     steps = math.ceil(training.epochs * max(1, tokens // training.batch_size))
-    if schedule.at[-1] >= steps:
-        raise UserError(
-            f"schedule.at={schedule.at}: the budget ends before, training.epochs={training.epochs:g} has {steps:,} "
-            f"steps of training.batch_size={training.batch_size}; leave the last ones out or train for longer"
-        )
+    budget = f"training.epochs={training.epochs:g} has {steps:,} steps of training.batch_size={training.batch_size}"
+    schedule.require_steps(steps, budget)
 
 
 def _corpus(config: TrainConfig, processes: Processes) -> Corpus:
     """The store, made by the first process where it has to be."""
     path = None
     if processes.first:
-        path = prepare(config.data, Path(config.store_dir), progress=on_terminal()).path
+        path = preprocess(config.data, Path(config.store_dir), progress=on_terminal()).path
     return Corpus.open(Path(processes.from_first(path)))
 
 
@@ -157,7 +161,7 @@ def _tree(config: TrainConfig, corpus: Corpus, out: Path, processes: Processes, 
         return None
     if processes.first and not resumed:
         start = time.perf_counter()
-        tree = build_tree(config.tree, corpus)
+        tree = config.tree.build(tree_words(corpus))
         save_tree(tree, out / TREE)
         seconds = time.perf_counter() - start
         print(f"tree={config.tree.kind}: {tree.words:,} words, {tree.nodes:,} nodes, {seconds:.1f} s")
@@ -166,7 +170,7 @@ def _tree(config: TrainConfig, corpus: Corpus, out: Path, processes: Processes, 
 
 
 def _network(
-    config: TrainConfig, model: EncoderModel, corpus: Corpus, tree: Tree | None, device: torch.device
+    config: TrainConfig, model: EncoderConfig, corpus: Corpus, tree: Tree | None, device: torch.device
 ) -> NeuralModel:
     assert config.output is not None, "each neural conf/model/*.yaml chooses one"
     torch.manual_seed(config.seed)
@@ -188,7 +192,7 @@ def _train_split(corpus: Corpus, memory: str | None, across_sentences: bool) -> 
 def _keep(
     result: dict[str, Any],
     config: TrainConfig,
-    model: EncoderModel,
+    model: EncoderConfig,
     settings: dict[str, Any],
     corpus: Corpus,
     out: Path,
@@ -197,11 +201,12 @@ def _keep(
     if config.resume is not None and (out / "result.json").exists():
         result["seconds"] += read_json(out / "result.json", "delete it")["seconds"]
     write_json(out / "result.json", result)
-    save_run(out, settings, corpus)
+    save_trained(out, settings, choices(), corpus)
     if can_plot():
         from lmtool.plots.curves import read_history, training_curves
         from lmtool.plots.style import save_png
 
         title = f"{model.kind} + {config.output.kind}, data={config.data.name}"
-        save_png(training_curves(read_history(out / METRICS, config.output.kind), title), out / "curves.png")
-    say_result(result, out)
+        history = read_history(out / METRICS, config.output.loss_is_log_prob)
+        save_png(training_curves(history, title), out / "curves.png")
+    print_training_result(result, out)

@@ -1,4 +1,4 @@
-"""`lmtool train model=ngram`: counts -> back-off table."""
+"""`lmtool train` of a count-based model: counts -> back-off table."""
 
 from __future__ import annotations
 
@@ -6,40 +6,66 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtool.config import NgramModelConfig, TrainConfig
+from lmtool.config.groups import CountModelConfig
+from lmtool.config.settings import plain_values
+from lmtool.config.verbs import TrainConfig
 from lmtool.errors import UserError
-from lmtool.evaluation.printing import print_sizes
-from lmtool.evaluation.score import perplexity, score
-from lmtool.runs.build import NGRAM_FILE, build_smoother, counts_of, storage_of, tuned_on
-from lmtool.session import on_terminal
+from lmtool.session import choices, on_terminal, require_new, use_threads
+from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
 
 
-def train_ngram(config: TrainConfig, model: NgramModelConfig, corpus: Corpus, out: Path) -> dict[str, Any]:
-    """Estimate the model of the settings into a run folder; returns what goes into result.json."""
-    from lmtool.ngram.estimate import estimate
-    from lmtool.ngram.model import NgramModel
+def train_ngram(config: TrainConfig, model: CountModelConfig, out: Path) -> float:
+    """Estimate the model of the settings into a run folder; returns its perplexity on valid."""
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.preprocess import preprocess
+    from lmtool.evaluation.printing import print_training_result
+    from lmtool.evaluation.score import finite_or_null
+    from lmtool.runs.run import save_trained
+    from lmtool.runs.store import require_splits
 
-    assert config.smoother is not None and config.counts is not None, "conf/model/ngram.yaml chooses them"
-    held_out = tuned_on(config.smoother)
-    if held_out is not None and held_out not in corpus.splits:
-        raise UserError(f"smoother.tune_on={held_out}: {corpus.path} has only {', '.join(corpus.splits)}")
-    smoother = build_smoother(config.smoother, model.order, corpus.vocabulary)
-    cutoffs = _cutoffs(config.prune, model.order)
-    storage = storage_of(config.counts, corpus)
+    require_new(out)
+    use_threads(config.threads)
     start = time.perf_counter()
-    counts = counts_of(corpus, model.order, config.counts, storage)
+    store = preprocess(config.data, Path(config.store_dir), progress=on_terminal())
+    with Corpus.open(store.path) as corpus:
+        require_splits(corpus)
+        result = _estimate(config, model, corpus, out)
+        result["seconds"] = time.perf_counter() - start
+        write_json(out / "result.json", finite_or_null(result))
+        save_trained(out, plain_values(config), choices(), corpus)
+    print_training_result(result, out)
+    perplexity: float = result["valid_perplexity"]
+    return perplexity
+
+
+def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, out: Path) -> dict[str, Any]:
+    """Steps 1 to 5: count, tune, estimate, prune, score valid; returns what goes into result.json."""
+    from lmtool.evaluation.printing import print_sizes
+    from lmtool.evaluation.score import perplexity, score
+    from lmtool.ngram.estimate import estimate
+    from lmtool.ngram.model import NGRAM_FILE, NgramModel
+
+    assert config.smoother is not None and config.counts is not None, "each count-based conf/model/*.yaml chooses them"
+    tuning_split = config.smoother.tuning_split()
+    if tuning_split is not None and tuning_split not in corpus.splits:
+        raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
+    smoother = config.smoother.build(model.order, corpus.vocabulary)
+    cutoffs = _cutoffs(config.prune, model.order)
+    storage = config.counts.storage(corpus)
+    start = time.perf_counter()
+    counts = config.counts.count(corpus, model.order, storage)
     counted = time.perf_counter()
-    if held_out is not None:
+    if tuning_split is not None:
         from lmtool.ngram.tuning import fit_and_tune
 
-        tuned = fit_and_tune(counts, smoother, corpus.split(held_out), storage)
-        print(f"tuned on {held_out}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
+        tuned = fit_and_tune(counts, smoother, corpus.split(tuning_split), storage)
+        print(f"tuned on {tuning_split}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
         for k, row in enumerate(smoother.values.tolist(), start=1):
             print(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
-    table = estimate(counts, smoother, cutoffs=cutoffs, fit=held_out is None, storage=storage)
+    table = estimate(counts, smoother, cutoffs=cutoffs, fit=tuning_split is None, storage=storage)
     if config.prune_entropy is not None:
         from lmtool.ngram.pruning import prune_by_entropy
 
@@ -55,6 +81,7 @@ def train_ngram(config: TrainConfig, model: NgramModelConfig, corpus: Corpus, ou
     return {
         "valid_perplexity": perplexity(valid.log_prob),
         "parameters": sum(table.sizes),
+        "ngrams": list(table.sizes),
         "examples": examples,
         "examples_per_second": examples / (estimated - start),
         "epochs": 1,

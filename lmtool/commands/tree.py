@@ -8,35 +8,36 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from lmtool.cli.help_pages import nearest
-from lmtool.config import TreeVerbConfig, typed
+from lmtool.config.settings import typed
+from lmtool.config.verbs import TreeVerbConfig
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.session import on_terminal, output_dir, use_threads
 from lmtool.system.files import write_json
+from lmtool.system.spelling import nearest
 
 
 def run(composed: DictConfig) -> float | None:
     """Build the configured tree and say what it is like; returns its frequency-weighted mean depth."""
     config = typed(composed, TreeVerbConfig)
     from lmtool.data.corpus import Corpus
-    from lmtool.data.preprocess import prepare
+    from lmtool.data.preprocess import preprocess
     from lmtool.plots import can_plot
-    from lmtool.runs.build import build_tree
+    from lmtool.runs.load import tree_words
     from lmtool.system.tables import Cell, text_table
     from lmtool.trees.analysis import analyse, path_rows
     from lmtool.trees.drawing import top_of, tree_text
-    from lmtool.trees.file import write_tree
+    from lmtool.trees.tree_file import write_tree
 
     use_threads(config.threads)
     out = output_dir()
-    prepared = prepare(config.data, Path(config.store_dir), progress=on_terminal())
+    prepared = preprocess(config.data, Path(config.store_dir), progress=on_terminal())
     with Corpus.open(prepared.path) as corpus:
         vocabulary = corpus.vocabulary
         words, counts = vocabulary.words[:-1], vocabulary.counts[:-1]
         shown = _shown(config.words, vocabulary)
         start = time.perf_counter()
-        tree = build_tree(config.tree, corpus)
+        tree = config.tree.build(tree_words(corpus))
         seconds = time.perf_counter() - start
     found = analyse(tree, counts)
     print(
@@ -66,11 +67,11 @@ def run(composed: DictConfig) -> float | None:
 
 
 def _shown(given: list[str] | None, vocabulary: Vocabulary) -> list[int]:
-    """The ids of the words to show: those given, or the commonest and some at ranks that grow."""
+    """The ids of the words to show: those given, or the most frequent and some at growing ranks."""
     if given is None:
         last = len(vocabulary) - 2
         return sorted({rank for rank in (0, 1, 2, 3, 9, 99, 999, 9_999, 99_999, last) if rank <= last})
     for word in given:
         if vocabulary.ids.get(word, vocabulary.bos) == vocabulary.bos:
-            raise UserError(f"words={word}: not in the vocabulary{nearest(word, vocabulary.words[:2000])}")
+            raise UserError(f"words={word}: not in the vocabulary{nearest(word, vocabulary.words[:-1])}")
     return [vocabulary.ids[word] for word in given]

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from omegaconf import MISSING
-
-from lmtool.config.rules import require, require_seed, require_whole
+from lmtool.config.rules import MISSING, require, require_seed, require_whole
 from lmtool.config.verbs import VerbConfig, require_device
 from lmtool.errors import UserError
 

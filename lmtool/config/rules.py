@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from numbers import Real
+from typing import Any
+
 from lmtool.errors import UserError
 
+MISSING: Any = "???"  # OmegaConf's mark of a mandatory value: a setting whose value stands in a YAML file
 BITS = 63  # of a whole number without its sign: more do not go into arrays and files
 
 
@@ -41,3 +45,13 @@ def size_in_bytes(text: str, key: str) -> int:
         raise UserError(f"{key}={text}: must be a size such as 512MiB or 4GiB, or null") from None
     require(size >= 1 << 16, key, text, "64KiB or more")
     return size
+
+
+def is_number(value: object, low: float, high: float) -> bool:
+    """Whether a value is a number from low to high; true and false are none."""
+    return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) <= high
+
+
+def are_numbers(values: object, low: float, high: float) -> bool:
+    """Whether a value is a list of one number or more, each from low to high."""
+    return isinstance(values, list) and bool(values) and all(is_number(value, low, high) for value in values)

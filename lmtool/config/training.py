@@ -1,4 +1,4 @@
-"""conf/optim and conf/training: what each option has."""
+"""conf/training: the budget and the pace of neural training."""
 
 from __future__ import annotations
 
@@ -6,65 +6,8 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 
-from omegaconf import MISSING
-
-from lmtool.config.rules import require, require_whole, size_in_bytes
+from lmtool.config.rules import MISSING, require, require_whole, size_in_bytes
 from lmtool.errors import UserError
-
-
-@dataclass(slots=True)
-class OptimConfig:
-    """What every optimiser has."""
-
-    kind: str = MISSING
-    lr: float = MISSING
-    weight_decay: float = MISSING
-
-    def __post_init__(self) -> None:
-        require(0 < self.lr < math.inf, "optim.lr", self.lr, "more than 0")
-        require(0 <= self.weight_decay < math.inf, "optim.weight_decay", self.weight_decay, "0 or more")
-
-
-@dataclass(slots=True)
-class SgdOptim(OptimConfig):
-    """Stochastic gradient descent."""
-
-    momentum: float = MISSING
-
-    def __post_init__(self) -> None:
-        OptimConfig.__post_init__(self)
-        require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "from 0 to below 1")
-
-
-@dataclass(slots=True)
-class AdagradOptim(OptimConfig):
-    """Adagrad (Duchi et al. 2011)."""
-
-    eps: float = MISSING
-
-    def __post_init__(self) -> None:
-        OptimConfig.__post_init__(self)
-        require(0 < self.eps < math.inf, "optim.eps", self.eps, "more than 0")
-
-
-@dataclass(slots=True)
-class AdamOptim(OptimConfig):
-    """Adam (Kingma & Ba 2015), weight decay being part of the gradient."""
-
-    beta1: float = MISSING
-    beta2: float = MISSING
-    eps: float = MISSING
-
-    def __post_init__(self) -> None:
-        OptimConfig.__post_init__(self)
-        require(0 <= self.beta1 < 1, "optim.beta1", self.beta1, "from 0 to below 1")
-        require(0 <= self.beta2 < 1, "optim.beta2", self.beta2, "from 0 to below 1")
-        require(0 < self.eps < math.inf, "optim.eps", self.eps, "more than 0")
-
-
-@dataclass(slots=True)
-class AdamwOptim(AdamOptim):
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
 
 
 class Arithmetic(Enum):

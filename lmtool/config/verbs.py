@@ -7,16 +7,21 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from omegaconf import MISSING
-
-from lmtool.config.data import DataConfig
-from lmtool.config.models import EncoderModel, ModelConfig, NgramModelConfig
-from lmtool.config.outputs import NceOutput, OutputConfig, SampledOutput, SoftmaxOutput
-from lmtool.config.rules import require, require_seed, require_whole
-from lmtool.config.schedules import ScheduleConfig, StepsSchedule
-from lmtool.config.smoothers import CountsConfig, SmootherConfig
-from lmtool.config.training import OptimConfig, TrainingConfig
-from lmtool.config.trees import TreeConfig
+from lmtool.config.groups import (
+    CountModelConfig,
+    CountsConfig,
+    DataConfig,
+    EncoderConfig,
+    ModelConfig,
+    OptimConfig,
+    OutputConfig,
+    ScheduleConfig,
+    SmootherConfig,
+    TreeConfig,
+    require_tieable,
+)
+from lmtool.config.rules import MISSING, require, require_seed, require_whole
+from lmtool.config.training import TrainingConfig
 from lmtool.errors import UserError
 
 MOST_THREADS = 1024  # the libraries end the process where the system refuses them a thread
@@ -32,6 +37,7 @@ def require_device(device: str) -> None:
 class VerbConfig:
     """What every verb has."""
 
+    options: str | None = MISSING
     store_dir: str = MISSING
     threads: int | None = MISSING
 
@@ -82,29 +88,18 @@ class TrainConfig(VerbConfig):
         require_whole("prune", cutoffs[-1], 0)
         threshold = self.prune_entropy
         require(threshold is None or 0 < threshold < 1, "prune_entropy", threshold, "between 0 and 1, or null")
-        if not isinstance(self.model, NgramModelConfig):
+        if not isinstance(self.model, CountModelConfig):
             for name, value in (("prune", self.prune), ("prune_entropy", threshold)):
                 require(value is None, name, value, f"null: model={self.model.kind} is not pruned")
         elif self.lr_range:
-            raise UserError("lr_range=true: model=ngram has no learning rate; choose a neural model")
-        self._require_agreement()
-
-    def _require_agreement(self) -> None:
-        """Settings that contradict each other across groups."""
-        own_vectors = (SoftmaxOutput, NceOutput, SampledOutput)
-        if isinstance(self.model, EncoderModel) and self.model.tied and not isinstance(self.output, own_vectors):
-            raise UserError(
-                f"model.tied=true: output={self.output and self.output.kind} has no vector for each word to share; "
-                "take model.tied=null"
-            )
-        training, schedule = self.training, self.schedule
+            raise UserError(f"lr_range=true: model={self.model.kind} has no learning rate; choose a neural model")
+        if isinstance(self.model, EncoderConfig) and self.output is not None:
+            require_tieable(self.model, self.output)
+        training = self.training
         if training is None or self.lr_range or self.resume is not None:
             return  # no schedule is used, or one that was begun under another budget
-        if isinstance(schedule, StepsSchedule) and training.steps is not None and schedule.at[-1] >= training.steps:
-            raise UserError(
-                f"schedule.at={schedule.at}: the budget ends before, training.steps={training.steps}; "
-                "leave the last ones out or train for more steps"
-            )
+        if self.schedule is not None and training.steps is not None:
+            self.schedule.require_steps(training.steps, f"training.steps={training.steps}")
 
 
 @dataclass(slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config import Unit, VocabularyConfig
+from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.readers import read_text
+from lmtool.data.text_form import cut_words
 from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
@@ -16,25 +17,25 @@ from lmtool.language_model import IntArray
 def select(
     types: list[str], counts: IntArray, rules: VocabularyConfig, *, given: list[str] | None, sentences: bool
 ) -> tuple[Vocabulary, npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """The vocabulary, the final id of each provisional one, and which provisional ids are OOV.
+    """The vocabulary, the final id of each provisional one `[T]`, and which provisional ids are OOV `[T]`.
 
-    types and counts: by provisional id, of train. given: the words of a list, in its order; None to take
-    those with min_count and of them the commonest `size`.
+    types, counts `[T]`: by provisional id; counts are those in train. given: the words of a list, in its order; None
+    for those with min_count and of them the `size` most frequent ones.
     """
     if given is None:
-        kept = np.flatnonzero(counts >= rules.min_count)
-        kept = kept[kept >= len(RESERVED)]
-        kept = kept[np.argsort(-counts[kept], kind="stable")][: rules.size]
-        words = [types[k] for k in kept]
-        word_counts = counts[kept]
+        chosen = np.flatnonzero(counts >= rules.min_count)
+        chosen = chosen[chosen >= len(RESERVED)]
+        chosen = chosen[np.argsort(-counts[chosen], kind="stable")][: rules.size]
+        words = [types[k] for k in chosen]
+        word_counts = counts[chosen]
     else:
-        place = {word: k for k, word in enumerate(types)}
+        id_of = {word: k for k, word in enumerate(types)}
         words = [word for word in given if word not in RESERVED]
-        known = [place.get(word, -1) for word in words]
+        known = [id_of.get(word, -1) for word in words]
         word_counts = np.array([counts[k] if k >= 0 else 0 for k in known], dtype=np.int64)
-        kept = np.array([k for k in known if k >= 0], dtype=np.int64)
+        chosen = np.array([k for k in known if k >= 0], dtype=np.int64)
     oov = np.ones(len(types), dtype=bool)
-    oov[kept] = False
+    oov[chosen] = False
     oov[: len(RESERVED)] = False
     unk_count = counts[UNK_ID] + counts[oov].sum()
     words = [*words, UNK, *([EOS] if sentences else [])]
@@ -43,7 +44,7 @@ def select(
     ordered = [words[k] for k in order]
     final = {word: k for k, word in enumerate(ordered)}
     remap = np.full(len(types), final[UNK], dtype=np.int32)
-    remap[kept] = [final[types[k]] for k in kept]
+    remap[chosen] = [final[types[k]] for k in chosen]
     if sentences:
         remap[EOS_ID] = final[EOS]
     remap[BOS_ID] = len(ordered)
@@ -53,14 +54,14 @@ def select(
 
 
 def read_word_list(path: str, rules: VocabularyConfig) -> list[str]:
-    """The words of a list, one a line: the first column, or the second after a rank (as the HW3 lists are).
+    """The words of a list, one per line: the first column, or the second after a rank (as in the lists of HW3).
 
-    Raises UserError, naming the lines, for a word that stands twice.
+    Raises UserError, naming the lines, for a word that is there twice.
     """
     words: list[str] = []
     line_of: dict[str, int] = {}
     for number, line in enumerate(read_text(path).split("\n"), start=1):
-        columns = line.split("\t") if rules.unit is Unit.char else line.split()
+        columns = line.split("\t") if rules.unit is Unit.char else cut_words(line)
         if not columns or not columns[0]:
             continue
         word = columns[1] if len(columns) > 1 and columns[0].isdigit() else columns[0]

@@ -1,8 +1,8 @@
 """Cloze questions as the course CS287 set them (HW3, 2016): which of 50 words comes next?
 
-Two lines a question: `Q` and the candidates, then `C` and the sentence up to the word in question, which is its last
-word, or `_1_`, `_2_` and so on where it is not told. A CSV tells the answers again, a row a question with a 1 in the
-right column.
+Two lines per question: `Q` and the candidates, then `C` and the sentence up to the missing word, which is its last
+word, or `_1_`, `_2_` and so on where the answer is not given. A CSV has the answers too, one row per question with a 1
+in the right column.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmtool.data.readers import read_text
+from lmtool.data.text_form import cut_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
@@ -24,8 +25,9 @@ BLANK = re.compile(r"_\d+_")
 class Cloze:
     """Q questions with K candidates each.
 
-    context_ids: the words before the blanks, one question after the other; context_offsets: `[Q + 1]`.
-    candidates: `[Q, K]`. answers: `[Q]`, the place of the right candidate, -1 where it is not known.
+    context_ids: the words before the blanks, one question after the other; context_offsets: `[Q + 1]`, where each
+    question's begin. candidates: `[Q, K]`, ids. answers: `[Q]`, the column of the right candidate, -1 where it is not
+    known. All are int64.
     """
 
     context_ids: IntArray
@@ -34,7 +36,7 @@ class Cloze:
     answers: IntArray
 
     def contexts_matrix(self, size: int, bos: int) -> IntArray:
-        """The last `size` words before each blank, `[Q, size]`, with `<s>` in front of the sentence's first."""
+        """The last `size` words before each blank, int64 `[Q, size]`, left-padded with `bos`."""
         ends = self.context_offsets[1:, None]
         where = ends - np.arange(size, 0, -1)  # [Q, size]
         inside = where >= self.context_offsets[:-1, None]
@@ -43,21 +45,22 @@ class Cloze:
 
 
 def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, lowercase: bool) -> Cloze:
-    """Read a file of questions; where there is a file of answers, check that it tells the same.
+    """Read a file of questions; where there is a file of answers too, check that they agree.
 
-    Raises UserError, naming file and line, where a line is not as it should be.
+    Raises UserError, naming file and line, for a line of another form.
     """
-    lines = (read_text(questions).lower() if lowercase else read_text(questions)).splitlines()
+    text = read_text(questions).removesuffix("\n")
+    lines = (text.lower() if lowercase else text).split("\n")
     contexts: list[IntArray] = []
     candidates: list[IntArray] = []
     choices: list[list[str]] = []
     answered: list[str] = []
     for number, line in enumerate(lines, start=1):
-        mark, *words = line.split()
-        wanted = "Q" if number % 2 else "C"
-        if mark.upper() != wanted or not words:
-            raise UserError(f"{questions}, line {number}: should begin with {wanted} (Q and C lines alternate)")
-        if wanted == "Q":
+        mark, *words = cut_words(line) or [""]
+        expected = "Q" if number % 2 else "C"
+        if mark.upper() != expected or not words:
+            raise UserError(f"{questions}, line {number}: should begin with {expected} (Q and C lines alternate)")
+        if expected == "Q":
             choices.append(words)
             if candidates and len(words) != len(candidates[0]):
                 raise UserError(f"{questions}, line {number}: {len(words)} candidates, others {len(candidates[0])}")
@@ -65,7 +68,7 @@ def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, lowe
         else:
             *before, answer = words
             if not BLANK.fullmatch(answer) and answer not in choices[-1]:
-                raise UserError(f"{questions}, line {number}: {answer!r} is none of the candidates")
+                raise UserError(f"{questions}, line {number}: {answer!r} is not one of the candidates")
             contexts.append(vocabulary.encode(before))
             answered.append(answer)
     if len(contexts) != len(candidates) or not contexts:
@@ -87,9 +90,9 @@ def _read_answers(path: str, questions: int, candidates: int) -> list[int]:
     rows = [line.split(",") for line in read_text(path).splitlines()[1:]]
     if len(rows) != questions:
         raise UserError(f"{path} answers {len(rows)} questions, there are {questions}")
-    found: list[int] = []
+    columns: list[int] = []
     for k, row in enumerate(rows):
         if len(row) != candidates + 1 or sorted(row[1:]) != ["0"] * (candidates - 1) + ["1"]:
             raise UserError(f"{path}, line {k + 2}: should be a number and {candidates} classes, one of them 1")
-        found.append(row[1:].index("1"))
-    return found
+        columns.append(row[1:].index("1"))
+    return columns

@@ -29,9 +29,10 @@ class Split:
     """The predicted tokens of one split, N of them in S sentences.
 
     ids: `[N]`, of the smallest unsigned type that fits; every word and, in text with sentences, one `</s>` after
-    each of them. offsets: `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences.
-    oov_positions: where a word outside the vocabulary stood, `<unk>` now. characters: of the raw text, with
-    spaces and newlines; 0 where there was none. apart: its sentences are no running text, but each by itself.
+    each sentence. offsets: int64 `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences. oov_positions:
+    int64, the positions of words outside the vocabulary, whose id is that of `<unk>`. characters: of the raw text, with
+    spaces and newlines; 0 where that is not known. bos: the id of `<s>`. apart: whether its sentences are independent
+    of each other, and not running text.
     """
 
     ids: npt.NDArray[Any]
@@ -43,11 +44,11 @@ class Split:
 
     @property
     def tokens(self) -> int:
-        """N."""
+        """N, the number of predicted tokens."""
         return len(self.ids)
 
     def seen(self, across_sentences: bool) -> Split:
-        """The text as a model reads it, whose contexts may go on across sentences: one stream then."""
+        """The text for a model whose contexts may cross sentences: one stream then; else as it is."""
         return self._joined if across_sentences and not self.apart and len(self.offsets) > 2 else self
 
     @cached_property
@@ -56,12 +57,12 @@ class Split:
 
     @cached_property
     def in_memory(self) -> Windows:
-        """The tokens with what their contexts are made of."""
+        """The tokens with what contexts are made from."""
         padded = np.append(self.ids, np.asarray(self.bos, dtype=self.ids.dtype))
         return Windows(padded, positions(self.offsets[:-1], self.tokens))
 
     def windows(self, index: IntArray, size: int) -> tuple[IntArray, IntArray]:
-        """Contexts `[B, size]` and targets `[B]` of the tokens at `index` `[B]`, as lmtool.data.windows makes them."""
+        """Contexts int64 `[B, size]`, left-padded with `<s>`, and targets int64 `[B]` of the tokens at index `[B]`."""
         if size <= FAR:
             return self.in_memory(index, size)
         back = np.arange(size, 0, -1)
@@ -69,7 +70,7 @@ class Split:
         return self.in_memory.padded[where].astype(np.int64), self.ids[index].astype(np.int64)
 
     def contexts(self, start: int, stop: int, size: int) -> IntArray:
-        """Contexts `[stop - start, size]` of the tokens from `start` to before `stop`."""
+        """Contexts int64 `[stop - start, size]` of the tokens from `start` to before `stop`."""
         return self.windows(np.arange(start, stop), size)[0]
 
     def _exact_position(self, index: IntArray) -> IntArray:
@@ -91,7 +92,7 @@ class Corpus:
 
     @classmethod
     def open(cls, path: Path) -> Corpus:
-        """Open a store. Raises UserError where it is missing, cut off, foreign or of another format."""
+        """Open a store. Raises UserError where it is missing, cut off, not a store or of another format."""
         if not path.is_file():
             raise UserError(f"no store {path}: make it with lmtool preprocess")
         try:
@@ -100,7 +101,7 @@ class Corpus:
             raise UserError(f"{path} is cut off or no HDF5 file: {REMEDY}") from error
         try:
             if file.attrs.get("kind") != KIND:
-                raise UserError(f"{path} is no store of lmtool: {REMEDY}")
+                raise UserError(f"{path} is not a store of lmtool: {REMEDY}")
             if file.attrs.get("format") != FORMAT:
                 raise UserError(f"{path} has store format {file.attrs.get('format')}, not {FORMAT}: {REMEDY}")
             if not file.attrs.get("complete", False):
@@ -126,7 +127,7 @@ class Corpus:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words, commonest first, `<s>` last."""
+        """The words, most frequent first, `<s>` last."""
         group = self._read("vocabulary")
         words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
         eos = int(group.attrs["eos"])
@@ -149,9 +150,9 @@ class Corpus:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
     def stored(self, name: str, *, across_sentences: bool = False) -> StoredTokens:
-        """A split that is read piece by piece, with contexts across its sentences or not; the store must stay open.
+        """A split that is read piece by piece, with contexts that cross sentences or not; the store must stay open.
 
-        Raises UserError as split does.
+        Raises UserError, naming those there are, where it is missing.
         """
         if name not in self.splits:
             raise UserError(f"split={name}: {self.path} has only {', '.join(self.splits)}")
@@ -160,16 +161,16 @@ class Corpus:
         return StoredTokens(self._read(f"splits/{name}")["ids"], eos, vocabulary.bos)
 
     def bytes_in_memory(self, name: str) -> int:
-        """What training on a split takes that is read whole: ids twice, positions, the order of the examples."""
+        """The memory of training on a split in memory: its ids twice, positions, and the order of the examples."""
         ids = self._read(f"splits/{name}")["ids"]
         return len(ids) * (2 * int(ids.dtype.itemsize) + 1 + 8)
 
     def tokens(self, name: str) -> int:
-        """How many tokens a split has, without reading it."""
+        """The number of tokens of a split, without reading it."""
         return len(self._read(f"splits/{name}")["ids"])
 
     def cloze(self, name: str) -> Cloze | None:
-        """The cloze questions of a split, None where there are none."""
+        """The cloze questions of a split; None where there are none."""
         if f"cloze/{name}" not in self._file:
             return None
         group = self._read(f"cloze/{name}")

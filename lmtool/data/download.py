@@ -1,23 +1,36 @@
-"""Known corpora, fetched once into a cache folder, with their checksum."""
+"""Known corpora, fetched once into a cache folder and checked by their checksum."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from lmtool.config import DownloadConfig
+from lmtool.config.rules import MISSING
 from lmtool.errors import UserError
 
 
+@dataclass(slots=True)
+class DownloadConfig:
+    """Where a file is fetched from when it is not below LMTOOL_DATA.
+
+    checksum: `md5:...` or `sha256:...`. member: the file in a .zip; None for the file itself.
+    """
+
+    url: str = MISSING
+    checksum: str = MISSING
+    member: str | None = None
+
+
 def cache_dir() -> Path:
-    """The folder of downloads: LMTOOL_CACHE, or the user's own cache folder."""
+    """The folder of downloads: LMTOOL_CACHE, or the user's cache folder."""
     import pooch
 
     return Path(os.environ.get("LMTOOL_CACHE") or pooch.os_cache("lmtool"))
 
 
 def is_cached(download: DownloadConfig) -> bool:
-    """Whether a download was made before, so that `fetch` needs no network."""
+    """Whether the file is in the cache, so that `fetch` needs no network."""
     try:
         return (cache_dir() / _file_name(download)).is_file()
     except ImportError:
@@ -29,9 +42,9 @@ def _file_name(download: DownloadConfig) -> str:
 
 
 def fetch(download: DownloadConfig, *, progress: bool) -> Path:
-    """The local path of a download, fetched when it is not in the cache; whole and checked, or not there.
+    """The local path of a download, fetched where it is not in the cache: whole and checked, or not there.
 
-    Raises UserError where it cannot be fetched, is cut off, or is not the file that the checksum is of.
+    Raises UserError where it cannot be fetched, is cut off, or does not have the checksum.
     """
     try:
         import pooch
@@ -44,7 +57,7 @@ def fetch(download: DownloadConfig, *, progress: bool) -> Path:
     pooch.get_logger().setLevel("WARNING")
     folder = cache_dir()
     try:
-        found = pooch.retrieve(
+        path = pooch.retrieve(
             download.url,
             known_hash=download.checksum,
             fname=_file_name(download),
@@ -61,7 +74,7 @@ def fetch(download: DownloadConfig, *, progress: bool) -> Path:
         raise _failed(download, "its checksum is another: the file was changed or cut off") from error
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}; set LMTOOL_CACHE to another") from error
-    return Path(found)
+    return Path(path)
 
 
 def _failed(download: DownloadConfig, reason: str) -> UserError:

@@ -17,16 +17,16 @@ from typing import IO
 from lmtool.errors import UserError
 
 BLOCK = 4 << 20  # bytes read at once
-LONGEST_LINE = 64 << 20  # bytes; more than this in one line is no text
+LONGEST_LINE = 64 << 20  # bytes; more than this in one line is not text
 MEMBER = "::"  # archive.zip::folder/file.txt
 
 
 def read_blocks(name: str) -> Iterator[bytes]:
     """Blocks of whole lines of a text file, each valid UTF-8 and ending in a newline.
 
-    `name` is a path; for a .zip `PATH::MEMBER`, which may be a pattern such as `*.txt`, or the path alone for
-    all its files, in the order of their names. Raises UserError for a file that is missing, cannot be unpacked, is
-    empty or is no UTF-8 text.
+    name: a path; for a .zip `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path alone for all
+    its files, in the order of their names. Raises UserError for a file that is missing, cannot be unpacked, is empty or
+    is not UTF-8 text.
     """
     path, _, member = name.partition(MEMBER)
     try:
@@ -40,7 +40,10 @@ def read_blocks(name: str) -> Iterator[bytes]:
 
 
 def read_stream(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
-    """As read_blocks, of what is open already, such as standard input."""
+    """Blocks of whole lines of open files, such as standard input; `name` is what errors call them.
+
+    Raises UserError for a text that is empty or is not UTF-8.
+    """
     line = 1
     empty = True
     for block in _whole_lines(handles, name):
@@ -53,7 +56,7 @@ def read_stream(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file as it lies on disk."""
+    """SHA-256 of the bytes of a file, in hexadecimal."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
@@ -100,7 +103,7 @@ def _whole_lines(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
             waiting.append(block[cut:])
             waiting_bytes += len(block) - cut
             if waiting_bytes > LONGEST_LINE:
-                raise UserError(f"{name} has a line of over {LONGEST_LINE >> 20} MiB: is it one sentence a line?")
+                raise UserError(f"{name} has a line of over {LONGEST_LINE >> 20} MiB: is it one sentence per line?")
         if waiting_bytes:
             yield b"".join([*waiting, b"\n"])
 
@@ -114,12 +117,12 @@ def _check_text(block: bytes, name: str, line: int) -> None:
     except UnicodeDecodeError as error:
         line += block.count(b"\n", 0, error.start)
         raise UserError(
-            f"{name}, line {line}: byte 0x{block[error.start]:02x} is no UTF-8: convert the file, as with iconv"
+            f"{name}, line {line}: byte 0x{block[error.start]:02x} is not UTF-8: convert the file, as with iconv"
         ) from None
 
 
 def read_text(name: str) -> str:
-    """A small text file whole, such as a word list. Raises UserError as read_blocks."""
+    """A whole small text file, such as a word list. Raises UserError as read_blocks does."""
     buffer = io.BytesIO()
     for block in read_blocks(name):
         buffer.write(block)

@@ -1,4 +1,4 @@
-"""Provisional ids and the chosen vocabulary become the groups of a store."""
+"""Writes the groups of a store: the vocabulary, the splits renumbered by it, the cloze questions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config import TextData
 from lmtool.data.cloze import read_cloze
-from lmtool.data.sources.text import locate
+from lmtool.data.sources.base import ClozeFiles
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 
@@ -19,13 +18,13 @@ Row = dict[str, "str | int | float | None"]
 
 
 def pieces(ids: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
-    """Each piece of the ids with the place of its first."""
+    """Each piece of the ids `[N]` with the index of its first."""
     for first in range(0, len(ids), PIECE):
         yield first, np.asarray(ids[first : first + PIECE])
 
 
 def count_ids(ids: npt.NDArray[np.int32], types: int) -> npt.NDArray[np.int64]:
-    """How often each type stands among the ids, `[types]`."""
+    """How often each type occurs among the ids, int64 `[types]`."""
     counts = np.zeros(types, dtype=np.int64)
     for _, piece in pieces(ids):
         counts += np.bincount(piece, minlength=types)
@@ -49,7 +48,11 @@ def write_split(
     vocabulary: Vocabulary,
     characters: int,
 ) -> Row:
-    """Renumber a split into the store; returns its row of the table."""
+    """Renumber a split into the store; returns its row of the table.
+
+    provisional: int32 `[N]`. remap, oov: by provisional id, the id in the vocabulary and whether it is OOV. characters:
+    of the raw text. Raises UserError for a split without tokens.
+    """
     total = len(provisional)
     if total == 0:
         raise UserError(f"the {name} split has no words; give it some text")
@@ -85,17 +88,10 @@ def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:
     dataset[end:] = values
 
 
-def write_cloze(file: h5py.File, data: TextData, vocabulary: Vocabulary, *, progress: bool) -> None:
-    """The cloze questions of the data set, where it has any."""
-    for split, questions, answers in (
-        ("valid", data.cloze_valid, data.cloze_valid_answers),
-        ("test", data.cloze_test, None),
-    ):
-        if questions is None:
-            continue
-        path = str(locate(questions, f"cloze_{split}", data, progress=progress))
-        answer_path = answers and locate(answers, f"cloze_{split}_answers", data, progress=progress)
-        cloze = read_cloze(path, answer_path, vocabulary, data.vocabulary.lowercase)
+def write_cloze(file: h5py.File, files: dict[str, ClozeFiles], vocabulary: Vocabulary, *, lowercase: bool) -> None:
+    """Write the cloze questions of each split that has any. Raises UserError for a file that is damaged."""
+    for split, paths in files.items():
+        cloze = read_cloze(paths.questions, paths.answers, vocabulary, lowercase)
         group = file.create_group(f"cloze/{split}")
         for key in ("context_ids", "context_offsets", "candidates", "answers"):
             group[key] = getattr(cloze, key)

@@ -1,4 +1,4 @@
-"""Texts of a person's as ids, and ids as texts: words are split as those of the data set were."""
+"""Text becomes ids and ids become text: words are cut as those of the data set were."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lmtool.config import Oov
-from lmtool.data.spelling import alike
+from lmtool.config.model_verbs import Oov
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
+from lmtool.system.spelling import close_words
 
-WHITE = re.compile(r"[ \t-\r]+")  # what the tokeniser cuts words at, and no other white space of Unicode
+WHITE = re.compile(r"[ \t-\r]+")  # the ASCII white space that the tokeniser cuts words at, and no other of Unicode
+
+
+def cut_words(text: str) -> list[str]:
+    """The words of a text as WordTokeniser cuts them, at ASCII white space: a no-break space is part of a word."""
+    return [word for word in WHITE.split(text) if word]
 
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """How a data set's text is made of words. chars: each character is one. lowercase: of all text."""
+    """How a data set's text is made of words. chars: each character is a word. lowercase: all text is in lower case."""
 
     vocabulary: Vocabulary
     chars: bool
@@ -26,20 +31,20 @@ class TextForm:
     def split(self, text: str) -> list[str]:
         """The words of a text.
 
-        In data with sentences a text is one sentence at most, and a line end at its end is left out. Raises UserError
+        In data with sentences a text is one sentence at most, and a line end at its end is removed. Raises UserError
         for a line end elsewhere, and for `<s>` and `</s>` as words.
         """
         if self.vocabulary.eos is not None:
             text = text.removesuffix("\n").removesuffix("\r")
             if "\n" in text:
                 raise UserError(
-                    f"{text[:40]!r}: the run's data have a sentence a line, and this are several; give them one by one"
+                    f"{text[:40]!r}: the run's data have a sentence per line, and these are several: give one at a time"
                 )
         if self.lowercase:
             text = text.lower()
         if self.chars:
             return list(text)
-        words = [word for word in WHITE.split(text) if word]
+        words = cut_words(text)
         for mark in (BOS, EOS):
             if mark in words:
                 raise UserError(
@@ -48,13 +53,13 @@ class TextForm:
         return words
 
     def encode(self, words: list[str], oov: Oov) -> IntArray:
-        """The ids of words. Raises UserError for words out of the vocabulary, unless they are to be `<unk>`."""
+        """The ids of words, int64 `[N]`. Raises UserError for words out of the vocabulary, unless oov is unk."""
         if oov is Oov.error:
             self.require_known(words)
         return self.vocabulary.encode(words)
 
     def require_known(self, words: list[str]) -> None:
-        """Raises UserError, naming the nearest ones, for words out of the vocabulary."""
+        """Raise UserError, naming the nearest ones, for words out of the vocabulary."""
         unknown = [word for word in dict.fromkeys(words) if word not in self.vocabulary.ids]
         if unknown:
             named = "; ".join(self._unknown(word) for word in unknown[:3])
@@ -62,15 +67,16 @@ class TextForm:
             raise UserError(f"{named}{more}")
 
     def _unknown(self, word: str) -> str:
-        near = [visible(other) for other in alike(word, self.vocabulary)]
-        said = f"the nearest there: {', '.join(near)}" if near else "no word there is like it"
-        return f"{visible(word)} is not in the vocabulary ({said})"
+        predicted = self.vocabulary.words[:-1]  # without <s>
+        near = [visible(other) for other in close_words(word, predicted)]
+        hint = f"the nearest there: {', '.join(near)}" if near else "no word there is like it"
+        return f"{visible(word)} is not in the vocabulary ({hint})"
 
     def join(self, ids: Iterable[int]) -> str:
-        """The text of ids, which end in no `</s>`."""
+        """The text of ids without `</s>` at their end."""
         return ("" if self.chars else " ").join(self.vocabulary.words[index] for index in ids)
 
 
 def visible(word: str) -> str:
-    """A word as a table can show it: in quotes where it is or holds white space."""
+    """A word as a table can show it: in quotes where it has white space or cannot be printed."""
     return word if word.isprintable() and " " not in word else repr(word)

@@ -1,4 +1,4 @@
-"""A text that is in no store, read with the words of one: what `lmtool eval text=FILE` scores."""
+"""A text outside the store, tokenised with its vocabulary: what `lmtool eval text=FILE` scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lmtool.config import DataConfig, TextData, Unit
+from lmtool.config.groups import DataConfig
+from lmtool.config.vocabulary import Unit
 from lmtool.data.corpus import Split
 from lmtool.data.tokeniser import CharTokeniser, WordTokeniser
 from lmtool.data.vocabulary import Vocabulary
@@ -14,18 +15,18 @@ from lmtool.language_model import IntArray
 
 
 def tokeniser_of(data: DataConfig) -> WordTokeniser | CharTokeniser:
-    """The tokeniser of a data set's settings, which has read nothing yet."""
+    """A new tokeniser by a data set's settings."""
     rules = data.vocabulary
     if rules.unit is Unit.char:
         return CharTokeniser(sentences=data.sentences, lowercase=rules.lowercase)
-    tags = isinstance(data, TextData) and data.tags
-    return WordTokeniser(sentences=data.sentences, tags=tags, lowercase=rules.lowercase)
+    return WordTokeniser(sentences=data.sentences, tags=data.drops_tags(), lowercase=rules.lowercase)
 
 
 def split_of_text(blocks: Iterable[bytes], name: str, data: DataConfig, vocabulary: Vocabulary) -> Split:
-    """The tokens of blocks of whole lines, cut into words as the data set was, with the ids of its vocabulary.
+    """The tokens of blocks of whole lines, tokenised as the data set was, with the ids of its vocabulary.
 
-    A word that is not known is `<unk>` and an OOV. Raises UserError, naming `name`, for text that cannot be read.
+    A word out of the vocabulary is `<unk>` and counted as OOV. Raises UserError, naming `name`, for `<s>` or `</s>` in
+    the text.
     """
     tokeniser = tokeniser_of(data)
     provisional = np.concatenate([tokeniser(block, name) for block in blocks])
@@ -42,7 +43,7 @@ def split_of_text(blocks: Iterable[bytes], name: str, data: DataConfig, vocabula
 
 
 def sentence_offsets(ids: IntArray, vocabulary: Vocabulary) -> IntArray:
-    """Where sentences begin among ids `[N]`, and N: as in Split."""
+    """int64 `[S + 1]`: where sentences begin among ids `[N]`, and N; `[0, N]` without sentences."""
     if vocabulary.eos is None:
         return np.array([0, len(ids)])
     return np.append(0, np.flatnonzero(ids == vocabulary.eos) + 1)

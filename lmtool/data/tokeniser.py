@@ -1,6 +1,6 @@
 """Text -> provisional ids: words are numbered as they are first seen, in one pass of bounded memory.
 
-What is a word, which of them stay, and in what order, is decided after the pass, from the counts.
+Which of them stay, and in what order, is decided after the pass, from the counts.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from lmtool.errors import UserError
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[np.int32]
 
-# The words that every text has; `<s>` and `</s>` are not allowed in it.
+# The words that every vocabulary has; `<s>` and `</s>` are not allowed in the text.
 RESERVED = (EOS, UNK, BOS)
 EOS_ID, UNK_ID, BOS_ID = 0, 1, 2
 
-# Where the kernel keeps its place: byte of the block, ids written, types, bytes of the arena, words in the
-# line, words in all, empty lines, byte of a reserved word that it stopped at (or -1).
-AT, WRITTEN, TYPES, ARENA, IN_LINE, EMPTY, BAD = range(7)
+# The state of the kernel: byte of the block, ids written, types, words in the line, empty lines, byte of the reserved
+# word that it stopped at (or -1).
+AT, WRITTEN, TYPES, IN_LINE, EMPTY, BAD = range(6)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -50,7 +50,7 @@ def _tokenise(
 ) -> None:
     """Cut `block` at ASCII white space into `ids`, until it ends or the table is half full.
 
-    table: open addressing, type + 1 in each slot, 0 for none. The bytes of type t are
+    table: a hash table with open addressing, type + 1 in each slot, 0 for none. The bytes of type t are
     arena[starts[t]:starts[t + 1]].
     """
     mask = np.uint64(len(table) - 1)
@@ -87,7 +87,7 @@ def _tokenise(
                 last = slash
         hashed = hash_bytes(block, first, last)
         slot = hashed & mask
-        found = -1
+        type_id = -1
         while table[slot] != 0:
             t = table[slot] - 1
             if hashes[t] == hashed and starts[t + 1] - starts[t] == last - first:
@@ -97,21 +97,21 @@ def _tokenise(
                         same = False
                         break
                 if same:
-                    found = t
+                    type_id = t
                     break
             slot = (slot + np.uint64(1)) & mask
-        if found < 0:
-            found = types
+        if type_id < 0:
+            type_id = types
             table[slot] = types + 1
             hashes[types] = hashed
             for j in range(last - first):
                 arena[starts[types] + j] = block[first + j]
             starts[types + 1] = starts[types] + last - first
             types += 1
-        elif found in (EOS_ID, BOS_ID):
+        elif type_id in (EOS_ID, BOS_ID):
             state[BAD] = first
             break
-        ids[written] = found
+        ids[written] = type_id
         written += 1
         in_line += 1
     state[AT] = i
@@ -131,9 +131,10 @@ def _rehash(table: Any, hashes: Any, types: int) -> None:
 
 
 class WordTokeniser:
-    """Words are what stands between ASCII white space; a line with words is a sentence.
+    """Words are separated by ASCII white space; a line with words is a sentence.
 
-    Holds the types seen so far: about 40 bytes each and their letters, nothing else grows.
+    sentences: whether `</s>` follows each sentence. tags: whether words are word/tag, and the tag is dropped.
+    lowercase: whether words become lower case. Memory: the types seen so far, about 40 bytes each and their letters.
     """
 
     def __init__(self, *, sentences: bool, tags: bool, lowercase: bool) -> None:
@@ -152,7 +153,10 @@ class WordTokeniser:
         self._tags = tags
 
     def __call__(self, block: bytes, name: str) -> Ids:
-        """The provisional ids of a block of whole lines. Raises UserError for `<s>` or `</s>` in the text."""
+        """The provisional ids int32 `[N]` of a block of whole lines in UTF-8.
+
+        name: of the text, for errors. Raises UserError for `<s>` or `</s>` in the text.
+        """
         text = block.decode("utf-8")
         self.characters += len(text)
         if self._lowercase:
@@ -161,7 +165,7 @@ class WordTokeniser:
 
     def _run(self, block: Bytes, name: str) -> Ids:
         ids = np.empty(len(block) + 1, dtype=np.int32)
-        state = np.zeros(7, dtype=np.int64)
+        state = np.zeros(6, dtype=np.int64)
         state[TYPES], state[BAD] = self._types, -1
         self._arena = _grown(self._arena, int(self._starts[self._types]) + len(block))
         while True:
@@ -204,7 +208,7 @@ class WordTokeniser:
 
 
 def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """The array, or a copy of it with room for at least `size` entries."""
+    """The array, or a copy of it with `size` entries or more."""
     if len(array) >= size:
         return array
     larger = np.empty(max(size, 2 * len(array)), dtype=array.dtype)
@@ -213,7 +217,10 @@ def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
 
 
 class CharTokeniser:
-    """Every character is a word, white space too; a line is a sentence, or ends in the word "\\n"."""
+    """Every character is a word, white space too; a line is a sentence, or ends in the word "\\n".
+
+    sentences: whether `</s>` follows each line, instead of "\\n". lowercase: whether characters become lower case.
+    """
 
     def __init__(self, *, sentences: bool, lowercase: bool) -> None:
         self._sentences = sentences
@@ -224,7 +231,7 @@ class CharTokeniser:
         self.characters = 0
 
     def __call__(self, block: bytes, name: str) -> Ids:
-        """The provisional ids of a block of whole lines."""
+        """The provisional ids int32 `[N]` of a block of whole lines in UTF-8. name: of the text, for errors."""
         text = block.decode("utf-8").replace("\r\n", "\n")
         self.characters += len(text)
         if self._lowercase:

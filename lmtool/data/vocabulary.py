@@ -17,10 +17,10 @@ BOS, EOS, UNK = "<s>", "</s>", "<unk>"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """V words with their counts in train, commonest first; `<s>`, which is only context, is the last one.
+    """V words with their counts in train, most frequent first; `<s>`, which is only context, is the last one.
 
-    words: all different. counts: `[V]`; `</s>` once a sentence, `<s>` 0. eos is None for text without
-    sentences. The words that can be predicted are 0 to V-2.
+    words: all different, by id. counts: int64 `[V]`; `</s>` once per sentence, `<s>` 0. eos: the id of `</s>`, None for
+    text without sentences. unk: the id of `<unk>`. The words that can be predicted are 0 to V-2.
     """
 
     words: tuple[str, ...]
@@ -42,9 +42,9 @@ class Vocabulary:
         return {word: index for index, word in enumerate(self.words)}
 
     def encode(self, words: Iterable[str]) -> IntArray:
-        """The ids of words, `<unk>` for those that are not known."""
+        """The ids of words, int64 `[N]`; that of `<unk>` for words out of the vocabulary."""
         return np.array([self.ids.get(word, self.unk) for word in words], dtype=np.int64)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the words in their order: equal for equal meanings of the ids."""
+        """SHA-256 of the words in their order: the same where all ids mean the same."""
         return hashlib.sha256("\0".join(self.words).encode()).hexdigest()

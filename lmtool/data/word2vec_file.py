@@ -1,7 +1,7 @@
 """Vectors of words in the formats of word2vec (Mikolov et al. 2013), which gensim and others read.
 
-A line `W D`; then in the text form a line a word, the word and its numbers with spaces between; in the binary form the
-word, a space, its numbers as little-endian float32, a line end.
+A line `W D`; then in the text form a line per word, the word and its D numbers separated by spaces; in the binary form
+the word, a space, its numbers as little-endian float32, a line end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rows = npt.NDArray[np.float32]
 
 
 def write_vectors(words: Sequence[str], vectors: Rows, path: Path, *, binary: bool) -> None:
-    """Write words and their vectors `[W, D]`, whole or not at all; nine digits tell every float32 from its neighbours.
+    """Write words and their vectors float32 `[W, D]`, whole or not at all; nine digits tell every float32 apart.
 
     Words are written as `writable` says. Raises UserError where the file cannot be written.
     """
@@ -40,5 +40,5 @@ def _binary(words: Sequence[str], vectors: Rows) -> Iterator[bytes]:
 
 
 def writable(word: str) -> str:
-    """A word as the formats can have it: each white space in it by its number, as <0x20>."""
-    return re.sub(r"\s", lambda found: f"<0x{ord(found[0]):02X}>", word)
+    """A word as the formats can have it: each white space in it by its code point, as <0x20>."""
+    return re.sub(r"\s", lambda match: f"<0x{ord(match[0]):02X}>", word)

@@ -1,1 +1,1 @@
-"""One log-probability for every predicted token: kept, shown, read from other tools, compared, used to rescore."""
+"""One log-probability for every predicted token: computed, saved, read from other tools, compared, used to rescore."""

@@ -1,11 +1,11 @@
 """N-best lists: read, scored with a language model, written again best first.
 
-Two forms are known by their first line:
+There are two formats, told apart by the first line:
 
-- Moses: `id ||| hypothesis ||| features ||| total`, of which features and total may be left out (total then counts as
-  0). Written with ` lmtool= X` behind the features and the new total.
-- Kaldi: `utterance-k hypothesis`, and beside it a file of costs, `utterance-k cost` (lower is better; 0 without it).
-  Written in the same two files.
+- Moses: `id ||| hypothesis ||| features ||| total`; features and total may be missing (total then counts as 0). Written
+  with ` lmtool= X` after the features, and the new total.
+- Kaldi: `utterance-k hypothesis`, and in another file `utterance-k cost` (lower is better; 0 without that file).
+  Written as the same two files.
 
 A hypothesis may be empty; a line may not.
 """
@@ -13,6 +13,8 @@ A hypothesis may be empty; a line may not.
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,30 +26,31 @@ from lmtool.language_model import FloatArray, IntArray
 from lmtool.system.files import written_whole
 
 BAR = "|||"
+WHITE = " \t\n\v\f\r"  # what separates words: ASCII white space alone, as in training
 
 
 @dataclass(frozen=True, slots=True)
 class NBest:
-    """H hypotheses in L lists, each list's one after the other, in the order of their lines.
+    """H hypotheses in L lists, in the order of their lines.
 
-    lists: the id of each list. offsets: `[L + 1]`, where lists begin, and H. words: of each hypothesis, as text.
-    total: `[H]`, the score that the list has already, higher is better. fields: what stood on each line, for writing.
+    lists: the id of each list. offsets: int64 `[L + 1]`, where lists begin, and H. texts: the words of each hypothesis.
+    total: float64 `[H]`, the scores in the file, higher is better. fields: of each line, for writing.
     """
 
     path: str
     moses: bool
     lists: list[str]
     offsets: IntArray
-    words: list[str]
+    texts: list[str]
     total: FloatArray
     fields: list[list[str]]
 
 
 def read_nbest(path: str, costs: str | None) -> NBest:
-    """Read lists of either form; costs: Kaldi's second file.
+    """Read lists of either format. costs: the second file of Kaldi's format.
 
-    Raises UserError, with the line, for an empty line, one without id or hypothesis, a score that is no number, a list
-    that goes on after another has begun, and costs that do not go with the hypotheses.
+    Raises UserError, with the line, for an empty line, one without id or hypothesis, a score that is not a number, a
+    list that is continued after another list, and costs that are missing for a hypothesis or given for Moses' format.
     """
     lines = read_text(path).removesuffix("\n").split("\n")
     moses = BAR in lines[0]
@@ -56,21 +59,21 @@ def read_nbest(path: str, costs: str | None) -> NBest:
     cost_of = {} if costs is None else _read_costs(costs)
     lists: list[str] = []
     starts: list[int] = []
-    words: list[str] = []
+    texts: list[str] = []
     total: list[float] = []
-    kept: list[list[str]] = []
+    all_fields: list[list[str]] = []
     for number, line in enumerate(lines, start=1):
         where = f"{path}, line {number}"
-        if not line.strip():
+        if not line.strip(WHITE):
             raise UserError(f"{where} is empty: each line of an n-best list is a hypothesis; remove it")
         if moses:
-            fields = [field.strip() for field in line.split(BAR)]
+            fields = [field.strip(WHITE) for field in line.split(BAR)]
             if len(fields) < 2 or not fields[0]:
                 raise UserError(f"{where}: should be id ||| hypothesis ||| features ||| total")
             name, value = fields[0], _number(fields[3], where) if len(fields) > 3 else 0.0
-            words.append(fields[1])
+            texts.append(fields[1])
         else:
-            key, _, rest = line.strip().partition(" ")
+            key, _, rest = line.strip(WHITE).partition(" ")
             name, _, rank = key.rpartition("-")
             if not name or not rank.isdigit():
                 raise UserError(
@@ -78,27 +81,27 @@ def read_nbest(path: str, costs: str | None) -> NBest:
                 )
             if costs is not None and key not in cost_of:
                 raise UserError(f"{costs} has no cost of {key} ({where})")
-            fields, value = [key, rest.strip()], -cost_of.get(key, 0.0)
-            words.append(fields[1])
+            fields, value = [key, rest.strip(WHITE)], -cost_of.get(key, 0.0)
+            texts.append(fields[1])
         if not lists or lists[-1] != name:
             lists.append(name)
             starts.append(number - 1)
         total.append(value)
-        kept.append(fields)
-    again = next((name for name in lists if lists.count(name) > 1), None) if len(set(lists)) < len(lists) else None
-    if again is not None:
-        raise UserError(f"{path}: the list of {again} goes on after another one began: sort the lines")
-    return NBest(path, moses, lists, np.array([*starts, len(words)]), words, np.array(total), kept)
+        all_fields.append(fields)
+    split_up = next((name for name in lists if lists.count(name) > 1), None) if len(set(lists)) < len(lists) else None
+    if split_up is not None:
+        raise UserError(f"{path}: the list of {split_up} is continued after another list: sort the lines")
+    return NBest(path, moses, lists, np.array([*starts, len(texts)]), texts, np.array(total), all_fields)
 
 
 def _read_costs(path: str) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    cost_of: dict[str, float] = {}
+    for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), start=1):
         fields = line.split()
         if len(fields) != 2:
             raise UserError(f"{path}, line {number}: should be utterance-number cost")
-        found[fields[0]] = _number(fields[1], f"{path}, line {number}")
-    return found
+        cost_of[fields[0]] = _number(fields[1], f"{path}, line {number}")
+    return cost_of
 
 
 def _number(text: str, where: str) -> float:
@@ -107,12 +110,12 @@ def _number(text: str, where: str) -> float:
     except ValueError:
         value = np.nan
     if not np.isfinite(value):
-        raise UserError(f"{where}: {text!r} is no number")
+        raise UserError(f"{where}: {text!r} is not a number")
     return value
 
 
 def read_references(path: str, nbest: NBest) -> list[str]:
-    """The right words of each list `[L]`: for ids that are numbers line `id`, counted from 0; else lines `id words`.
+    """The reference of each list: the line of that number, from 0, where all ids are numbers; else from `id words`.
 
     Raises UserError where a list has none.
     """
@@ -122,33 +125,46 @@ def read_references(path: str, nbest: NBest) -> list[str]:
         if missing:
             raise UserError(f"{path} has {len(lines)} lines, none for list {missing[0]} (they count from 0)")
         return [lines[int(name)] for name in nbest.lists]
-    right = {key: rest for key, _, rest in (line.partition(" ") for line in lines)}
+    references = {key: rest for key, _, rest in (line.partition(" ") for line in lines)}
     for name in nbest.lists:
-        if name not in right:
+        if name not in references:
             raise UserError(f"{path} has no line that begins with {name}")
-    return [right[name] for name in nbest.lists]
+    return [references[name] for name in nbest.lists]
+
+
+def hypothesis_log_prob(nbest: NBest, score: Callable[[list[str]], list[FloatArray]]) -> FloatArray:
+    """log p `[H]`, natural, of each hypothesis as a sentence of its own, its end included.
+
+    score: TextModel.score; equal hypotheses are scored once. Raises UserError for a hypothesis that it refuses.
+    """
+    distinct = list(dict.fromkeys(nbest.texts))
+    try:
+        of_text = dict(zip(distinct, (math.fsum(log_prob.tolist()) for log_prob in score(distinct)), strict=True))
+    except UserError as error:
+        raise UserError(f"{nbest.path}: {error}") from None
+    return np.array([of_text[text] for text in nbest.texts])
 
 
 def ranked(nbest: NBest, new_total: FloatArray) -> IntArray:
-    """The hypotheses `[H]` list by list, best first; those that are as good in the order they stood in."""
+    """The hypotheses `[H]`, list by list, best first; equally good ones in their order in the file."""
     orders = [np.argsort(-new_total[a:b], kind="stable") + a for a, b in itertools.pairwise(nbest.offsets.tolist())]
     return np.concatenate(orders)
 
 
 def write_nbest(folder: Path, nbest: NBest, log_prob: FloatArray, new_total: FloatArray) -> list[Path]:
-    """Write the lists with their new totals `[H]`, best first, and the best of each as best.txt; returns the files.
+    """Write the lists with their new totals `[H]`, best first, and the best of each as best.txt; returns the paths.
 
-    log_prob: `[H]`, natural, what the language model gives each hypothesis.
+    log_prob: `[H]`, natural, of the language model. Raises UserError where a file cannot be written.
     """
     order = ranked(nbest, new_total).tolist()
     files: dict[str, list[str]] = {}
     if nbest.moses:
         files["nbest.txt"] = [_moses_line(nbest.fields[k], float(log_prob[k]), float(new_total[k])) for k in order]
     else:
-        files["nbest.txt"] = [" ".join(nbest.fields[k]).rstrip() for k in order]
+        files["nbest.txt"] = [" ".join(nbest.fields[k]).rstrip(" ") for k in order]
         files["nbest-costs.txt"] = [f"{nbest.fields[k][0]} {-new_total[k]:.9g}" for k in order]
     firsts = [order[at] for at in nbest.offsets[:-1].tolist()]
-    files["best.txt"] = [f"{name} {nbest.words[k]}".rstrip() for name, k in zip(nbest.lists, firsts, strict=True)]
+    files["best.txt"] = [f"{name} {nbest.texts[k]}".rstrip(" ") for name, k in zip(nbest.lists, firsts, strict=True)]
     for name, lines in files.items():
         with written_whole(folder / name) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

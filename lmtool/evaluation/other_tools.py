@@ -1,10 +1,10 @@
-"""Scores that other tools wrote, read as a word and a log-probability for each token, and fitted to a text's tokens.
+"""Scores that other tools wrote: a word and a log-probability for each token, aligned with the tokens of a text.
 
 - KenLM: what `query -v word MODEL < TEXT` prints, with or without the lines of sentences and the summary.
 - SRILM: what `ngram -ppl TEXT -debug 2` prints, and `lmtool eval detail=true`.
 - TSV: a first line that names the columns, of which `word` and one of `log10p`, `lnp` and `p` are read.
 
-Each may be packed (.gz, .xz, .bz2).
+Each may be compressed (.gz, .xz, .bz2).
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ KENLM = re.compile(r"(\S+)=\d+ \d+ (\S+)")  # word=id, length of the n-gram, log
 KENLM_OTHER = re.compile(r"(Total: |Perplexity |OOVs:|Tokens:|RSSMax:|Name:)")
 SRILM = re.compile(r"\tp\( (\S+) \| .*\) *\t?= *(?:\[.*\])? *\S+ \[ (\S+) \]")
 SCALES = {"log10p": LN10, "log10_p": LN10, "logprob": LN10, "lnp": 1.0, "ln_p": 1.0, "log_prob": 1.0, "p": None}
-FORMS = "take what KenLM's query -v word or SRILM's -debug 2 print, or a TSV with the columns word and log10p, lnp or p"
-SLACK = 1e-6  # nats above 0 that rounding may bring a log-probability to
+FORMATS = (
+    "take what KenLM's query -v word or SRILM's -debug 2 print, or a TSV with the columns word and log10p, lnp or p"
+)
+SLACK = 1e-6  # nats above 0 that a log-probability may have from rounding
 
 
 @dataclass(frozen=True, slots=True)
 class OtherScores:
-    """N tokens of a file: the words as it has them, and their natural log-probabilities `[N]`."""
+    """N tokens of a file: their words and natural log-probabilities `[N]`."""
 
     path: str
     words: list[str]
@@ -41,20 +43,21 @@ class OtherScores:
 
 
 def read_scores(path: str) -> OtherScores:
-    """Read a file of scores, whichever of the forms above it has.
+    """Read a file of scores in any of the formats above.
 
-    Raises UserError, with the line, for a file that has none of them, holds what is no log-probability, or is empty.
+    Raises UserError, with the line, for a file in another format, one with a value that is not a log-probability, and
+    an empty one.
     """
     lines = read_text(path).rstrip("\n").split("\n")
     if any(line.startswith("\tp( ") for line in lines[:1000]):
-        found = list(_srilm(lines, path))
+        pairs = list(_srilm(lines, path))
     elif "=" in lines[0].split("\t")[0]:
-        found = list(_kenlm(lines, path))
+        pairs = list(_kenlm(lines, path))
     else:
-        found = list(_tsv(lines, path))
-    if not found:
-        raise UserError(f"{path} has no scores: {FORMS}")
-    return OtherScores(path, [word for word, _ in found], np.array([value for _, value in found]))
+        pairs = list(_tsv(lines, path))
+    if not pairs:
+        raise UserError(f"{path} has no scores: {FORMATS}")
+    return OtherScores(path, [word for word, _ in pairs], np.array([value for _, value in pairs]))
 
 
 def _kenlm(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
@@ -87,7 +90,7 @@ def _tsv(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
     # A column of the tokens' numbers may be called token too.
     word = names.index("word" if "word" in words else "token") if words else -1
     if word < 0 or len(values) != 1:
-        raise UserError(f"{path}: cannot tell what this is; {FORMS}")
+        raise UserError(f"{path}: cannot tell what this is; {FORMATS}")
     value, scale = names.index(values[0]), SCALES[values[0]]
     for number, line in enumerate(lines[1:], start=2):
         fields = line.split("\t")
@@ -97,7 +100,7 @@ def _tsv(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
 
 
 def _nats(text: str, scale: float | None, path: str, line: int) -> float:
-    """A natural log-probability; scale: nats in one of the file's units, None for probabilities."""
+    """A natural log-probability. scale: nats in one unit of the file, None for probabilities."""
     try:
         value = float(text)
         if scale is not None:
@@ -105,39 +108,39 @@ def _nats(text: str, scale: float | None, path: str, line: int) -> float:
         else:
             value = -math.inf if value == 0 else math.log(value)
     except ValueError:
-        raise UserError(f"{path}, line {line}: {text!r} is no probability or logarithm of one") from None
+        raise UserError(f"{path}, line {line}: {text!r} is not a probability or the logarithm of one") from None
     if not value <= SLACK:
         raise UserError(f"{path}, line {line}: {text} is above what a probability can be")
     return min(value, 0.0)
 
 
-def fitted(found: OtherScores, tokens: Tokens) -> FloatArray:
-    """The log-probabilities `[N]` for these very tokens.
+def aligned(scores: OtherScores, tokens: Tokens) -> FloatArray:
+    """The log-probabilities `[N]`, once it is certain that they are of these tokens.
 
-    Words that `tokens` does not know count as `<unk>`. Raises UserError with the first place where the words differ,
-    or where one of the two ends.
+    Words out of the vocabulary of `tokens` count as `<unk>`. Raises UserError with the first place where the words
+    differ, or where one of the two ends.
     """
-    ids = tokens.encode(found.words)
+    ids = tokens.encode(scores.words)
     both = min(len(ids), tokens.count)
     differ = np.flatnonzero(ids[:both] != tokens.ids[:both])
     if len(differ):
         at = int(differ[0])
         raise UserError(
-            f"{found.path}: other tokens than were scored here: {tokens.place(at)} is {found.words[at]!r}, should be "
+            f"{scores.path}: other tokens than were scored here: {tokens.place(at)} is {scores.words[at]!r}, should be "
             f"{shown(tokens, at)}"
         )
     if len(ids) != tokens.count:
         raise UserError(
-            f"{found.path}: {len(ids):,} tokens, {tokens.count:,} were scored here; the first {both:,} agree"
+            f"{scores.path}: {len(ids):,} tokens, {tokens.count:,} were scored here; the first {both:,} agree"
         )
-    return found.log_prob
+    return scores.log_prob
 
 
-def tokens_of_file(found: OtherScores) -> Tokens:
-    """The file's own tokens, where there is nothing else to compare them with; `</s>` ends sentences."""
-    words = list(dict.fromkeys([UNK, *found.words]))
+def tokens_of_file(scores: OtherScores) -> Tokens:
+    """The tokens of the file itself, in a vocabulary of its words; `</s>` ends sentences."""
+    words = list(dict.fromkeys([UNK, *scores.words]))
     place = {word: k for k, word in enumerate(words)}
-    ids = np.array([place[word] for word in found.words], dtype=np.uint32)
-    ends = [k + 1 for k, word in enumerate(found.words) if word == EOS]
+    ids = np.array([place[word] for word in scores.words], dtype=np.uint32)
+    ends = [k + 1 for k, word in enumerate(scores.words) if word == EOS]
     offsets = np.array([0, *ends] if ends and ends[-1] == len(ids) else [0, *ends, len(ids)])
     return Tokens(ids, tuple(words), offsets, np.empty(0, dtype=np.int64))

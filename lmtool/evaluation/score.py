@@ -1,27 +1,26 @@
-"""A model and a split become scores, one log-probability for each predicted token; the rest is arithmetic."""
+"""A model and a split become scores: one log-probability for each predicted token. The rest is arithmetic."""
 
 from __future__ import annotations
 
 import math
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from tqdm import tqdm
 
-from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.language_model import Choosing, FloatArray, IntArray, LanguageModel, TextScorer, Unnormalised, reads_across
+from lmtool.language_model import Choosing, FloatArray, IntArray, LanguageModel, TextScorer, Unnormalised
 
 CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
+DISTS = 256  # whole distributions that are held at once
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Natural log-probabilities `[N]` of a split's predicted tokens, in the order of the text."""
+    """Natural log-probabilities `[N]` of a split's predicted tokens, in the order of the text. seconds: they took."""
 
     log_prob: FloatArray
     seconds: float
@@ -29,12 +28,12 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `lmtool eval` says of a split; the names are those of result.json.
+    """The results of `lmtool eval` for a split, by the names of result.json.
 
-    `perplexity` is exp(-mean log p) over all predicted tokens; `perplexity_without_oov` leaves out the
-    tokens that were not in the vocabulary (it is None where there are no others). `log_prob` is the sum,
-    in nats. `bits_per_character` divides by the characters of the raw text. `accuracy` is the share of tokens that
-    were the likeliest word, where it was asked for.
+    perplexity: exp(-mean log p) over all predicted tokens; perplexity_without_oov: without the tokens that are not in
+    the vocabulary, None where there are no others. log_prob: the sum, in nats. bits_per_character: by the characters of
+    the raw text, None where their number is not known. accuracy: the share of tokens that are the most likely word,
+    None where it was not computed. cloze: of the split's cloze questions, None without them.
     """
 
     split: str
@@ -51,39 +50,39 @@ class Report:
     cloze: dict[str, float] | None
 
     def as_json(self) -> dict[str, Any]:
-        """The report for result.json: `accuracy` and `cloze` only where there are any, inf as null."""
-        asked = ("accuracy", "cloze")
-        values = {key: value for key, value in asdict(self).items() if key not in asked or value is not None}
+        """The report for result.json: accuracy and cloze only where they are not None, inf as null."""
+        optional = ("accuracy", "cloze")
+        values = {key: value for key, value in asdict(self).items() if key not in optional or value is not None}
         if self.cloze is not None:
             values["cloze"] = finite_or_null(self.cloze)
         return finite_or_null(values)
 
 
 class Scored(Protocol):
-    """A function that gives a model's log-probabilities `[N]` of the tokens of a split."""
+    """A function that returns a model's log-probabilities `[N]` of the tokens of a split."""
 
     def __call__(self, model: LanguageModel, split: Split, /) -> FloatArray: ...
 
 
 @runtime_checkable
 class SplitScorer(Protocol):
-    """A model made of others, which scores running text from what they give it, each in its own fastest way."""
+    """A model made of others, which scores running text from their scores, each computed in its fastest way."""
 
     def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:
-        """`log p` of each of the predicted tokens, `[N]`; scored: gives those of a member."""
+        """log p of each predicted token, `[N]`. scored: returns those of a member."""
 
 
 @runtime_checkable
 class Dynamic(Protocol):
-    """A model that changes with the text it has read."""
+    """A dynamic model that has whole distributions for running text."""
 
     def log_dist_split(self, split: Split, first: int, last: int) -> FloatArray:
-        """The distributions before the tokens from `first` to before `last` of a text that is read from its
+        """Log-probabilities of all words before the tokens `first` to `last` - 1 of a text that is read from its
         beginning, `[last - first, V]`."""
 
 
 def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with None, which JSON has, in place of infinities, which it has not."""
+    """The values with None in place of inf and nan, which JSON does not have."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
@@ -96,64 +95,64 @@ def score(
     between: tuple[int, int] | None = None,
     scored: Scored | None = None,
 ) -> Scores:
-    """Score every predicted token of a split, or those from the first of `between` to before the second.
+    """Score the predicted tokens of a split. between: only those from the first number to the second - 1.
 
-    unnormalised: with scores that sum to one only about. scored: what the members of a mixture give the split, where
-    it is known already. Raises UserError for a model that has none.
+    unnormalised: with scores that sum to one only approximately; raises UserError for a model that has none. scored:
+    returns the scores of a mixture's members, where they are known already.
     """
     start = time.perf_counter()
     if unnormalised and not isinstance(model, Unnormalised):
-        raise UserError("unnormalised=true: only a model trained with output=nce has scores that nearly sum to one")
+        raise UserError("unnormalised=true: this model has no scores that sum to one without a sum over all words")
     start_at, end_at = between or (0, split.tokens)
     if isinstance(model, SplitScorer) and between is None:
         of_member = scored or (lambda member, text: score(member, text, progress=progress).log_prob)
-        found = model.log_prob_split(split, of_member)
-        return Scores(found, time.perf_counter() - start)
+        log_prob = model.log_prob_split(split, of_member)
+        return Scores(log_prob, time.perf_counter() - start)
     if isinstance(model, TextScorer) and between is None:
         return Scores(model.log_prob_text(split.ids, split.offsets), time.perf_counter() - start)
-    split = split.seen(reads_across(model))
+    split = split.seen(model.across_sentences)
     log_prob = np.empty(end_at - start_at, dtype=np.float64)
     with tqdm(total=len(log_prob), unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
         for first in range(start_at, end_at, CHUNK):
             last = min(first + CHUNK, end_at)
             contexts = split.contexts(first, last, model.context_size)
-            answer = model.unnormalised if unnormalised and isinstance(model, Unnormalised) else model.log_prob
-            log_prob[first - start_at : last - start_at] = answer(contexts, split.ids[first:last].astype(np.int64))
+            targets = split.ids[first:last].astype(np.int64)
+            of_targets = model.unnormalised if unnormalised and isinstance(model, Unnormalised) else model.log_prob
+            log_prob[first - start_at : last - start_at] = of_targets(contexts, targets)
             bar.update(last - first)
     return Scores(log_prob, time.perf_counter() - start)
 
 
 def accuracy(model: LanguageModel, contexts: IntArray, targets: IntArray) -> FloatArray:
-    """1 where the likeliest word after a context `[N, C]` is its target `[N]`, else 0: `[N]`. Of words that tie the
-    first counts, and `<s>` is none.
+    """1 where the most likely word after a context `[N, C]` is its target `[N]`, else 0: float64 `[N]`.
+
+    Of words that tie the first by id counts; `<s>` never does.
     """
     if isinstance(model, Choosing) and len(contexts):
-        chosen: FloatArray = (model.likeliest(contexts) == targets).astype(np.float64)
-        return chosen
+        correct: FloatArray = (model.likeliest(contexts) == targets).astype(np.float64)
+        return correct
     hits = [
-        model.log_dist(contexts[first : first + 256])[:, :-1].argmax(axis=1) == targets[first : first + 256]
-        for first in range(0, len(contexts), 256)
+        model.log_dist(contexts[first : first + DISTS])[:, :-1].argmax(axis=1) == targets[first : first + DISTS]
+        for first in range(0, len(contexts), DISTS)
     ]
     return np.concatenate([np.empty(0), *hits])
 
 
 def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False) -> float:
-    """The share of a split's tokens that are the likeliest word after their context: exact, over all of them.
+    """The share of a split's tokens, all of them, that are the most likely word after their context.
 
-    Raises UserError for a mixture of which some member is dynamic, which has no distributions for running text.
+    Raises UserError for a mixture with a dynamic member, which has no distributions for running text.
     """
-    if getattr(model, "dynamic", False) and not isinstance(model, Dynamic):
-        raise UserError(
-            "accuracy=true: a mixture in which another one with a cache is mixed has none; evaluate that one"
-        )
+    if model.dynamic and not isinstance(model, Dynamic):
+        raise UserError("accuracy=true: a mixture with a member that has a cache has no accuracy; evaluate that member")
     hits = 0.0
-    text = split.seen(reads_across(model))
+    text = split.seen(model.across_sentences)
     with tqdm(total=split.tokens, unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
         for first in range(0, split.tokens, 4096):
             last = min(first + 4096, split.tokens)
             targets = split.ids[first:last].astype(np.int64)
             if isinstance(model, Dynamic):
-                dist = (model.log_dist_split(split, at, min(at + 256, last)) for at in range(first, last, 256))
+                dist = (model.log_dist_split(split, at, min(at + DISTS, last)) for at in range(first, last, DISTS))
                 hits += float((np.concatenate([d[:, :-1].argmax(axis=1) for d in dist]) == targets).sum())
             else:
                 hits += float(accuracy(model, text.contexts(first, last, model.context_size), targets).sum())
@@ -162,20 +161,21 @@ def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False
 
 
 def log_z(model: LanguageModel, split: Split, most: int = 8192) -> dict[str, float] | None:
-    """Mean and standard deviation of log Z over at most so many contexts of a split, evenly spread; None where Z is
-    always 1.
+    """Mean and standard deviation of log Z, in nats, over at most `most` contexts of a split, evenly spread.
+
+    None for a model whose scores always sum to one.
     """
     if not isinstance(model, Unnormalised):
         return None
     index = np.unique(np.linspace(0, split.tokens - 1, min(most, split.tokens)).astype(np.int64))
-    found = model.log_z(split.seen(reads_across(model)).windows(index, model.context_size)[0])
-    if found is None:
+    sums = model.log_z(split.seen(model.across_sentences).windows(index, model.context_size)[0])
+    if sums is None:
         return None
-    return {"contexts": len(index), "mean": float(found.mean()), "std": float(found.std())}
+    return {"contexts": len(index), "mean": float(sums.mean()), "std": float(sums.std())}
 
 
 def perplexity(log_prob: FloatArray) -> float:
-    """exp(-mean log p) of natural log-probabilities, summed in float64; inf where one of them is -inf."""
+    """exp(-mean log p) of natural log-probabilities `[N]`, summed in float64; inf where one of them is -inf."""
     with np.errstate(over="ignore"):
         return float(np.exp(-log_prob.mean(dtype=np.float64)))
 
@@ -187,7 +187,7 @@ def report(
     cloze: dict[str, float] | None = None,
     accuracy: float | None = None,
 ) -> Report:
-    """Sum up the scores of a split."""
+    """The report of a split's scores. split_name: as the user knows it."""
     log_prob = scores.log_prob
     total = float(log_prob.sum(dtype=np.float64))
     known = np.ones(split.tokens, dtype=bool)
@@ -206,49 +206,3 @@ def report(
         accuracy=accuracy,
         cloze=cloze,
     )
-
-
-def cloze_log_prob(model: LanguageModel, cloze: Cloze, bos: int) -> FloatArray:
-    """Log-probabilities `[Q, K]` of the candidates of every question, not renormalised over them."""
-    contexts: IntArray = cloze.contexts_matrix(model.context_size, bos)
-    found = [
-        model.log_prob_candidates(contexts[first : first + 1024], cloze.candidates[first : first + 1024])
-        for first in range(0, len(contexts), 1024)
-    ]
-    return np.concatenate(found)
-
-
-def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
-    """Score cloze questions (CS287 HW3): p renormalised over the candidates of each question.
-
-    log_prob: `[Q, K]`; answers: `[Q]`, the answer's place among the candidates. A candidate that stands
-    several times is one class each time, as in the course's own scoring.
-    """
-    if (answers < 0).any():
-        raise UserError("the cloze questions of this split come without their answers: nothing to score")
-    normalised = over_candidates(log_prob)
-    answer = normalised[np.arange(len(answers)), answers]
-    return {
-        "questions": len(answers),
-        "perplexity": perplexity(answer),
-        "accuracy": float((normalised.argmax(axis=1) == answers).mean()),
-    }
-
-
-def over_candidates(log_prob: FloatArray) -> FloatArray:
-    """Log-probabilities `[Q, K]` renormalised over the K candidates; all alike where none has any probability."""
-    largest = log_prob.max(axis=1, keepdims=True)
-    shifted = np.where(np.isneginf(largest), 0.0, log_prob - np.where(np.isneginf(largest), 0.0, largest))
-    found: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return found
-
-
-def save_cloze(path: Path, log_prob: FloatArray) -> None:
-    """The competition's CSV (CS287 HW3): a row a question, its number from 1 on and the candidates' probabilities."""
-    from lmtool.system.files import written_whole
-
-    p = np.exp(over_candidates(log_prob))
-    rows = [f"{k},{','.join(f'{value:.9g}' for value in row)}" for k, row in enumerate(p.tolist(), start=1)]
-    header = ",".join(["ID", *(f"Class{k}" for k in range(1, p.shape[1] + 1))])
-    with written_whole(path) as temporary:
-        temporary.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")

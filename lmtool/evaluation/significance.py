@@ -1,7 +1,7 @@
-"""Is one model better than another, or is it the choice of the text? Paired tests over sentences.
+"""Paired significance tests over sentences: is one model better than another, beyond the choice of the text?
 
-Two models that scored the same tokens are compared by the difference of their mean log-probability. The tokens of a
-sentence depend on each other, so that whole sentences are drawn, not tokens; in text without sentences, blocks.
+Two models that scored the same tokens are compared by the difference of their mean log-probability. As the tokens of a
+sentence depend on each other, whole sentences are resampled; in text without sentences, blocks of tokens.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 
 from lmtool.language_model import FloatArray, IntArray
 
-STEP = 500  # rows of random signs that are drawn at once
+CHUNK = 500  # rows of random signs that are drawn at once
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How a model compares with another, the base.
+    """The difference between a model and another one, the baseline.
 
-    perplexity: its perplexity less the base's; interval: that of 95 %, by the bootstrap's percentiles. p_bootstrap:
-    two-sided, how often resamples differ from the text by as much as the text differs from no difference.
-    p_randomisation: two-sided, how often a difference as large comes about if the two models' scores of each sentence
-    are exchanged at random.
+    perplexity: the model's minus the baseline's. interval: its 95 % confidence interval, by the percentiles of the
+    bootstrap. p_bootstrap, p_randomisation: two-sided p-values of the difference of mean log-probabilities, by the
+    paired bootstrap and by approximate randomisation, which exchanges the two models' scores of each sentence at
+    random.
     """
 
     perplexity: float
@@ -34,19 +34,19 @@ class Difference:
 
 
 def blocks(tokens: int, size: int) -> IntArray:
-    """Where blocks of `size` tokens begin, and the end `tokens`: what stands for sentences in text without them."""
+    """Offsets of blocks of `size` tokens, which take the place of sentences in text without them: int64 `[S + 1]`."""
     return np.append(np.arange(0, tokens, size), tokens)
 
 
 def compare(log_prob: FloatArray, offsets: IntArray, *, resamples: int, seed: int) -> list[Difference | None]:
-    """Compare models with the first of them.
+    """Compare models with the first of them, the baseline.
 
     log_prob: natural, `[M, N]`. offsets: `[S + 1]`, where sentences begin, and N. Returns a Difference for each model
     but the first, None where one of the two gives a token probability 0.
 
-    The bootstrap is that of Koehn (2004): S sentences are drawn with replacement, the same ones for all models. Its p
-    is taken around the difference found, as in Efron & Tibshirani (1993, ch. 16), the randomisation's by Noreen
-    (1989); both count the text itself as one more draw, so that none is 0.
+    The paired bootstrap is that of Koehn (2004): S sentences are drawn with replacement, the same ones for all models.
+    Its p-value is taken around the observed difference, as in Efron & Tibshirani (1993, ch. 16); approximate
+    randomisation is that of Noreen (1989). Both count the text itself as one more sample, so that no p-value is 0.
     """
     sums = np.add.reduceat(log_prob, offsets[:-1], axis=1).T  # [S, M]
     possible = np.isfinite(sums.sum(axis=0))
@@ -56,34 +56,35 @@ def compare(log_prob: FloatArray, offsets: IntArray, *, resamples: int, seed: in
     means = drawn[:, :-1] / drawn[:, -1:]
     flips = exchanged(np.where(possible, sums - sums[:, :1], 0.0), resamples, rng)  # [B, M]
     total = lengths.sum()
-    found: list[Difference | None] = []
-    own = sums.sum(axis=0) / total
+    differences: list[Difference | None] = []
+    observed_means = sums.sum(axis=0) / total
     for k in range(1, len(log_prob)):
         if not (possible[0] and possible[k]):
-            found.append(None)
+            differences.append(None)
             continue
-        observed = own[k] - own[0]
-        away = np.abs((means[:, k] - means[:, 0]) - observed)
-        margin = 1e-12 * (1 + abs(observed))  # the same draws, added up in another order
+        observed = observed_means[k] - observed_means[0]
+        deviations = np.abs((means[:, k] - means[:, 0]) - observed)
+        margin = 1e-12 * (1 + abs(observed))  # rounding, where the same sentences are summed in another order
         perplexities = np.exp(-means[:, k]) - np.exp(-means[:, 0])
         low, high = np.quantile(perplexities, [0.025, 0.975])
-        found.append(
+        differences.append(
             Difference(
-                float(np.exp(-own[k]) - np.exp(-own[0])),
+                float(np.exp(-observed_means[k]) - np.exp(-observed_means[0])),
                 (float(low), float(high)),
-                _share(away >= abs(observed) - margin),
+                _share(deviations >= abs(observed) - margin),
                 _share(np.abs(flips[:, k]) / total >= abs(observed) - margin),
             )
         )
-    return found
+    return differences
 
 
 def perplexity_interval(
     log_prob: FloatArray, offsets: IntArray, *, resamples: int, seed: int
 ) -> tuple[float, float] | None:
-    """The 95 % interval of one model's perplexity by the bootstrap's percentiles, None where it is infinite.
+    """The 95 % confidence interval of a perplexity, by the percentiles of the bootstrap; None where a token has
+    probability 0.
 
-    log_prob: natural, `[N]`. offsets: `[S + 1]`, where the sentences that are drawn begin, and N.
+    log_prob: natural, `[N]`. offsets: `[S + 1]`, where sentences begin, and N.
     """
     sums = np.add.reduceat(log_prob, offsets[:-1])
     if not np.isfinite(sums).all():
@@ -99,16 +100,16 @@ def _share(extreme: Any) -> float:
 
 
 def draw(values: FloatArray, resamples: int, rng: np.random.Generator) -> FloatArray:
-    """Sums `[B, K]` of S rows of `values` `[S, K]` drawn with replacement, B times."""
+    """Sums `[B, K]` of S rows of `values` `[S, K]` that are drawn with replacement, B = resamples times."""
     seeds = rng.integers(0, 1 << 63, resamples, dtype=np.uint64)
-    found = np.zeros((resamples, values.shape[1]))
-    _draw(np.ascontiguousarray(values), seeds, found)
-    return found
+    sums = np.zeros((resamples, values.shape[1]))
+    _draw(np.ascontiguousarray(values), seeds, sums)
+    return sums
 
 
 @numba.njit(cache=True, nogil=True)
-def _draw(values: Any, seeds: Any, found: Any) -> None:
-    """splitmix64 (Steele, Lea & Flood 2014), the high half of each number taken as a share of S."""
+def _draw(values: Any, seeds: Any, sums: Any) -> None:
+    """With splitmix64 (Steele, Lea & Flood 2014); the high half of each number, as a fraction, times S is the row."""
     rows, columns = values.shape
     for b in range(len(seeds)):
         state = seeds[b]
@@ -119,16 +120,16 @@ def _draw(values: Any, seeds: Any, found: Any) -> None:
             z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             row = ((z >> np.uint64(32)) * np.uint64(rows)) >> np.uint64(32)
             for k in range(columns):
-                found[b, k] += values[row, k]
+                sums[b, k] += values[row, k]
 
 
 def exchanged(differences: FloatArray, resamples: int, rng: np.random.Generator) -> FloatArray:
-    """Sums `[B, K]` of differences `[S, K]`, each row with a sign drawn at random, B times."""
+    """Sums `[B, K]` of differences `[S, K]`, each row with a random sign, B = resamples times."""
     rows = len(differences)
-    found = []
-    for first in range(0, resamples, STEP):
-        count = min(STEP, resamples - first)
+    sums = []
+    for first in range(0, resamples, CHUNK):
+        count = min(CHUNK, resamples - first)
         raw = np.frombuffer(rng.bytes(count * ((rows + 7) // 8)), dtype=np.uint8).reshape(count, -1)
         chosen = np.unpackbits(raw, axis=1, count=rows).astype(np.float64)
-        found.append(2 * (chosen @ differences) - differences.sum(axis=0))
-    return np.concatenate(found)
+        sums.append(2 * (chosen @ differences) - differences.sum(axis=0))
+    return np.concatenate(sums)

@@ -1,4 +1,4 @@
-"""A line a token, as SRILM's `ngram -ppl FILE -debug 2` prints them, so that its users' scripts read them too."""
+"""A line for each token, as SRILM's `ngram -ppl FILE -debug 2` prints them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LN10 = math.log(10)
 def detail_lines(
     tokens: Tokens, log_prob: FloatArray, matched: IntArray | None, *, sentences: bool, name: str
 ) -> Iterator[str]:
-    """The lines of every sentence and of the whole.
+    """The lines of all sentences and of the whole text.
 
-    log_prob: natural, `[N]`. matched: `[N]`, the length of the n-gram that was found for each token; None for a model
-    that has no such thing. sentences: whether the text has any. name: of the text. As in SRILM the numbers are p and
-    log10 p, `ppl` counts the end of a sentence as a token and `ppl1` does not. Unlike there `<unk>` is a word like any
-    other: it has a probability, and OOVs are counted but not left out.
+    log_prob: natural, `[N]`. matched: `[N]`, the length of the longest n-gram that the model has for each token; None
+    for a model without n-grams. sentences: whether the text has any. name: of the text. As in SRILM the numbers are p
+    and log10 p, `ppl` counts the end of a sentence as a token and `ppl1` does not. Unlike in SRILM `<unk>` is a word
+    like any other: it has a probability, and OOVs are counted but not left out.
     """
     oov = np.zeros(tokens.count, dtype=bool)
     oov[tokens.oov_positions] = True
@@ -34,9 +34,9 @@ def detail_lines(
             yield " ".join(words[:-1])
         before = [BOS, *words[:-1]]
         for k, (word, previous, value) in enumerate(zip(words, before, log_prob[first:last].tolist(), strict=True)):
-            found = "" if matched is None else f"[{matched[first + k]}gram] "
+            length = "" if matched is None else f"[{matched[first + k]}gram] "
             more = "..." if k else ""
-            yield f"\tp( {word} | {previous} {more}) \t= {found}{math.exp(value):.7g} [ {value / LN10:.7g} ]"
+            yield f"\tp( {word} | {previous} {more}) \t= {length}{math.exp(value):.7g} [ {value / LN10:.7g} ]"
         if sentences:
             yield from _summary("", 1, log_prob[first:last], int(oov[first:last].sum()))
             yield ""

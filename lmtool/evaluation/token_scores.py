@@ -1,7 +1,7 @@
-"""Scores as a file: each token's log-probability beside the token itself, so that nothing else is needed to use them.
+"""Files of scores: the log-probability of each token beside the token, so that nothing else is needed to use them.
 
-Two files can be compared or mixed where their tokens are the same words: `Tokens.fingerprint` says so, whichever
-store, vocabulary or tool they come from.
+Two files can be compared or mixed if their tokens are the same words, whichever store, vocabulary or tool they come
+from; then their `Tokens.fingerprint` is the same.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from lmtool.system.files import cannot_write, reserve, written_whole
 KIND = "lmtool scores"
 FORMAT = 1
 SCORES_FILE = "scores.h5"
-PIECE = 1 << 20  # tokens whose fingerprint is taken at once
+CHUNK = 1 << 20  # tokens that are hashed at once
 REMEDY = "make it again with lmtool eval"
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The predicted tokens of a text, N of them in S sentences, with the words that they stand for.
+    """The N predicted tokens of a text in S sentences, with their words.
 
-    ids: `[N]`, of some unsigned type, into `words`, the vocabulary. offsets: `[S + 1]`, where sentences begin, and N;
-    `[0, N]` without sentences. oov_positions: where a word that is not known stood, `<unk>` now.
+    ids: `[N]`, of some unsigned type, into `words`, the vocabulary. offsets: int64 `[S + 1]`, where sentences begin,
+    and N; `[0, N]` without sentences. oov_positions: int64, of the tokens that are `<unk>` in place of a word that is
+    not in the vocabulary.
     """
 
     ids: npt.NDArray[Any]
@@ -54,21 +55,21 @@ class Tokens:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over the words in the order of the text: equal for equal texts, however their words are numbered."""
+        """SHA-256 over the words in the order of the text, which does not depend on their ids."""
         digests = b"".join(hashlib.sha256(word.encode()).digest()[:8] for word in self.words)
         of_words = np.frombuffer(digests, dtype=np.uint64)
-        found = hashlib.sha256()
-        for first in range(0, self.count, PIECE):
-            found.update(of_words[self.ids[first : first + PIECE]].tobytes())
-        return found.hexdigest()
+        digest = hashlib.sha256()
+        for first in range(0, self.count, CHUNK):
+            digest.update(of_words[self.ids[first : first + CHUNK]].tobytes())
+        return digest.hexdigest()
 
     def encode(self, words: list[str]) -> IntArray:
-        """The ids of words, that of `<unk>` for those that are not known."""
+        """The ids of words, `[N]`; that of `<unk>` for a word that is not in the vocabulary."""
         unk = self.ids_of_words[UNK]
         return np.array([self.ids_of_words.get(word, unk) for word in words], dtype=np.int64)
 
     def place(self, token: int) -> str:
-        """Where a token stands, for a message: `sentence 3, token 5`, both counted from 1."""
+        """The position of a token, for a message: `sentence 3, token 5`, both counted from 1."""
         sentence = int(np.searchsorted(self.offsets, token, side="right")) - 1
         return f"sentence {sentence + 1:,}, token {token - int(self.offsets[sentence]) + 1}"
 
@@ -79,9 +80,9 @@ def tokens_of(split: Split, vocabulary: Vocabulary) -> Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Natural log-probabilities `[N]` of tokens; split: its name, or that of the text; normalised: whether they are
-    those of distributions that sum to one.
+class TokenScores:
+    """Natural log-probabilities float64 `[N]` of tokens. split: the name of the split or the text. normalised: whether
+    the distributions sum to one.
     """
 
     log_prob: FloatArray
@@ -114,31 +115,31 @@ class Kept:
             raise cannot_write(path, OSError(str(error))) from error
 
     @classmethod
-    def open(cls, path: Path) -> Kept:
-        """Read a file of scores. Raises UserError where it is missing, damaged, or no such file."""
+    def open(cls, path: Path) -> TokenScores:
+        """Read a file of scores. Raises UserError where it is missing, damaged, or another kind of file."""
         try:
             with h5py.File(path, "r") as file:
                 if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
-                    raise UserError(f"{path} holds no scores of this version of lmtool: {REMEDY}")
+                    raise UserError(f"{path} holds no scores that this version of lmtool can read: {REMEDY}")
                 tokens = Tokens(
                     file["ids"][:],
                     tuple(file["words"][:].tobytes().decode("utf-8").split("\0")),
                     file["offsets"][:],
                     file["oov_positions"][:],
                 )
-                found = cls(file["log_prob"][:], tokens, str(file.attrs["split"]), bool(file.attrs["normalised"]))
+                scores = cls(file["log_prob"][:], tokens, str(file.attrs["split"]), bool(file.attrs["normalised"]))
                 expected = str(file.attrs["tokens_fingerprint"])
         except FileNotFoundError:
             raise UserError(f"no file {path}: {REMEDY}") from None
         except (OSError, KeyError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} is cut off or no HDF5 file: {REMEDY}") from error
-        whole = len(found.log_prob) == tokens.count == int(tokens.offsets[-1]) and tokens.ids.max() < len(tokens.words)
+            raise UserError(f"{path} is cut off or not an HDF5 file: {REMEDY}") from error
+        whole = len(scores.log_prob) == tokens.count == int(tokens.offsets[-1]) and tokens.ids.max() < len(tokens.words)
         if not whole or tokens.fingerprint != expected:
             raise UserError(f"{path} is damaged: its tokens are not those that were scored; {REMEDY}")
-        return found
+        return scores
 
 
 def shown(tokens: Tokens, token: int) -> str:
-    """A token's word, as a message has it."""
+    """The word of a token, for a message."""
     word = tokens.words[int(tokens.ids[token])]
     return repr(word) if word != BOS else "<s>"

@@ -1,4 +1,4 @@
-"""Word errors, and the weight of a language model that makes fewest of them in n-best lists."""
+"""Word errors, and the weight of the language model's score that makes fewest of them in n-best lists."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import numba
 import numpy as np
 
+from lmtool.data.text_form import cut_words
 from lmtool.language_model import FloatArray, IntArray
 
 
 def word_errors(hypothesis: str, reference: str) -> int:
-    """Substitutions, insertions and deletions that turn one line of words into the other, at least (Levenshtein)."""
+    """The fewest substitutions, insertions and deletions that turn one line of words into the other (Levenshtein)."""
     place: dict[str, int] = {}
-    ids = [[place.setdefault(word, len(place)) for word in line.split()] for line in (hypothesis, reference)]
+    ids = [[place.setdefault(word, len(place)) for word in cut_words(line)] for line in (hypothesis, reference)]
     return int(_distance(np.array(ids[0], dtype=np.int64), np.array(ids[1], dtype=np.int64)))
 
 
@@ -33,14 +34,14 @@ def _distance(a: Any, b: Any) -> Any:
 
 
 def chosen(total: FloatArray, log_prob: FloatArray, offsets: IntArray, weight: float) -> IntArray:
-    """The best hypothesis of each list `[L]`, by total + weight * log_prob; the first of those that are as good."""
+    """The best hypothesis of each list, `[L]`, by total + weight * log_prob; of equally good ones the first."""
     new = total + weight * log_prob
     return np.array([a + int(new[a:b].argmax()) for a, b in itertools.pairwise(offsets.tolist())])
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The weight, the errors of the hypotheses that it chooses, and the weights between which they stay the same."""
+    """A weight, the errors of the hypotheses that it chooses, and the range of weights that choose the same ones."""
 
     weight: float
     errors: int
@@ -48,11 +49,11 @@ class Tuned:
 
 
 def best_weight(total: FloatArray, log_prob: FloatArray, errors: IntArray, offsets: IntArray) -> Tuned:
-    """The weight of 0 or more that makes fewest errors: exact, by the line search of Och (2003).
+    """The weight of 0 or more with the fewest errors: exact, by the line search of Och (2003).
 
-    total, log_prob and errors: `[H]`; offsets: `[L + 1]`. Along the weight each hypothesis' score is a line, so that a
-    list's choice changes only where lines cross; all such places are looked at. Of ranges with as few errors the
-    widest is taken, and its middle; where it has no end, one above where it begins.
+    total, log_prob and errors: `[H]`; offsets: `[L + 1]`. The score of a hypothesis is linear in the weight, so that a
+    list's best hypothesis changes only where two lines cross; all crossings are visited. Of the ranges with the fewest
+    errors the widest finite one is taken, and its middle; if there is only one without end, its beginning + 1.
     """
     events: list[tuple[float, int]] = []
     start = 0

@@ -1,5 +1,1 @@
-"""Mixtures of language models, each itself one: linear, with weights by class of context, log-linear, with a cache."""
-
-from lmtool.mixtures.linear import Ends, Fit, Mixture, fit_weights, longest_context, mix
-
-__all__ = ["Ends", "Fit", "Mixture", "fit_weights", "longest_context", "mix"]
+"""Mixtures of language models, each a model itself: linear, by class of context, log-linear, with a cache."""

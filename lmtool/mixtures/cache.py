@@ -1,16 +1,16 @@
-"""Caches: distributions over the words that a text has had so far, mixed with models that know nothing of it.
+"""Cache models: distributions over the words of the text so far, mixed with static models.
 
-Both remember the last `size` tokens, sentence ends included and across sentences:
+Both kinds hold the last `size` tokens, ends of sentences among them and across sentences:
 
-- unigram (Kuhn & De Mori 1990): each of them counts alike;
-- neural (Grave, Joulin & Usunier 2017, eq. 3): token i counts exp(theta h_t . h_i), h being a network's hidden units
-  before each token, so that what followed on like contexts counts most.
+- unigram (Kuhn & De Mori 1990): all tokens count the same;
+- neural (Grave, Joulin & Usunier 2017, eq. 3): token i counts exp(theta h_t . h_i), where h_i are the hidden units of a
+  network before token i, so that tokens after similar contexts count most.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numba
 import numpy as np
@@ -18,18 +18,20 @@ import numpy.typing as npt
 
 from lmtool.data.corpus import Split
 from lmtool.evaluation.score import Scored
-from lmtool.language_model import FloatArray, IntArray, LanguageModel, reads_across
-from lmtool.mixtures.linear import Ends, Mixture, mix, seen_by
+from lmtool.language_model import FloatArray, IntArray, LanguageModel
+from lmtool.mixtures.linear import Ends, Mixture, mix
 
-BLOCK = 256  # tokens whose products with what the cache holds are made at once
+BLOCK = 256  # tokens whose products with the tokens in the cache are computed at once
+CHUNK = 8192  # tokens whose hidden units are computed at once
 Hidden = npt.NDArray[np.float32]
 
 
+@runtime_checkable
 class Encoding(LanguageModel, Protocol):
-    """A model with hidden units: a neural one."""
+    """A model with hidden units: a network."""
 
     def hidden(self, contexts: IntArray) -> Hidden:
-        """The hidden units `[N, D]` after contexts `[N, C]`."""
+        """The hidden units after contexts `[N, C]`, float32 `[N, D]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +41,31 @@ class UnigramCache:
     size: int
 
     def log_prob(self, split: Split) -> FloatArray:
-        """log p of each token `[N]`, -inf for what the cache has not, and for the first one."""
+        """log p of each token `[N]`; -inf for the first one, and for words that are not in the cache."""
         p = np.empty(split.tokens)
-        _counted(split.ids.astype(np.int64), self.size, int(split.ids.max(initial=0)) + 1, p)
+        _relative_frequencies(split.ids.astype(np.int64), self.size, int(split.ids.max(initial=0)) + 1, p)
         with np.errstate(divide="ignore"):
-            found: FloatArray = np.log(p)
-        return found
+            log_prob: FloatArray = np.log(p)
+        return log_prob
 
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
-        """p of all words before the tokens from `first` to before `last`, `[last - first, V]`; of the first one 0."""
+        """p of all words before the tokens `first` to `last` - 1, `[last - first, V]`; 0 before the text's first
+        token.
+        """
         ids = split.ids.astype(np.int64)
-        found = np.zeros((last - first, vocabulary_size))
+        p = np.zeros((last - first, vocabulary_size))
         for t in range(max(first, 1), last):
             held = ids[max(0, t - self.size) : t]
-            found[t - first] = np.bincount(held, minlength=vocabulary_size) / len(held)
-        return found
+            p[t - first] = np.bincount(held, minlength=vocabulary_size) / len(held)
+        return p
 
 
 @numba.njit(cache=True, nogil=True)
-def _counted(ids: Any, size: int, words: int, found: Any) -> None:
+def _relative_frequencies(ids: Any, size: int, words: int, p: Any) -> None:
     counts = np.zeros(words, np.int64)
     for t in range(len(ids)):
         held = min(t, size)
-        found[t] = counts[ids[t]] / held if held else 0.0
+        p[t] = counts[ids[t]] / held if held else 0.0
         counts[ids[t]] += 1
         if t >= size:
             counts[ids[t - size]] -= 1
@@ -69,63 +73,66 @@ def _counted(ids: Any, size: int, words: int, found: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NeuralCache:
-    """The last `size` tokens, weighted by how alike the hidden units of `encoder` were before them."""
+    """The last `size` tokens, weighted by the similarity of the hidden units of `encoder` before them."""
 
     size: int
     theta: float
     encoder: Encoding
 
     def log_prob(self, split: Split) -> FloatArray:
-        """As UnigramCache.log_prob."""
-        found: FloatArray = neural_cache(hidden_units(self.encoder, split), split.ids, self.size, [self.theta])[0]
-        return found
+        """log p of each token `[N]`; -inf for the first one, and for words that are not in the cache."""
+        log_prob: FloatArray = neural_cache(hidden_units(self.encoder, split), split.ids, self.size, [self.theta])[0]
+        return log_prob
 
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
-        """As UnigramCache.dist."""
+        """p of all words before the tokens `first` to `last` - 1, `[last - first, V]`; 0 before the text's first
+        token.
+        """
         begin = max(0, first - self.size)
         index = np.arange(begin, last)
-        contexts, ids = split.seen(reads_across(self.encoder)).windows(index, self.encoder.context_size)
+        contexts, ids = split.seen(self.encoder.across_sentences).windows(index, self.encoder.context_size)
         hidden = self.encoder.hidden(contexts)
-        found = np.zeros((last - first, vocabulary_size))
+        p = np.zeros((last - first, vocabulary_size))
         for t in range(max(first, 1), last):
             held = slice(max(0, t - self.size) - begin, t - begin)
             scores = self.theta * (hidden[held] @ hidden[t - begin]).astype(np.float64)
             weights = np.exp(scores - scores.max())
-            found[t - first] = np.bincount(ids[held], weights / weights.sum(), minlength=vocabulary_size)
-        return found
+            p[t - first] = np.bincount(ids[held], weights / weights.sum(), minlength=vocabulary_size)
+        return p
 
 
 Cache = UnigramCache | NeuralCache
 
 
 def hidden_units(encoder: Encoding, split: Split) -> Hidden:
-    """The hidden units before each token, `[N, D]`."""
-    split = split.seen(reads_across(encoder))
-    found = [
-        encoder.hidden(split.contexts(at, min(at + 8192, split.tokens), encoder.context_size))
-        for at in range(0, split.tokens, 8192)
+    """The hidden units before each token, float32 `[N, D]`."""
+    split = split.seen(encoder.across_sentences)
+    parts = [
+        encoder.hidden(split.contexts(at, min(at + CHUNK, split.tokens), encoder.context_size))
+        for at in range(0, split.tokens, CHUNK)
     ]
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
 def neural_cache(hidden: Hidden, ids: npt.NDArray[Any], size: int, thetas: list[float]) -> FloatArray:
-    """log p of each token under a neural cache, for several theta at once: `[len(thetas), N]`.
+    """log p of each token under a neural cache, for several values of theta at once: `[len(thetas), N]`.
 
-    hidden: `[N, D]`, before each of the tokens ids `[N]`. -inf for what the cache has not, and for the first one.
+    hidden: `[N, D]`, before each of the tokens ids `[N]`. -inf for the first token, and for words that are not in the
+    cache.
     """
     tokens = len(ids)
-    found = np.zeros((len(thetas), tokens))
+    p = np.zeros((len(thetas), tokens))
     for first in range(0, tokens, BLOCK):
         last = min(first + BLOCK, tokens)
         begin = max(0, first - size)
         products = hidden[first:last] @ hidden[begin:last].T  # [n, n + size]
-        at = np.arange(first, last)[:, None] - np.arange(begin, last)  # how far back each held token is
+        at = np.arange(first, last)[:, None] - np.arange(begin, last)  # distance of each token in the cache
         outside = (at < 1) | (at > size)
         inside = (~outside).astype(np.float32)
         same = (ids[first:last, None] == ids[begin:last]) & ~outside
         products[outside] = -np.inf
         largest = products.max(axis=1, keepdims=True)
-        largest[np.isneginf(largest)] = 0.0  # of the text's first token
+        largest[np.isneginf(largest)] = 0.0  # before the text's first token
         products -= largest
         products[outside] = 0.0
         for k, theta in enumerate(thetas):
@@ -133,19 +140,17 @@ def neural_cache(hidden: Hidden, ids: npt.NDArray[Any], size: int, thetas: list[
             weights *= inside
             total = weights.sum(axis=1, dtype=np.float64)
             hits = np.einsum("ij,ij->i", weights, same, dtype=np.float64)
-            found[k, first:last] = np.divide(hits, total, out=np.zeros(len(total)), where=total > 0)
+            p[k, first:last] = np.divide(hits, total, out=np.zeros(len(total)), where=total > 0)
     with np.errstate(divide="ignore"):
-        return np.log(found)
+        return np.log(p)
 
 
 class CachedMixture:
-    """A linear mixture of M models and a cache, weights `[M + 1]`, the cache's last.
+    """A linear mixture of M static models and a cache, with weights `[M + 1]`, the cache's last.
 
-    A dynamic model: what it gives a token depends on the whole text before it, so that it answers for running text.
-    Asked for contexts alone, where nothing was read, its cache is empty and the models share its weight.
+    A dynamic model: the probability of a token depends on the whole text before it. For contexts without a text the
+    cache is empty, and the static models share its weight.
     """
-
-    dynamic = True
 
     def __init__(
         self, members: list[LanguageModel], weights: FloatArray, cache: Cache, ends: Ends | None = None
@@ -157,50 +162,62 @@ class CachedMixture:
 
     @property
     def context_size(self) -> int:
-        """Of the models."""
+        """The longest of the static models' contexts."""
         return self.static.context_size
 
     @property
     def across_sentences(self) -> bool:
-        """Whether a model reads across sentences."""
+        """Whether a static model reads across sentences."""
         return self.static.across_sentences
 
     @property
     def normalised(self) -> bool:
-        """Whether all models are."""
+        """Whether each distribution sums to one, as it does where all static models' do."""
         return self.static.normalised
 
+    @property
+    def dynamic(self) -> bool:
+        """True: the cache changes with the text."""
+        return True
+
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """As LanguageModel.log_prob, with an empty cache."""
+        """log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`, the cache being empty."""
         return self.static.log_prob(contexts, targets)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """As LanguageModel.log_dist, with an empty cache."""
+        """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`, the cache being empty."""
         return self.static.log_dist(contexts)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """As LanguageModel.log_prob_candidates, with an empty cache."""
+        """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`, the cache being
+        empty.
+        """
         return self.static.log_prob_candidates(contexts, candidates)
 
     def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:
-        """As SplitScorer.log_prob_split: a text read from its beginning."""
-        own = np.stack([scored(member, split) for member in self.static.members])
-        return with_cache(own, self.cache.log_prob(split), self.weights, self.static.weights)
+        """log p of each token, `[N]`, of a text that is read from its beginning. scored: returns those of a member."""
+        static = np.stack([scored(member, split) for member in self.static.members])
+        return with_cache(static, self.cache.log_prob(split), self.weights, self.static.weights)
 
     def log_dist_split(self, split: Split, first: int, last: int) -> FloatArray:
-        """As Dynamic.log_dist_split."""
+        """Log-probabilities of all words before the tokens `first` to `last` - 1 of a text that is read from its
+        beginning, `[last - first, V]`.
+        """
         contexts = split.seen(self.across_sentences).contexts(first, last, self.context_size)
-        own = np.stack([m.log_dist(seen_by(m, contexts, self.static.ends)) for m in self.static.members])
+        static = self.static.member_dists(contexts)
         with np.errstate(divide="ignore"):
-            cached = np.log(self.cache.dist(split, first, last, own.shape[2]))
-        found = mix(np.concatenate([own, cached[None]]), self.weights)
+            cached = np.log(self.cache.dist(split, first, last, static.shape[2]))
+        mixed = mix(np.concatenate([static, cached[None]]), self.weights)
         if first == 0:
-            found[0] = mix(own[:, 0], self.static.weights)
-        return found
+            mixed[0] = mix(static[:, 0], self.static.weights)
+        return mixed
 
 
-def with_cache(own: FloatArray, cached: FloatArray, weights: FloatArray, static: FloatArray) -> FloatArray:
-    """Members' log-probabilities `[M, N]` of a whole text and the cache's `[N]`, mixed; the first token without it."""
-    found = mix(np.concatenate([own, cached[None]]), weights)
-    found[:1] = mix(own[:, :1], static)
-    return found
+def with_cache(static: FloatArray, cached: FloatArray, weights: FloatArray, static_weights: FloatArray) -> FloatArray:
+    """The static models' log p `[M, N]` of a whole text and the cache's `[N]`, mixed: `[N]`.
+
+    weights: `[M + 1]`. static_weights: `[M]`, for the first token, before which the cache is empty.
+    """
+    mixed = mix(np.concatenate([static, cached[None]]), weights)
+    mixed[:1] = mix(static[:, :1], static_weights)
+    return mixed

@@ -10,15 +10,15 @@ import numpy as np
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.evaluation.score import Scored
-from lmtool.language_model import FloatArray, IntArray, LanguageModel, reads_across
+from lmtool.language_model import FloatArray, IntArray, LanguageModel
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Mixture weights `[M]` and the proof that they are the best ones.
+    """Mixture weights `[M]`, and how close to the optimum they are.
 
-    `gap` bounds how many nats a token the optimum can be better: the mean log-likelihood is concave
-    in the weights, so that it exceeds the one reached by at most log max_k mean_t p_k(t)/p(t).
+    gap: at most so many nats per token the optimum is better. The mean log-likelihood is concave in the weights, so
+    that no other ones exceed it by more than log max_k mean_t p_k(t)/p(t).
     """
 
     weights: FloatArray
@@ -27,18 +27,17 @@ class Fit:
 
 
 def fit_weights(log_prob: FloatArray, *, tolerance: float = 1e-9, iterations: int = 20_000) -> Fit:
-    """Weights that maximise the likelihood of held-out tokens, by EM (Dempster, Laird & Rubin 1977).
+    """The weights that maximise the likelihood of held-out tokens, by EM (Dempster, Laird & Rubin 1977).
 
-    log_prob: `[M, N]`, each model's natural log-probability of each token. Stops when the `gap` of Fit is
-    at most `tolerance`, that is at the optimum, not where the steps become small.
-    Raises UserError where some token has probability zero under every model.
+    log_prob: natural, `[M, N]`, of each model and token. Stops where the gap of Fit is at most `tolerance`. Raises
+    UserError where a token has probability zero under every model.
     """
     members, tokens = log_prob.shape
-    best = log_prob.max(axis=0)
-    if np.isneginf(best).any():
-        where = int(np.isneginf(best).argmax())
+    largest = log_prob.max(axis=0)
+    if np.isneginf(largest).any():
+        where = int(np.isneginf(largest).argmax())
         raise UserError(f"token {where} of fit_split has probability zero under every run: no weights fit it")
-    relative = np.exp(log_prob - best)  # [M, N], each column's largest is 1
+    relative = np.exp(log_prob - largest)  # [M, N], 1 for the model that gives the token most
     weights = np.full(members, 1 / members)
     gap, done = np.inf, 0
     while gap > tolerance and done < iterations:
@@ -53,7 +52,7 @@ def fit_weights(log_prob: FloatArray, *, tolerance: float = 1e-9, iterations: in
 
 
 def mix(log_prob: FloatArray, weights: FloatArray) -> FloatArray:
-    """log sum_k weight_k p_k over the first axis: `[M, ...]` and `[M]` give `[...]`."""
+    """log sum_k weight_k p_k over the first axis: `[...]` from log p `[M, ...]` and weights `[M]`."""
     with np.errstate(divide="ignore"):
         weighted = log_prob + np.log(weights).reshape(-1, *[1] * (log_prob.ndim - 1))
     mixed: FloatArray = np.logaddexp.reduce(weighted, axis=0)
@@ -67,26 +66,26 @@ class Ends(NamedTuple):
     bos: int
 
 
-def seen_by(member: LanguageModel, contexts: IntArray, ends: Ends | None = None) -> IntArray:
-    """As much of contexts `[N, C]` as a member reads.
+def contexts_of(member: LanguageModel, contexts: IntArray, ends: Ends | None = None) -> IntArray:
+    """The part of contexts `[N, C]` that a member reads, `[N, its context_size]`.
 
-    ends: for contexts that may go on across sentences; a member that does not read such ones has `<s>` in place of
-    what is before its sentence.
+    ends: for contexts that may reach across sentences; a member that does not read across them has `<s>` in place of
+    all that stands before its sentence.
     """
-    seen = contexts[:, contexts.shape[1] - member.context_size :]
-    if ends is None or reads_across(member):
-        return seen
-    before = np.logical_or.accumulate((seen == ends.eos)[:, ::-1], axis=1)[:, ::-1]
-    return np.where(before, ends.bos, seen)
+    last = contexts[:, contexts.shape[1] - member.context_size :]
+    if ends is None or member.across_sentences:
+        return last
+    before = np.logical_or.accumulate((last == ends.eos)[:, ::-1], axis=1)[:, ::-1]
+    return np.where(before, ends.bos, last)
 
 
 def longest_context(members: list[LanguageModel]) -> int:
-    """What the one reads that reads most."""
+    """The largest context_size of the members."""
     return max(member.context_size for member in members)
 
 
 class Members:
-    """Language models and a weight for each, `[M]`; ends: where some of them reads across sentences."""
+    """M language models with weights. ends: where some of them read across sentences."""
 
     def __init__(self, members: list[LanguageModel], weights: FloatArray, ends: Ends | None = None) -> None:
         self.members = members
@@ -101,39 +100,56 @@ class Members:
     @property
     def across_sentences(self) -> bool:
         """Whether a member reads across sentences."""
-        return any(map(reads_across, self.members))
-
-
-class Mixture(Members):
-    """A linear mixture, itself a language model: each member sees as much of the context as it reads."""
+        return any(member.across_sentences for member in self.members)
 
     @property
     def normalised(self) -> bool:
-        """Whether all members are."""
-        return all(getattr(member, "normalised", True) for member in self.members)
+        """Whether each distribution sums to one, as it does where all members' do."""
+        return all(member.normalised for member in self.members)
 
     @property
     def dynamic(self) -> bool:
-        """Whether a member changes with the text that it scores."""
-        return any(getattr(member, "dynamic", False) for member in self.members)
+        """Whether a member changes with the text that it reads."""
+        return any(member.dynamic for member in self.members)
+
+    def member_log_probs(self, contexts: IntArray, targets: IntArray) -> FloatArray:
+        """Each member's log p of targets `[N]` after contexts `[N, C]`: `[M, N]`."""
+        return np.stack([member.log_prob(contexts_of(member, contexts, self.ends), targets) for member in self.members])
+
+    def member_dists(self, contexts: IntArray) -> FloatArray:
+        """Each member's log p of all words after contexts `[N, C]`: `[M, N, V]`."""
+        return member_dists(self.members, contexts, self.ends)
+
+    def member_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """Each member's log p of candidates `[N, K]` after contexts `[N, C]`: `[M, N, K]`."""
+        return np.stack(
+            [
+                member.log_prob_candidates(contexts_of(member, contexts, self.ends), candidates)
+                for member in self.members
+            ]
+        )
+
+
+def member_dists(members: list[LanguageModel], contexts: IntArray, ends: Ends | None) -> FloatArray:
+    """Each member's log p of all words after contexts `[N, C]`: `[M, N, V]`. ends: as contexts_of takes them."""
+    return np.stack([member.log_dist(contexts_of(member, contexts, ends)) for member in members])
+
+
+class Mixture(Members):
+    """A linear mixture with weights `[M]`, itself a language model."""
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """As LanguageModel.log_prob."""
-        found = [member.log_prob(seen_by(member, contexts, self.ends), targets) for member in self.members]
-        return mix(np.stack(found), self.weights)
+        """log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
+        return mix(self.member_log_probs(contexts, targets), self.weights)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """As LanguageModel.log_dist."""
-        found = [member.log_dist(seen_by(member, contexts, self.ends)) for member in self.members]
-        return mix(np.stack(found), self.weights)
+        """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`."""
+        return mix(self.member_dists(contexts), self.weights)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """As LanguageModel.log_prob_candidates."""
-        found = [
-            member.log_prob_candidates(seen_by(member, contexts, self.ends), candidates) for member in self.members
-        ]
-        return mix(np.stack(found), self.weights)
+        """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`."""
+        return mix(self.member_candidates(contexts, candidates), self.weights)
 
     def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:
-        """As SplitScorer.log_prob_split."""
+        """log p of each token of a split, `[N]`. scored: returns those of a member."""
         return mix(np.stack([scored(member, split) for member in self.members]), self.weights)

@@ -1,8 +1,8 @@
 """Log-linear mixtures (Klakow 1998): log p(w|h) = sum_k weight_k log p_k(w|h) - log Z(h).
 
-Z(h) is summed over the whole vocabulary, so that each distribution sums to one and every word asked for costs all
-members' distributions. The log-likelihood is concave in the weights; its gradient is the mean of
-log p_k(w|h) - E[log p_k] and its Hessian minus the mean covariance of the log p_k, both under the mixture.
+Z(h) is the sum over the whole vocabulary: each distribution sums to one, and the probability of even one word needs the
+whole distributions of all members. The log-likelihood is concave in the weights; its gradient is the mean of
+log p_k(w|h) - E[log p_k], and its Hessian the negative mean covariance of the log p_k, both under the mixture.
 """
 
 from __future__ import annotations
@@ -13,49 +13,50 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray, LanguageModel
-from lmtool.mixtures.linear import Ends, Members, seen_by
+from lmtool.language_model import FloatArray, IntArray
+from lmtool.mixtures.linear import Members
 
-CHUNK = 128  # contexts whose distributions are made at once
-Chunks = Callable[
-    [], Iterator[tuple[FloatArray, IntArray]]
-]  # of distributions [M, n, V] and targets [n], each time anew
+CHUNK = 128  # contexts whose distributions are held at once
+# A function that iterates over chunks of distributions [M, n, V] and targets [n], from the first one in each call.
+Chunks = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
 
 
 def combined(log_dist: FloatArray, weights: FloatArray) -> FloatArray:
-    """Members' distributions `[M, n, V]`, raised to their weights, multiplied and normalised: `[n, V]`, natural logs.
+    """The log-linear mixture `[n, V]` of the members' distributions `[M, n, V]`, all as natural logarithms.
 
-    A member of weight 0 has no say; a word to which another one gives 0 has 0. Where no word is left all are alike.
+    A word that a member with a weight above 0 gives probability 0 has probability 0; where this is so for all words the
+    distribution is uniform.
     """
     used = weights > 0
     product = np.tensordot(weights[used], log_dist[used], axes=1)
     largest = product.max(axis=1, keepdims=True)
     product = np.where(np.isneginf(largest), 0.0, product - np.where(np.isneginf(largest), 0.0, largest))
-    found: FloatArray = product - np.log(np.exp(product).sum(axis=1, keepdims=True))
-    return found
+    mixed: FloatArray = product - np.log(np.exp(product).sum(axis=1, keepdims=True))
+    return mixed
 
 
 def likelihood(weights: FloatArray, chunks: Chunks) -> tuple[float, FloatArray, FloatArray]:
-    """Mean log-likelihood in nats a token, its gradient `[M]` and Hessian `[M, M]`.
+    """The mean log-likelihood in nats per token, its gradient `[M]` and Hessian `[M, M]`.
 
-    Raises UserError where a member gives a token probability 0: then so does every mixture.
+    Raises UserError where a member gives a token probability 0, as then every mixture does.
     """
     members = len(weights)
     value, gradient, hessian, tokens = 0.0, np.zeros(members), np.zeros((members, members)), 0
     for log_dist, targets in chunks():
         rows = np.arange(len(targets))
-        own = log_dist[:, rows, targets]  # [M, n]
-        if np.isneginf(own).any():
+        of_targets = log_dist[:, rows, targets]  # [M, n]
+        if np.isneginf(of_targets).any():
+            where = tokens + int(np.isneginf(of_targets).any(axis=0).argmax())
             raise UserError(
-                f"token {tokens + int(np.isneginf(own).any(axis=0).argmax())} of those to fit on has probability zero "
-                "under some run: a log-linear mixture needs smoothed ones"
+                f"token {where} of those to fit on has probability zero under some run: a log-linear mixture needs "
+                "smoothed ones"
             )
         mixed = combined(log_dist, weights)
         p = np.exp(mixed)
         f = np.where(p > 0, np.where(np.isneginf(log_dist), 0.0, log_dist), 0.0)
         expected = np.einsum("mnv,nv->mn", f, p, optimize=True)
         value += float(mixed[rows, targets].sum())
-        gradient += (own - expected).sum(axis=1)
+        gradient += (of_targets - expected).sum(axis=1)
         for k in range(members):
             weighted = f[k] * p
             for j in range(k, members):
@@ -69,7 +70,9 @@ def likelihood(weights: FloatArray, chunks: Chunks) -> tuple[float, FloatArray, 
 
 @dataclass(frozen=True, slots=True)
 class LogLinearFit:
-    """Weights `[M]`, steps taken, and the Newton decrement: about how many nats a token the optimum is better."""
+    """Weights `[M]`, Newton steps, and half the squared Newton decrement: about how many nats per token the optimum is
+    better.
+    """
 
     weights: FloatArray
     iterations: int
@@ -77,9 +80,9 @@ class LogLinearFit:
 
 
 def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = 1e-9, iterations: int = 50) -> LogLinearFit:
-    """The weights of 0 or more with the highest likelihood, by Newton's method, each step halved until it gains.
+    """The weights of 0 or more with the highest likelihood, by Newton's method with step halving.
 
-    Raises UserError as likelihood.
+    Raises UserError where a member gives a token probability 0.
     """
     weights = np.full(members, 1 / members)
     value, gradient, hessian = likelihood(weights, chunks)
@@ -94,43 +97,43 @@ def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = 1e-9, ite
             return LogLinearFit(weights, done, decrement)
         size = 1.0
         while True:
-            tried = np.maximum(weights + size * step, 0.0)
-            if not tried.any():
+            candidate = np.maximum(weights + size * step, 0.0)
+            if not candidate.any():
                 size /= 2
                 continue
-            found = likelihood(tried, chunks)
-            if found[0] >= value:
+            at_candidate = likelihood(candidate, chunks)
+            if at_candidate[0] >= value:
                 break
             size /= 2
-            if size < 1e-6:  # nothing more to gain in float64
+            if size < 1e-6:  # no further gain in float64
                 return LogLinearFit(weights, done, decrement)
-        weights, (value, gradient, hessian) = tried, found
+        weights, (value, gradient, hessian) = candidate, at_candidate
     return LogLinearFit(weights, iterations, decrement)
 
 
 class LogLinear(Members):
-    """A log-linear mixture, itself a language model, exactly normalised over the vocabulary."""
+    """A log-linear mixture with weights `[M]`, itself a language model."""
+
+    @property
+    def normalised(self) -> bool:
+        """True: Z(h) is summed exactly."""
+        return True
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """As LanguageModel.log_dist."""
+        """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`."""
         return np.concatenate([self._log_dist(contexts[at : at + CHUNK]) for at in range(0, len(contexts), CHUNK)])
 
     def _log_dist(self, contexts: IntArray) -> FloatArray:
-        return combined(member_dists(self.members, contexts, self.ends), self.weights)
+        return combined(self.member_dists(contexts), self.weights)
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """As LanguageModel.log_prob."""
+        """log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
         return self.log_prob_candidates(contexts, targets[:, None])[:, 0]
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """As LanguageModel.log_prob_candidates."""
-        found = [
+        """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`."""
+        parts = [
             np.take_along_axis(self._log_dist(contexts[at : at + CHUNK]), candidates[at : at + CHUNK], axis=1)
             for at in range(0, len(contexts), CHUNK)
         ]
-        return np.concatenate(found)
-
-
-def member_dists(members: list[LanguageModel], contexts: IntArray, ends: Ends | None) -> FloatArray:
-    """The distributions of all members after contexts `[N, C]`, `[M, N, V]`; ends: as in seen_by."""
-    return np.stack([member.log_dist(seen_by(member, contexts, ends)) for member in members])
+        return np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""Where neural models live."""
+"""The devices of neural models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def choose_device(name: str) -> torch.device:
         raise UserError(f"device={name}: torch {torch.__version__} finds no such device here; take device=auto or cpu")
     if kind == "mps":
         raise UserError(
-            "device=mps: the sums of lmtool's layers are in float64, which it does not have; take device=cpu"
+            "device=mps: the sums of lmtool's layers are in float64, which this device does not have; take device=cpu"
         )
     return torch.device(name)
 

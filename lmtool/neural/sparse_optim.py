@@ -1,10 +1,11 @@
-"""Optimisers for sparse gradients: a step touches the rows that the batch used and no others, so that its work does
-not grow with the vocabulary. Each is a `torch.optim.Optimizer`; parameters with dense gradients belong to one of
-torch's own.
+"""Optimisers for sparse gradients: a step changes the rows that the batch used and no others, so that its work does not
+grow with the vocabulary. Each is a torch.optim.Optimizer; parameters with dense gradients belong to one of torch's own.
 
-A row's memory (mean and square of its gradients) stands still while the row is not used, and weight decay takes its
-share of a row when the row is used: `weight_decay` decoupled (Loshchilov & Hutter 2019), `l2` as a part of the
-gradient. On a CPU compiled loops do the work.
+The state of a row (mean and square of its gradients) does not change while the row is not used, and weight decay acts
+on a row when the row is used: `weight_decay` decoupled (Loshchilov & Hutter 2019), `l2` as a part of the gradient. On a
+CPU compiled loops do the work.
+
+Legend of shapes: R rows of a parameter, H its dimension, U rows with a gradient.
 """
 
 from __future__ import annotations
@@ -24,19 +25,25 @@ from lmtool.system import parallel
 
 SMALL = 1 << 15  # numbers to change for which a second thread is not worth its start
 
-
 Parameters = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
 
 
 class RowOptimizer(torch.optim.Optimizer):
-    """What the three have in common: gradients are made one a row, and each row is changed by itself."""
+    """What the three have in common: a gradient becomes one for each row, and each row is changed by itself.
+
+    Parameters are `[R]` or `[R, H]`.
+    """
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
+        """params: parameters, or groups of them with settings, as torch's optimisers take them."""
         super().__init__(params, defaults)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step. Raises ValueError for a parameter with a dense gradient."""
+        """One step; closure: computes the loss anew, which is then returned.
+
+        Raises ValueError for a parameter with a dense gradient.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -47,7 +54,7 @@ class RowOptimizer(torch.optim.Optimizer):
                     continue
                 if not parameter.grad.is_sparse:
                     raise ValueError(
-                        f"{type(self).__name__} takes sparse gradients: give it the layers' sparse rows alone"
+                        f"{type(self).__name__} takes sparse gradients: give it the layers' row_parameters() alone"
                     )
                 grad = coalesced(parameter.grad)
                 rows, values = grad.indices()[0], grad.values()
@@ -57,18 +64,18 @@ class RowOptimizer(torch.optim.Optimizer):
                 if group["l2"]:
                     values = values + group["l2"] * weight[rows]
                 if not self.state[parameter]:
-                    self.state[parameter] = self._memory(weight, group)
-                self._rows(weight, rows, values.contiguous(), self.state[parameter], group)
+                    self.state[parameter] = self._initial_state(weight, group)
+                self._update(weight, rows, values.contiguous(), self.state[parameter], group)
         return loss
 
-    def _memory(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """What is kept for a parameter `[R, H]`."""
+    def _initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+        """The state of a parameter `[R, H]` before its first step."""
         raise NotImplementedError
 
-    def _rows(
-        self, weight: Tensor, rows: Tensor, grad: Tensor, memory: dict[str, Tensor], group: dict[str, Any]
+    def _update(
+        self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
     ) -> None:
-        """Change weight[rows] by the gradients `[U, H]`."""
+        """Change weight[rows] and the state by the gradients `[U, H]` of rows `[U]`."""
         raise NotImplementedError
 
 
@@ -93,21 +100,24 @@ def _sgd_rows(
 
 
 class RowSGD(RowOptimizer):
-    """w <- (1 - lr decay) w - lr g, or with momentum u <- momentum u + g, w <- (1 - lr decay) w - lr u."""
+    """w <- (1 - lr decay) w - lr g, or with momentum u <- momentum u + g, w <- (1 - lr decay) w - lr u.
+
+    g is the gradient, l2 w added; decay is weight_decay.
+    """
 
     def __init__(
         self, params: Parameters, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, l2: float = 0.0
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "l2": l2})
 
-    def _memory(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def _initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         return {"momentum": torch.zeros_like(weight if group["momentum"] else weight[:0])}
 
-    def _rows(
-        self, weight: Tensor, rows: Tensor, grad: Tensor, memory: dict[str, Tensor], group: dict[str, Any]
+    def _update(
+        self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
     ) -> None:
         lr, mass, keep = group["lr"], group["momentum"], 1 - group["lr"] * group["weight_decay"]
-        momentum = memory["momentum"]
+        momentum = state["momentum"]
         if compiled(weight):
             number = grad.numpy().dtype.type
             arrays = weight.numpy(), grad.numpy(), momentum.numpy(), number(lr), number(keep), number(mass)
@@ -132,21 +142,24 @@ def _adagrad_rows(
 
 
 class RowAdagrad(RowOptimizer):
-    """s <- s + g^2, w <- (1 - lr decay) w - lr g / (sqrt(s) + eps) (Duchi et al. 2011)."""
+    """s <- s + g^2, w <- (1 - lr decay) w - lr g / (sqrt(s) + eps) (Duchi et al. 2011).
+
+    g is the gradient, l2 w added; decay is weight_decay.
+    """
 
     def __init__(
         self, params: Parameters, lr: float, eps: float = 1e-10, weight_decay: float = 0.0, l2: float = 0.0
     ) -> None:
         super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay, "l2": l2})
 
-    def _memory(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def _initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         return {"square": torch.zeros_like(weight)}
 
-    def _rows(
-        self, weight: Tensor, rows: Tensor, grad: Tensor, memory: dict[str, Tensor], group: dict[str, Any]
+    def _update(
+        self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
     ) -> None:
         lr, eps, keep = group["lr"], group["eps"], 1 - group["lr"] * group["weight_decay"]
-        square = memory["square"]
+        square = state["square"]
         if compiled(weight):
             number = grad.numpy().dtype.type
             arrays = weight.numpy(), grad.numpy(), square.numpy(), number(lr), number(keep), number(eps)
@@ -165,7 +178,7 @@ def _adam_rows(
     mean: Any,
     square: Any,
     steps: Any,
-    wholes: Any,
+    corrections: Any,
     beta: Any,
     lr: Any,
     keep: Any,
@@ -176,22 +189,22 @@ def _adam_rows(
     for u in range(first, last):
         row = np.uint64(rows[u])
         steps[row] += 1
-        step = min(steps[row], len(wholes) - 1)
-        rate, whole = lr * wholes[step, 0], wholes[step, 1]
+        step = min(steps[row], len(corrections) - 1)
+        rate, correction = lr * corrections[step, 0], corrections[step, 1]
         for j in range(weight.shape[1]):
             g = grad[u, j]
             m = beta[0] * mean[row, j] + beta[2] * g
             v = beta[1] * square[row, j] + beta[3] * g * g
             mean[row, j], square[row, j] = m, v
-            weight[row, j] = weight[row, j] * keep - rate * m / (np.sqrt(v * whole) + eps)
+            weight[row, j] = weight[row, j] * keep - rate * m / (np.sqrt(v * correction) + eps)
 
 
 class RowAdam(RowOptimizer):
-    """Adam (Kingma & Ba 2015) of the used rows, with a count of steps for each row.
+    """Adam (Kingma & Ba 2015, algorithm 1) of the used rows, with a count of steps for each row.
 
-    Each row's mean and square are freed of their start at zero by the steps that the row itself has seen: counting all
-    steps, as torch's SparseAdam does, makes the first steps of a rare word up to (1 - beta1) / sqrt(1 - beta2) times
-    too long.
+    The bias correction of a row's mean and square goes by the steps that the row itself has had: counting all steps, as
+    torch's SparseAdam does, makes the first steps of a rare word up to (1 - beta1) / sqrt(1 - beta2) times too long.
+    weight_decay is decoupled (AdamW); l2 is a part of the gradient.
     """
 
     def __init__(
@@ -205,35 +218,35 @@ class RowAdam(RowOptimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "l2": l2})
 
-    def _memory(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    def _initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         steps = torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
         return {"mean": torch.zeros_like(weight), "square": torch.zeros_like(weight), "steps": steps}
 
-    def _rows(
-        self, weight: Tensor, rows: Tensor, grad: Tensor, memory: dict[str, Tensor], group: dict[str, Any]
+    def _update(
+        self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
     ) -> None:
         lr, eps, keep, betas = group["lr"], group["eps"], 1 - group["lr"] * group["weight_decay"], group["betas"]
-        mean, square, steps = memory["mean"], memory["square"], memory["steps"]
+        mean, square, steps = state["mean"], state["square"], state["steps"]
         if compiled(weight):
             number = grad.numpy().dtype.type
-            memories = (tensor.numpy() for tensor in (weight, grad, mean, square, steps))
+            arrays = (tensor.numpy() for tensor in (weight, grad, mean, square, steps))
             both = np.array([*betas, 1 - betas[0], 1 - betas[1]], dtype=number)
             constants = both, number(lr), number(keep), number(eps)
-            arguments = *memories, _wholes(betas, np.dtype(number).name), *constants
+            arguments = *arrays, _bias_corrections(betas, np.dtype(number).name), *constants
             _on_threads(_adam_rows, rows, weight.shape[1], *arguments)
             return
         steps[rows] += 1
-        seen = steps[rows].double()[:, None]
+        t = steps[rows].double()[:, None]
         m = mean[rows].mul_(betas[0]).add_(grad, alpha=1 - betas[0])
         v = square[rows].mul_(betas[1]).addcmul_(grad, grad, value=1 - betas[1])
         mean[rows], square[rows] = m, v
-        whole = (v / (1 - betas[1] ** seen).to(v.dtype)).sqrt() + eps
-        weight[rows] = weight[rows] * keep - lr * (m / (1 - betas[0] ** seen).to(m.dtype)) / whole
+        scale = (v / (1 - betas[1] ** t).to(v.dtype)).sqrt() + eps
+        weight[rows] = weight[rows] * keep - lr * (m / (1 - betas[0] ** t).to(m.dtype)) / scale
 
 
 @lru_cache(maxsize=8)
-def _wholes(betas: tuple[float, float], number: str) -> Any:
-    """1 / (1 - beta^t) for both betas and t from 0 on, `[T, 2]`, until they are 1."""
+def _bias_corrections(betas: tuple[float, float], number: str) -> Any:
+    """1 / (1 - beta^t) for both betas and t = 0, 1, ..., `[T, 2]`, until they are 1; 1 for t = 0."""
     steps = min(1 << 20, max(1, math.ceil(-40 / math.log(max(*betas, 1e-9)))))
     powers = np.array(betas)[None, :] ** np.arange(1, steps + 1)[:, None]
     return np.concatenate([[[1.0, 1.0]], 1 / (1 - powers)]).astype(number)
@@ -241,9 +254,7 @@ def _wholes(betas: tuple[float, float], number: str) -> Any:
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
-    """Scale the gradients, sparse and dense, down to a norm of max_norm together where it is larger; returns the
-    norm.
-    """
+    """Scale the gradients, sparse and dense, down where their norm together is above max_norm; returns that norm."""
     values = []
     for parameter in parameters:
         if parameter.grad is not None:
@@ -252,8 +263,8 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tenso
             values.append(parameter.grad.values() if parameter.grad.is_sparse else parameter.grad)
     norm = nn.utils.get_total_norm(values)
     factor = max_norm / (norm + 1e-6)
-    if norm.device.type != "cpu":  # to look at it would wait for the device
-        torch._foreach_mul_(values, factor.clamp(max=1))
-    elif factor < 1:
-        torch._foreach_mul_(values, float(factor))
+    if norm.device.type != "cpu" or factor < 1:  # elsewhere, to read the factor would wait for the device
+        scale = factor.clamp(max=1)
+        for value in values:
+            value.mul_(scale)
     return norm

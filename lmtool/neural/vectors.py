@@ -1,44 +1,72 @@
-"""The vectors of words in a neural model, and which are most alike.
+"""The vectors of words in a neural model, which are most similar, and the words' mean hidden over a text.
 
-Legend of shapes: W words, D numbers each.
+Legend of shapes: W words, V words of the vocabulary, O of them that can be predicted, E dimension of the embeddings,
+D dimension of the hidden.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from lmtool.config import Likeness, Vectors
+from lmtool.config.model_verbs import Likeness, Vectors
+from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.outputs.word_scores import WordScores
 
 Rows = npt.NDArray[np.float32]
+CHUNK = 1 << 14  # contexts that are encoded at once
 
 
 def word_vectors(model: NeuralModel, which: Vectors) -> Rows:
-    """The embeddings of all words, `<s>` the last, `[V, D]`, or the output layer's u_w, `[V - 1, D]`: `<s>` has none.
+    """The embeddings of all words, `<s>` the last, `[V, E]`, or the output vectors `[O, D]`: `<s>` has none.
 
-    Raises UserError for the output vectors of a layer that has no vector a word.
+    Raises UserError for the output vectors of a layer that has none.
     """
-    if which is Vectors.embeddings:
-        return model.encoder.embedding.weight.detach().cpu().numpy()
-    if not isinstance(model.output, WordScores):
-        raise UserError("the output layer of this run has no vector for each word: only softmax, nce and sampled do")
-    return model.output.weight().detach().cpu().numpy()
+    vectors = model.encoder.embedding.weight if which is Vectors.embeddings else model.output.word_vectors()
+    if vectors is None:
+        raise UserError("the output layer of this run has no vector for each word; take the embeddings")
+    return vectors.detach().cpu().numpy()
 
 
 def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray, FloatArray]:
-    """The words most like a word, but for itself: at most `top` ids, the most alike first, and their likeness.
+    """The words most similar to a word by vectors `[W, D]`, itself left out: at most `top` ids, the most similar first,
+    and their similarity.
 
     A vector of length 0 has cosine 0 with all others.
     """
-    likeness = (vectors @ vectors[word]).astype(np.float64)
+    similarity = (vectors @ vectors[word]).astype(np.float64)
     if by is Likeness.cosine:
         lengths = np.sqrt(np.einsum("wd,wd->w", vectors, vectors, dtype=np.float64))
         product = lengths * lengths[word]
-        likeness = np.divide(likeness, product, out=np.zeros_like(likeness), where=product > 0)
-    likeness[word] = -np.inf
-    ids = np.argsort(-likeness, kind="stable")[: min(top, len(vectors) - 1)]
-    return ids, likeness[ids]
+        similarity = np.divide(similarity, product, out=np.zeros_like(similarity), where=product > 0)
+    similarity[word] = -np.inf
+    ids = np.argsort(-similarity, kind="stable")[: min(top, len(vectors) - 1)]
+    return ids, similarity[ids]
+
+
+@torch.no_grad()
+def word_representations(model: NeuralModel, split: Split | None) -> Rows:
+    """A vector for each word that can be predicted, by which similar words can be grouped; the model is on the CPU.
+
+    With a split: the mean hidden `[O, D]` before the word over all its occurrences (Mnih & Hinton 2009, section 4), and
+    over all positions for a word that does not occur. None: the word's embedding, `[O, E]`.
+    """
+    vectors = model.encoder.embedding.weight[:-1]
+    if split is None:
+        return vectors.numpy().copy()
+    model.eval()
+    words = len(vectors)
+    total = torch.zeros(words, model.encoder.output_dim)
+    count = torch.zeros(words)
+    split = split.seen(model.across_sentences)
+    for first in range(0, split.tokens, CHUNK):
+        contexts, targets = split.windows(np.arange(first, min(first + CHUNK, split.tokens)), model.context_size)
+        ids = torch.from_numpy(targets)
+        total.index_add_(0, ids, model.encoder(torch.from_numpy(contexts)))
+        count += ids.bincount(minlength=words)
+    mean = total / count.clamp(min=1)[:, None]
+    mean[count == 0] = total.sum(0) / count.sum()
+    return mean.numpy()

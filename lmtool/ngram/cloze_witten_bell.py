@@ -1,9 +1,9 @@
-"""Witten-Bell over the candidates of a cloze question alone, as the report of CS287 HW3 had it.
+"""Witten-Bell over the candidates of a cloze question alone, as in the report of CS287 HW3.
 
     p(w|h) = (c(hw) + N p(w|h')) / (C + N)
 
-is normalised at every order over the question's K candidates: C sums c(hw) over them and N is how many of them were
-seen after h; below the unigrams stands 1/K. Where none of them was seen after h, h' decides.
+is normalised at every order over the question's K candidates: C is the sum of c(hw) over them and N the number of them
+that were seen after h; below the unigrams is 1/K. Where none of them was seen after h, p(w|h) = p(w|h').
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
-from lmtool.ngram.scoring import find_contexts, find_grams
+from lmtool.ngram.scoring import find_contexts, find_followers
 from lmtool.ngram.table import log
 
 
 def local_witten_bell(counts: Counts, contexts: IntArray, candidates: IntArray) -> FloatArray:
-    """Log-probabilities `[Q, K]` of candidates `[Q, K]` after contexts `[Q, n - 1]`; each row sums to one."""
+    """log p `[Q, K]` in nats of candidates `[Q, K]` after contexts `[Q, n - 1]`; each row sums to one."""
     questions, choices = candidates.shape
     p = np.full((questions, choices), 1 / choices)
     searching = counts.trie.nodes.searching
@@ -29,7 +29,7 @@ def local_witten_bell(counts: Counts, contexts: IntArray, candidates: IntArray) 
             node = np.empty(questions, dtype=np.int64)
             find_contexts(*searching, counts.bos, contexts, k - 1, node)
             gram = np.full(candidates.size, -1, dtype=np.int64)
-            find_grams(*searching, np.repeat(node, choices), candidates.reshape(-1), gram)
+            find_followers(*searching, np.repeat(node, choices), candidates.reshape(-1), gram)
             seen = gram >= 0
             c.reshape(-1)[seen] = counts.count[k - 1].at(gram[seen] - counts.trie.first(k))
         total, types = c.sum(axis=1, keepdims=True), (c > 0).sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Counts kept beside the store they were made from: counted once, used by every smoother of a sweep."""
+"""Counts cached beside the store that they were made from: counted once, used by every smoother of a sweep."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMAT = 1
 
 
 def counts_path(store: Path) -> Path:
-    """Where the counts of a store's train split are kept."""
+    """The file of the counts of a store's train split."""
     return store.with_name(f"counts-{store.name}")
 
 
@@ -40,16 +40,16 @@ def save_counts(path: Path, counts: Counts, store_fingerprint: str) -> None:
 
 
 def _checksum(counts: Counts) -> int:
-    """CRC-32 of all arrays, a gigabyte a second."""
-    found = 0
+    """CRC-32 of all arrays, at about a gigabyte per second."""
+    checksum = 0
     for array in (*counts.trie.nodes, *(part.bits for part in (*counts.suffix, *counts.count))):
         if isinstance(array, np.ndarray):
-            found = zlib.crc32(array.data, found)
-    return found
+            checksum = zlib.crc32(array.data, checksum)
+    return checksum
 
 
 def open_counts(path: Path, store_fingerprint: str, order: int) -> Counts | None:
-    """Counts of at least that order, as counts of that order; None where they are not there or not of this text."""
+    """The cached counts of orders 1 to `order`; None where they are missing, damaged, or do not fit."""
     if not path.is_file():
         return None
     try:
@@ -67,7 +67,7 @@ def open_counts(path: Path, store_fingerprint: str, order: int) -> Counts | None
             if lengths != (trie.sizes[1:], trie.sizes):
                 return None
             counts = Counts(trie, suffix, count, int(file.attrs["bos"]), int(file.attrs["newest_word"]))
-            # Whoever reads on trusts the numbers: what a power cut or a bad disk left is found out here.
+            # Later code trusts the numbers: damage by a power cut or a bad disk must be noticed here.
             return counts.upto(order) if _checksum(counts) == file.attrs["checksum"] else None
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, UserError):
-        return None  # damaged: counted again
+        return None  # damaged: to be counted again

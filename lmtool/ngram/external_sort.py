@@ -1,7 +1,7 @@
-"""Sorting n-grams that do not fit into memory: runs on disk, merged range by range.
+"""Sorting n-grams that do not fit into memory: sorted runs on disk, which are merged range by range.
 
-As `counts`, with what is large in files: the keys of a piece of text are sorted and made distinct, which is a run; runs
-are merged by taking from each of them all keys up to a bound, as many as fit, and sorting these.
+A run is what lmtool.ngram.sorting makes of a piece of the text. All keys up to a bound, as many as fit into memory, are
+taken from each run and sorted together, then those up to the next bound.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.sorting import sort_keys
+from lmtool.ngram.sorting import NO_NGRAM, count_keys, keys_of, sort_keys
 from lmtool.ngram.storage import Storage
 
 Array = npt.NDArray[Any]
-BYTES_A_KEY = 96  # for one in a run: it and its place, both again, what becomes of them, and pages of files
+BYTES_PER_KEY = 96  # in a run: key and position, the sort's copy of both, distinct keys, and pages of files
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The distinct n-grams of places `first` to before `last`: keys that ascend, suffixes, counts."""
+    """The distinct n-grams that end at positions `first` to before `last`: ascending keys, suffixes, counts, `[U]`."""
 
     first: int
     last: int
@@ -32,37 +32,37 @@ class Run:
 
 
 def sort_in_runs(
-    words: Array, row: Array, bos: int, word_width: int, key_width: int, highest: bool, storage: Storage
+    words: Array, row: Array, bos: int, word_width: int, key_width: int, highest: bool, storage: Storage, memory: int
 ) -> tuple[Array, Array, Array, Array]:
-    """As `counts._sort_at_once`, within the memory of `storage`."""
-    from lmtool.ngram.counts import NONE, collapse, keys_of
+    """The same as sorting.sort_in_memory, in about `memory` bytes; large arrays lie in files of `storage`.
 
-    assert storage.memory is not None
-    piece = max(storage.memory // BYTES_A_KEY, 1024)
+    Raises UserError where the disk is full.
+    """
+    piece = max(memory // BYTES_PER_KEY, 1024)
     next_row = storage.empty(0 if highest else len(words), np.uint32)
     runs: list[Run] = []
     for first in range(0, len(words), piece):
         last = min(first + piece, len(words))
-        next_row[first:last] = NONE
-        keys, where = keys_of(words, row, bos, word_width, first, last)
-        keys, where = sort_keys(keys, where, key_width)
-        found = collapse(keys, where, row, next_row)  # next_row now counts within the run
-        runs.append(Run(first, last, *(_stored(part, storage) for part in found)))
-        del keys, where, found
+        next_row[first:last] = NO_NGRAM
+        keys, positions = keys_of(words, row, bos, word_width, first, last)
+        keys, positions = sort_keys(keys, positions, key_width)
+        distinct = count_keys(keys, positions, row, next_row)  # next_row now counts within the run
+        runs.append(Run(first, last, *(_stored(part, storage) for part in distinct)))
+        del keys, positions, distinct
         storage.release()
     keys, suffixes, counts = _merge(runs, key_width, piece, storage)
     for part in [] if highest else runs:
         places = np.empty(len(part.keys), dtype=np.uint32)
         _places(part.keys, keys, places)
-        _renumber(next_row[part.first : part.last], places, int(NONE))
+        _renumber(next_row[part.first : part.last], places, int(NO_NGRAM))
         storage.release()
     return keys, suffixes, counts, next_row
 
 
 def _stored(values: Array, storage: Storage) -> Array:
-    kept = storage.empty(len(values), values.dtype)
-    kept[:] = values
-    return kept
+    stored = storage.empty(len(values), values.dtype)
+    stored[:] = values
+    return stored
 
 
 def _merge(runs: list[Run], key_width: int, piece: int, storage: Storage) -> tuple[Array, Array, Array]:
@@ -79,11 +79,11 @@ def _merge(runs: list[Run], key_width: int, piece: int, storage: Storage) -> tup
         bound = min(run.keys[min(place + share, len(run.keys)) - 1] for place, run in open_runs)
         ends = [int(np.searchsorted(run.keys, bound, side="right")) for run in runs]
         slices = [(run, slice(first, last)) for run, first, last in zip(runs, at, ends, strict=True)]
-        taken = np.concatenate([run.keys[part] for run, part in slices])
+        merged = np.concatenate([run.keys[part] for run, part in slices])
         suffix = np.concatenate([run.suffixes[part] for run, part in slices])
         count = np.concatenate([run.counts[part] for run, part in slices])
-        taken, order = sort_keys(taken, np.arange(len(taken), dtype=np.uint32), key_width)
-        written = int(_append(taken, order, suffix, count, keys, suffixes, counts, written))
+        merged, order = sort_keys(merged, np.arange(len(merged), dtype=np.uint32), key_width)
+        written = int(_append(merged, order, suffix, count, keys, suffixes, counts, written))
         at = ends
         storage.release()
     return keys[:written], suffixes[:written], counts[:written]
@@ -91,11 +91,11 @@ def _merge(runs: list[Run], key_width: int, piece: int, storage: Storage) -> tup
 
 @numba.njit(cache=True, nogil=True)
 def _append(
-    taken: Any, order: Any, suffix: Any, count: Any, keys: Any, suffixes: Any, counts: Any, written: int
+    merged: Any, order: Any, suffix: Any, count: Any, keys: Any, suffixes: Any, counts: Any, written: int
 ) -> Any:
-    for i in range(len(taken)):
-        if i == 0 or taken[i] != taken[i - 1]:
-            keys[written] = taken[i]
+    for i in range(len(merged)):
+        if i == 0 or merged[i] != merged[i - 1]:
+            keys[written] = merged[i]
             suffixes[written] = suffix[order[i]]
             counts[written] = 0
             written += 1
@@ -105,7 +105,7 @@ def _append(
 
 @numba.njit(cache=True, nogil=True)
 def _places(wanted: Any, keys: Any, places: Any) -> None:
-    """Where each of the wanted keys stands among all of them; both ascend."""
+    """The index of each of the wanted keys among all keys; both ascend."""
     at = 0
     for i in range(len(wanted)):
         while keys[at] != wanted[i]:

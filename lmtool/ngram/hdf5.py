@@ -1,4 +1,4 @@
-"""Tries and arrays in HDF5, laid out so that they can be used where they lie."""
+"""Tries and arrays in HDF5, laid out so that they can be memory-mapped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.packed import Packed, words_needed
-from lmtool.ngram.trie import BLOCK, Nodes, Trie
+from lmtool.ngram.packed import Packed, cells_needed
+from lmtool.ngram.trie import Nodes, Trie
+from lmtool.ngram.trie_search import BLOCK
 from lmtool.system.files import cannot_write, reserve, written_whole
 
 Array = npt.NDArray[Any]
@@ -20,9 +21,9 @@ Array = npt.NDArray[Any]
 
 @contextmanager
 def created(path: Path, size: int, *, synced: bool = True) -> Iterator[h5py.File]:
-    """A new HDF5 file of about `size` bytes, which takes its name when the block ends without an error.
+    """A new HDF5 file of about `size` bytes, renamed to `path` when the block ends without an error.
 
-    Raises UserError where the disk has no room for it.
+    synced: whether it is on disk then. Raises UserError where the disk is full or the folder cannot be written to.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,25 +40,25 @@ def created(path: Path, size: int, *, synced: bool = True) -> Iterator[h5py.File
 
 
 def write_array(group: h5py.Group, name: str, values: Array) -> None:
-    """Write an array in one piece, so that `mapped` can find it."""
+    """Write an array in one piece, so that it can be mapped."""
     group.create_dataset(name, data=values)
 
 
 def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
-    """The array of a dataset without reading it: its pages are read when they are touched.
+    """The array of a dataset, memory-mapped: its pages are read when they are used.
 
-    Raises ValueError where it is not of one dimension and that type, or lies outside its file.
+    Raises ValueError where it is not one-dimensional and of that type, or lies outside its file.
     """
     if dataset.ndim != 1 or dataset.dtype != np.dtype(dtype):
-        raise ValueError(f"{dataset.name} is no array of {np.dtype(dtype)}")
+        raise ValueError(f"{dataset.name} is not a one-dimensional array of {np.dtype(dtype)}")
     offset = dataset.id.get_offset()
     if dataset.size == 0:
         return np.empty(0, dtype=dtype)
     if offset is None:
         raise ValueError(f"{dataset.name} is not in one piece")
     if offset % np.dtype(dtype).itemsize:
-        return np.asarray(dataset[:])  # written by something else: compiled code wants numbers at their own places
-    # Copied where it is written to, which nobody does: so it has the type of any other array for compiled code.
+        return np.asarray(dataset[:])  # written by another program: compiled code needs aligned numbers
+    # mode c, though nobody writes: a read-only array would be another type for compiled code.
     return np.asarray(np.memmap(dataset.file.filename, dtype=dtype, mode="c", offset=offset, shape=dataset.shape))
 
 
@@ -69,9 +70,9 @@ def write_packed(group: h5py.Group, name: str, packed: Packed) -> None:
 
 
 def read_packed(group: h5py.Group, name: str) -> Packed:
-    """Packed numbers where they lie. Raises ValueError, KeyError or OSError where they are damaged."""
+    """Packed numbers, memory-mapped. Raises ValueError, KeyError or OSError where they are damaged."""
     packed = Packed(mapped(group[name], np.uint64), int(group[name].attrs["width"]), int(group[name].attrs["length"]))
-    if not 1 <= packed.width < 64 or len(packed.bits) < words_needed(packed.length, packed.width):
+    if not 1 <= packed.width < 64 or len(packed.bits) < cells_needed(packed.length, packed.width):
         raise ValueError(f"{name} is too short")
     return packed
 
@@ -87,18 +88,18 @@ def write_trie(group: h5py.Group, trie: Trie) -> None:
 
 
 def read_trie(group: h5py.Group) -> Trie:
-    """A trie where it lies. Raises ValueError, KeyError or OSError where it is damaged."""
+    """A trie, memory-mapped. Raises ValueError, KeyError or OSError where it is damaged."""
     first, unigram_starts, base = (mapped(group[name], np.int64) for name in ("first", "unigram_starts", "base"))
     words, starts = read_packed(group, "words"), read_packed(group, "starts")
     sizes = np.diff(first)
     if len(first) < 2 or first[0] != 0 or (sizes < 0).any() or len(unigram_starts) != first[1]:
-        raise ValueError("the orders do not fit")
+        raise ValueError("the numbers of nodes by order are wrong")
     inner = int(first[-2] - first[1]) + 1 if len(first) > 2 else 1
     if (
         words.length != first[-1] - first[1]
         or starts.length != inner
         or len(base) < (inner + (1 << BLOCK) - 1) >> BLOCK
     ):
-        raise ValueError("arrays of differing lengths")
+        raise ValueError("arrays of wrong lengths")
     nodes = Nodes(first, words.bits, words.width, unigram_starts, base, starts.bits, starts.width)
     return Trie(nodes)

@@ -1,7 +1,7 @@
 """Whole numbers in as few bits as the largest of them needs.
 
-Of a model of 40 million n-grams most bytes would be zeros that lead small numbers. Number i lies in the bits from
-i x width on, lowest first, of an array of 64-bit words with two to spare at its end.
+Of a model of 40 million n-grams, most bytes would be leading zeros of small numbers. Number i takes the bits from
+i x width on, lowest first, of an array of 64-bit cells with two to spare at its end.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import numpy.typing as npt
 from lmtool.ngram.storage import Storage
 
 Array = npt.NDArray[Any]
-WORD = 64
+CELL = 64  # bits
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def read(bits: Any, width: int, index: int) -> Any:
-    """Number `index`, as int64. Without branches: both words that may hold it are read."""
+    """Number `index`, as int64. Without branches: both cells that may hold it are read."""
     at = np.uint64(index) * np.uint64(width)
-    word = at >> np.uint64(6)
+    cell = at >> np.uint64(6)
     shift = at & np.uint64(63)
-    low = bits[word] >> shift
-    high = (bits[word + np.uint64(1)] << np.uint64(1)) << (np.uint64(63) - shift)
+    low = bits[cell] >> shift
+    high = (bits[cell + np.uint64(1)] << np.uint64(1)) << (np.uint64(63) - shift)
     return np.int64((low | high) & ((np.uint64(1) << np.uint64(width)) - np.uint64(1)))
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def read_short(halves: Any, width: int, index: int) -> Any:
-    """As `read`, for a width of up to 33, from the same bits as uint32: a step less."""
+    """The same as `read` in one step less, for a width of up to 33; halves: the same bits as uint32."""
     at = np.uint64(index) * np.uint64(width)
     half = at >> np.uint64(5)
     both = np.uint64(halves[half]) | (np.uint64(halves[half + np.uint64(1)]) << np.uint64(32))
@@ -41,15 +41,15 @@ def read_short(halves: Any, width: int, index: int) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _pack(values: Any, bits: Any, width: int, start: int) -> None:
-    # Words that a neighbouring piece shares are written with `or`: pieces must come in order, one at a time.
+    # Cells that a neighbouring piece shares are written with `or`: pieces must come in order, one at a time.
     for i in range(len(values)):
         at = (start + i) * width
-        word = at >> 6
+        cell = at >> 6
         shift = np.uint64(at & 63)
         value = np.uint64(values[i])
-        bits[word] |= value << shift
+        bits[cell] |= value << shift
         if (at & 63) + width > 64:
-            bits[word + 1] |= value >> (np.uint64(64) - shift)
+            bits[cell + 1] |= value >> (np.uint64(64) - shift)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -74,43 +74,43 @@ class Packed:
 
     @classmethod
     def zeros(cls, length: int, largest: int, storage: Storage | None = None) -> Packed:
-        """Room for numbers of up to `largest`."""
+        """`length` zeros, of the width of `largest`; in memory if storage is None."""
         width = width_of(largest)
-        return cls((storage or Storage()).zeros(words_needed(length, width), np.uint64), width, length)
+        return cls((storage or Storage()).zeros(cells_needed(length, width), np.uint64), width, length)
 
     @classmethod
     def of(cls, values: Array, largest: int | None = None, storage: Storage | None = None) -> Packed:
-        """Pack an array of whole numbers."""
-        found = cls.zeros(len(values), largest if largest is not None else int(values.max(initial=0)), storage)
-        found.put(0, values)
-        return found
+        """Pack an array of whole numbers, 0 or more, of the width of `largest` or of the largest value."""
+        packed = cls.zeros(len(values), largest if largest is not None else int(values.max(initial=0)), storage)
+        packed.put(0, values)
+        return packed
 
     def put(self, start: int, values: Array) -> None:
-        """Write values from number `start` on, where there were zeros."""
+        """Write values from number `start` on, where there are zeros."""
         _pack(values, self.bits, self.width, start)
 
     def get(self, first: int, last: int) -> npt.NDArray[np.int64]:
-        """The numbers from `first` to before `last`."""
+        """Numbers `first` to before `last`."""
         values = np.empty(last - first, dtype=np.int64)
         _unpack(self.bits, self.width, first, values)
         return values
 
     def at(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The numbers at places `[M]`, as `[M]`."""
+        """The numbers at indices `[M]`, as `[M]`."""
         values = np.empty(len(index), dtype=np.int64)
         _read_at(self.bits, self.width, index, values)
         return values
 
     def all(self) -> npt.NDArray[np.int64]:
-        """All of them."""
+        """All numbers, `[length]`."""
         return self.get(0, self.length)
 
 
 def width_of(largest: int) -> int:
-    """How many bits numbers up to `largest` need, at least 1."""
+    """The number of bits of numbers up to `largest`, at least 1."""
     return max(int(largest).bit_length(), 1)
 
 
-def words_needed(length: int, width: int) -> int:
-    """How many 64-bit words hold `length` numbers, two words to spare: `read` may look past the last number."""
-    return (length * width + WORD - 1) // WORD + 2
+def cells_needed(length: int, width: int) -> int:
+    """The number of 64-bit cells for `length` numbers, with two to spare: `read` may look past the last number."""
+    return (length * width + CELL - 1) // CELL + 2

@@ -1,109 +1,88 @@
-"""Pruning by relative entropy (Stolcke 1998, eq. 3 to 6): the n-grams go that the model hardly needs.
+"""Entropy pruning (Stolcke 1998, eq. 3 to 6): removes the n-grams whose removal changes the model least.
 
-Leaving out hw changes the model by
+Removing hw changes the model by the relative entropy
 
     D = -p(h) { p(w|h) [log p(w|h') + log backoff'(h) - log p(w|h)] + [log backoff'(h) - log backoff(h)] left(h) }
 
-with backoff'(h) the weight once hw is left out and left(h) what h leaves to words unseen after it. hw is left out where
-exp(D) - 1, the relative change of perplexity, is below a threshold; longest n-grams first, and none that begins
-one which stays.
+with backoff'(h) the back-off weight after the removal and left(h) the mass of words unseen after h. hw is removed where
+exp(D) - 1, the relative change of perplexity, is below a threshold; n-grams of the highest order first, and none that
+is the context of one that stays.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from lmtool.language_model import FloatArray, IntArray
+from lmtool.language_model import FloatArray
 from lmtool.ngram.estimate import backoff_weights
-from lmtool.ngram.model import asked_of
-from lmtool.ngram.scoring import score_candidates
+from lmtool.ngram.scoring import score_candidates, table_arrays
 from lmtool.ngram.table import BackoffTable, log
 from lmtool.system.parallel import cut_evenly, run
 
-PIECE = 1 << 20
+PIECE = 1 << 20  # n-grams scored at once
 
 
 def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> BackoffTable:
-    """The table without the n-grams whose loss changes perplexity by less than `threshold`, relatively.
+    """The table without the n-grams whose removal changes perplexity by less than `threshold`, relatively.
 
-    eos: `</s>`, whose probability is that of `<s>` at the start of a context, as SRILM has it.
+    eos: the id of `</s>`, whose probability is that of `<s>` at the start of a context, as in SRILM.
     """
-    kept = np.ones(sum(table.sizes), dtype=bool)
-    history = _log_marginals(table, eos)
+    mask = np.ones(sum(table.sizes), dtype=bool)
+    log_marginals = _log_marginals(table, eos)
     for k in range(table.order, 1, -1):
-        here = slice(table.trie.first(k), table.trie.first(k + 1))
-        context = context_of(table, k)
+        nodes = slice(table.trie.first(k), table.trie.first(k + 1))
+        context = table.trie.contexts(k)
         contexts = table.sizes[k - 2]
-        p = np.exp(table.log_prob[here].astype(np.float64))
-        lower = np.exp(_lower(table, k))
+        p = np.exp(table.log_prob[nodes].astype(np.float64))
+        lower = np.exp(_log_lower(table, k))
         left = np.maximum(1.0 - np.bincount(context, p, contexts), 0.0)
         rest = np.maximum(1.0 - np.bincount(context, lower, contexts), 1e-300)
-        h = history[table.trie.first(k - 1) : table.trie.first(k)]
+        log_h = log_marginals[table.trie.first(k - 1) : table.trie.first(k)]
         with np.errstate(divide="ignore", invalid="ignore"):
             old = log(left / rest)[context]
             new = log((left[context] + p) / (rest[context] + lower))
             moved = np.where(left[context] > 0, (new - old) * left[context], 0.0)
-            change = -np.exp(h[context]) * (p * (log(lower) + new - log(p)) + moved)
-        kept[here] = np.expm1(change) >= threshold
+            change = -np.exp(log_h[context]) * (p * (log(lower) + new - log(p)) + moved)
+        mask[nodes] = np.expm1(change) >= threshold
         if k < table.order:
             begins = table.trie.begins(k, 0, table.sizes[k - 1])
-            longer = kept[table.trie.first(k + 1) : table.trie.first(k + 2)]
-            kept[here] |= np.diff(np.concatenate([[0], np.cumsum(longer)])[begins]) > 0
-    return weighted_again(replace(table.keep(kept), suffix_closed=False))
+            longer = mask[table.trie.first(k + 1) : table.trie.first(k + 2)]
+            mask[nodes] |= np.diff(np.concatenate([[0], np.cumsum(longer)])[begins]) > 0
+    return renormalised(replace(table.select(mask), suffix_closed=False))
 
 
-def weighted_again(table: BackoffTable) -> BackoffTable:
-    """The table with its back-off weights set so that every distribution sums to one, shorter contexts first."""
+def renormalised(table: BackoffTable) -> BackoffTable:
+    """The table with new back-off weights, so that every distribution sums to one; shorter contexts first."""
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
     table = replace(table, log_backoff=log_backoff)
     for k in range(2, table.order + 1):
-        context, contexts = context_of(table, k), table.sizes[k - 2]
+        context, contexts = table.trie.contexts(k), table.sizes[k - 2]
         p = np.exp(table.log_prob[table.trie.first(k) : table.trie.first(k + 1)].astype(np.float64))
-        weight, _ = backoff_weights(p, np.exp(_lower(table, k)), context, contexts)
+        weight, _ = backoff_weights(p, np.exp(_log_lower(table, k)), context, contexts)
         log_backoff[table.trie.first(k - 1) : table.trie.first(k)] = log(weight)
     return table
 
 
-def context_of(table: BackoffTable, k: int) -> IntArray:
-    """The node, within order k-1, of the first words of each n-gram of order k."""
-    begins = table.trie.begins(k - 1, 0, table.sizes[k - 2])
-    return np.repeat(np.arange(len(begins) - 1), np.diff(begins))
-
-
-def words_of(table: BackoffTable, k: int, first: int, last: int) -> npt.NDArray[Any]:
-    """The words of n-grams `first` to before `last` of order k, `[last - first, k]`."""
-    found = np.empty((last - first, k), dtype=np.int64)
-    node = np.arange(first, last)
-    for j in range(k, 0, -1):
-        low, high = (int(node[0]), int(node[-1]) + 1) if len(node) else (0, 0)  # ascending
-        found[:, j - 1] = table.trie.words(j, low, high)[node - low]
-        if j > 1:
-            node = table.trie.parents(j, node)
-    return found
-
-
-def _lower(table: BackoffTable, k: int) -> FloatArray:
+def _log_lower(table: BackoffTable, k: int) -> FloatArray:
     """log p(w|h') of each n-gram hw of order k."""
-    asked, total = asked_of(table), table.sizes[k - 1]
-    found = np.empty(total, dtype=np.float64)
+    arrays, total = table_arrays(table), table.sizes[k - 1]
+    log_lower = np.empty(total, dtype=np.float64)
     for at in range(0, total, PIECE):
-        words = words_of(table, k, at, min(at + PIECE, total))
+        words = table.trie.ngrams(k, at, min(at + PIECE, total))
         log_prob, matched = np.empty((len(words), 1)), np.empty((len(words), 1), dtype=np.int64)
         contexts, targets = words[:, 1 : k - 1].copy(), words[:, k - 1 :].copy()
-        run((score_candidates, asked, contexts, targets, a, b, log_prob, matched) for a, b in cut_evenly(len(words)))
-        found[at : at + len(words)] = log_prob[:, 0]
-    return found
+        run((score_candidates, arrays, contexts, targets, a, b, log_prob, matched) for a, b in cut_evenly(len(words)))
+        log_lower[at : at + len(words)] = log_prob[:, 0]
+    return log_lower
 
 
 def _log_marginals(table: BackoffTable, eos: int | None) -> FloatArray:
     """log p(h) of each node as a context: the product of its words' probabilities, each after those before it."""
-    found = table.log_prob.astype(np.float64)
-    found[table.bos] = found[eos] if eos is not None else -np.inf
+    log_marginals = table.log_prob.astype(np.float64)
+    log_marginals[table.bos] = log_marginals[eos] if eos is not None else -np.inf
     for k in range(2, table.order + 1):
-        before = found[table.trie.first(k - 1) : table.trie.first(k)]
-        found[table.trie.first(k) : table.trie.first(k + 1)] += before[context_of(table, k)]
-    return found
+        shorter = log_marginals[table.trie.first(k - 1) : table.trie.first(k)]
+        log_marginals[table.trie.first(k) : table.trie.first(k + 1)] += shorter[table.trie.contexts(k)]
+    return log_marginals

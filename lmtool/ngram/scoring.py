@@ -1,7 +1,7 @@
-"""The kernels that ask a back-off table. Contexts are nodes of its trie, or one of the two marks below.
+"""The kernels that score n-grams with a back-off table. A context is a node of its trie, or one of the two marks below.
 
 The node of the last m words of a context is the child, by its last word, of the node of the m-1 words before that one:
-so each word that is read moves every node one order down, one search each.
+so each further word moves every node to the next order, with one search each.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from lmtool.ngram.bigrams import find_bigrams
 from lmtool.ngram.packed import read
-from lmtool.ngram.trie import child, children, first_child
+from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.trie_search import child, children, first_child
 
 Array = npt.NDArray[Any]
 
@@ -23,10 +24,10 @@ UNSEEN = np.int64(-2)  # the table does not have this context
 PIECE = 1 << 12  # tokens that are scored together: their nodes stay in the cache
 
 
-class Asked(NamedTuple):
-    """A table as the kernels take it: the trie's arrays (see `Nodes`) and what stands at its nodes (`BackoffTable`).
+class TableArrays(NamedTuple):
+    """A back-off table as the kernels take it: the trie's arrays (see `Nodes`), then the table's (see `BackoffTable`).
 
-    unigrams: `[V]` float64, `<s>` holding what types that are in no vocabulary have.
+    total: the number of nodes. unigrams: float64 `[V]`, log p(w), with the unseen types' at `<s>`.
     """
 
     order: int
@@ -45,30 +46,53 @@ class Asked(NamedTuple):
     suffix_closed: bool
 
 
+def table_arrays(table: BackoffTable) -> TableArrays:
+    """The arrays of a table, for the kernels."""
+    unigrams = table.log_prob[: table.vocabulary_size].astype(np.float64)
+    unigrams[table.bos] = table.unseen
+    nodes = table.trie.nodes
+    return TableArrays(
+        order=table.order,
+        total=sum(table.sizes),
+        unigram_starts=nodes.unigram_starts,
+        base=nodes.base,
+        starts=nodes.starts,
+        start_width=nodes.start_width,
+        words=nodes.words,
+        word_width=nodes.word_width,
+        unigrams=unigrams,
+        log_prob=table.log_prob,
+        log_backoff=table.log_backoff,
+        bos=table.bos,
+        missing=table.missing,
+        suffix_closed=table.suffix_closed,
+    )
+
+
 @numba.njit(cache=True, nogil=True)
 def score_text(
-    asked: Any,
+    table: Any,
     bigrams: Any,
     node_bits: int,
     ids: Any,
     offsets: Any,
     first: int,
     last: int,
-    log_prob: Any,
+    out: Any,
 ) -> None:
-    """Score the tokens from `first` to before `last` of running text, as `[last - first]`.
+    """Score the tokens from `first` to before `last` of running text, into out `[last - first]`.
 
-    bigrams: the table of 2-grams with nodes of node_bits, or an empty one, for which the trie is searched.
+    bigrams: the hash table of 2-grams with nodes of node_bits, or an empty one, for which the trie is searched.
     One order after the other over all tokens of a piece: their searches do not wait for each other, so that the
     processor can have several under way.
     """
-    (order, total, uni, base, starts, width, words, word_width) = asked[:8]
-    (unigrams, kept, backoff, bos, missing, closed) = asked[8:]
+    (order, total, uni, base, starts, width, words, word_width) = table[:8]
+    (unigrams, log_prob, log_backoff, bos, missing, closed) = table[8:]
     sentence = np.searchsorted(offsets, first, side="right") - 1
     begin = max(offsets[sentence], first - (order - 1))
     room = last - begin + (np.searchsorted(offsets, last, side="left") - sentence) + 1
     word = np.empty(room, np.int64)
-    target = np.empty(room, np.int64)  # the place in log_prob, -1 for <s> and for what only stands before
+    target = np.empty(room, np.int64)  # the place in out, -1 for <s> and for words that are context only
     length = 0
     at = begin
     while at < last:
@@ -82,17 +106,17 @@ def score_text(
         target[length] = at - first if at >= first else -1
         length += 1
         at += 1
-    found = np.empty(length, np.float64)
+    score = np.empty(length, np.float64)
     longest = np.ones(length, np.int64)
     node = word[:length].copy()  # of the n-gram of the order before that ends at each place
     node_next = np.empty(length, np.int64)
-    asking = np.empty(length, np.int64)  # the places where a context of this order was seen
-    search = np.empty((length, 3), np.int64)
+    place = np.empty(length, np.int64)  # of each query: the places where a context of this order was seen
+    query = np.empty((length, 3), np.int64)
     context = np.empty(length, np.int64)
     for i in range(length):
-        found[i] = unigrams[word[i]]
+        score[i] = unigrams[word[i]]
     for k in range(2, order + 1):
-        asked_for = 0
+        queries = 0
         node_next[0] = SHORT
         for i in range(1, length):
             before = node[i - 1]
@@ -101,36 +125,36 @@ def score_text(
                 continue
             node_next[i] = UNSEEN
             if before == UNSEEN:
-                found[i] += missing
+                score[i] += missing
             elif longest[i] == k - 1 or not closed:
-                asking[asked_for] = i
-                context[asked_for] = before
-                search[asked_for, 0] = before
-                search[asked_for, 1] = word[i]
-                asked_for += 1
+                place[queries] = i
+                context[queries] = before
+                query[queries, 0] = before
+                query[queries, 1] = word[i]
+                queries += 1
             else:
-                found[i] += backoff[before]
+                score[i] += log_backoff[before]
         if k == 2 and len(bigrams) > 0:
-            find_bigrams(bigrams, word_width, node_bits, search[:asked_for])
+            find_bigrams(bigrams, word_width, node_bits, query[:queries])
         else:
-            children(uni, base, starts, width, words, word_width, total, search[:asked_for])
-        for j in range(asked_for):
-            i = asking[j]
-            here = search[j, 0]
-            if here >= 0:
-                node_next[i] = here
-                found[i] = kept[here]
+            children(uni, base, starts, width, words, word_width, total, query[:queries])
+        for j in range(queries):
+            i = place[j]
+            gram = query[j, 0]
+            if gram >= 0:
+                node_next[i] = gram
+                score[i] = log_prob[gram]
                 longest[i] = k
             else:
-                found[i] += backoff[context[j]]
+                score[i] += log_backoff[context[j]]
         node, node_next = node_next, node
     for i in range(length):
         if target[i] >= 0:
-            log_prob[target[i]] = found[i]
+            out[target[i]] = score[i]
 
 
 @numba.njit(cache=True, nogil=True)
-def _walk(
+def _find_suffixes(
     total: int,
     uni: Any,
     base: Any,
@@ -152,8 +176,8 @@ def _walk(
             elif before == UNSEEN:
                 nodes[m] = UNSEEN
             else:
-                here = child(uni, base, starts, width, words, word_width, total, before, word)
-                nodes[m] = here if here >= 0 else UNSEEN
+                node = child(uni, base, starts, width, words, word_width, total, before, word)
+                nodes[m] = node if node >= 0 else UNSEEN
         if len(nodes) > 1:
             nodes[1] = word
 
@@ -172,21 +196,21 @@ def find_contexts(
     length: int,
     out: Any,
 ) -> None:
-    """The nodes of the last `length` words of contexts `[N, C]`, or the mark of why there is none, as `[N]`."""
+    """The nodes of the last `length` words of contexts `[N, C]`, or SHORT or UNSEEN, into out `[N]`."""
     nodes = np.empty(length + 1, np.int64)
     for row in range(len(contexts)):
-        _walk(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
+        _find_suffixes(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
         out[row] = nodes[length]
 
 
 @numba.njit(cache=True, nogil=True)
-def longest_contexts(asked: Any, contexts: Any, out: Any) -> None:
-    """How many of the last words of contexts `[N, C]` the table has as an n-gram, `[N]`."""
-    (order, total, uni, base, starts, width, words, word_width) = asked[:8]
-    bos = asked[11]
+def longest_contexts(table: Any, contexts: Any, out: Any) -> None:
+    """How many of the last words of contexts `[N, C]` the table has as an n-gram, into out `[N]`."""
+    (order, total, uni, base, starts, width, words, word_width) = table[:8]
+    bos = table[11]
     nodes = np.empty(order, np.int64)
     for row in range(len(contexts)):
-        _walk(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
+        _find_suffixes(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
         out[row] = 0
         for m in range(1, order):
             if nodes[m] >= 0:
@@ -194,7 +218,7 @@ def longest_contexts(asked: Any, contexts: Any, out: Any) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def find_grams(
+def find_followers(
     uni: Any,
     base: Any,
     starts: Any,
@@ -202,76 +226,77 @@ def find_grams(
     words: Any,
     word_width: int,
     total: int,
-    node: Any,
+    contexts: Any,
     targets: Any,
-    gram: Any,
+    out: Any,
 ) -> None:
-    """The nodes of contexts `[N]` followed by targets `[N]`, -1 where there are none, as `[N]`."""
-    for i in range(len(node)):
-        if node[i] >= 0:
-            gram[i] = child(uni, base, starts, width, words, word_width, total, node[i], targets[i])
+    """The nodes of context nodes `[N]` followed by targets `[N]`, into out `[N]`, which stays where there are none."""
+    for i in range(len(contexts)):
+        if contexts[i] >= 0:
+            out[i] = child(uni, base, starts, width, words, word_width, total, contexts[i], targets[i])
 
 
 @numba.njit(cache=True, nogil=True)
-def score_candidates(
-    asked: Any, contexts: Any, candidates: Any, first: int, last: int, log_prob: Any, matched: Any
-) -> None:
-    """Score candidates `[N, K]` after contexts `[N, C]`, those of rows `first` to before `last`."""
-    (order, total, uni, base, starts, width, words, word_width) = asked[:8]
-    (unigrams, kept, backoff, bos, missing, closed) = asked[8:]
+def score_candidates(table: Any, contexts: Any, candidates: Any, first: int, last: int, out: Any, matched: Any) -> None:
+    """Score candidates `[N, K]` after contexts `[N, C]`, rows `first` to before `last`, into out `[N, K]`.
+
+    matched: gets the length of the longest n-gram of the table that ends in each candidate, `[N, K]`.
+    """
+    (order, total, uni, base, starts, width, words, word_width) = table[:8]
+    (unigrams, log_prob, log_backoff, bos, missing, closed) = table[8:]
     nodes = np.empty(order, np.int64)
     for row in range(first, last):
-        _walk(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
+        _find_suffixes(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
         for c in range(candidates.shape[1]):
             word = candidates[row, c]
-            found = unigrams[word]
+            score = unigrams[word]
             longest = 1
             for k in range(2, order + 1):
                 context = nodes[k - 1]
                 if context == SHORT:
                     break
                 if context == UNSEEN:
-                    found += missing
+                    score += missing
                     continue
-                here = np.int64(-1)
+                gram = np.int64(-1)
                 if word != bos and (longest == k - 1 or not closed):
-                    here = child(uni, base, starts, width, words, word_width, total, context, word)
-                if here >= 0:
-                    found = np.float64(kept[here])
+                    gram = child(uni, base, starts, width, words, word_width, total, context, word)
+                if gram >= 0:
+                    score = np.float64(log_prob[gram])
                     longest = k
                 else:
-                    found += backoff[context]
-            log_prob[row, c] = found
+                    score += log_backoff[context]
+            out[row, c] = score
             matched[row, c] = longest
 
 
 @numba.njit(cache=True, nogil=True)
-def distributions(asked: Any, contexts: Any, first: int, last: int, dist: Any) -> None:
-    """The whole distributions `[N, V]` after contexts `[N, C]`, those of rows `first` to before `last`."""
-    (order, total, uni, base, starts, width, words, word_width) = asked[:8]
-    (unigrams, kept, backoff, bos, missing, _) = asked[8:]
+def distributions(table: Any, contexts: Any, first: int, last: int, dist: Any) -> None:
+    """log p of all words after contexts `[N, C]`, rows `first` to before `last`, into dist `[N, V]`."""
+    (order, total, uni, base, starts, width, words, word_width) = table[:8]
+    (unigrams, log_prob, log_backoff, bos, missing, _) = table[8:]
     size = len(unigrams)
     nodes = np.empty(order, np.int64)
-    left = np.zeros(order + 1, np.float64)  # the weights of all contexts of m words and more
+    longer = np.zeros(order + 1, np.float64)  # the sum of the back-off weights of contexts of m words and more
     for row in range(first, last):
-        _walk(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
+        _find_suffixes(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
         for m in range(order - 1, 0, -1):
-            left[m] = left[m + 1]
+            longer[m] = longer[m + 1]
             if nodes[m] >= 0:
-                left[m] += backoff[nodes[m]]
+                longer[m] += log_backoff[nodes[m]]
             elif nodes[m] == UNSEEN:
-                left[m] += missing
+                longer[m] += missing
         out = dist[row]
-        weight = left[1] if order > 1 else 0.0
+        weight = longer[1] if order > 1 else 0.0
         for word in range(size):
             out[word] = unigrams[word] + weight
-        # From the shortest context to the longest, what was seen takes the place of what was backed off.
+        # From the shortest context to the longest: the n-grams of the table replace what was backed off.
         for m in range(1, order):
             if nodes[m] >= 0:
-                weight = left[m + 1]
+                weight = longer[m + 1]
                 begin = first_child(uni, base, starts, width, nodes[m])
                 end = min(first_child(uni, base, starts, width, nodes[m] + 1), total)
                 for node in range(max(begin, size), end):
                     word = read(words, word_width, node - size)
                     if word < size:
-                        out[word] = kept[node] + weight
+                        out[word] = log_prob[node] + weight

@@ -1,7 +1,8 @@
-"""Radix sort of 64-bit keys with the position of each, on several threads.
+"""Keys of n-grams: made from a text, sorted, and equal ones counted.
 
-n-grams are sorted once an order, and the keys use far fewer than 64 bits: a sort that looks at each used bit once is
-several times faster than one that compares. Stable, so that equal keys keep the order of the text.
+The key of an n-gram of order k is its first k-1 words, as a node of the trie, and its last word: node << word width |
+word, at most 64 bits. Keys use far fewer bits than 64, so that a radix sort, which reads each used bit once, is several
+times as fast as comparing. It is stable: equal keys keep the order of the text.
 """
 
 from __future__ import annotations
@@ -15,35 +16,30 @@ import numpy.typing as npt
 from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
-DIGIT = 11  # bits that one pass looks at, at most: its 2,048 counters and places stay in the nearest cache
+DIGIT = 11  # bits per pass, at most: 2,048 counters and positions stay in the first-level cache
+NO_NGRAM = np.uint32(0xFFFFFFFF)  # where no n-gram of an order ends, as its sentence is shorter up to there
 
 
-@numba.njit(cache=True, nogil=True)
-def _histogram(keys: Any, shift: int, bits: int, counts: Any) -> None:
-    mask = np.uint64((1 << bits) - 1)
-    for i in range(len(keys)):
-        counts[(keys[i] >> np.uint64(shift)) & mask] += 1
+def keys_of(words: Array, row: Array, bos: int, word_width: int, first: int, last: int) -> tuple[Array, Array]:
+    """The keys uint64 `[N]` of the n-grams that end at positions `first` to before `last`, in the order of the text,
+    and these positions uint32 `[N]`.
+
+    words: the text, `[T]`. row: the n-gram one shorter that ends at each position, `[T]`, or NO_NGRAM.
+    """
+    keys = np.empty(last - first, dtype=np.uint64)
+    positions = np.empty(last - first, dtype=np.uint32)
+    count = _keys(words, row, bos, word_width, first, last, keys, positions)
+    return keys[:count], positions[:count]
 
 
-@numba.njit(cache=True, nogil=True)
-def _scatter(keys: Any, where: Any, shift: int, bits: int, places: Any, keys_out: Any, where_out: Any) -> None:
-    mask = np.uint64((1 << bits) - 1)
-    for i in range(len(keys)):
-        digit = (keys[i] >> np.uint64(shift)) & mask
-        place = places[digit]
-        places[digit] = place + 1
-        keys_out[place] = keys[i]
-        where_out[place] = where[i]
+def sort_keys(keys: Array, values: Array, bits: int) -> tuple[Array, Array]:
+    """Sort keys uint64 `[N]` of at most `bits` bits, and values `[N]` along with them, by several threads.
 
-
-def sort_keys(keys: Array, where: Array, bits: int) -> tuple[Array, Array]:
-    """Sort uint64 `keys` `[N]` of at most that many bits, `where` `[N]` going along.
-
-    Both arrays are overwritten; what is returned may be them or two others.
+    Both arrays are overwritten; the result may be these or two others.
     """
     passes = -(-bits // DIGIT)
     digit = -(-bits // max(passes, 1))
-    keys_out, where_out = np.empty_like(keys), np.empty_like(where)
+    keys_out, values_out = np.empty_like(keys), np.empty_like(values)
     cuts = cut_evenly(len(keys))
     for p in range(passes):
         shift = p * digit
@@ -55,9 +51,113 @@ def sort_keys(keys: Array, where: Array, bits: int) -> tuple[Array, Array]:
         places = (np.cumsum(counts.T) - counts.T.reshape(-1)).reshape(counts.T.shape).T.copy()
         run(
             [
-                (_scatter, keys[a:b], where[a:b], shift, digit, places[t], keys_out, where_out)
+                (_scatter, keys[a:b], values[a:b], shift, digit, places[t], keys_out, values_out)
                 for t, (a, b) in enumerate(cuts)
             ],
         )
-        keys, keys_out, where, where_out = keys_out, keys, where_out, where
-    return keys, where
+        keys, keys_out, values, values_out = keys_out, keys, values_out, values
+    return keys, values
+
+
+def count_keys(keys: Array, positions: Array, row: Array, next_row: Array) -> tuple[Array, Array, Array]:
+    """The U distinct ones of sorted keys `[N]`: keys uint64 `[U]`, suffixes uint32 `[U]`, and counts uint32 `[U]`.
+
+    positions: where the n-gram of each key ends, `[N]`. row: the n-gram one shorter that ends at each position of the
+    text, which is the suffix of the longer one. next_row: gets the number of the distinct key at each of the positions,
+    unless it is empty.
+    """
+    cuts = cut_evenly(len(keys))
+    distinct = run([(_count_distinct, keys, a, b) for a, b in cuts])
+    before = np.cumsum([0, *distinct])
+    unique = np.empty(before[-1], dtype=np.uint64)
+    suffixes = np.empty(before[-1], dtype=np.uint32)
+    ends = np.empty(before[-1], dtype=np.uint32)  # how many keys there are up to the last of each
+    run(
+        [
+            (_collapse, keys, positions, a, b, before[t], row, next_row, unique, suffixes, ends)
+            for t, (a, b) in enumerate(cuts)
+        ]
+    )
+    counts = np.diff(ends, prepend=np.uint32(0))
+    return unique, suffixes, counts
+
+
+def sort_in_memory(
+    words: Array, row: Array, bos: int, word_width: int, key_width: int, highest: bool
+) -> tuple[Array, Array, Array, Array]:
+    """The n-grams of the next order: keys, suffixes and counts `[U]`, and which of them ends where, uint32 `[T]`.
+
+    words, row: as keys_of has them. key_width: bits of a key. highest: whether this is the highest order, for which the
+    last array is empty.
+    """
+    keys, positions = keys_of(words, row, bos, word_width, 0, len(words))
+    keys, positions = sort_keys(keys, positions, key_width)
+    next_row = np.full(0 if highest else len(words), NO_NGRAM, dtype=np.uint32)
+    keys, suffixes, counts = count_keys(keys, positions, row, next_row)
+    return keys, suffixes, counts, next_row
+
+
+@numba.njit(cache=True, nogil=True)
+def _keys(words: Any, row: Any, bos: int, word_width: int, first: int, last: int, keys: Any, positions: Any) -> Any:
+    count = 0
+    for i in range(max(first, 1), last):
+        context = row[i - 1]
+        if context != NO_NGRAM and words[i] != bos:
+            keys[count] = (np.uint64(context) << np.uint64(word_width)) | np.uint64(words[i])
+            positions[count] = i
+            count += 1
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def _histogram(keys: Any, shift: int, bits: int, counts: Any) -> None:
+    mask = np.uint64((1 << bits) - 1)
+    for i in range(len(keys)):
+        counts[(keys[i] >> np.uint64(shift)) & mask] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _scatter(keys: Any, values: Any, shift: int, bits: int, places: Any, keys_out: Any, values_out: Any) -> None:
+    mask = np.uint64((1 << bits) - 1)
+    for i in range(len(keys)):
+        digit = (keys[i] >> np.uint64(shift)) & mask
+        place = places[digit]
+        places[digit] = place + 1
+        keys_out[place] = keys[i]
+        values_out[place] = values[i]
+
+
+@numba.njit(cache=True, nogil=True)
+def _count_distinct(keys: Any, first: int, last: int) -> Any:
+    """How many keys from `first` to before `last` differ from the one before them."""
+    count = 0
+    for i in range(first, last):
+        if i == 0 or keys[i] != keys[i - 1]:
+            count += 1
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def _collapse(
+    keys: Any,
+    positions: Any,
+    first: int,
+    last: int,
+    before: int,
+    row: Any,
+    next_row: Any,
+    unique: Any,
+    suffixes: Any,
+    ends: Any,
+) -> None:
+    at = before - 1
+    for i in range(first, last):
+        if i == 0 or keys[i] != keys[i - 1]:
+            at += 1
+            unique[at] = keys[i]
+            suffixes[at] = row[positions[i]]
+        if len(next_row) > 0:
+            next_row[positions[i]] = at
+        # The last of equal keys says where they end, also across a cut.
+        if i == len(keys) - 1 or keys[i + 1] != keys[i]:
+            ends[at] = i + 1

@@ -1,4 +1,4 @@
-"""Room for large arrays: memory where it is allowed, files that vanish with the process where it is not."""
+"""Storage of large arrays: memory up to a limit, beyond it files that vanish with the process."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ import numpy.typing as npt
 
 from lmtool.system.files import cannot_write
 
-BYTES_A_TOKEN = 64  # that counting and estimating take at most, in memory: 1.3 GiB for 22 million tokens
+BYTES_PER_TOKEN = 64  # that counting and estimation take at most, in memory: 1.3 GiB for 22 million tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """memory: bytes that may be used at once, None for as many as it takes. folder: of the files."""
+    """memory: bytes that may be used at once, None without a limit. folder: of the files."""
 
     memory: int | None = None
     folder: Path = Path()
     _mapped: list[weakref.ref[mmap.mmap]] = field(default_factory=list)
 
     def unless_enough_for(self, tokens: int) -> Storage:
-        """This, or memory without a limit where the n-grams of that many tokens fit into what is allowed."""
-        enough = self.memory is None or self.memory >= BYTES_A_TOKEN * tokens
+        """This storage, or memory without a limit where the n-grams of so many tokens fit into what is allowed."""
+        enough = self.memory is None or self.memory >= BYTES_PER_TOKEN * tokens
         return Storage() if enough else self
 
     def empty(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An array of any content; in a file where it takes more than one part in 256 of the memory allowed.
+        """An uninitialised array `[length]`; in a file where it takes more than 1/256 of the memory allowed.
 
-        The file's disk space is taken at once and its name is gone at once. Raises UserError where the disk is full.
+        The file's disk space is reserved at once and its name is removed at once. Raises UserError where the disk is
+        full.
         """
         size = length * np.dtype(dtype).itemsize
         if self.memory is None or size <= self.memory // 256:
@@ -43,7 +44,7 @@ class Storage:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.folder, prefix=".counts.", suffix=f".{os.getpid()}.tmp") as file:
                 if hasattr(os, "posix_fallocate"):
-                    # A page that cannot be written later would end the process without a word.
+                    # A page that cannot be written later would end the process without a message.
                     os.posix_fallocate(file.fileno(), 0, size)
                 else:
                     file.truncate(size)
@@ -54,14 +55,14 @@ class Storage:
             raise cannot_write(self.folder, error) from error
 
     def zeros(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """As `empty`, of zeros."""
-        found = self.empty(length, dtype)
-        if found.flags.owndata:  # a new file has nothing else
-            found[:] = 0
-        return found
+        """An array of zeros `[length]`, stored as by `empty`. Raises UserError where the disk is full."""
+        array = self.empty(length, dtype)
+        if array.flags.owndata:  # a new file is all zeros
+            array[:] = 0
+        return array
 
     def release(self) -> None:
-        """Give back the memory that pages of files take; they are read again when they are touched."""
+        """Drop the pages of files from memory; they are read again when they are used."""
         self._mapped[:] = [reference for reference in self._mapped if reference() is not None]
         for reference in self._mapped:
             mapped = reference()

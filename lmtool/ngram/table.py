@@ -1,8 +1,9 @@
-"""The back-off table: what every smoother makes and every n-gram model reads.
+"""The back-off table: what the estimator makes of every smoother, and what every n-gram model reads.
 
-p(w|h) is the probability kept for (h, w) where that n-gram is kept, else backoff(h) p(w|h') with h' the context
-without its first word (Katz 1987, eq. 2; the form of the ARPA format). An interpolated smoother fits it as well:
-its probabilities are kept with the interpolation done.
+    p(w|h) = the stored probability of hw, where the table has that n-gram, else backoff(h) p(w|h')
+
+with h' the context without its first word (Katz 1987, eq. 2; the form of the ARPA format). Interpolated smoothers have
+this form, too: their probabilities are stored after interpolation.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ class BackoffTable:
     """The n-grams of orders 1 to n with their natural log-probabilities and back-off weights, float32.
 
     log_prob: of each node of the trie. log_backoff: of each node of an order below n, 0 where nothing follows it.
-    unseen: log-probability that the unigram distribution keeps for types that are not in the vocabulary
-    (-inf for none). missing: log back-off weight of contexts that are not in the table. normalised: whether
-    these are probabilities; else they are scores. suffix_closed: whether with each n-gram its last words are there.
-    notes: what the estimator had to do that the user should know.
+    bos: the id of `<s>`. unseen: log-probability of types outside the vocabulary, -inf if they have none. missing: log
+    back-off weight of contexts that are not in the table. normalised: whether these are probabilities or scores, which
+    do not sum to one. suffix_closed: whether the table has the last k-1 words of each n-gram of order k. notes: what
+    the user should know about the estimation.
     """
 
     trie: Trie
@@ -50,7 +51,7 @@ class BackoffTable:
 
     @property
     def order(self) -> int:
-        """n, the length of the longest n-grams."""
+        """n, the order of the longest n-grams."""
         return self.trie.order
 
     @property
@@ -60,27 +61,27 @@ class BackoffTable:
 
     @property
     def sizes(self) -> list[int]:
-        """How many n-grams there are of each order; `<s>` is one of the unigrams."""
+        """The number of n-grams of each order; `<s>` is one of the unigrams."""
         return self.trie.sizes
 
-    def keep(self, kept: Array) -> BackoffTable:
-        """The table of the n-grams that are marked in `kept`, bool `[nodes]`, probabilities and weights as they are.
+    def select(self, mask: Array) -> BackoffTable:
+        """The table of the n-grams marked in `mask`, bool `[nodes]`, with the same probabilities and weights.
 
-        What begins a kept n-gram must be kept as well.
+        The context of a marked n-gram must be marked as well.
         """
         builder = TrieBuilder(self.vocabulary_size)
-        numbers = np.arange(self.vocabulary_size, dtype=np.uint64)  # of the kept contexts, as they are numbered now
+        numbers = np.arange(self.vocabulary_size, dtype=np.uint64)  # of the selected contexts, within their order
         for k in range(2, self.order + 1):
-            here = kept[self.trie.first(k) : self.trie.first(k + 1)]
+            here = mask[self.trie.first(k) : self.trie.first(k + 1)]
             begins = self.trie.begins(k - 1, 0, self.trie.sizes[k - 2])
             context = np.repeat(numbers, np.diff(begins))[here]
             words = self.trie.words(k, 0, len(here))[here].astype(np.uint64)
             builder.add((context << np.uint64(builder.word_width)) | words)
             numbers = np.cumsum(here, dtype=np.uint64) - np.uint64(1)
-        inner = kept[: self.trie.first(self.order)]
+        inner = mask[: self.trie.first(self.order)]
         return BackoffTable(
-            trie=builder.done(),
-            log_prob=self.log_prob[kept],
+            trie=builder.finish(),
+            log_prob=self.log_prob[mask],
             log_backoff=self.log_backoff[inner],
             bos=self.bos,
             unseen=self.unseen,
@@ -91,7 +92,7 @@ class BackoffTable:
         )
 
     def save(self, path: Path, vocabulary_fingerprint: str) -> None:
-        """Write the table to HDF5, whole or not at all."""
+        """Write the table to HDF5, whole or not at all. Raises UserError where it cannot be written."""
         size = self.trie.nbytes + self.log_prob.nbytes + self.log_backoff.nbytes
         with created(path, size) as file:
             file.attrs["kind"] = KIND
@@ -107,16 +108,16 @@ class BackoffTable:
 
     @classmethod
     def open(cls, path: Path, vocabulary_fingerprint: str) -> BackoffTable:
-        """Open a table where it lies: what is asked for is read when it is asked for.
+        """Open a table; its arrays are memory-mapped, so that they are read when they are used.
 
-        Raises UserError where it is missing, damaged, or of another vocabulary.
+        Raises UserError where the file is missing, damaged, or made with another vocabulary.
         """
         if not path.is_file():
             raise UserError(f"the model file {path} is missing: {REMEDY}")
         try:
             with h5py.File(path, "r") as file:
                 if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
-                    raise UserError(f"{path} is no back-off table of format {FORMAT}: {REMEDY}")
+                    raise UserError(f"{path} is not a back-off table of format {FORMAT}: {REMEDY}")
                 if file.attrs["vocabulary_fingerprint"] != vocabulary_fingerprint:
                     raise UserError(f"{path} was made with another vocabulary: {REMEDY}")
                 trie = read_trie(file)
@@ -132,16 +133,16 @@ class BackoffTable:
                     notes=tuple(json.loads(file.attrs["notes"])),
                 )
             if len(table.log_prob) != sum(trie.sizes) or len(table.log_backoff) != sum(trie.sizes[:-1]):
-                raise ValueError("arrays of differing lengths")
+                raise ValueError("arrays of wrong lengths")
             if not 0 <= table.bos < table.vocabulary_size:
-                raise ValueError("no <s>")
+                raise ValueError("<s> is not a word")
             return table
         except (OSError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
             raise UserError(f"{path} is damaged or cut off ({error}): {REMEDY}") from error
 
 
 def log(values: FloatArray) -> FloatArray:
-    """Natural logarithm, -inf for 0 without a warning."""
+    """Natural logarithms, -inf of 0 without a warning."""
     with np.errstate(divide="ignore"):
-        found: FloatArray = np.log(values)
-    return found
+        logarithms: FloatArray = np.log(values)
+    return logarithms

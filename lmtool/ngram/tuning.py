@@ -1,10 +1,9 @@
-"""Parameters of a smoother by the likelihood of held-out text, those of all orders together.
+"""A smoother's parameters, those of all orders together, by maximum likelihood on held-out text.
 
-The report of CS287 HW3 turned the discounts of Kneser-Ney by hand until the development set liked them. An
-interpolated model's probability of one token depends on a few numbers an order, the count of the n-gram and what is
-known of its context, so that the likelihood and its gradient over a held-out text take milliseconds, and the best
-parameters seconds.
-The smoother's own formulas are used as they are, on PyTorch's arrays in place of numpy's.
+Chen & Goodman (1998) tune their smoothers so; the report of CS287 HW3 did it by hand. The probability of a token under
+an interpolated model depends on a few numbers per order: the n-gram's count and the sums over its context. So the
+likelihood of a held-out text and its gradient take milliseconds, and L-BFGS finds the optimum in seconds. The
+smoother's formulas are evaluated on tensors in place of arrays.
 """
 
 from __future__ import annotations
@@ -19,23 +18,16 @@ from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
-from lmtool.ngram.estimate import (
-    Contexts,
-    Form,
-    Smoother,
-    adjusted_counts,
-    contexts_of,
-    count_of_counts,
-    newest_count,
-)
+from lmtool.ngram.estimate import adjusted_counts, contexts_of, count_of_counts, newest_count
 from lmtool.ngram.packed import read
-from lmtool.ngram.scoring import SHORT, find_contexts, find_grams
+from lmtool.ngram.scoring import SHORT, find_contexts, find_followers
+from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
 from lmtool.ngram.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """Perplexity of the held-out text with the parameters that tuning began with, and with those it found."""
+    """Perplexity of the held-out text before and after tuning."""
 
     before: float
     after: float
@@ -43,7 +35,9 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What one order knows of N held-out tokens: a(hw), the context's sums, and whether it was ever seen."""
+    """What one order knows of N held-out tokens: a(hw) int64 `[N]`, the sums of Contexts float64 `[4, N]`, and whether
+    the context was seen, bool `[N]`.
+    """
 
     a: IntArray
     contexts: FloatArray
@@ -51,9 +45,9 @@ class Observed:
 
 
 def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: Storage) -> Tuned:
-    """Set smoother.values to what gives the held-out text the highest likelihood, beginning with the estimates.
+    """Estimate smoother.values, then tune them to the highest likelihood of the held-out text.
 
-    Raises UserError for a form whose probabilities are not interpolated.
+    Raises UserError for a smoother that is not interpolated.
     """
     if smoother.form is not Form.interpolated:
         raise UserError("only interpolated smoothers can be tuned: set smoother.interpolate=true")
@@ -64,9 +58,9 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
     types = counts.trie.vocabulary_size - 1 + smoother.unknown
     low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (smoother.low, smoother.high))
     span = high - low
-    begin = torch.tensor(smoother.values, dtype=torch.float64)
-    inside = ((begin - low) / span.clamp(min=1e-12)).clamp(1e-4, 1 - 1e-4)
-    free = torch.logit(inside).requires_grad_(True)
+    start = torch.tensor(smoother.values, dtype=torch.float64)
+    fraction = ((start - low) / span.clamp(min=1e-12)).clamp(1e-4, 1 - 1e-4)
+    logits = torch.logit(fraction).requires_grad_(True)  # unconstrained: values = low + span sigmoid(logits)
     tensors = [
         (torch.from_numpy(o.a), Contexts(*torch.from_numpy(o.contexts)), torch.from_numpy(o.seen)) for o in observed
     ]
@@ -74,72 +68,71 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
     def loss() -> Any:
         p = torch.full((held_out.tokens,), 1.0 / types, dtype=torch.float64)
         for k, (a, h, seen) in enumerate(tensors, start=1):
-            p = torch.where(seen, smoother.kept(k, a) / smoother.norm(k, h) + smoother.weight(k, h) * p, p)
+            share = smoother.numerator(k, a) / smoother.denominator(k, h)
+            p = torch.where(seen, share + smoother.weight(k, h) * p, p)
         return -p.log().mean()
 
-    smoother.values = begin
+    smoother.values = start
     with torch.no_grad():
         before = float(loss().exp())
     optimiser = torch.optim.LBFGS(
-        [free], max_iter=300, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+        [logits], max_iter=300, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
     )
 
-    def step() -> Any:
+    def closure() -> Any:
         optimiser.zero_grad()
-        smoother.values = low + span * torch.sigmoid(free)
-        found = loss()
-        found.backward()
-        return found
+        smoother.values = low + span * torch.sigmoid(logits)
+        value = loss()
+        value.backward()
+        return value
 
-    optimiser.step(step)  # type: ignore[no-untyped-call]
+    optimiser.step(closure)  # type: ignore[no-untyped-call]
     with torch.no_grad():
-        smoother.values = low + span * torch.sigmoid(free)
+        smoother.values = low + span * torch.sigmoid(logits)
         after = float(loss().exp())
-        smoother.values = smoother.values.numpy() if after < before else begin.numpy()
+        smoother.values = smoother.values.numpy() if after < before else start.numpy()
     return Tuned(before, min(before, after))
 
 
 def _observe(
     counts: Counts, smoother: Smoother, k: int, windows: tuple[IntArray, IntArray], storage: Storage
 ) -> Observed:
-    """What order k knows of the held-out tokens; the smoother's own estimates are made on the way."""
+    """What order k knows of the held-out tokens; also fits the smoother's parameters of that order."""
     contexts, targets = windows
     nodes, trie = counts.trie.nodes, counts.trie
     a = adjusted_counts(counts, k, smoother.counting, storage)
     smoother.fit(k, count_of_counts(a), newest_count(counts, a, k))
     if k == 1:
-        everything = a.all()
-        h = contexts_of(everything, np.array([0, len(everything)]))
+        unigrams = a.all()
+        h = contexts_of(unigrams, np.array([0, len(unigrams)]))
         sums = np.concatenate([h.total, h.ones, h.twos, h.more])
-        return Observed(
-            everything[targets], np.repeat(sums[:, None], len(targets), axis=1), np.ones(len(targets), bool)
-        )
+        return Observed(unigrams[targets], np.repeat(sums[:, None], len(targets), axis=1), np.ones(len(targets), bool))
     node = np.full(len(targets), SHORT)
     gram = np.full(len(targets), SHORT)
-    arrays = nodes.searching
-    find_contexts(*arrays, counts.bos, contexts, k - 1, node)
-    find_grams(*arrays, node, targets, gram)
-    asked, place = np.unique(node[node >= 0], return_inverse=True)
-    found = np.ones((4, len(targets)))
-    if len(asked):
-        within = asked - trie.first(k - 1)
-        every = trie.begins(k - 1, 0, trie.sizes[k - 2])
-        begins = np.stack([every[within], every[within + 1]], axis=1)
-        sums = np.zeros((4, len(asked)))
-        _sum_some(a.bits, a.width, begins, sums)
-        found[:, node >= 0] = sums[:, place]
-    own = np.zeros(len(targets), dtype=np.int64)
+    find_contexts(*nodes.searching, counts.bos, contexts, k - 1, node)
+    find_followers(*nodes.searching, node, targets, gram)
+    distinct, place = np.unique(node[node >= 0], return_inverse=True)
+    token_sums = np.ones((4, len(targets)))
+    if len(distinct):
+        within = distinct - trie.first(k - 1)
+        begins = trie.begins(k - 1, 0, trie.sizes[k - 2])
+        ranges = np.stack([begins[within], begins[within + 1]], axis=1)
+        sums = np.zeros((4, len(distinct)))
+        _sum_ranges(a.bits, a.width, ranges, sums)
+        token_sums[:, node >= 0] = sums[:, place]
+    token_counts = np.zeros(len(targets), dtype=np.int64)
     if (gram >= 0).any():
-        own[gram >= 0] = a.at(gram[gram >= 0] - trie.first(k))
-    seen = (node >= 0) & (found[0] > 0)
-    found[0, ~seen] = 1.0  # nothing is divided by zero where the shorter context decides
-    return Observed(own, found, seen)
+        token_counts[gram >= 0] = a.at(gram[gram >= 0] - trie.first(k))
+    seen = (node >= 0) & (token_sums[0] > 0)
+    token_sums[0, ~seen] = 1.0  # no division by zero where the shorter context decides
+    return Observed(token_counts, token_sums, seen)
 
 
 @numba.njit(cache=True, nogil=True)
-def _sum_some(bits: Any, width: int, begins: Any, sums: Any) -> None:
-    for c in range(len(begins)):
-        for i in range(begins[c, 0], begins[c, 1]):
+def _sum_ranges(bits: Any, width: int, ranges: Any, sums: Any) -> None:
+    """The sums of Contexts `[4, C]` over the n-grams of ranges `[C, 2]`."""
+    for c in range(len(ranges)):
+        for i in range(ranges[c, 0], ranges[c, 1]):
             a = read(bits, width, i)
             sums[0, c] += a
             if a > 0:

@@ -1,4 +1,4 @@
-"""Pictures, for those who have matplotlib (the extra `plots`): as PNG files, and as SVG inside a page."""
+"""Pictures, drawn with matplotlib (the extra `plots`): as PNG files, and as SVG within a page."""
 
 from __future__ import annotations
 

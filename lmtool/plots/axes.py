@@ -1,4 +1,4 @@
-"""Numbers along an axis: where its marks stand, how they are written, and labels that keep clear of each other."""
+"""Axes: the positions and texts of ticks, and labels that do not overlap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from lmtool.language_model import FloatArray
 
 MINUS = "\N{MINUS SIGN}"
-DECADES = 30.0  # an axis whose values span as much has logarithmic marks
+LOG_RATIO = 30.0  # of the largest value to the smallest, from which an axis is logarithmic
 
 
 def short(value: float) -> str:
@@ -26,26 +26,26 @@ def short(value: float) -> str:
 
 
 def perplexity_text(value: float) -> str:
-    """A perplexity beside its mark: as many digits as a chart can show."""
+    """A perplexity in a chart, with as many digits as can be told apart there."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers between two above 0, for a logarithmic axis: powers of ten, or as many more as give at least three;
-    none where there are no three.
+    """Ticks of a logarithmic axis from low to high, both above 0: powers of ten, or other round numbers where these are
+    fewer than three; none where there are still fewer than three.
     """
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(k / 10 for k in range(10, 100))):
         exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        found = [step * 10.0**exponent for exponent in exponents for step in steps]
-        found = [value for value in found if low * 0.999 <= value <= high * 1.001]
-        if len(found) >= 3:
-            every = -(-len(found) // 8)
-            return found[::every]
+        ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
+        ticks = [value for value in ticks if low * 0.999 <= value <= high * 1.001]
+        if len(ticks) >= 3:
+            every = -(-len(ticks) // 8)
+            return ticks[::every]
     return []
 
 
 def number_axis(axes: Any, which: str, values: Sequence[float], *, log: bool) -> None:
-    """Scale the axis `x` or `y` for values, with a margin: logarithmic where asked for and possible, else linear."""
+    """Scale the axis `x` or `y` for values, with a margin. log: logarithmic, where that gives at least three ticks."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = min(values), max(values)
     limits = axes.set_xlim if which == "x" else axes.set_ylim
@@ -64,9 +64,9 @@ def number_axis(axes: Any, which: str, values: Sequence[float], *, log: bool) ->
 
 
 def spread(wanted: Sequence[float], gap: float) -> FloatArray:
-    """Positions `[n]` at least `gap` apart, in the order of those wanted `[n]` and as near to them as that allows.
+    """Positions `[n]` at least `gap` apart, in the order of the wanted ones `[n]` and as close to them as that allows.
 
-    Where some are too near, they stand evenly about the mean of what they wanted.
+    Positions that are too close to each other are spaced evenly about their mean.
     """
     order = np.argsort(wanted, kind="stable")
     groups: list[list[float]] = []  # mean wanted, members
@@ -77,15 +77,15 @@ def spread(wanted: Sequence[float], gap: float) -> FloatArray:
             if right - left >= gap * (many + more) / 2:
                 break
             groups[-2:] = [[(left * many + right * more) / (many + more), many + more]]
-    found = np.empty(len(order))
-    found[order] = np.concatenate([[], *(mean + gap * (np.arange(int(n)) - (n - 1) / 2) for mean, n in groups)])
-    return found
+    positions = np.empty(len(order))
+    positions[order] = np.concatenate([[], *(mean + gap * (np.arange(int(n)) - (n - 1) / 2) for mean, n in groups)])
+    return positions
 
 
 def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write at the right of lines what they are, in their colours: (x, y, text, colour) of each end.
+    """Label lines at their right ends, given as (x, y, text, colour).
 
-    Labels that would stand on each other are moved up and down; the axes' limits must be set before.
+    Labels that would overlap are moved up and down. The limits of the axes must be set before.
     """
     figure = axes.figure
     figure.draw_without_rendering()  # the layout is known after it

@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VALID, TRAIN = SERIES[0], SERIES[1]
-MOST_MARKED = 30  # points of a line that are still marked one by one
-ESTIMATED = ("nce", "sampled")  # output layers whose training loss is no -log p of the words
+MOST_MARKED = 30  # evaluations up to which each has a marker
 Numbers = list[float]
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A training as metrics.jsonl tells it: at each evaluation the epoch, perplexities on train (while it was learning)
-    and valid, accuracies as shares, and the learning rate. What was not taken is empty.
+    """A training, from metrics.jsonl: at each evaluation the epoch, perplexities on train (during training) and valid,
+    accuracies as shares, and the learning rate. What was not measured is an empty list.
     """
 
     epochs: Numbers
@@ -37,20 +36,21 @@ class History:
 
     @property
     def best(self) -> int:
-        """The place of the lowest perplexity on valid: its weights are kept."""
+        """The index of the lowest perplexity on valid, whose weights were saved."""
         return self.valid.index(min(self.valid))
 
 
-def read_history(metrics: Path, output: str) -> History:
-    """Read metrics.jsonl. output: the kind of the output layer; a loss that is only estimated has no perplexity.
+def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
+    """Read metrics.jsonl.
 
-    Raises UserError where the file is missing, empty or damaged.
+    loss_is_log_prob: whether the training loss is -log p, so that there is a perplexity on train. Raises UserError
+    where the file is missing, empty or damaged.
     """
-    remedy = "train the run again"
+    remedy = "repeat the training in another folder"
     try:
         texts = metrics.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise UserError(f"no metrics in {metrics}: only a neural model's training writes them") from None
+        raise UserError(f"no metrics in {metrics}: only the training of a neural model writes them") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {metrics} ({error}): {remedy}") from error
     if not texts:
@@ -65,13 +65,13 @@ def read_history(metrics: Path, output: str) -> History:
             raise UserError(f"{metrics} is damaged in line {number} ({error!r}): {remedy}") from None
 
     def all_of(key: str) -> Numbers:
-        found = [line.get(key) for line in lines]
-        return [] if None in found else [float(value) for value in found if value is not None]
+        values = [line.get(key) for line in lines]
+        return [] if None in values else [float(value) for value in values if value is not None]
 
-    train = [] if output in ESTIMATED else [math.exp(min(float(line["train_loss"]), 700)) for line in lines]
+    losses = all_of("train_loss") if loss_is_log_prob else []
     return History(
         all_of("epoch"),
-        train,
+        [math.exp(min(loss, 700)) for loss in losses],
         all_of("valid_perplexity"),
         all_of("train_accuracy"),
         all_of("valid_accuracy"),
@@ -80,7 +80,7 @@ def read_history(metrics: Path, output: str) -> History:
 
 
 def training_curves(history: History, title: str | None = None) -> Figure:
-    """One training: perplexity at the left; at the right, where they were taken, accuracy and the learning rate."""
+    """One training: perplexity on the left; accuracy and learning rate, where they were measured, on the right."""
     beside = bool(history.valid_accuracy) + bool(history.rates)
     with new_figure(WIDTH, 3.4) as figure:
         grid = figure.add_gridspec(max(beside, 1), 2 if beside else 1, width_ratios=[5, 3] if beside else None)
@@ -110,7 +110,9 @@ def training_curves(history: History, title: str | None = None) -> Figure:
 
 
 def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
-    """Perplexity on valid of several trainings, over epochs: the best in colours with their names, the others grey."""
+    """Perplexity on valid of several trainings over epochs: the best ones in colour, with their names, the others
+    grey.
+    """
     ranked = sorted(named, key=lambda each: min(each[1].valid))
     with new_figure(WIDTH, 3.8) as figure:
         axes = figure.add_subplot()
@@ -121,8 +123,8 @@ def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
         ends = []
         for (name, history), colour, marker in zip(ranked, SERIES, MARKERS, strict=False):
             axes.plot(history.epochs, history.valid, color=colour, marker=_marker(history, marker))
-            said = f"{name}  {perplexity_text(min(history.valid))}"
-            ends.append((history.epochs[-1], history.valid[-1], said, colour))
+            label = f"{name}  {perplexity_text(min(history.valid))}"
+            ends.append((history.epochs[-1], history.valid[-1], label, colour))
         axes.set_ylabel("perplexity on valid")
         label_ends(axes, ends)
     return figure
@@ -141,7 +143,7 @@ def _epochs(axes: Any, epochs: Sequence[float], *, named: bool = True) -> None:
 
 
 def _lines(axes: Any, history: History, *lines: tuple[str, Numbers, str]) -> None:
-    """Lines over the epochs, those that have values, with their names at their ends."""
+    """Lines over the epochs, with their names at their ends; a line without values is left out."""
     drawn = [line for line in lines if line[1]]
     for _, values, colour in drawn:
         axes.plot(history.epochs, values, color=colour, marker=_marker(history, "o"))

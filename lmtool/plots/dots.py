@@ -1,4 +1,4 @@
-"""Dots in a row each, best at the top: perplexities with their intervals, differences, settings that are names."""
+"""Dot plots, one row for each value, the lowest at the top: perplexities with their intervals, differences."""
 
 from __future__ import annotations
 
@@ -6,34 +6,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmtool.plots.axes import DECADES, number_axis, short
+from lmtool.plots.axes import LOG_RATIO, number_axis, short
 from lmtool.plots.style import MUTED, SERIES, WIDTH, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LONGEST = 44  # letters of a name beside the axis
+LONGEST = 44  # characters of a name beside the axis
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A value with its name, and where it has one its interval of 95 %; said: how the value is written."""
+    """A value with its name. text: the value as it is written. interval: its 95 % confidence interval, if there is
+    one.
+    """
 
     name: str
     value: float
-    said: str
+    text: str
     interval: tuple[float, float] | None = None
 
 
 def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figure:
-    """Dots, lowest value first, with whiskers where they have intervals. label: of the axis. zero: mark where it is."""
+    """Dots, lowest value first, with their intervals. label: of the axis. zero: whether to mark 0."""
     ranked = sorted(dots, key=lambda dot: dot.value)
     ends = [value for dot in ranked for value in (dot.value, *(dot.interval or ()))]
     if zero:
         ends.append(0.0)
     with new_figure(WIDTH, 0.75 + 0.27 * len(ranked)) as figure:
         axes = figure.add_subplot()
-        number_axis(axes, "x", ends, log=min(ends) > 0 and max(ends) > DECADES * min(ends))
+        number_axis(axes, "x", ends, log=min(ends) > 0 and max(ends) > LOG_RATIO * min(ends))
         axes.set_ylim(len(ranked) - 0.4, -0.6)
         axes.set_yticks(range(len(ranked)), [clipped(dot.name) for dot in ranked])
         axes.tick_params(axis="y", length=0)
@@ -47,7 +49,7 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
             axes.plot(dot.value, row, "o", color=SERIES[0], markersize=5.5)
             right = max(dot.value, dot.interval[1] if dot.interval else dot.value)
             axes.annotate(
-                dot.said, (right, row), (7, 0), textcoords="offset points", va="center", annotation_clip=False
+                dot.text, (right, row), (7, 0), textcoords="offset points", va="center", annotation_clip=False
             )
         axes.set_xlabel(label)
         axes.xaxis.set_tick_params(which="both")
@@ -58,5 +60,5 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
 
 
 def clipped(name: str) -> str:
-    """A name beside an axis: of a long one its end, which tells more than its beginning."""
+    """A name beside an axis, without the beginning of a long one: its end says more."""
     return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"

@@ -20,13 +20,13 @@ def loss_against_rate(
     proposed: float,
     title: str | None = None,
 ) -> Figure:
-    """The losses in nats, of each step and smoothed, against the rates, with the rate that is proposed."""
+    """Losses in nats, of each step and smoothed, against the learning rates, with the proposed rate marked."""
     with new_figure(WIDTH, 3.4) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", [*rates, proposed], log=True)
-        # What was gained is to be seen, beside the rise at the end.
-        gained = max(max(smoothed[: max(1, len(smoothed) // 2)]) - min(smoothed), 0.1)
-        low, high = min(smoothed) - gained / 2, min(min(smoothed) + 4 * gained, max(*losses, *smoothed))
+        # Scaled for the fall of the loss, which the rise at the end would dwarf.
+        fall = max(max(smoothed[: max(1, len(smoothed) // 2)]) - min(smoothed), 0.1)
+        low, high = min(smoothed) - fall / 2, min(min(smoothed) + 4 * fall, max(*losses, *smoothed))
         number_axis(axes, "y", [low, high], log=False)
         axes.plot(rates, losses, color=MUTED, linewidth=0.8, alpha=0.5)
         axes.plot(rates, smoothed, color=SERIES[0])

@@ -1,7 +1,7 @@
-"""The settings of a sweep against what came of them.
+"""The metric of a sweep against its settings.
 
-How it is drawn follows from the settings that vary: a line for one that is a number, a line for each value of another
-beside it, a heat map for two that are names or have many values, dots for all else.
+The form of the chart follows from the settings that vary: a line over one that is a number, with a line for each value
+of another one; a heat map for two that are names or have many values; dots for everything else.
 """
 
 from __future__ import annotations
@@ -13,32 +13,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lmtool.plots.axes import DECADES, label_ends, number_axis, perplexity_text
+from lmtool.plots.axes import LOG_RATIO, label_ends, number_axis, perplexity_text
 from lmtool.plots.dots import Dot, dots_figure
 from lmtool.plots.style import INK, MARKERS, ON_STEPS, SERIES, STEPS, WIDTH, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SEED = "seed"  # jobs that differ in it alone are the same job again
-MOST_DOTS = 40  # rows of a chart, the best ones
+SEED = "seed"  # jobs that differ only in it are repetitions
+MOST_DOTS = 40  # rows of a dot plot, the best ones
 Job = tuple[dict[str, str], float]  # settings that vary, and the metric
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How jobs are drawn: `line` over the number `x`, one for each value of `by`; `map` of x and by; `dots`.
-
-    `by` may be several settings.
-    """
+class ChartForm:
+    """form: `line` over the number x, one for each value of the settings `by`; `map` of x and by; `dots`."""
 
     form: str
     x: str = ""
     by: tuple[str, ...] = ()
 
 
-def way_to_draw(jobs: Sequence[Job]) -> Way:
-    """What the settings of jobs call for."""
+def chart_form(jobs: Sequence[Job]) -> ChartForm:
+    """The form of the chart for the settings of jobs."""
     keys = [key for key in jobs[0][0] if key != SEED]
     values = {key: {settings[key] for settings, _ in jobs} for key in keys}
     keys = [key for key in keys if len(values[key]) > 1]
@@ -47,25 +44,27 @@ def way_to_draw(jobs: Sequence[Job]) -> Way:
         x, by = numeric[0], tuple(key for key in keys if key != numeric[0])
         lines = len({tuple(settings[key] for key in by) for settings, _ in jobs})
         if lines <= len(SERIES) and (len(values[x]) > 2 or not by):
-            return Way("line", x, by)
+            return ChartForm("line", x, by)
     if len(keys) == 2:
         across, down = sorted(keys, key=lambda key: len(values[key]))
-        return Way("map", across, (down,))
-    return Way("dots")
+        return ChartForm("map", across, (down,))
+    return ChartForm("dots")
 
 
 def settings_figure(jobs: Sequence[Job], metric: str) -> Figure:
-    """The jobs of a sweep, drawn as their settings call for; every job has a finite metric, and the same settings."""
-    way = way_to_draw(jobs)
-    if way.form == "line":
-        return _lines(jobs, way, metric)
-    if way.form == "map":
-        return _map(jobs, way, metric)
+    """The chart of a sweep. jobs: each with a finite metric, all with the same settings. metric: its name."""
+    chart = chart_form(jobs)
+    if chart.form == "line":
+        return _lines(jobs, chart, metric)
+    if chart.form == "map":
+        return _map(jobs, chart, metric)
     ranked = sorted(jobs, key=lambda job: job[1])[:MOST_DOTS]
-    return dots_figure([Dot(said(settings), value, perplexity_text(value)) for settings, value in ranked], metric)
+    return dots_figure(
+        [Dot(settings_text(settings), value, perplexity_text(value)) for settings, value in ranked], metric
+    )
 
 
-def said(settings: dict[str, str]) -> str:
+def settings_text(settings: dict[str, str]) -> str:
     """Settings in one line: `model.order=3, smoother=mle`."""
     return ", ".join(f"{key}={value}" for key, value in settings.items())
 
@@ -78,16 +77,16 @@ def is_number(text: str) -> bool:
         return False
 
 
-def _lines(jobs: Sequence[Job], way: Way, metric: str) -> Figure:
+def _lines(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
     groups: dict[tuple[str, ...], dict[float, list[float]]] = {}
     for settings, value in jobs:
-        group = groups.setdefault(tuple(settings[key] for key in way.by), {})
-        group.setdefault(float(settings[way.x]), []).append(value)
+        group = groups.setdefault(tuple(settings[key] for key in chart.by), {})
+        group.setdefault(float(settings[chart.x]), []).append(value)
     xs = sorted({x for group in groups.values() for x in group})
     values = [value for _, value in jobs]
     with new_figure(WIDTH, 3.6) as figure:
         axes = figure.add_subplot()
-        number_axis(axes, "x", xs, log=xs[0] > 0 and xs[-1] > DECADES * xs[0])
+        number_axis(axes, "x", xs, log=xs[0] > 0 and xs[-1] > LOG_RATIO * xs[0])
         number_axis(axes, "y", values, log=min(values) > 0 and max(values) > 3 * min(values))
         if axes.get_xscale() == "linear" and all(x == int(x) for x in xs):
             axes.locator_params(axis="x", integer=True)
@@ -95,18 +94,18 @@ def _lines(jobs: Sequence[Job], way: Way, metric: str) -> Figure:
         for (names, group), colour, marker in zip(groups.items(), SERIES, MARKERS, strict=False):
             means = [(x, sum(group[x]) / len(group[x])) for x in sorted(group)]
             axes.plot(*zip(*means, strict=True), color=colour, marker=marker)
-            for x, found in group.items():
-                if len(found) > 1:  # the same job with several seeds
-                    axes.plot([x] * len(found), found, linestyle="none", marker=marker, color=colour, alpha=0.45)
+            for x, metrics in group.items():
+                if len(metrics) > 1:  # the same job with several seeds
+                    axes.plot([x] * len(metrics), metrics, linestyle="none", marker=marker, color=colour, alpha=0.45)
             ends.append((*means[-1], ", ".join(names), colour))
-        if way.by:
+        if chart.by:
             label_ends(axes, ends)
-            axes.set_title(f"a line for each {', '.join(way.by)}", loc="left")
-        lowest, at = min((sum(found) / len(found), x) for group in groups.values() for x, found in group.items())
+            axes.set_title(f"a line for each {', '.join(chart.by)}", loc="left")
+        lowest, at = min((sum(each) / len(each), x) for group in groups.values() for x, each in group.items())
         axes.annotate(
             f"{perplexity_text(lowest)}", (at, lowest), (0, 9), textcoords="offset points", ha="center", color=INK
         )
-        axes.set(xlabel=way.x, ylabel=metric)
+        axes.set(xlabel=chart.x, ylabel=metric)
     return figure
 
 
@@ -114,14 +113,14 @@ def _in_order(values: set[str]) -> list[str]:
     return sorted(values, key=float) if all(map(is_number, values)) else sorted(values)
 
 
-def _map(jobs: Sequence[Job], way: Way, metric: str) -> Figure:
-    (down,) = way.by
-    columns = _in_order({settings[way.x] for settings, _ in jobs})
+def _map(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
+    (down,) = chart.by
+    columns = _in_order({settings[chart.x] for settings, _ in jobs})
     rows = _in_order({settings[down] for settings, _ in jobs})
-    found: dict[tuple[int, int], list[float]] = {}
+    cells: dict[tuple[int, int], list[float]] = {}
     for settings, value in jobs:
-        found.setdefault((rows.index(settings[down]), columns.index(settings[way.x])), []).append(value)
-    means = {place: sum(values) / len(values) for place, values in found.items()}
+        cells.setdefault((rows.index(settings[down]), columns.index(settings[chart.x])), []).append(value)
+    means = {place: sum(values) / len(values) for place, values in cells.items()}
     low, high = min(means.values()), max(means.values())
     scale = np.log if low > 0 and high > 3 * low else np.asarray
     edges = np.linspace(scale(low), scale(high), len(STEPS) + 1)[1:-1]
@@ -136,7 +135,7 @@ def _map(jobs: Sequence[Job], way: Way, metric: str) -> Figure:
             )
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows)
-        axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel=way.x, ylabel=down)
+        axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel=chart.x, ylabel=down)
         axes.set_title(metric, loc="left")
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)

@@ -1,7 +1,7 @@
-"""How all pictures look, and the two forms they leave in.
+"""Colours and sizes of all pictures, and their conversion to PNG and SVG.
 
-A picture is drawn once, in the light colours. In the SVG each of them becomes a CSS variable, so that a page shows the
-same drawing on a light and on a dark ground.
+A picture is drawn once, in the light colours. In the SVG each colour becomes a CSS variable, so that a page shows the
+same picture on a light and on a dark background.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lmtool.system.files import written_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# By name, on a light and on a dark ground. Ink, muted and the series have a contrast of 4.5 or more to the page, the
-# steps to what stands on them; the series differ in more than red and green. No two of the light ones may be equal.
+# By name, on a light and on a dark background. Ink, muted and the series have a contrast of 4.5 or more to the page,
+# and the steps to the text on them; the series differ not only in red and green. All light colours must differ.
 LIGHT = {
     "page": "#ffffff",
     "ink": "#1b1f24",
@@ -60,16 +60,16 @@ DARK = {
 INK, MUTED, GRID = LIGHT["ink"], LIGHT["muted"], LIGHT["grid"]
 SERIES = [LIGHT[f"series{k}"] for k in range(1, 7)]
 STEPS = [LIGHT[f"step{k}"] for k in range(1, 7)]
-ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # what can be read on each step
+ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # text on each step
 MARKERS = ["o", "s", "^", "D", "v", "P"]
 WIDTH = 7.6  # inches
 
 _NAMES = {value: name for name, value in LIGHT.items()}
 _LOOK: dict[str, Any] = {
     "font.size": 9,
-    "font.family": "DejaVu Sans",  # which matplotlib brings
+    "font.family": "DejaVu Sans",  # comes with matplotlib
     "text.color": INK,
-    "text.parse_math": False,  # words and names may hold dollar signs, which are no formulas
+    "text.parse_math": False,  # dollar signs in words and names begin no formulas
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
@@ -87,7 +87,7 @@ _LOOK: dict[str, Any] = {
     "ytick.color": MUTED,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
-    "svg.fonttype": "none",  # letters stay letters: small, to be searched and to be copied
+    "svg.fonttype": "none",  # text stays text: small, and it can be searched and copied
     "path.simplify_threshold": 0.2,
 }
 
@@ -98,13 +98,13 @@ def _look(**more: Any) -> Iterator[None]:
 
     settings: Any = _LOOK | more  # matplotlib's own type lists every name
     with rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # the font has no sign for it: a box is drawn
+        warnings.filterwarnings("ignore", message="Glyph")  # missing from the font: a box is drawn
         yield
 
 
 @contextmanager
 def new_figure(width: float, height: float, *, constrained: bool = True) -> Iterator[Figure]:
-    """A figure of so many inches, to be drawn on within the block, in the colours and sizes of all pictures."""
+    """A figure of a size in inches, in the common colours and sizes; to be drawn on within the block."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -114,11 +114,11 @@ def new_figure(width: float, height: float, *, constrained: bool = True) -> Iter
         yield figure
         if constrained:
             figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # it is laid out, and need not be again for each of its forms
+            figure.set_layout_engine("none")  # laid out once for both PNG and SVG
 
 
 def as_png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG, on a light ground."""
+    """A figure as the bytes of a PNG, on a light background."""
     target = io.BytesIO()
     with _look():
         figure.savefig(target, format="png", dpi=150, facecolor=LIGHT["page"])
@@ -133,9 +133,9 @@ def save_png(figure: Figure, path: Path) -> None:
 
 
 def as_svg(figure: Figure, name: str, description: str) -> str:
-    """A figure as an `<svg>` element for a page whose style sheet has the colours as variables, `--ink` and so on.
+    """A figure as an `<svg>` element for a page whose style sheet defines the colours as variables, `--ink` and so on.
 
-    name: begins its ids, so that they are like no other picture's. description: what is read out in its place.
+    name: the prefix of its ids, unique in the page. description: for screen readers.
     """
     target = io.BytesIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -146,7 +146,7 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
     used |= {value[5:-1] for element in root.iter() for value in element.attrib.values() if value.startswith("url(#")}
     for parent in root.iter():
         for child in [each for each in parent if each.tag.endswith(("}metadata", "}style"))]:
-            parent.remove(child)  # a style sheet in a page would hold for all of the page
+            parent.remove(child)  # it would apply to the whole page
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
         element.attrib = {
@@ -165,7 +165,7 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
 
 
 def _for_page(key: str, value: str, name: str) -> str:
-    """An attribute's value with ids made the picture's own and colours by their names."""
+    """The value of an attribute, with prefixed ids and named colours."""
     if key == "id":
         return f"{name}-{value}"
     if key.endswith("href"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lmtool.plots.style import INK, MUTED, SERIES, new_figure
-from lmtool.trees.drawing import Place
+from lmtool.trees.drawing import DrawnNode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 INNER, LEAF = SERIES[0], SERIES[1]
 
 
-def tree_figure(root: Place) -> Figure:
-    """The top of a tree, as `top_of` gives it: shares of the counts, bits, and the commonest words."""
+def tree_figure(root: DrawnNode) -> Figure:
+    """The top of a tree, as `top_of` gives it: shares of the counts, bits, and the most frequent words."""
     free = itertools.count()
     rows: dict[str, float] = {}  # by code, counted from the top of the picture
 
-    def arrange(place: Place) -> float:
+    def arrange(place: DrawnNode) -> float:
         below = [arrange(child) for child in place.children]
         rows[place.code] = sum(below) / 2 if below else float(next(free))
         return rows[place.code]
@@ -52,7 +52,7 @@ def tree_figure(root: Place) -> Figure:
     return figure
 
 
-def _all_places(place: Place) -> Iterator[Place]:
+def _all_places(place: DrawnNode) -> Iterator[DrawnNode]:
     yield place
     for child in place.children:
         yield from _all_places(child)

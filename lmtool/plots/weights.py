@@ -1,4 +1,4 @@
-"""The weights of a mixture: a bar a member, or a bar a class of context with a part a member."""
+"""The weights of a mixture: a bar for each member, or a bar for each class of context with a part for each member."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lmtool.plots.style import LIGHT, MUTED, SERIES, WIDTH, new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NARROWEST = 0.07  # of a part that has its number in it
+NARROWEST = 0.07  # weight from which a part shows its number
 
 
 def weight_bars(names: Sequence[str], weights: Sequence[float]) -> Figure:
-    """A bar a member, the heaviest first."""
+    """A bar for each member, the largest weight first."""
     ranked = sorted(zip(names, weights, strict=True), key=lambda each: -each[1])
     with new_figure(WIDTH, 0.65 + 0.3 * len(ranked)) as figure:
         axes = figure.add_subplot()
@@ -32,7 +32,7 @@ def weight_bars(names: Sequence[str], weights: Sequence[float]) -> Figure:
 
 
 def class_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figure:
-    """A bar a class, the number of words of the context that are known; table: weights `[K, M]`."""
+    """A bar for each of K classes, the number of words of the context that have been seen. table: weights `[K, M]`."""
     with new_figure(WIDTH, 0.95 + 0.3 * len(table) + 0.18 * (len(names) > 3)) as figure:
         axes = figure.add_subplot()
         colours = [SERIES[k % len(SERIES)] for k in range(len(names))]

@@ -1,4 +1,4 @@
-"""Words as dots in a plane, with as many of their names as can be read."""
+"""Words as dots in a plane, with as many labels as fit without overlap."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 HEIGHT = 6.4  # inches
 CLEAR = 1.5  # points between two labels
-NEAR = 3.5  # points between a dot's middle and its label
-DOT = 1.5  # points from a dot's middle to its edge
+NEAR = 3.5  # points between the centre of a dot and its label
+DOT = 1.5  # radius of a dot in points
 
-# Where a label may stand beside its dot: the share of its width and height by which its lower left corner is moved, and
-# the direction of the gap. The first that is free is taken.
+# The sides of a dot for its label: the shares of the label's width and height by which its lower left corner is moved,
+# and the direction of the gap. The first free side is taken.
 _PLACES = ((0.0, -0.5, 1, 0), (-1.0, -0.5, -1, 0), (-0.5, 0.0, 0, 1), (-0.5, -1.0, 0, -1))
 
 
 def place_labels(
     dots: FloatArray, sizes: FloatArray, area: tuple[float, float, float, float]
 ) -> list[FloatArray | None]:
-    """The lower left corner `[2]` of each label, None for those that would stand on another one, on a dot, or outside.
+    """The lower left corner `[2]` of each label; None for one that would overlap another one or a dot, or lie outside.
 
     dots: `[n, 2]`, the most important first. sizes: widths and heights `[n, 2]`. area: left, bottom, right, top. All in
     the same unit, such as points.
@@ -35,21 +35,21 @@ def place_labels(
     taken = np.concatenate([dots - DOT, dots + DOT], axis=1)
     places: list[FloatArray | None] = []
     for dot, size in zip(dots, sizes, strict=True):
-        found = None
+        free_corner = None
         for right, up, sideways, upwards in _PLACES:
             corner = dot + size * (right, up) + NEAR * np.array([sideways, upwards])
             box = np.concatenate([corner, corner + size])
             inside = box[0] >= area[0] and box[1] >= area[1] and box[2] <= area[2] and box[3] <= area[3]
             if inside and not overlapping(taken, box).any():
-                found = corner
+                free_corner = corner
                 taken = np.concatenate([taken, [box + np.array([-CLEAR, 0, CLEAR, 0])]])
                 break
-        places.append(found)
+        places.append(free_corner)
     return places
 
 
 def overlapping(boxes: FloatArray, box: FloatArray) -> npt.NDArray[np.bool_]:
-    """Which of boxes `[n, 4]`, each left, bottom, right, top, share more than an edge with a box `[4]`: `[n]`."""
+    """Which of boxes `[n, 4]`, each left, bottom, right, top, overlap a box `[4]`: bool `[n]`."""
     shared: npt.NDArray[np.bool_] = (
         (boxes[:, 0] < box[2]) & (box[0] < boxes[:, 2]) & (boxes[:, 1] < box[3]) & (box[1] < boxes[:, 3])
     )
@@ -57,8 +57,8 @@ def overlapping(boxes: FloatArray, box: FloatArray) -> npt.NDArray[np.bool_]:
 
 
 def map_figure(points: FloatArray, words: Sequence[str], labels: tuple[str, str] | None) -> Figure:
-    """A map of words. points: `[n, 2]`, the most important words first; labels: of the axes, None for axes that mean
-    nothing but nearness.
+    """A map of words. points: `[n, 2]`, the most important words first. labels: of the axes, None where only distances
+    have a meaning.
     """
     with new_figure(WIDTH, HEIGHT) as figure:
         axes = figure.add_subplot()

@@ -1,1 +1,1 @@
-"""Runs become one page to read: `lmtool report`."""
+"""Runs become one page: `lmtool report`."""

@@ -1,4 +1,4 @@
-"""What a page is made of: sections of pictures, tables and paragraphs."""
+"""The content of a page: sections of pictures, tables and paragraphs."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure to be drawn. name: of its file, without the suffix; caption: below it; told: in words what it shows."""
+    """A figure. name: of its file, without the suffix. caption: below it. description: in words, for screen readers."""
 
     name: str
     figure: Figure
     caption: str
-    told: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A PNG that another command left."""
+    """A PNG that another command wrote; the fields as those of Picture."""
 
     name: str
     png: bytes
     caption: str
-    told: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a header; a column of numbers, given as such or as text, is set to the right. folded: shown on demand,
-    under this line.
+    """Rows under a header. numeric: the columns that are aligned right. folded: the line that unfolds the table; empty
+    for a table that is shown at once.
     """
 
     header: list[str]
@@ -45,7 +45,7 @@ class Table:
 
 @dataclass(slots=True)
 class Section:
-    """A heading and what stands under it; a paragraph is a string."""
+    """A heading with its parts; a string is a paragraph."""
 
     title: str
     parts: list[Picture | Drawing | Table | str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the folders are that a report is made of."""
+"""The folders that a report is made of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.runs.run import has_state
 
-DEEPEST = 3  # folders within folders that are looked through
+DEEPEST = 3  # levels of folders that are searched
 SWEEP, RATES = "sweep.csv", "lr_range.json"
 
 
@@ -27,8 +27,8 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A folder with something to show. name: short, and no other folder's. sweep: of which it is a job."""
+class ReportFolder:
+    """A folder with something to show. name: short and unique. sweep: the folder of the sweep that it is a job of."""
 
     folder: Path
     kind: Kind
@@ -36,37 +36,37 @@ class Found:
     sweep: Path | None = None
 
 
-def find(paths: Sequence[Path]) -> tuple[list[Found], list[Path]]:
-    """The folders with something to show that are named, or are in those that are named, jobs of sweeps too; and the
-    folders of trainings that are not finished.
+def find_folders(paths: Sequence[Path]) -> tuple[list[ReportFolder], list[Path]]:
+    """The folders with something to show in `paths` or below them, jobs of sweeps among them; and the folders of
+    trainings that are not finished.
 
-    Raises UserError for a path that is not there, or where there is nothing to show.
+    Raises UserError for a path that does not exist, and where there is nothing to show.
     """
-    found: dict[Path, Found] = {}
+    folders: dict[Path, ReportFolder] = {}
     unfinished: dict[Path, None] = {}
     for path in paths:
         if not path.exists():
             raise UserError(f"no folder {path}: name runs, sweeps, or folders that hold them")
         if not path.is_dir():
             raise UserError(f"{path} is a file: name the folder that it is in")
-        before = len(found), len(unfinished)
-        for each in _within(path, DEEPEST):
-            if isinstance(each, Found):
-                found.setdefault(each.folder.resolve(), each)
+        before = len(folders), len(unfinished)
+        for item in _within(path, DEEPEST):
+            if isinstance(item, ReportFolder):
+                folders.setdefault(item.folder.resolve(), item)
             else:
-                unfinished[each] = None
-        if (len(found), len(unfinished)) == before and path.resolve() not in found:
+                unfinished[item] = None
+        if (len(folders), len(unfinished)) == before and path.resolve() not in folders:
             raise UserError(f"nothing to show in {path}: no run, evaluation, sweep, comparison, tree or range test")
-    if not found:
+    if not folders:
         names = ", ".join(map(str, unfinished))
-        raise UserError(f"{names}: not finished; go on with lmtool train resume=PATH, or name another run")
-    return _named(list(found.values())), list(unfinished)
+        raise UserError(f"{names}: not finished; resume with lmtool train resume=PATH, or name another run")
+    return _named(list(folders.values())), list(unfinished)
 
 
-def _within(folder: Path, deeper: int, sweep: Path | None = None) -> Iterator[Found | Path]:
+def _within(folder: Path, deeper: int, sweep: Path | None = None) -> Iterator[ReportFolder | Path]:
     kind = kind_of(folder)
     if kind is not None:
-        yield Found(folder, kind, sweep=sweep)
+        yield ReportFolder(folder, kind, sweep=sweep)
         if kind is not Kind.sweep:
             return
         sweep = folder
@@ -80,12 +80,12 @@ def _within(folder: Path, deeper: int, sweep: Path | None = None) -> Iterator[Fo
 
 
 def _in_order(path: Path) -> tuple[int, str]:
-    """Jobs by their numbers, other folders by their names."""
+    """The sort key: jobs by their numbers, other folders by their names."""
     return (int(path.name) if path.name.isdecimal() else -1, path.name)
 
 
 def kind_of(folder: Path) -> Kind | None:
-    """What a folder holds, by its files; None where it is nothing that a report shows."""
+    """The kind of a folder, by its files; None where there is nothing that a report shows."""
     if (folder / "run.json").exists():
         return Kind.run
     if (folder / SWEEP).exists():
@@ -108,20 +108,21 @@ def _says(file: Path, key: str) -> bool:
         raise UserError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _named(found: list[Found]) -> list[Found]:
-    # A job's number says nothing without its sweep.
-    names = short_names([each.folder.resolve() for each in found], [1 + (each.sweep is not None) for each in found])
-    return [replace(each, name=name) for each, name in zip(found, names, strict=True)]
+def _named(folders: list[ReportFolder]) -> list[ReportFolder]:
+    # The number of a job says nothing without its sweep.
+    parts = [1 + (item.sweep is not None) for item in folders]
+    names = short_names([item.folder.resolve() for item in folders], parts)
+    return [replace(item, name=name) for item, name in zip(folders, names, strict=True)]
 
 
 def short_names(paths: Sequence[Path], at_least: Sequence[int] | None = None) -> list[str]:
-    """The shortest end of each path that no other has, of at least so many parts; equal paths have equal names."""
+    """The shortest unique end of each path, of at least so many parts; equal paths have equal names."""
     lengths = list(at_least or [1] * len(paths))
     while True:
         names = ["/".join(path.parts[-length:]) for path, length in zip(paths, lengths, strict=True)]
-        alike = {
-            name for name in names if len({path for path, own in zip(paths, names, strict=True) if own == name}) > 1
+        ambiguous = {
+            name for name in names if len({path for path, other in zip(paths, names, strict=True) if other == name}) > 1
         }
-        if not alike:
+        if not ambiguous:
             return names
-        lengths = [length + (name in alike) for length, name in zip(lengths, names, strict=True)]
+        lengths = [length + (name in ambiguous) for length, name in zip(lengths, names, strict=True)]

@@ -1,4 +1,4 @@
-"""The words of neural runs on maps, and the trees over them."""
+"""Maps of the words of neural runs, and the trees over them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lmtool.config import MapKind, Vectors
+from lmtool.config.model_verbs import MapKind, Vectors
 from lmtool.data.text_form import visible
 from lmtool.errors import UserError
 from lmtool.plots.wordmap import map_figure
@@ -14,7 +14,7 @@ from lmtool.report.content import Picture, Section
 from lmtool.report.projection import pca, tsne
 from lmtool.report.reading import Entry
 from lmtool.report.sections import Names
-from lmtool.trees.drawing import Place, top_of
+from lmtool.trees.drawing import DrawnNode, top_of
 
 FEWEST = 3  # words that make a map
 
@@ -22,9 +22,9 @@ FEWEST = 3  # words that make a map
 def word_maps(
     entries: Sequence[Entry], kind: MapKind, words: int | list[str], seed: int, store_dir: str, names: Names
 ) -> Section:
-    """A map for each neural run, by its embeddings. words: how many of the most frequent, or which.
+    """A map of the embeddings of each neural run. words: how many of the most frequent words, or a list of words.
 
-    Raises UserError for a word that none of the runs has, and where what a map needs is missing or damaged.
+    Raises UserError for a word that is in no run's vocabulary, and where a file is missing or damaged.
     """
     from lmtool.neural.model import NeuralModel
     from lmtool.neural.vectors import word_vectors
@@ -34,19 +34,19 @@ def word_maps(
     unknown = set(words) if isinstance(words, list) else set()
     form = None
     for entry in entries:
-        loaded = load(entry.found.folder, "cpu", store_dir=store_dir)
-        assert isinstance(loaded.model, NeuralModel), "it has an output layer"
+        loaded = load(entry.source.folder, "cpu", store_dir=store_dir)
+        assert isinstance(loaded.model, NeuralModel), "a run with an output layer is neural"
         vocabulary, form = loaded.vocabulary, loaded.form
         if isinstance(words, list):
-            asked = {word: word.lower() if form.lowercase else word for word in words}
-            known = {word: own for word, own in asked.items() if own in vocabulary.ids}
+            cased = {word: word.lower() if form.lowercase else word for word in words}
+            known = {word: form_of for word, form_of in cased.items() if form_of in vocabulary.ids}
             unknown -= set(known)
-            ids = list(dict.fromkeys(vocabulary.ids[own] for own in known.values()))
-        else:  # </s> is never read, <s> no word, and of what train has not (<unk>, often) nothing was learnt
+            ids = list(dict.fromkeys(vocabulary.ids[form_of] for form_of in known.values()))
+        else:  # words that have been learnt: not </s>, which is never read, <s>, or <unk> where train has none
             seen = np.flatnonzero(vocabulary.counts[: vocabulary.bos]).tolist()
             ids = [index for index in seen if index != vocabulary.eos][:words]
         if len(ids) < FEWEST:
-            section.parts.append(f"{entry.name}: fewer than {FEWEST} of the words are known to it, too few for a map.")
+            section.parts.append(f"{entry.name}: too few of the words are in its vocabulary for a map, {len(ids)}.")
             continue
         vectors = word_vectors(loaded.model, Vectors.embeddings)[np.array(ids)]
         section.parts.append(_map(entry, [visible(vocabulary.words[k]) for k in ids], vectors, kind, seed, names))
@@ -57,30 +57,33 @@ def word_maps(
 
 def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, seed: int, names: Names) -> Picture:
     if not np.isfinite(vectors).all():
-        raise UserError(f"{entry.found.folder} has embeddings that are no numbers: train it again, or take map=none")
+        raise UserError(f"{entry.source.folder} has embeddings that are not finite: train it again, or take map=none")
     if kind is MapKind.tsne and len(shown) > FEWEST:
         points, labels = tsne(vectors, seed), None
-        how = "t-SNE: words near each other are alike, distances between groups mean little."
+        how = "t-SNE: words close to each other are similar; distances between groups mean little."
     else:
         points, shares = pca(vectors)
         labels = f"first principal component ({shares[0]:.0%} of the variance)", f"second ({shares[1]:.0%})"
         how = f"The first two principal components hold {sum(shares):.0%} of the variance."
     caption = f"{entry.name}: the embeddings of {len(shown):,} words. {how} Labels that would overlap are left out."
-    told = f"Map of the embeddings of {entry.name}: {', '.join(shown[:10])}" + (", …" if len(shown) > 10 else ".")
-    return Picture(names(f"map-{entry.name}"), map_figure(points, shown, labels), caption, told)
+    description = f"Map of the embeddings of {entry.name}: {', '.join(shown[:10])}" + (
+        ", …" if len(shown) > 10 else "."
+    )
+    return Picture(names(f"map-{entry.name}"), map_figure(points, shown, labels), caption, description)
 
 
-def tree_tops(entries: Sequence[Entry], levels: int, store_dir: str) -> list[tuple[str, Place]]:
-    """The top of the tree of each run that has one, with the run's name."""
+def tree_tops(entries: Sequence[Entry], levels: int, store_dir: str) -> list[tuple[str, DrawnNode]]:
+    """The top levels of the tree of each run that has one, with the name of the run."""
     from lmtool.runs.load import vocabulary_of
     from lmtool.runs.weights import TREE, load_tree
 
-    found = []
-    for entry in [entry for entry in entries if entry.run is not None and (entry.run.folder / TREE).exists()]:
-        assert entry.run is not None
+    tops = []
+    for entry in entries:
+        if entry.run is None or not (entry.run.folder / TREE).exists():
+            continue
         vocabulary = vocabulary_of(entry.run, store_dir)
         tree = load_tree(entry.run.folder / TREE)
         if tree.words != len(vocabulary) - 1:
             raise UserError(f"{entry.run.folder / TREE} is damaged: its words are not those of its run; train it again")
-        found.append((entry.name, top_of(tree, vocabulary.words[:-1], vocabulary.counts[:-1], levels)))
-    return found
+        tops.append((entry.name, top_of(tree, vocabulary.words[:-1], vocabulary.counts[:-1], levels)))
+    return tops

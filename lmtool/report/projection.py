@@ -1,4 +1,4 @@
-"""Vectors of words brought to two dimensions."""
+"""Projections of word vectors to two dimensions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import numpy as np
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray
 
-LARGEST_PERPLEXITY = 30.0  # of t-SNE: about how many neighbours count; van der Maaten & Hinton (2008) take 5 to 50
+LARGEST_PERPLEXITY = 30.0  # of t-SNE, its effective number of neighbours; van der Maaten & Hinton (2008): 5 to 50
 
 
 def pca(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
-    """The two directions in which vectors `[n, D]` vary most: coordinates `[n, 2]`, and the share of the variance of
-    each. The sign is that which makes the entry of largest size of a direction positive.
+    """Coordinates `[n, 2]` of vectors `[n, D]` along their first two principal components, and the components' shares
+    of the variance. The sign of a component makes its entry of largest absolute value positive.
     """
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
@@ -27,7 +27,7 @@ def pca(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
 
 
 def tsne(vectors: FloatArray, seed: int) -> FloatArray:
-    """Coordinates `[n, 2]` in which near vectors `[n, D]` stay near (van der Maaten & Hinton 2008), begun from the PCA.
+    """t-SNE (van der Maaten & Hinton 2008) of vectors `[n, D]`: coordinates `[n, 2]`, initialised with the PCA.
 
     Raises UserError where scikit-learn is missing.
     """
@@ -36,12 +36,12 @@ def tsne(vectors: FloatArray, seed: int) -> FloatArray:
         from threadpoolctl import threadpool_limits
     except ImportError:
         raise UserError('map=tsne needs scikit-learn: pip install "lmtool[plots]"') from None
-    begun, _ = pca(vectors)
-    begun = begun / (begun[:, 0].std() or 1.0) * 1e-4
-    nearby = min(LARGEST_PERPLEXITY, (len(vectors) - 1) / 3)
+    initial, _ = pca(vectors)
+    initial = initial / (initial[:, 0].std() or 1.0) * 1e-4
+    perplexity = min(LARGEST_PERPLEXITY, (len(vectors) - 1) / 3)
     method = TSNE(
-        2, perplexity=nearby, init=begun.astype(np.float32), random_state=seed % (1 << 32), learning_rate="auto"
+        2, perplexity=perplexity, init=initial.astype(np.float32), random_state=seed % (1 << 32), learning_rate="auto"
     )
-    with threadpool_limits(limits=1):  # several threads add up in any order, and would not give the same map again
-        found: FloatArray = method.fit_transform(vectors.astype(np.float32)).astype(np.float64)
-    return found
+    with threadpool_limits(limits=1):  # several threads sum in varying order: the map would not be repeatable
+        points: FloatArray = method.fit_transform(vectors.astype(np.float32)).astype(np.float64)
+    return points

@@ -1,4 +1,4 @@
-"""What the folders of a report say, read with care: what is damaged is named."""
+"""The results in the folders of a report; a damaged file is named in a UserError."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import csv
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from lmtool.config.groups import OutputConfig
+from lmtool.config.options import settings_class
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import blocks, perplexity_interval
-from lmtool.evaluation.token_scores import SCORES_FILE, Kept
+from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.plots.settings import Job
-from lmtool.report.find import RATES, SWEEP, Found, Kind
+from lmtool.report.find import RATES, SWEEP, Kind, ReportFolder
 from lmtool.runs.run import Run
 from lmtool.system.files import read_json
 
@@ -21,10 +23,8 @@ METRICS = {"valid_perplexity": "perplexity on valid", "perplexity": "perplexity"
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """How an interval is drawn: of how many resamples, from which seed, and of how many tokens where there are no
-    sentences.
-    """
+class Bootstrap:
+    """How confidence intervals are computed. block: tokens that are drawn together in text without sentences."""
 
     resamples: int
     seed: int
@@ -33,11 +33,14 @@ class Drawn:
 
 @dataclass(slots=True)
 class Entry:
-    """A run, or an evaluation of one, with what is known of it. split: of perplexity. perplexity: inf where it is; None
-    where it was not taken. text: the fingerprint of the tokens whose scores are kept.
+    """The results of a run, or of an evaluation of one.
+
+    model: in a few words. data: the name of the data set. split: that of perplexity. perplexity: None where it is not
+    known. interval: its 95 % confidence interval. bits: per word. text: the fingerprint of the tokens that were scored,
+    and their number.
     """
 
-    found: Found
+    source: ReportFolder
     name: str
     model: str = ""
     data: str = ""
@@ -56,16 +59,24 @@ class Entry:
 
     @property
     def output(self) -> str | None:
-        """The kind of the output layer of a neural run, None for all else."""
-        if self.run is None or self.run.kind != "train" or self.found.kind is not Kind.run:
+        """The kind of the output layer of a neural run, None for everything else."""
+        if self.run is None or self.run.kind != "train" or self.source.kind is not Kind.run:
             return None
-        chosen = self.run.config.get("output")
-        return str(chosen["kind"]) if isinstance(chosen, dict) else None
+        settings = self.run.config.get("output")
+        return str(settings["kind"]) if isinstance(settings, dict) else None
+
+    def loss_is_log_prob(self) -> bool:
+        """Whether the training loss of a neural run is -log p. Raises UserError where its output layer is unknown
+        here.
+        """
+        assert self.run is not None and self.output is not None, "asked of neural runs"
+        layer = settings_class("output", self.output, came_from=self.run.origins.get("output"))
+        return cast(type[OutputConfig], layer).loss_is_log_prob
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A sweep's table: settings that vary, the metric's name, and for each job the settings and how it ended."""
+    """The table of a sweep. keys: the settings that vary. metric: its name. rows: a job each, under the header."""
 
     keys: list[str]
     metric: str
@@ -74,42 +85,42 @@ class Sweep:
 
     @property
     def jobs(self) -> list[Job]:
-        """The jobs that ended with a metric."""
-        kept = [row for row in self.rows if row[-1] == "done" and row[-3] and math.isfinite(float(row[-3]))]
-        return [(dict(zip(self.keys, row[1:-3], strict=True)), float(row[-3])) for row in kept]
+        """The settings and metrics of the jobs that ended with a finite metric."""
+        done = [row for row in self.rows if row[-1] == "done" and row[-3] and math.isfinite(float(row[-3]))]
+        return [(dict(zip(self.keys, row[1:-3], strict=True)), float(row[-3])) for row in done]
 
     def settings_of(self, job: str) -> dict[str, str]:
-        """The settings that vary, of a job by its folder's name; none where the table has no such job."""
-        found = [row for row in self.rows if row[0] == job]
-        return dict(zip(self.keys, found[0][1:-3], strict=True)) if found else {}
+        """The varying settings of a job, by the name of its folder; none where the table does not have it."""
+        row = next((row for row in self.rows if row[0] == job), None)
+        return {} if row is None else dict(zip(self.keys, row[1:-3], strict=True))
 
 
-def read_entry(found: Found, drawn: Drawn, name: str) -> Entry:
-    """What a run or an evaluation says. name: for people. Raises UserError where one of its files is damaged."""
-    file = found.folder / "result.json"
+def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
+    """Read a run or an evaluation. name: in the report. Raises UserError where one of its files is damaged."""
+    file = source.folder / "result.json"
     result = read_object(file) if file.exists() else {}
-    run = Run.open(found.folder) if found.kind is Kind.run else _scored_run(result)
-    entry = Entry(found, name, result=result, run=run)
+    run = Run.open(source.folder) if source.kind is Kind.run else _scored_run(result)
+    entry = Entry(source, name, result=result, run=run)
     if run is not None:
         entry.model, entry.data = model_name(run), str(run.config.get("data", {}).get("name", ""))
     elif "members" in result:
         entry.model = f"mixture of {len(result['members'])} scores"
-    if found.kind is Kind.scores and run is not None and (run.folder / "result.json").exists():
+    if source.kind is Kind.scores and run is not None and (run.folder / "result.json").exists():
         result = {"parameters": read_object(run.folder / "result.json").get("parameters")} | result
     try:
-        _take(entry, result)
+        _take_result(entry, result)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UserError(f"{file} is damaged ({error!r}): {AGAIN}") from None
-    kept = found.folder / SCORES_FILE
-    if kept.exists():
-        _take_scores(entry, Kept.open(kept), drawn)
+    scores = source.folder / SCORES_FILE
+    if scores.exists():
+        _take_scores(entry, TokenScores.open(scores), bootstrap)
     return entry
 
 
-def _take(entry: Entry, result: dict[str, Any]) -> None:
+def _take_result(entry: Entry, result: dict[str, Any]) -> None:
     key = "valid_perplexity" if "valid_perplexity" in result else "perplexity"
     entry.split = "valid" if key == "valid_perplexity" else str(result.get("split", ""))
-    if key in result:  # null stands for infinity, which JSON has not
+    if key in result:  # null is inf, which JSON does not have
         entry.perplexity = math.inf if result[key] is None else float(result[key])
         entry.bits = math.log2(entry.perplexity)
     entry.normalised = bool(result.get("normalised", True))
@@ -119,40 +130,42 @@ def _take(entry: Entry, result: dict[str, Any]) -> None:
         entry.cloze = {key: math.inf if value is None else float(value) for key, value in result["cloze"].items()}
 
 
-def _take_scores(entry: Entry, kept: Kept, drawn: Drawn) -> None:
-    if kept.split != entry.split:
-        raise UserError(f"{entry.found.folder / SCORES_FILE} is of {kept.split}, not of {entry.split}: {AGAIN}")
-    entry.normalised = kept.normalised
-    entry.text, entry.tokens = kept.tokens.fingerprint, kept.tokens.count
-    if kept.normalised:
-        offsets = kept.tokens.offsets
-        offsets = offsets if len(offsets) > 2 else blocks(kept.tokens.count, drawn.block)
-        entry.interval = perplexity_interval(kept.log_prob, offsets, resamples=drawn.resamples, seed=drawn.seed)
+def _take_scores(entry: Entry, scores: TokenScores, bootstrap: Bootstrap) -> None:
+    if scores.split != entry.split:
+        raise UserError(f"{entry.source.folder / SCORES_FILE} is of {scores.split}, not of {entry.split}: {AGAIN}")
+    entry.normalised = scores.normalised
+    entry.text, entry.tokens = scores.tokens.fingerprint, scores.tokens.count
+    if scores.normalised:
+        offsets = scores.tokens.offsets
+        offsets = offsets if len(offsets) > 2 else blocks(scores.tokens.count, bootstrap.block)
+        entry.interval = perplexity_interval(
+            scores.log_prob, offsets, resamples=bootstrap.resamples, seed=bootstrap.seed
+        )
 
 
 def _scored_run(result: dict[str, Any]) -> Run | None:
-    """The run that an evaluation is of, where it says so and the run is still there."""
+    """The run that was evaluated, if the result names it and it still exists."""
     folder = result.get("run")
     return Run.open(Path(folder)) if isinstance(folder, str) and (Path(folder) / "run.json").exists() else None
 
 
 def model_name(run: Run) -> str:
-    """A run's model in a few words: `modified_kneser_ney of order 5`, `nplm + softmax`, `mixture of 3, by class`."""
+    """The model of a run in a few words: SMOOTHER of order 5; MODEL + OUTPUT (TREE); mixture of 3, log-linear."""
     config = run.config
     if run.kind == "ensemble":
         forms = {"classes": ", by class of context", "log_linear": ", log-linear"}
         cache = run.mixture.get("cache")
-        said = f"mixture of {len(run.members)}" + forms.get(str(run.mixture.get("method")), "")
-        return f"{said}, with a {cache['kind']} cache" if cache else said
+        text = f"mixture of {len(run.members)}" + forms.get(str(run.mixture.get("method")), "")
+        return f"{text}, with a {cache['kind']} cache" if cache else text
     model, smoother, output, tree = (config.get(key) or {} for key in ("model", "smoother", "output", "tree"))
-    if model.get("kind") == "ngram":
+    if not output:  # count-based
         return f"{smoother.get('kind', 'n-gram')} of order {model.get('order', '?')}"
-    said = " + ".join(str(part["kind"]) for part in (model, output) if part.get("kind"))
-    return f"{said} ({tree['kind']})" if tree.get("kind") else said
+    text = " + ".join(str(part["kind"]) for part in (model, output) if part.get("kind"))
+    return f"{text} ({tree['kind']})" if tree.get("kind") else text
 
 
 def read_sweep(folder: Path) -> Sweep:
-    """A sweep's table. Raises UserError where it is damaged."""
+    """Read the table of a sweep. Raises UserError where it is damaged."""
     path = folder / SWEEP
     try:
         with path.open(newline="", encoding="utf-8") as handle:
@@ -160,16 +173,16 @@ def read_sweep(folder: Path) -> Sweep:
         whole = header[0] == "job" and header[-2:] == ["seconds", "status"] and len(header) >= 4
         if not whole or any(len(row) != len(header) for row in rows):
             raise ValueError("its columns are not those of a sweep")
-        made = Sweep(header[1:-3], METRICS.get(header[-3], header[-3]), header, rows)
-        _ = made.jobs
+        sweep = Sweep(header[1:-3], METRICS.get(header[-3], header[-3]), header, rows)
+        _ = sweep.jobs
     except (OSError, ValueError, IndexError, csv.Error) as error:
-        raise UserError(f"{path} is damaged ({error}): start the sweep again, which skips what is finished") from None
-    return made
+        raise UserError(f"{path} is damaged ({error}): start the sweep again, which skips finished jobs") from None
+    return sweep
 
 
 @dataclass(frozen=True, slots=True)
 class RangeTest:
-    """lr_range.json: rates tried, losses in nats and smoothed ones, and the rate proposed."""
+    """lr_range.json: the rates, the losses in nats, the smoothed losses, and the proposed rate."""
 
     rates: list[float]
     losses: list[float]
@@ -178,7 +191,7 @@ class RangeTest:
 
 
 def read_rates(folder: Path) -> RangeTest:
-    """A learning-rate range test. Raises UserError where it is damaged."""
+    """Read a learning-rate range test. Raises UserError where it is damaged."""
     saved = read_object(folder / RATES)
     try:
         rates, losses, smoothed = (list(map(float, saved[key])) for key in ("rates", "losses", "smoothed"))
@@ -190,8 +203,8 @@ def read_rates(folder: Path) -> RangeTest:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises UserError where the file is missing, damaged or holds something else."""
-    found = read_json(path, AGAIN)
-    if not isinstance(found, dict):
+    """Read a JSON object. Raises UserError where the file is missing, damaged or holds something else."""
+    content = read_json(path, AGAIN)
+    if not isinstance(content, dict):
         raise UserError(f"{path} is damaged (it holds no object): {AGAIN}")
-    return found
+    return content

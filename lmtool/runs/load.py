@@ -1,48 +1,142 @@
-"""A run folder becomes a model that is asked in text: `lmtool.load`."""
+"""A run folder becomes a model: of ids for the commands, of words for `lmtool.load`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lmtool.config import Unit, from_saved
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.config.groups import CountModelConfig, EncoderConfig
+from lmtool.config.options import folder_in_use
 from lmtool.config.verbs import require_device
+from lmtool.config.vocabulary import Unit
 from lmtool.data.corpus import Corpus
-from lmtool.data.preprocess import prepare
+from lmtool.data.preprocess import preprocess
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.runs.build import load_model
-from lmtool.runs.run import Run
+from lmtool.language_model import LanguageModel
+from lmtool.mixtures.build import build_mixture
+from lmtool.runs.run import REMEDY, Run
 from lmtool.runs.vocabulary_file import VOCABULARY, load_vocabulary
 from lmtool.text_model import TextModel
+from lmtool.trees.base import TreeWords
+
+if TYPE_CHECKING:
+    from lmtool.neural.model import NeuralModel
 
 
-def load(path: str | Path, device: str = "auto", *, store_dir: str | Path | None = None) -> TextModel:
-    """The model of a run folder, of `lmtool train` or `ensemble`, n-gram or neural.
+def load(
+    path: str | Path,
+    device: str = "auto",
+    *,
+    store_dir: str | Path | None = None,
+    options: str | Path | None = None,
+) -> TextModel:
+    """The model of a run folder, made by `lmtool train` or `lmtool ensemble`, n-gram, neural or a mixture.
 
-    device: of neural models, auto (cuda where there is one, else cpu), cpu, cuda or cuda:NUMBER. The store is read for
-    runs of before 0.5 alone, whose folders have no vocabulary; where it is gone it is made again, in store_dir (None:
-    where it was). Raises UserError where the run is missing, unfinished or damaged.
+    device: for neural models, auto (cuda where there is one, else cpu), cpu, cuda or cuda:NUMBER. store_dir: where the
+    store of a run made before version 0.5, whose folder has no vocabulary, is made again if it is gone (None: where it
+    was). options: a folder with options of your own that the run uses; its Python files are run. Raises UserError where
+    the run is missing, unfinished or damaged, or uses an option that is not in use here.
     """
     require_device(device)
-    run = Run.open(Path(path))
-    vocabulary = vocabulary_of(run, store_dir)
-    model = load_model(run, vocabulary, device)
-    rules = from_saved(run.config["data"], "data").vocabulary
+    with folder_in_use(options):
+        run = Run.open(Path(path))
+        vocabulary = vocabulary_of(run, store_dir)
+        model = load_model(run, vocabulary, device)
+        rules = run.settings("data").vocabulary
     return TextModel(model, TextForm(vocabulary, chars=rules.unit is Unit.char, lowercase=rules.lowercase))
 
 
 def vocabulary_of(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
-    """The vocabulary of a run: from its folder, else from its store. Raises UserError for a file that is not its."""
-    kept = run.folder / VOCABULARY
-    if kept.is_file():
-        vocabulary = load_vocabulary(kept)
+    """The vocabulary of a run: from its folder, else from its store.
+
+    Raises UserError for a vocabulary file that does not belong to the run.
+    """
+    path = run.folder / VOCABULARY
+    if path.is_file():
+        vocabulary = load_vocabulary(path)
         if vocabulary.fingerprint() != run.vocabulary_fingerprint:
-            raise UserError(f"{kept} has other words than its run: delete it, and the run's store is read instead")
+            raise UserError(f"{path} has other words than its run: delete it, and the run's store is read instead")
         return vocabulary
     store = Path(run.store)
     if not store.is_file():
         folder = Path(store_dir) if store_dir is not None else store.parent
-        store = prepare(from_saved(run.config["data"], "data"), folder, progress=False).path
+        store = preprocess(run.settings("data"), folder, progress=False).path
     with Corpus.open(store) as corpus:
         return corpus.vocabulary
+
+
+def load_model(run: Run, vocabulary: Vocabulary, device: str = "cpu") -> LanguageModel:
+    """The language model of a finished run. device: for neural models, as the setting names it.
+
+    Raises UserError where a part of it is missing or damaged, and for a device that is not there.
+    """
+    if vocabulary.fingerprint() != run.vocabulary_fingerprint:
+        raise UserError(f"{run.folder} was trained on another vocabulary than its store has now: {REMEDY}")
+    if run.kind == "ensemble":
+        members = [load_model(Run.open(Path(member)), vocabulary, device) for member in run.members]
+        try:
+            return build_mixture(members, np.array(run.weights), run.mixture, vocabulary)
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise UserError(f"{run.folder / 'run.json'} is damaged ({error}): mix the runs again") from error
+    settings = run.settings("model")
+    if isinstance(settings, CountModelConfig):
+        return settings.load(run.folder, vocabulary)
+    assert isinstance(settings, EncoderConfig), "models are count-based or neural"
+    from lmtool.neural.devices import choose_device
+
+    return load_neural(run, settings, vocabulary).to(choose_device(device))
+
+
+def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> NeuralModel:
+    """The neural model of a finished run on the CPU, with the tree that it was trained on.
+
+    Raises UserError where a file is missing or damaged.
+    """
+    from lmtool.neural.model import build_neural
+    from lmtool.runs.weights import CHECKPOINT, TREE, load_tree, load_weights
+
+    if run.config.get("output") is None:
+        raise UserError(f"{run.folder} was trained by an older version of lmtool: {REMEDY}")
+    output = run.settings("output")
+    tree = load_tree(run.folder / TREE) if output.needs_tree else None
+    model = build_neural(encoder, output, vocabulary, tree)
+    load_weights(model, run.folder / CHECKPOINT)
+    return model
+
+
+def tree_words(corpus: Corpus) -> TreeWords:
+    """What a tree over the words of a store can be built from."""
+    vocabulary = corpus.vocabulary
+
+    def run_vectors(path: str, of_contexts: bool) -> npt.NDArray[np.float32]:
+        from lmtool.neural.model import NeuralModel
+        from lmtool.neural.vectors import word_representations
+
+        run = Run.open(Path(path))
+        if run.vocabulary_fingerprint != vocabulary.fingerprint():
+            raise UserError(f"tree.run={path} was trained on another vocabulary: take a run on this data set")
+        model = load_model(run, vocabulary)
+        if not isinstance(model, NeuralModel):
+            raise UserError(f"tree.run={path} is not a neural model: words have no representations in it")
+        return word_representations(model, corpus.split("train") if of_contexts else None)
+
+    return TreeWords(
+        words=vocabulary.words[:-1],
+        counts=np.asarray(vocabulary.counts[:-1]),
+        train=lambda: corpus.split("train"),
+        run_vectors=run_vectors,
+    )
+
+
+def neural_network(loaded: TextModel, folder: Path) -> NeuralModel:
+    """The network of a loaded run. Raises UserError where it is not a neural model."""
+    from lmtool.neural.model import NeuralModel
+
+    if not isinstance(loaded.model, NeuralModel):
+        raise UserError(f"{folder} is not a neural model: words have no vectors in it; name one with run=PATH")
+    return loaded.model

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmtool import __version__
+from lmtool.config.options import HOMES, origin
+from lmtool.config.settings import saved_settings
 from lmtool.errors import UserError
 from lmtool.system.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
 
 FORMAT = 1
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"  # checkpoints of a training, the last two
@@ -25,7 +30,9 @@ class Run:
 
     kind: `train` or `ensemble`. config: the composed settings, plain values. store: the path of the HDF5
     store at the time; its fingerprint says whether another file serves as well. members, weights and mixture,
-    which says in plain values how they are mixed: of an ensemble.
+    which says in plain values how they are mixed: of an ensemble. choices: the name that the user chose in each group
+    of options, as {"model": "hsoftmax"}, whose kind is in config. origins: where options from outside lmtool come from,
+    by group.
     """
 
     folder: Path
@@ -37,6 +44,15 @@ class Run:
     members: tuple[str, ...] = ()
     weights: tuple[float, ...] = ()
     mixture: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+
+    def settings(self, group: str) -> Any:
+        """The settings of the option that the run used in a group.
+
+        Raises UserError where no option in use answers to its name, and where the saved values do not fit it.
+        """
+        return saved_settings(self.config[group], group, self.origins)
 
     def save(self) -> None:
         """Write run.json, which makes the folder a run."""
@@ -52,6 +68,8 @@ class Run:
                 "members": list(self.members),
                 "weights": list(self.weights),
                 "mixture": self.mixture,
+                "choices": self.choices,
+                "origins": self.origins,
                 "config": self.config,
             },
         )
@@ -60,7 +78,7 @@ class Run:
     def open(cls, folder: Path) -> Run:
         """Read a run folder. Raises UserError where it is not one, or one of another format."""
         if not folder.is_dir():
-            raise UserError(f"no run folder {folder}: {REMEDY}")
+            raise UserError(f"no run folder {folder}: check the path, or name another run with run=PATH")
         if not (folder / "run.json").is_file():
             raise UserError(f"{folder} is not a finished run (it has no run.json): {REMEDY}")
         saved = read_json(folder / "run.json", REMEDY)
@@ -77,6 +95,8 @@ class Run:
                 members=tuple(saved["members"]),
                 weights=tuple(saved["weights"]),
                 mixture=dict(saved.get("mixture", {})),  # older runs mix linearly and say nothing
+                choices=dict(saved.get("choices", {})),  # nor do they keep these two
+                origins=dict(saved.get("origins", {})),
             )
         except (KeyError, TypeError) as error:
             raise UserError(f"{folder / 'run.json'} is damaged ({error} is missing): {REMEDY}") from error
@@ -93,3 +113,27 @@ def newest() -> Path:
     if not found:
         raise UserError("no run below ./outputs or ./multirun: make one with lmtool train, or name one with run=PATH")
     return max(found, key=lambda path: path.stat().st_mtime_ns).parent
+
+
+def run_folder(named: str | None) -> Path:
+    """The run folder of `run=`, or the newest one. Raises UserError where there is none."""
+    return Path(named) if named else newest()
+
+
+def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
+    """Write the vocabulary and run.json of a trained model, which makes the folder a run."""
+    from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
+
+    save_vocabulary(corpus.vocabulary, out / VOCABULARY)
+    chosen = {group: settings[group]["kind"] for group in HOMES if settings.get(group)}
+    found = {group: origin(group, kind) for group, kind in chosen.items()}
+    Run(
+        folder=out,
+        kind="train",
+        config=settings,
+        store=str(corpus.path.resolve()),
+        store_fingerprint=corpus.fingerprint,
+        vocabulary_fingerprint=corpus.vocabulary.fingerprint(),
+        choices=choices,
+        origins={group: place for group, place in found.items() if place is not None},
+    ).save()

@@ -99,5 +99,5 @@ def load_tree(path: Path) -> Tree:
     try:
         found = safetensors.numpy.load_file(path)
         return Tree(found["children"], found["leaf_words"])
-    except (SafetensorError, OSError, KeyError, AssertionError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error

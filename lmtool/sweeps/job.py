@@ -14,9 +14,10 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from lmtool import session
+from lmtool.config.overrides import key_of
 from lmtool.errors import UserError
 from lmtool.runs.lock import held
-from lmtool.sweeps import launchers
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 
@@ -40,9 +41,12 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
     from lmtool.session import output_dir
 
     settings = HydraConfig.get()
-    launchers.use_own_device(settings.job.num)
+    session.use_own_device(settings.job.num)
     folder = output_dir()
-    about: Record = {"verb": settings.job.config_name, "overrides": list(settings.overrides.task)}
+    about: Record = {
+        "verb": settings.job.config_name,
+        "overrides": [word for word in settings.overrides.task if key_of(word) != "options"],
+    }
     try:
         # A job may live on when the process that started it was killed, and the sweep be started again.
         with held(folder, ".job.lock"):
@@ -83,7 +87,7 @@ def _run(run: Callable[[Any], float | None], composed: DictConfig, folder: Path,
 
 def _spent(start: float) -> Record:
     """What a job had of the machine."""
-    devices = os.environ.get(launchers.DEVICES)
+    devices = os.environ.get(session.DEVICES)
     return {"seconds": round(time.perf_counter() - start, 3), "threads": parallel.threads(), "devices": devices}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from hydra.core.utils import JobReturn, JobStatus
 
 from lmtool.errors import UserError
+from lmtool.sweeps.submitit_inside import jobs_wrapped
 
 log = logging.getLogger(__name__)
 
@@ -52,32 +53,21 @@ def _end_joblib(kill: bool) -> None:
 
     # They would wait for work for minutes, with all their memory: lmtool ends without Python's own clearing up.
     executor = get_reusable_executor(reuse=True)
-    # joblib's has `terminate`, which also removes the folder it shares with its workers; a new one has not.
-    getattr(executor, "terminate", executor.shutdown)(kill_workers=kill)
+    # joblib's has `terminate`, which also removes the folder it shares with its workers; one just made has not.
+    end = executor.terminate if hasattr(executor, "terminate") else executor.shutdown
+    end(kill_workers=kill)
 
 
 @contextmanager
 def _submitit() -> Iterator[None]:
-    """The plugin waits for its jobs one by one and leaves at the first whose process died; and does not cancel any."""
-    import submitit
-
-    jobs: list[Any] = []
-    own = submitit.AutoExecutor.map_array
-
-    def map_array(self: Any, function: Any, *arguments: Any) -> list[_Awaited]:
-        given = own(self, function, *arguments)
-        jobs.extend(given)
-        return [_Awaited(job) for job in given]
-
-    submitit.AutoExecutor.map_array = map_array  # type: ignore[assignment,method-assign]
-    try:
-        yield
-    except BaseException:
-        for job in jobs:
-            job.cancel(check=False)
-        raise
-    finally:
-        submitit.AutoExecutor.map_array = own  # type: ignore[method-assign]
+    """Cancel the jobs of a sweep that is ended, and let one whose process dies cost itself alone."""
+    with jobs_wrapped(_Awaited) as jobs:
+        try:
+            yield
+        except BaseException:
+            for job in jobs:
+                job.cancel(check=False)
+            raise
 
 
 class _Awaited:

@@ -1,4 +1,4 @@
-"""A sweep that was started before: the same line again, or `-m resume=DIR`, goes on with it."""
+"""A sweep that was started before: the same line again, or `-m resume=DIR`, resumes it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from lmtool.config.overrides import key_of, quoted
+from lmtool.config.settings import config_dir_of
 from lmtool.errors import UserError
 from lmtool.sweeps.job import folders
 from lmtool.system.files import written_whole
@@ -19,34 +21,26 @@ MULTIRUN = "multirun.yaml"
 OWN = ("hydra.sweep.dir", "hydra.mode", "hydra.sweeper.n_trials", "hydra.sweeper.max_failure_rate")
 
 
-def words_of(verb: str, words: list[str]) -> list[str]:
-    """`-m resume=DIR` as the words that DIR was started with; other command lines as they are.
+def words_of(verb: str, folder: Path, new: list[str]) -> tuple[list[str], str | None]:
+    """The overrides that the sweep in a folder was started with, then the new ones; and its --config-dir.
 
-    Raises UserError where DIR holds no sweep of this verb, and where other settings stand beside it.
+    Raises UserError where the folder holds no sweep of this verb, and where new settings of the jobs stand beside it.
     """
-    many = {"-m", "--multirun", "hydra.mode=MULTIRUN"} & set(words)
-    named = [word for word in words if word.startswith("resume=")]
-    if not many or not named:
-        return words
-    folder = Path(named[-1].partition("=")[2].strip("'\""))
     if not (folder / MULTIRUN).is_file():
         raise UserError(f"{folder} holds no sweep (it has no {MULTIRUN}); for a single run leave out -m")
     config = read(folder)
     if config.hydra.job.config_name != verb:
         raise UserError(f"{folder} is a sweep of lmtool {config.hydra.job.config_name}, not of lmtool {verb}")
-    new = [word for word in words if word not in named]
-    changed = [word for word in new if not word.startswith(("-", "hydra.", "hydra/"))]
+    changed = [word for word in new if not word.startswith(("hydra.", "hydra/")) and key_of(word) != "options"]
     if changed:
         raise UserError(f"{' '.join(changed)}: -m resume={folder} takes the settings of the sweep there; leave it out")
-    kept = [str(word) for word in config.hydra.overrides.hydra if not _key(str(word)).startswith(OWN[:2])]
-    replaced = {_key(word) for word in new}
-    kept = [word for word in kept if _key(word) not in replaced]
+    kept = [str(word) for word in config.hydra.overrides.hydra if not key_of(str(word)).startswith(OWN[:2])]
+    replaced = {key_of(word) for word in new}
+    kept = [word for word in kept if key_of(word) not in replaced]
     if "hydra/launcher" in replaced:  # another one, which has settings of its own
-        kept = [word for word in kept if not _key(word).startswith(("hydra/launcher", "hydra.launcher"))]
-    quoted = str(folder).replace("\\", "\\\\").replace('"', '\\"')
-    flags = [word for word in new if word.startswith("-")]
-    task = [str(word) for word in config.hydra.overrides.task]
-    return [*flags, *task, *kept, *(word for word in new if word not in flags), f'hydra.sweep.dir="{quoted}"']
+        kept = [word for word in kept if not key_of(word).startswith(("hydra/launcher", "hydra.launcher"))]
+    task = [str(word) for word in config.hydra.overrides.task if key_of(str(word)) not in replaced]
+    return [*task, *kept, *new, f"hydra.sweep.dir={quoted(str(folder))}"], config_dir_of(config.hydra)
 
 
 def read(folder: Path) -> DictConfig:
@@ -68,7 +62,7 @@ def require_same(folder: Path, config: DictConfig) -> None:
     if jobs_said(before) != jobs_said(config):
         raise UserError(
             f"{folder} holds another sweep ({command(before)}): choose another hydra.sweep.dir, "
-            f"or go on with it: lmtool {before.hydra.job.config_name} -m resume={folder}"
+            f"or resume it: lmtool {before.hydra.job.config_name} -m resume={folder}"
         )
     sampler = config.hydra.sweeper.get("sampler")
     if sampler is not None and "seed" in sampler and sampler.seed is None and not config.hydra.sweeper.get("storage"):
@@ -91,8 +85,9 @@ def jobs_said(config: DictConfig) -> tuple[Any, ...]:
     """What decides what the jobs of a sweep are: the verb, its settings, the sweeper's, the folders' names."""
     hydras = [str(word) for word in config.hydra.overrides.hydra]
     telling = ("hydra/sweeper", "hydra.sweeper", "hydra.sweep.subdir")
-    kept = sorted(word for word in hydras if _key(word).startswith(telling) and _key(word) not in OWN)
-    return config.hydra.job.config_name, [str(word) for word in config.hydra.overrides.task], kept
+    kept = sorted(word for word in hydras if key_of(word).startswith(telling) and key_of(word) not in OWN)
+    task = [str(word) for word in config.hydra.overrides.task if key_of(str(word)) != "options"]
+    return config.hydra.job.config_name, task, kept
 
 
 def command(config: DictConfig) -> str:
@@ -105,7 +100,3 @@ def keep(folder: Path, config: DictConfig) -> None:
     """Write multirun.yaml, as Hydra's own sweeper does, but not every sweeper."""
     with written_whole(folder / MULTIRUN) as temporary:
         OmegaConf.save(config, temporary)
-
-
-def _key(word: str) -> str:
-    return word.lstrip("+~").partition("=")[0]

@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from lmtool import session
 from lmtool.errors import UserError
 from lmtool.runs.lock import held
-from lmtool.sweeps import launcher_processes, launchers, restart, result_table
+from lmtool.sweeps import launcher_processes, restart, result_table
 from lmtool.sweeps.job import REFUSED, STATUS, finished, folders, read_record
 from lmtool.system import parallel
 
 
-class Refused(BaseException):
-    """A sweep that must not start, with the reason. Hydra makes warnings of its callbacks' Exceptions and goes on."""
+class Refused(SystemExit):
+    """A sweep that must not start, with the reason. Hydra makes a warning of any Exception of a callback."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -56,8 +58,8 @@ class Sweep:
             except UserError:
                 pass  # the job says so itself
         restart.keep(folder, config)
-        count = launchers.jobs_at_once(config.hydra.launcher, _number_of_jobs(config), parallel.cores())
-        self.until_end.enter_context(launchers.announced(count))
+        count = session.jobs_at_once(config.hydra.launcher, _number_of_jobs(config), parallel.cores())
+        self.until_end.enter_context(session.announced(count))
         self.until_end.enter_context(launcher_processes.looked_after(config.hydra.launcher))
         self.folder, self.verb, self.command = folder, config.hydra.job.config_name, restart.command(config)
 
@@ -88,38 +90,40 @@ class Sweep:
         self.end()
         reason = (str(error).strip().splitlines() or [""])[0]
         print(f"lmtool: a job's process ended before its job ({type(error).__name__}: {reason})", file=sys.stderr)
-        print(f"go on with: {self.again()}", file=sys.stderr)
+        print(f"resume it with: {self.again()}", file=sys.stderr)
         return True
 
     def again(self) -> str:
-        """The command line that goes on with this sweep."""
+        """The command line that resumes this sweep."""
         return f"lmtool {self.verb} -m resume={shlex.quote(str(self.folder))}"
 
 
-_current = Sweep()
+_current: ContextVar[Sweep] = ContextVar("sweep")
 
 
 @contextmanager
 def watched() -> Iterator[Sweep]:
     """The sweep of the command line that runs in this block, if it is one; its folder is free when the block ends."""
-    global _current
-    _current = Sweep()  # a process may run several command lines, as tests do
+    sweep = Sweep()
+    token = _current.set(sweep)
     try:
-        with _current.until_end:
-            yield _current
+        with sweep.until_end:
+            yield sweep
     except KeyboardInterrupt:
-        if _current.folder is not None:
-            print(f"go on with: {_current.again()}", file=sys.stderr)
+        if sweep.folder is not None:
+            print(f"resume it with: {sweep.again()}", file=sys.stderr)
         raise
+    finally:
+        _current.reset(token)
 
 
 class Start(Callback):
-    """What Hydra calls when a sweep is composed, before it begins."""
+    """What Hydra calls when a sweep is composed, before it begins (conf/common.yaml names it)."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Begin the sweep, or refuse it."""
         try:
-            _current.begin(config)
+            _current.get().begin(config)
         except Exception as error:
             raise Refused(error) from error
 

@@ -9,9 +9,12 @@ def memory_available() -> int | None:
     """Bytes that this process can take without pushing others out; None where the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+        available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return None
+    try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
         used = int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii"))
-        return min(found, int(limit) - used) if limit.isdigit() else found
-    except (OSError, StopIteration, ValueError):
-        return found if "found" in locals() else None
+    except (OSError, ValueError):
+        return available
+    return min(available, int(limit) - used) if limit.isdigit() else available

@@ -1,4 +1,4 @@
-"""The order in which training sees its examples: new each epoch, the same for the same seed, and resumable."""
+"""Batches of examples, in an order that is new in each epoch, the same for the same seed, and resumable."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Rows = npt.NDArray[np.int64]
 
 
 class Batches:
-    """Batches of examples in a new random order each epoch, without end: contexts `[B, C]` and targets `[B]`.
+    """An endless iterator over batches: contexts int64 `[B, C]` and targets int64 `[B]`.
 
-    A split in memory is shuffled as a whole. One in its store is read in blocks: their order is shuffled, and the
-    examples of a group of blocks among themselves. The last examples of an epoch (or group) that do not fill a batch
-    wait for another epoch's order. part: (rank, size), to make the rank's share of each batch alone; every process has
-    the same order.
+    A split in memory is shuffled as a whole. A split that is streamed from its store is read in blocks: the order of
+    the blocks is shuffled, and the examples within each group of blocks. The examples at the end of an epoch, or of a
+    group, that do not fill a batch are left out until a later epoch. part: (rank, number of processes), for the share
+    of one process in each batch; all processes draw the same order.
     """
 
-    BLOCK = 1 << 17  # examples whose contexts are made at once
+    BLOCK = 1 << 17  # examples whose contexts are materialised at once
 
     def __init__(
         self,
@@ -39,15 +39,17 @@ class Batches:
         device: torch.device | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        """Raises UserError for a context too long to be read from a store."""
+        """Raises UserError for a context that is too long for streaming, and for a batch that the processes cannot
+        share evenly.
+        """
         self._split = split
         self.size = min(batch_size, split.tokens)
         self._context_size = context_size
         self._device = device or torch.device("cpu")
         self._part = part
         self._rng = np.random.default_rng(seed)
-        self._at = 0  # batches of this epoch that are made
-        self._epoch_began: Mapping[str, Any] = self._rng.bit_generator.state  # before the order was drawn
+        self._taken = 0  # batches of this epoch
+        self._epoch_began: Mapping[str, Any] = self._rng.bit_generator.state  # before the draw
         if isinstance(split, StoredTokens):
             if context_size > FAR:
                 raise UserError(f"model.context_size={context_size}: at most {FAR} with a train split that is streamed")
@@ -62,28 +64,28 @@ class Batches:
 
     @property
     def streamed(self) -> bool:
-        """Whether the examples come from the store, block by block."""
+        """Whether the examples are read from the store, block by block."""
         return isinstance(self._split, StoredTokens)
 
     def position(self) -> dict[str, Any]:
-        """Where the order stands after the last batch that was taken, in values that JSON can hold."""
-        return {"at": self._at, "epoch_began": self._epoch_began}
+        """The position after the last batch that was taken, as values that JSON can hold."""
+        return {"at": self._taken, "epoch_began": self._epoch_began}
 
     def go_to(self, position: dict[str, Any]) -> None:
-        """The next batch will be the one after a position."""
-        self._at = position["at"]
+        """Move to a position: the next batch is the one after it."""
+        self._taken = position["at"]
         self._rng.bit_generator.state = self._epoch_began = position["epoch_began"]
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         while True:
             self._epoch_began = self._rng.bit_generator.state
-            for contexts, targets in self._epoch(self._at):
-                self._at += 1
+            for contexts, targets in self._epoch(self._taken):
+                self._taken += 1
                 yield contexts, targets
-            self._at = 0
+            self._taken = 0
 
     def _epoch(self, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """An epoch without its first batches."""
+        """The batches of an epoch after the first `skip`."""
         if isinstance(self._split, StoredTokens):
             yield from self._streamed(self._split, skip)
             return
@@ -102,35 +104,35 @@ class Batches:
             skip -= counts[group]
             group += 1
         for number, (windows, places) in enumerate(split.groups(order, self._context_size, group), start=group):
-            mixed = np.random.default_rng(shuffles[number]).permutation(places)
-            made = windows if self._device.type == "cpu" else _OnDevice(windows, self._device)
-            yield from self._cut(made, mixed[skip * self.size : counts[number] * self.size])
+            shuffled = np.random.default_rng(shuffles[number]).permutation(places)
+            source = windows if self._device.type == "cpu" else _OnDevice(windows, self._device)
+            yield from self._cut(source, shuffled[skip * self.size : counts[number] * self.size])
             skip = 0
 
     def _cut(self, windows: Any, order: IntArray) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's share of the batches of an order."""
+        """This process's share of the batches of an order `[N]` of examples."""
         rank, processes = self._part
         share = self.size // processes
         order = order.reshape(-1, self.size)[:, rank * share : (rank + 1) * share]
         block = max(1, self.BLOCK // share)
         for first in range(0, len(order), block):
             contexts, targets = (
-                torch.as_tensor(made) for made in windows(order[first : first + block].ravel(), self._context_size)
+                torch.as_tensor(array) for array in windows(order[first : first + block].ravel(), self._context_size)
             )
             for at in range(0, len(targets), share):
                 yield contexts[at : at + share], targets[at : at + share]
 
 
 class _OnDevice:
-    """Windows whose tokens live on a device, where the contexts are made too."""
+    """Windows whose tokens are on a device, where the contexts are materialised too."""
 
     def __init__(self, windows: Windows, device: torch.device) -> None:
-        # Not all devices have types without a sign.
+        # Not all devices have unsigned types.
         self._padded = torch.from_numpy(windows.padded.astype(np.int32)).to(device)
         self._position = torch.from_numpy(windows.position).to(device)
 
     def __call__(self, index: IntArray, size: int) -> tuple[Tensor, Tensor]:
-        """As Windows."""
+        """Contexts int64 `[N, size]` and targets int64 `[N]` of the examples `index` `[N]`, as Windows gives them."""
         at = torch.from_numpy(np.ascontiguousarray(index)).to(self._padded.device)
         back = torch.arange(size, 0, -1, device=at.device)
         last = len(self._padded) - 1

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a training at the next step, with a checkpoint."""
+"""SIGINT (Ctrl-C) and SIGTERM end a training after its current step, with a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from lmtool.errors import Interrupted
 
 
 class Stop:
-    """Whether a signal has asked for the end, and which; 0: none."""
+    """The number of the signal that has come, 0 before."""
 
     def __init__(self) -> None:
         self.signal = 0
 
 
 @contextmanager
-def signals_kept() -> Iterator[Stop]:
-    """While the block runs, SIGINT and SIGTERM only leave a note; the same one again ends the process at once.
+def signals_noted() -> Iterator[Stop]:
+    """While the block runs, SIGINT and SIGTERM are only noted; the same signal again raises Interrupted at once.
 
-    Not another one: torchrun sends SIGTERM after the Ctrl-C that its processes have had too.
+    A different one does not: torchrun sends SIGTERM after the SIGINT that its processes have had too.
     """
     stop = Stop()
-    if threading.current_thread() is not threading.main_thread():  # Python hands signals to that one alone
+    if threading.current_thread() is not threading.main_thread():  # the only one that Python delivers signals to
         yield stop
         return
 
-    def leave_a_note(number: int, frame: FrameType | None) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         if stop.signal == number:
-            raise Interrupted(number, "stopped at once: what was done since the last checkpoint is lost")
+            raise Interrupted(number, "stopped at once: the steps since the last checkpoint are lost")
         stop.signal = stop.signal or number
 
-    before = {number: signal.signal(number, leave_a_note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

@@ -1,4 +1,4 @@
-"""Neural training: one loop, a budget, the best weights on valid, a checkpoint to go on from."""
+"""Neural training: one loop, a budget, the weights that are best on valid, checkpoints to resume from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmtool.config import Arithmetic, OptimConfig, PlateauSchedule, ScheduleConfig, TrainingConfig
+from lmtool.config.groups import OptimConfig, ScheduleConfig
+from lmtool.config.training import Arithmetic, TrainingConfig
 from lmtool.data.corpus import Split
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import Interrupted, UserError
@@ -22,21 +23,23 @@ from lmtool.neural.model import NeuralModel
 from lmtool.neural.sparse_optim import clip_gradients
 from lmtool.runs.weights import CHECKPOINT, load_weights, read_notes, save_weights
 from lmtool.training.batches import Batches
-from lmtool.training.interruption import Stop, signals_kept
-from lmtool.training.optim import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
+from lmtool.training.interruption import Stop, signals_noted
+from lmtool.training.learning_rate import budget_done, learning_rate
+from lmtool.training.optimisers import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
 from lmtool.training.processes import Processes, SharedModel
 from lmtool.training.reporting import Reporter
-from lmtool.training.schedules import budget_done, learning_rate
 from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
 
-HOPELESS = 1e6  # nats
-PIECE = 1 << 14  # tokens of valid between two looks at the signals
-LOOK_EVERY = 32  # steps between two looks at the loss where it lies on a device
+DIVERGED = 1e6  # nats, the size of a loss from which no training comes back
+VALID_CHUNK = 1 << 14  # tokens of valid that are scored between two checks for a signal
+READ_EVERY = 32  # steps between two readings of the loss where it is on a GPU, which wait for the GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train. about: what the training is of, which a checkpoint keeps and compares when it is resumed."""
+    """How to train. about: plain values that say what is trained on what; checkpoints keep it, and resuming compares
+    it.
+    """
 
     training: TrainingConfig
     optim: OptimConfig
@@ -47,7 +50,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What training came to; the names are those of result.json. seconds: of training alone."""
+    """The outcome of a training, by the names of result.json. training_seconds: evaluations not counted."""
 
     valid_perplexity: float
     parameters: int
@@ -64,9 +67,9 @@ class Trained:
 
 @dataclass(slots=True)
 class Progress:
-    """Where a training stands. since: steps since the last evaluation, whose losses sum to loss_sum; clock: seconds of
-    training, evaluations not counted; waited: evaluations since the best one; drops: of the plateau schedule;
-    rate: of the last step.
+    """The state of a training. since: steps since the last evaluation, whose losses sum to loss_sum, in nats. clock:
+    seconds of training, evaluations not counted. best: the lowest loss on valid. waited: evaluations since the one that
+    had it. drops: how often the schedule has lowered the rate. rate: of the last step.
     """
 
     step: int = 0
@@ -90,17 +93,17 @@ def train(
     resume: State | None = None,
     progress: bool = False,
 ) -> Trained:
-    """Train until the budget is used up; the model ends with the weights that were the best on valid.
+    """Train until the budget is used up; the model then has the weights that were best on valid.
 
-    Writes into `out`: metrics.jsonl, a line an evaluation; the best weights; checkpoints. resume: a checkpoint to go on
-    from, of the same plan. Raises UserError where the loss is no longer a number (the best weights are then those
-    before) or a checkpoint cannot be written, and Interrupted, after a checkpoint, when a signal asks for the end.
+    Writes into `out`: metrics.jsonl, with a line for each evaluation; the best weights; checkpoints. resume: a
+    checkpoint of the same plan to resume from. Raises UserError where the loss diverges (the best weights before that
+    stay) or a checkpoint cannot be written, and Interrupted, after writing a checkpoint, on SIGINT and SIGTERM.
     """
     training = _Training(model, train_split, valid_split, plan, out, processes or Processes(), bar=progress)
     try:
         if resume is not None:
             training.restore(resume)
-        with signals_kept() as stop:
+        with signals_noted() as stop:
             training.run(stop)
         return training.result()
     finally:
@@ -108,7 +111,7 @@ def train(
 
 
 class _Training:
-    """All that moves while a model is trained, which a checkpoint has to hold."""
+    """All that changes while a model is trained, which a checkpoint has to hold."""
 
     def __init__(
         self,
@@ -127,8 +130,7 @@ class _Training:
         if settings.precision is Arithmetic.bf16:
             model.autocast = torch.bfloat16
         if settings.compile:
-            # Looking up embeddings is not tensor operations alone, and would only break the compiled graph.
-            model.encoder.of_embeddings = torch.compile(model.encoder.of_embeddings)  # type: ignore[method-assign]
+            model.encoder.compile()
         self.parameters = list(model.parameters())
         self.optimisers = make_optimisers(model, plan.optim)
         self.shared = SharedModel(model, processes)
@@ -144,9 +146,9 @@ class _Training:
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         self.progress = Progress()
         self.reporter = Reporter(out if processes.first else None, bar=bar, tensorboard=settings.tensorboard)
-        self._saved = time.perf_counter()
-        self._losses: list[tuple[int, Tensor]] = []  # by step, not looked at yet
-        if processes.rank:  # from here on each has dropout and noise of its own
+        self._last_save = time.perf_counter()
+        self._unread: list[tuple[int, Tensor]] = []  # losses by step, not read from the device yet
+        if processes.rank:  # from here on each process draws its own dropout and noise
             torch.manual_seed(plan.seed + processes.rank)
 
     @property
@@ -161,13 +163,13 @@ class _Training:
     def run(self, stop: Stop) -> None:
         """Step, evaluate, save, until the budget or the patience is used up."""
         self.model.train()
-        while self.go_on(stop):
+        while self.advance(stop):
             pass
 
-    def go_on(self, stop: Stop) -> bool:
-        """A step, or what is due before it; False at the end."""
+    def advance(self, stop: Stop) -> bool:
+        """Make a step, or what is due before it; False at the end."""
         settings, progress = self.plan.training, self.progress
-        overdue = time.perf_counter() - self._saved >= 60 * settings.save_every
+        overdue = time.perf_counter() - self._last_save >= 60 * settings.save_every
         done, signal, save = self.processes.largest(self.done(), stop.signal, overdue)
         over = done >= 1 or (settings.patience is not None and progress.waited >= settings.patience)
         if signal:
@@ -177,7 +179,7 @@ class _Training:
             return True
         if over or save:
             self.save()
-            self._saved = time.perf_counter()
+            self._last_save = time.perf_counter()
         if over:
             return False
         start = time.perf_counter()
@@ -201,8 +203,8 @@ class _Training:
         if settings.clip_norm is not None:
             clip_gradients(self.parameters, settings.clip_norm)
         set_rate(self.optimisers, progress.rate)
-        # Looked at before the step is made: weights that are no numbers are never kept.
-        self._add(loss)
+        # Checked before the step is made: weights that are not finite are never saved.
+        self._count(loss)
         for optimiser in self.optimisers:
             optimiser.step()
         progress.step += 1
@@ -210,44 +212,44 @@ class _Training:
         if settings.max_norm is not None and progress.step % self.batches.per_epoch == 0:
             renormalise_rows(self.model.encoder.embedding.weight, settings.max_norm)
 
-    def _add(self, loss: Tensor) -> None:
-        """Count a loss; on a device they are looked at together, as each look waits for it."""
-        self._losses.append((self.progress.step + 1, loss.detach()))
-        if loss.device.type == "cpu" or len(self._losses) >= LOOK_EVERY:
-            self._look()
+    def _count(self, loss: Tensor) -> None:
+        """Add a loss to the sum, on a GPU several at once."""
+        self._unread.append((self.progress.step + 1, loss.detach()))
+        if loss.device.type == "cpu" or len(self._unread) >= READ_EVERY:
+            self._read_losses()
 
-    def _look(self) -> None:
-        for step, loss in self._losses:
-            self.progress.loss_sum += _usable(loss.item(), step, self.out)
-        self._losses.clear()
+    def _read_losses(self) -> None:
+        for step, loss in self._unread:
+            self.progress.loss_sum += _converging(loss.item(), step, self.out)
+        self._unread.clear()
 
     def _report(self, now: float) -> None:
         progress = self.progress
-        seen = progress.since - len(self._losses)
-        self.reporter.on_the_way(
+        counted = progress.since - len(self._unread)
+        self.reporter.step(
             now,
             self.done(),
             self.epoch,
-            progress.loss_sum / max(seen, 1),
+            progress.loss_sum / max(counted, 1),
             progress.step * self.batches.size / max(progress.clock, 1e-9),
             progress.clock,
         )
 
     def _evaluate(self, done: float, stop: Stop) -> None:
-        """Valid loss, accuracies, a line of metrics; the weights are kept if they are the best yet."""
-        self._look()
+        """Loss on valid, accuracies, a line of metrics; saves the weights if they are the best so far."""
+        self._read_losses()
         progress = self.progress
         train_loss = self.processes.mean(progress.loss_sum / progress.since)
-        valid_loss = _usable(self._valid_loss(stop), progress.step, self.out)
-        sampled = [self._accuracy(split) for split in (self.train_split, self.valid_split)]
+        valid_loss = _converging(self._valid_loss(stop), progress.step, self.out)
+        train_accuracy, valid_accuracy = self._accuracy(self.train_split), self._accuracy(self.valid_split)
         line = {
             "epoch": self.epoch,
             "step": progress.step,
             "examples": progress.step * self.batches.size,
             "train_loss": train_loss,
-            "train_accuracy": sampled[0],
+            "train_accuracy": train_accuracy,
             "valid_loss": valid_loss,
-            "valid_accuracy": sampled[1],
+            "valid_accuracy": valid_accuracy,
             "valid_perplexity": math.exp(valid_loss),
             "lr": progress.rate,
             "seconds": progress.clock,
@@ -261,8 +263,7 @@ class _Training:
                 )
         else:
             progress.waited += 1
-            schedule = self.plan.schedule
-            if isinstance(schedule, PlateauSchedule) and progress.waited % schedule.patience == 0:
+            if self.plan.schedule.lowers_after(progress.waited):
                 progress.drops += 1
         progress.since, progress.loss_sum = 0, 0.0
         self.reporter.evaluation(done, line)
@@ -271,14 +272,14 @@ class _Training:
         """Mean -log p over valid, in nats, of which each process scores its share."""
         first, last = self.processes.share(self.valid_split.tokens)
         parts = [np.empty(0)]
-        for begin in range(first, last, PIECE):
+        for begin in range(first, last, VALID_CHUNK):
             if stop.signal and self.processes.size == 1:
                 self._end_early(stop.signal)
-            parts.append(score(self.model, self.valid_split, between=(begin, min(begin + PIECE, last))).log_prob)
+            parts.append(score(self.model, self.valid_split, between=(begin, min(begin + VALID_CHUNK, last))).log_prob)
         return -float(self.processes.joined(np.concatenate(parts)).mean(dtype=np.float64))
 
     def _accuracy(self, split: Split | StoredTokens) -> float | None:
-        """The share of tokens, evenly spread, that are the model's first choice; None where it is not asked for."""
+        """The share of evenly spread tokens that are the most likely word; None where no tokens are to be taken."""
         most = min(self.plan.training.accuracy_on, max(256, (1 << 25) // self.model.vocabulary_size), split.tokens)
         if most == 0:
             return None
@@ -291,12 +292,12 @@ class _Training:
     def _end_early(self, signal: int) -> None:
         self.save()
         raise Interrupted(
-            signal, f"stopped at epoch {self.epoch:.2f}; go on with: lmtool train resume={shlex.quote(str(self.out))}"
+            signal, f"stopped at epoch {self.epoch:.2f}; resume with: lmtool train resume={shlex.quote(str(self.out))}"
         )
 
     def save(self) -> None:
         """Write a checkpoint."""
-        self._look()
+        self._read_losses()
         random = self.processes.everything(random_states(self.model.device))
         if not self.processes.first:
             return
@@ -313,20 +314,21 @@ class _Training:
         save_state(State(tensors, values), self.out)
 
     def restore(self, state: State) -> None:
-        """Go back to a checkpoint. Raises UserError where it is of another form of training."""
+        """Continue from a checkpoint. Raises UserError where it is of another kind of training."""
         values = state.values
-        _same("processes", values["processes"], self.processes.size, self.out)
-        _same("streaming of the train split (training.memory)", values["streamed"], self.batches.streamed, self.out)
+        _require_same("processes", values["processes"], self.processes.size, self.out)
+        streaming = "streaming of the train split (training.memory)"
+        _require_same(streaming, values["streamed"], self.batches.streamed, self.out)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "random": {}}
         for name, tensor in state.tensors.items():
             kind, _, rest = name.partition(".")
             parts[kind][rest] = tensor
-        own = model_tensors(self.model)
-        if own.keys() != parts["model"].keys():
-            raise UserError(f"{self.out} holds the training of another model: train again in another folder")
+        tensors = model_tensors(self.model)
+        if tensors.keys() != parts["model"].keys():
+            raise UserError(f"{self.out} holds the training of another model: train in another folder")
         with torch.no_grad():
             for name, tensor in parts["model"].items():
-                own[name].copy_(tensor)
+                tensors[name].copy_(tensor)
         give_memory(self.optimisers, parts["optimiser"])
         self.batches.go_to(values["position"])
         for field in fields(Progress):
@@ -336,10 +338,10 @@ class _Training:
             {name.removeprefix(prefix): t for name, t in parts["random"].items() if name.startswith(prefix)},
             self.model.device,
         )
-        self.reporter.go_back_to(self.progress.step)
+        self.reporter.rewind(self.progress.step)
 
     def result(self) -> Trained:
-        """What training came to; the model has the best weights from now on."""
+        """The outcome; loads the best weights into the model."""
         self.processes.wait()
         notes = self.processes.from_first(read_notes(self.out / CHECKPOINT) if self.processes.first else None)
         if self.processes.first:
@@ -356,14 +358,14 @@ class _Training:
         )
 
 
-def _usable(loss: float, step: int, out: Path) -> float:
-    """The loss, if it is a number that training can come back from; else it has come apart, a UserError."""
-    if abs(loss) < HOPELESS:
+def _converging(loss: float, step: int, out: Path) -> float:
+    """The loss, if it is a finite number that training can come back from. Raises UserError for one that is not."""
+    if abs(loss) < DIVERGED:
         return loss
-    kept = f"the best model before is in {out / CHECKPOINT}" if (out / CHECKPOINT).exists() else "nothing kept"
-    raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.clip_norm; {kept}")
+    saved = f"the best model so far is in {out / CHECKPOINT}" if (out / CHECKPOINT).exists() else "nothing was saved"
+    raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.clip_norm; {saved}")
 
 
-def _same(name: str, was: object, found: object, out: Path) -> None:
-    if was != found:
-        raise UserError(f"{name}: {out} was begun with {was}, not {found}, and can only go on with that")
+def _require_same(name: str, begun: object, now: object, out: Path) -> None:
+    if begun != now:
+        raise UserError(f"{name}: {out} was begun with {begun}, not {now}, and can only be resumed with that")

@@ -1,6 +1,7 @@
-"""The learning-rate range test: a few hundred steps at rates from low to high show which of them will do.
+"""The learning-rate range test: a few hundred steps at rising rates show which rates are usable.
 
-Smith (2017), "Cyclical Learning Rates for Training Neural Networks", section 3.3, with the rate rising geometrically.
+Smith (2017), "Cyclical Learning Rates for Training Neural Networks", section 3.3, here with rates that rise
+geometrically.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from torch import Tensor
 
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.sparse_optim import clip_gradients
-from lmtool.training.optim import set_rate
+from lmtool.training.optimisers import set_rate
 
-MARGIN = 10.0  # how far the proposed rate stays below the one at which the loss was lowest
-SMOOTHING = 0.95  # of the running mean of the losses
-LOST = 1.0  # nats above the lowest loss, from where on a rate is too high for certain
+MARGIN = 10.0  # the rate at which the loss is lowest, divided by the proposed one
+SMOOTHING = 0.95  # decay rate of the running mean of the losses
+DIVERGED = 1.0  # nats above the lowest loss, where the test ends
 
 
 @dataclass(frozen=True, slots=True)
 class RangeTest:
-    """rates: tried, rising; losses: in nats at each, before its step; smoothed: their running mean; proposed: a
-    tenth of the rate at which that was lowest, since what one step at a rate survives many do not.
+    """rates: those tried, ascending. losses: in nats at each, before its step. smoothed: their running mean. proposed:
+    a tenth of the rate at which that mean is lowest, as many steps at a rate diverge where a single one does not.
     """
 
     rates: list[float]
@@ -43,7 +44,10 @@ def range_test(
     steps: int,
     clip_norm: float | None,
 ) -> RangeTest:
-    """Train for so many steps at rates that rise from the first limit to the second; ends where the loss is lost."""
+    """Train for `steps` steps at rates from the first limit to the second, or until the loss diverges.
+
+    batches: contexts int64 `[B, C]` and targets int64 `[B]`. clip_norm: of the gradients, as in training.
+    """
     model.train()
     rates: list[float] = []
     losses: list[float] = []
@@ -57,7 +61,7 @@ def range_test(
         rates.append(rate)
         losses.append(value)
         smoothed.append(_running_mean(losses))
-        if smoothed[-1] > min(smoothed) + LOST:
+        if smoothed[-1] > min(smoothed) + DIVERGED:
             break
         for optimiser in optimisers:
             optimiser.zero_grad()
@@ -71,6 +75,6 @@ def range_test(
 
 
 def _running_mean(losses: list[float]) -> float:
-    """The mean of the last losses, weighed by SMOOTHING a step, freed of its start."""
+    """The exponentially weighted mean of the losses, with bias correction (Kingma & Ba 2015, section 3)."""
     weights = SMOOTHING ** np.arange(len(losses))[::-1]
     return float(weights @ np.asarray(losses) / weights.sum())

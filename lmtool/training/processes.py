@@ -1,4 +1,4 @@
-"""Training in several processes that torchrun starts: each has its share of every batch, and all have one model."""
+"""Training in several processes that torchrun starts: each has its share of every batch, all have the same weights."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from torch import Tensor, nn
 from lmtool.language_model import FloatArray
 from lmtool.neural.kernels.sparse_rows import coalesced
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
 
-PATIENCE = datetime.timedelta(hours=6)  # the others wait while the first one makes the store
+PATIENCE = datetime.timedelta(hours=6)  # how long the others wait while the first one makes the store
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """This process among those that train together: its rank, how many there are."""
+    """This process among those that train together: its rank, from 0, and their number."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes."""
+        """Whether this is the process that writes files and messages."""
         return self.rank == 0
 
     @property
@@ -56,15 +55,15 @@ class Processes:
         return tensor.item() / self.size
 
     def everything(self, value: Any) -> list[Any]:
-        """The value of each process, by rank; to be used among our own processes alone, as it is pickled."""
+        """The value of each process, by rank. It is pickled, so that only processes of ours may exchange it."""
         if self.size == 1:
             return [value]
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
 
     def from_first(self, value: Any) -> Any:
-        """The value that the first process has."""
+        """The value of the first process, pickled as well."""
         if self.size == 1:
             return value
         box = [value]
@@ -72,15 +71,15 @@ class Processes:
         return box[0]
 
     def share(self, total: int) -> tuple[int, int]:
-        """This process's consecutive share of so many things: the first, and the last + 1."""
+        """This process's consecutive share of `total` items: the first, and the last + 1."""
         return total * self.rank // self.size, total * (self.rank + 1) // self.size
 
     def joined(self, part: FloatArray) -> FloatArray:
-        """The parts of all processes, one after the other."""
+        """The parts of all processes, concatenated by rank."""
         return part if self.size == 1 else np.concatenate(self.everything(part))
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all processes are here."""
         if self.size > 1:
             dist.barrier()
 
@@ -103,42 +102,59 @@ def joined_processes(device: torch.device) -> Iterator[Processes]:
         dist.destroy_process_group()
 
 
+class _DenseParameters(nn.Module):
+    """A model of whose parameters DistributedDataParallel sees only those with dense gradients.
+
+    The model stands in a tuple, which registers no parameters; its other ones and its buffers, which never change, are
+    thereby left alone.
+    """
+
+    def __init__(self, model: NeuralModel, dense: list[nn.Parameter]) -> None:
+        super().__init__()
+        self.dense = nn.ParameterList(dense)
+        self._model = (model,)
+
+    def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
+        """The training loss of the whole model."""
+        loss: Tensor = self._model[0](contexts, targets)
+        return loss
+
+
 class SharedModel:
-    """A model whose gradients are the mean over the processes: dense ones by torch's DistributedDataParallel while the
-    backward pass still runs, sparse ones by exchanging the used rows afterwards.
+    """A model whose gradients are the mean over the processes.
+
+    Dense gradients: by torch's DistributedDataParallel, while the backward pass still runs. Sparse gradients: by
+    exchanging the used rows afterwards.
     """
 
     def __init__(self, model: NeuralModel, processes: Processes) -> None:
-        self._rows = model.row_parameters()
+        self._sparse = model.row_parameters()
         self._processes = processes
-        ours = {id(parameter) for parameter in self._rows}
-        skipped = [name for name, parameter in model.named_parameters(remove_duplicate=False) if id(parameter) in ours]
-        skipped += [name for name, _ in model.named_buffers()]  # they never change
         self._forward: nn.Module = model
         if processes.size > 1:
-            for parameter in self._rows:
+            for parameter in self._sparse:
                 dist.broadcast(parameter.detach(), src=0)
-            if len(ours) < len(list(model.parameters())):
-                wrapped = nn.parallel.DistributedDataParallel
-                wrapped._set_params_and_buffers_to_ignore_for_model(model, skipped)  # type: ignore[no-untyped-call]
-                # Of the adaptive softmax a batch may leave out a tail.
-                some = isinstance(model.output, AdaptiveSoftmax)
-                self._forward = wrapped(model, find_unused_parameters=some)
+            exchanged = {id(parameter) for parameter in self._sparse}
+            dense = [parameter for parameter in model.parameters() if id(parameter) not in exchanged]
+            if dense:
+                self._forward = nn.parallel.DistributedDataParallel(
+                    _DenseParameters(model, dense), find_unused_parameters=not model.output.uses_all_parameters
+                )
 
     def loss(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """As NeuralModel's forward, of this process's share."""
-        found: Tensor = self._forward(contexts, targets)
-        return found
+        """The mean training loss over this process's share of a batch: contexts `[B, C]` and targets `[B]`."""
+        loss: Tensor = self._forward(contexts, targets)
+        return loss
 
     def share_rows(self) -> None:
-        """After the backward pass: sparse gradients become their mean over the processes."""
+        """Replace the sparse gradients by their mean over the processes; after the backward pass."""
         if self._processes.size > 1:
-            for parameter in self._rows:
+            for parameter in self._sparse:
                 parameter.grad = _mean_rows(parameter, self._processes.size)
 
 
 def _mean_rows(parameter: nn.Parameter, size: int) -> Tensor:
-    """The mean of sparse gradients that have different rows in each process."""
+    """The mean of a parameter's sparse gradients, which have other rows in each process."""
     grad = parameter.grad
     if grad is None:
         width = parameter.shape[1:]
@@ -155,15 +171,15 @@ def _mean_rows(parameter: nn.Parameter, size: int) -> Tensor:
     most = max(int(count) for count in counts)
     all_rows, all_values = _gathered(rows, most, size), _gathered(values, most, size)
     used = [slice(0, int(count)) for count in counts]
-    joined = torch.cat([part[some] for part, some in zip(all_rows, used, strict=True)])
-    summed = torch.cat([part[some] for part, some in zip(all_values, used, strict=True)]) / size
+    joined = torch.cat([part[filled] for part, filled in zip(all_rows, used, strict=True)])
+    summed = torch.cat([part[filled] for part, filled in zip(all_values, used, strict=True)]) / size
     return torch.sparse_coo_tensor(joined[None], summed, parameter.shape, check_invariants=False).coalesce()
 
 
 def _gathered(part: Tensor, most: int, size: int) -> Iterable[Tensor]:
-    """The same tensor of every process, each filled up to so many rows."""
+    """The tensor `part` of every process, each padded with zeros to `most` rows."""
     padded = part.new_zeros(most, *part.shape[1:])
     padded[: len(part)] = part
-    found = [torch.empty_like(padded) for _ in range(size)]
-    dist.all_gather(found, padded)
-    return found
+    parts = [torch.empty_like(padded) for _ in range(size)]
+    dist.all_gather(parts, padded)
+    return parts

@@ -1,7 +1,7 @@
-"""Checkpoints to resume from: weights, optimiser, random states and positions, in a file that can execute nothing.
+"""Checkpoints to resume from: weights, optimisers, random states and positions, in a file that can execute nothing.
 
-One safetensors file holds the tensors and, in its header, the rest as JSON and a digest of both. It is written whole or
-not at all, and the one before it is kept.
+A safetensors file holds the tensors and, in its header, the other values as JSON and a digest of both. It is written
+whole or not at all, and the previous one stays.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A training at one moment. tensors: by name; values: what JSON can hold."""
+    """The state of a training after some step. tensors: by name. values: those that are not tensors, as JSON has
+    them.
+    """
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]
 
 
 def save_state(state: State, folder: Path) -> None:
-    """Write a checkpoint, whole or not at all; the last one becomes the one before.
+    """Write a checkpoint, whole or not at all; the one that was there stays as the previous one.
 
-    Raises UserError where it cannot be written: both earlier ones are then as they were.
+    Raises UserError where it cannot be written: the two earlier ones are then as they were.
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.tensors.items()}
     text = json.dumps({"format": FORMAT, **state.values})
@@ -47,16 +49,17 @@ def save_state(state: State, folder: Path) -> None:
     with written_whole(folder / STATE) as temporary:
         try:
             safetensors.torch.save_file(tensors, temporary, metadata=notes)
-        except SafetensorError as error:  # its form of an OSError
+        except SafetensorError as error:  # which it raises in place of OSError
             raise OSError(str(error)) from error
         if (folder / STATE).exists():
             (folder / STATE).replace(folder / STATE_BEFORE)
 
 
 def load_state(folder: Path) -> State | None:
-    """The last checkpoint that is whole; None where there is none at all.
+    """The last undamaged checkpoint; None where there is none at all.
 
-    A damaged one is named in a warning, and the one before it taken. Raises UserError where all are damaged.
+    Where the last one is damaged, a warning names it, and the previous one is read. Raises UserError where both are
+    damaged.
     """
     damaged = []
     for path in (folder / STATE, folder / STATE_BEFORE):
@@ -68,7 +71,7 @@ def load_state(folder: Path) -> State | None:
                 log.warning("%s is damaged or cut off (%s)", path, str(error).splitlines()[0] if str(error) else "-")
                 continue
             if damaged:
-                log.warning("going on from %s instead, step %d", path, state.values["progress"]["step"])
+                log.warning("resuming from %s instead, step %d", path, state.values["progress"]["step"])
             return state
     if damaged:
         raise UserError(f"{' and '.join(map(str, damaged))}: damaged; delete {folder} and train again")
@@ -79,10 +82,10 @@ def read_state(path: Path) -> State:
     """Read one checkpoint. Raises SafetensorError, OSError, ValueError or KeyError where it is damaged."""
     with safe_open(path, framework="pt") as file:
         notes = file.metadata() or {}
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
     text = notes["values"]
     if notes["digest"] != _digest(tensors, text):
-        raise ValueError("its digest does not fit")
+        raise ValueError("its digest is not that of its content")
     values = json.loads(text)
     if values["format"] != FORMAT:
         raise ValueError(f"format {values['format']}, not {FORMAT}")
@@ -90,23 +93,23 @@ def read_state(path: Path) -> State:
 
 
 def _digest(tensors: dict[str, Tensor], text: str) -> str:
-    found = hashlib.blake2b(text.encode(), digest_size=16)
+    digest = hashlib.blake2b(text.encode(), digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name]
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def model_tensors(model: NeuralModel) -> dict[str, Tensor]:
-    """Parameters and kept buffers by name, what is tied once."""
+    """Parameters and persistent buffers by name; tied parameters once."""
     named: dict[str, Tensor] = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    kept = model.state_dict().keys()
-    return named | {name: buffer for name, buffer in model.named_buffers() if name in kept}
+    persistent = model.state_dict().keys()
+    return named | {name: buffer for name, buffer in model.named_buffers() if name in persistent}
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
-    """Those of torch that training on a device draws from."""
+    """The states of the generators of torch that training on a device draws from."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -114,7 +117,7 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
-    """Bring back what random_states found."""
+    """Restore what random_states returned."""
     setters: dict[str, Callable[[Tensor], None]] = {"cpu": torch.set_rng_state}
     if device.type == "cuda":
         setters["cuda"] = lambda state: torch.cuda.set_rng_state(state, device)

@@ -1,4 +1,4 @@
-"""What a tree is like: depths, and how near to the shortest code it comes."""
+"""The depths of a tree's leaves, and how near to the shortest code they come."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lmtool.trees.file import code_string
+from lmtool.trees.codes import code_string
 from lmtool.trees.tree import Int64s, Tree
 
 
@@ -16,8 +16,8 @@ class TreeAnalysis:
     """Depths count the decisions from the root to a leaf; of a word with several codes, the mean of them.
 
     words, leaves, nodes: W, L, N. mean_depth: over words. weighted_mean_depth: over the occurrences in train, the
-    decisions a prediction takes; over words where nothing occurs. entropy: of the words' shares in train, in bits: no
-    tree with one code a word has a smaller weighted mean. depths: how many leaves stand at each depth, from 0 on.
+    decisions per prediction; over words where nothing occurs. entropy: of the words' shares in train, in bits: no tree
+    with one code per word has a smaller weighted mean. depths: the number of leaves at each depth, from 0 on.
     """
 
     words: int
@@ -43,7 +43,7 @@ class PathRow:
 
 
 def analyse(tree: Tree, counts: Int64s) -> TreeAnalysis:
-    """Of a tree over words with counts `[W]`."""
+    """The analysis of a tree over words with counts int64 `[W]` in train."""
     depths = np.bincount(tree.leaf_words, weights=tree.depths) / np.bincount(tree.leaf_words)  # [W]
     total = counts.sum()
     share = counts[counts > 0] / max(total, 1)
@@ -62,7 +62,8 @@ def analyse(tree: Tree, counts: Int64s) -> TreeAnalysis:
 
 
 def path_rows(tree: Tree, words: Sequence[str], counts: Int64s, which: Sequence[int]) -> list[PathRow]:
-    """A row for every code of the words whose ids are `which`, in their order. words: `[W]` names; counts: `[W]`."""
+    """A row for every code of the words whose ids are `which`, in their order. words: `[W]`, as text. counts: int64
+    `[W]`, in train."""
     total = max(int(counts.sum()), 1)
     rows = []
     for word in which:

@@ -1,4 +1,4 @@
-"""Trees from nodes in any order, and trees in the place of another one's leaves."""
+"""Trees from nodes in any order, and trees grafted onto another one's leaves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from lmtool.trees.tree import Int32s, Int64s, Tree
 
 
 @numba.njit(cache=True, nogil=True)
-def _breadth_first(children: Any, root: int, waiting: Any, found: Any) -> None:
+def _breadth_first(children: Any, root: int, waiting: Any, ordered: Any) -> None:
+    """Write the children, numbered breadth first, to `ordered` `[N, 2]`; waiting: scratch, `[N]`."""
     waiting[0] = root
     last = 1
     for first in range(len(children)):
@@ -21,35 +22,35 @@ def _breadth_first(children: Any, root: int, waiting: Any, found: Any) -> None:
             child = children[node, side]
             if child >= 0:
                 waiting[last] = child
-                found[first, side] = last
+                ordered[first, side] = last
                 last += 1
             else:
-                found[first, side] = child
+                ordered[first, side] = child
 
 
 def arranged(children: Int32s, root: int, leaf_words: Int64s) -> Tree:
-    """The Tree of nodes that may stand in any order.
+    """The Tree of nodes in any order.
 
-    children: `[N, 2]`, an inner node or leaf -1 - child, as a Tree has them. root: the node that is nobody's child
-    (unused where N is 0). leaf_words: `[L]`, each leaf's word, in any order.
+    children: `[N, 2]`, an inner node or leaf -1 - child, as in Tree. root: the node that has no parent (unused where N
+    is 0). leaf_words: `[L]`, each leaf's word, in any order. Raises ValueError where they are not those of a tree.
     """
     children = np.ascontiguousarray(children, dtype=np.int32).reshape(-1, 2)
-    found = np.empty_like(children)
+    ordered = np.empty_like(children)
     if len(children):
-        _breadth_first(children, root, np.empty(len(children), dtype=np.int32), found)
+        _breadth_first(children, root, np.empty(len(children), dtype=np.int32), ordered)
     order = np.argsort(leaf_words, kind="stable")
-    place = np.empty(len(order), dtype=np.int32)
-    place[order] = np.arange(len(order), dtype=np.int32)
-    leaf = found < 0
-    found[leaf] = -1 - place[-1 - found[leaf]]
-    return Tree(found, leaf_words[order].astype(np.int32))
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    leaf = ordered < 0
+    ordered[leaf] = -1 - rank[-1 - ordered[leaf]]
+    return Tree(ordered, leaf_words[order].astype(np.int32))
 
 
 def graft(top: Tree, parts: Sequence[Tree], words: Sequence[Int64s]) -> Tree:
     """The tree in which group g, a leaf of `top`, is replaced by the root of parts[g].
 
-    top: over G groups, one code each. words: for each group `[words of parts[g]]`, what its words are called in the
-    whole tree.
+    top: over G groups, one code each. words: for each group `[words of parts[g]]`, the ids of its words in the whole
+    tree.
     """
     assert top.leaves == top.words == len(parts) == len(words), "each group has one leaf"
     nodes_at = top.nodes + np.cumsum([0, *(part.nodes for part in parts)])
@@ -63,5 +64,5 @@ def graft(top: Tree, parts: Sequence[Tree], words: Sequence[Int64s]) -> Tree:
         if part.nodes:
             below = part.children
             children[nodes_at[g] : nodes_at[g + 1]] = np.where(below >= 0, below + nodes_at[g], below - leaves_at[g])
-    leaf_words = np.concatenate([own[part.leaf_words] for part, own in zip(parts, words, strict=True)])
+    leaf_words = np.concatenate([ids[part.leaf_words] for part, ids in zip(parts, words, strict=True)])
     return arranged(children, 0, leaf_words.astype(np.int64))

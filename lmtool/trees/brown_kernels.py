@@ -1,17 +1,17 @@
-"""Merge clusters of words so that the least average mutual information of neighbours is lost: Brown et al. (1992).
+"""Merge clusters of words with the least loss of average mutual information of neighbours: Brown et al. (1992).
 
-Of a text with n(x, y) bigrams of a word of cluster x and one of cluster y, N in all, the average mutual information is
+A text with n(x, y) bigrams of a word of cluster x and one of cluster y, N in all, has the average mutual information
 
     sum n(x, y) / N log(n(x, y) N / (n(x, .) n(., y))) = (sum F(n(x, y)) - sum F(n(x, .)) - sum F(n(., y)) + F(N)) / N
 
-where F(n) = n log n. What is lost when a and b become one is therefore a sum of G(x, y) = F(x + y) - F(x) - F(y):
+where F(n) = n log n. The loss when a and b merge is therefore a sum of G(x, y) = F(x + y) - F(x) - F(y):
 
     N loss(a, b) = G(n(a, .), n(b, .)) + G(n(., a), n(., b))                                      "margins"
                    - sum over c other than a and b of G(n(a, c), n(b, c)) + G(n(c, a), n(c, b))   "joint"
                    - F(n(a, a) + n(a, b) + n(b, a) + n(b, b)) + F of each of the four             "joint"
 
-G(x, 0) = 0: only those c count that stand beside both. Both tables are kept up to date as words come and clusters
-merge; losses are in nats times N. Legend: C slots for clusters, those in use first; W words, in the order they come.
+G(x, 0) = 0: only neighbours c of both count. Both tables are kept up to date as words are added and clusters merge;
+losses are in nats times N. Legend: C slots for clusters, those in use first; W words, in the order they are added.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _f(n: int, table: Any) -> Any:
 
 
 @compiled
-def _find(word: int, joined_to: Any) -> int:
-    """The word that stands for the cluster of `word`; shortens the way there."""
+def _name_of(word: int, joined_to: Any) -> int:
+    """The word that names the cluster of `word`; shortens the path to it (a disjoint-set forest)."""
     while joined_to[word] != word:
         joined_to[word] = joined_to[joined_to[word]]
         word = joined_to[word]
@@ -63,24 +63,26 @@ def _margins_of(a: int, used: int, sums: Any, margins: Any, table: Any) -> None:
 @compiled
 def _joint_side(a: int, used: int, n_side: Any, f_side: Any, sums_side: Any, row: Any, table: Any) -> None:
     """Add to `row` `[C]`, for each b, the sum over c other than a and b of G(n_side[a, c], n_side[b, c])."""
-    beside = np.empty(used, dtype=np.int64)
-    found, largest = 0, 0
+    neighbours = np.empty(used, dtype=np.int64)
+    size, largest = 0, 0
     f_a = 0.0
     for c in range(used):
         if n_side[a, c] and c != a:
-            beside[found] = c
-            found += 1
+            neighbours[size] = c
+            size += 1
             f_a += f_side[a, c]
             largest = max(largest, n_side[a, c])
     for b in range(used):
-        # Without branches, since G(x, 0) = 0; the place b itself is taken out afterwards.
+        # Without branches, since G(x, 0) = 0; c = b is subtracted afterwards.
         total = -f_a
         if largest + sums_side[b] < len(table):
-            for i in range(found):
-                total += table[n_side[a, beside[i]] + n_side[b, beside[i]]] - f_side[b, beside[i]]
+            for i in range(size):
+                c = neighbours[i]
+                total += table[n_side[a, c] + n_side[b, c]] - f_side[b, c]
         else:
-            for i in range(found):
-                total += _f(n_side[a, beside[i]] + n_side[b, beside[i]], table) - f_side[b, beside[i]]
+            for i in range(size):
+                c = neighbours[i]
+                total += _f(n_side[a, c] + n_side[b, c], table) - f_side[b, c]
         if b != a and n_side[a, b]:
             total -= _f(n_side[a, b] + n_side[b, b], table) - f_side[a, b] - f_side[b, b]
         row[b] += total
@@ -100,17 +102,17 @@ def _joint_of(a: int, used: int, n: Any, f: Any, sums: Any, joint: Any, table: A
 
 @compiled
 def _add_side(n_side: Any, new: int, joint: Any, table: Any) -> None:
-    """Pairs of clusters that both stand beside the new one. n_side: `[C]`, how often each cluster does."""
-    beside = np.empty(new, dtype=np.int64)
-    found = 0
+    """Add to `joint` for the pairs of clusters that are both neighbours of the new one. n_side: `[C]`, how often."""
+    neighbours = np.empty(new, dtype=np.int64)
+    size = 0
     for a in range(new):
         if n_side[a]:
-            beside[found] = a
-            found += 1
-    for i in range(found):
-        a = beside[i]
+            neighbours[size] = a
+            size += 1
+    for i in range(size):
+        a = neighbours[i]
         for j in range(i):
-            b = beside[j]
+            b = neighbours[j]
             more = _f(n_side[a] + n_side[b], table) - _f(n_side[a], table) - _f(n_side[b], table)
             joint[a, b] += more
             joint[b, a] += more
@@ -127,7 +129,7 @@ def _f_of(a: int, used: int, n: Any, f: Any, table: Any) -> None:
 
 @compiled
 def add(new: int, n: Any, f: Any, sums: Any, joint: Any, margins: Any, table: Any) -> None:
-    """Take in the cluster in slot `new`, the first free one, whose row and column of n(x, y) are filled in.
+    """Add the cluster in slot `new`, the first free one, whose row and column of n(x, y) are filled in.
 
     n: `[2, C, C]`, n(x, y) and n(y, x). f: F of these. sums: `[2, C]`, of their rows. joint, margins: `[C, C]`.
     """
@@ -148,7 +150,7 @@ def add(new: int, n: Any, f: Any, sums: Any, joint: Any, margins: Any, table: An
 
 @compiled
 def _merge_side(s_side: Any, t_side: Any, s: int, t: int, used: int, joint: Any, table: Any) -> None:
-    """Pairs of other clusters, of which one stands beside t. s_side, t_side: `[C]`, how often each is beside them."""
+    """Add to `joint` for pairs of other clusters of which one is a neighbour of t. s_side, t_side: `[C]`, how often."""
     for a in range(used):
         if a in (s, t) or not t_side[a]:
             continue
@@ -167,7 +169,7 @@ def _merge_side(s_side: Any, t_side: Any, s: int, t: int, used: int, joint: Any,
 
 @compiled
 def _move(last: int, t: int, used: int, pairs: Any) -> None:
-    """Row and column of slot `last` to slot t."""
+    """Copy row and column of slot `last` to slot t."""
     for c in range(used):
         pairs[t, c] = pairs[last, c]
     for c in range(used):
@@ -176,7 +178,7 @@ def _move(last: int, t: int, used: int, pairs: Any) -> None:
 
 @compiled
 def merge(s: int, t: int, used: int, n: Any, f: Any, sums: Any, joint: Any, margins: Any, table: Any) -> None:
-    """Cluster t joins s, s < t; the one in the last slot of those `used` moves to slot t."""
+    """Merge cluster t into s, s < t; the cluster in the last of the `used` slots moves to slot t."""
     last = used - 1
     for side in range(2):
         _merge_side(n[side, s], n[side, t], s, t, used, joint, table)
@@ -200,7 +202,7 @@ def merge(s: int, t: int, used: int, n: Any, f: Any, sums: Any, joint: Any, marg
 
 @compiled
 def cheapest(used: int, joint: Any, margins: Any) -> tuple[int, int, float]:
-    """The two slots whose merging loses least, and the loss; of equals the last ones, where rare words are."""
+    """The two slots whose merging loses least, and the loss; of equal ones the last, where rare words are."""
     best, s, t = np.inf, 0, 1
     for b in range(used - 1, 0, -1):
         for a in range(b - 1, -1, -1):
@@ -212,16 +214,16 @@ def cheapest(used: int, joint: Any, margins: Any) -> tuple[int, int, float]:
 
 @compiled
 def merge_words(
-    after_begins: Any, after: Any, before_begins: Any, before: Any, clusters: int, table: Any
+    after_starts: Any, after: Any, before_starts: Any, before: Any, clusters: int, table: Any
 ) -> tuple[Any, Any, Any]:
-    """Words in their order, each a cluster of its own at first: whenever there are more than `clusters`, two merge.
+    """Add the words in their order, each as a cluster; whenever there are more than `clusters`, two merge.
 
     At the end all merge, two by two. after: `[E, 2]`, the words that follow each word, and how often; those of word w
-    from after_begins[w] on, `[W + 1]`. before: the same for the words before it. Returns the cluster of each word
-    `[W]`, called by one of its words, and of every merging `[W - 1]` the two clusters, the one that keeps its name
-    first, `[W - 1, 2]`, and the loss.
+    from after_starts[w] on, `[W + 1]`. before: the same for the words before it. Returns the cluster of each word
+    `[W]`, named by one of its words, and of every merging the two clusters, the one that keeps its name first,
+    `[W - 1, 2]`, and the loss `[W - 1]`.
     """
-    words = len(after_begins) - 1
+    words = len(after_starts) - 1
     size = min(clusters, words) + 1
     n, f = np.zeros((2, size, size), dtype=np.int64), np.zeros((2, size, size))
     sums = np.zeros((2, size), dtype=np.int64)
@@ -235,13 +237,13 @@ def merge_words(
     for word in range(words + 1):
         if word < words:
             slot_of[word], name_in[used] = used, word
-            for e in range(after_begins[word], after_begins[word + 1]):
-                slot = slot_of[_find(after[e, 0], joined_to)]
+            for e in range(after_starts[word], after_starts[word + 1]):
+                slot = slot_of[_name_of(after[e, 0], joined_to)]
                 if slot >= 0:
                     n[0, used, slot] += after[e, 1]
                     n[1, slot, used] += after[e, 1]
-            for e in range(before_begins[word], before_begins[word + 1]):
-                slot = slot_of[_find(before[e, 0], joined_to)]
+            for e in range(before_starts[word], before_starts[word + 1]):
+                slot = slot_of[_name_of(before[e, 0], joined_to)]
                 if slot >= 0 and slot != used:
                     n[0, slot, used] += before[e, 1]
                     n[1, used, slot] += before[e, 1]
@@ -249,7 +251,7 @@ def merge_words(
             used += 1
         else:
             for other in range(words):
-                cluster_of[other] = _find(other, joined_to)
+                cluster_of[other] = _name_of(other, joined_to)
         while used > (clusters if word < words else 1):
             s, t, losses[done] = cheapest(used, joint, margins)
             merge(s, t, used, n, f, sums, joint, margins, table)

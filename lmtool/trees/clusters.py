@@ -1,62 +1,118 @@
-"""Words with like vectors together: Mnih & Hinton (2009), "A scalable hierarchical distributed language model"."""
+"""Words with similar vectors together: Mnih & Hinton (2009), "A scalable hierarchical distributed language model".
+
+A set of words is divided in two by their vectors, and so on until single words are left. The vectors are those of an
+earlier run: in the paper, of each word the mean of what a model predicts in its contexts.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.config.groups import TreeConfig
+from lmtool.config.rules import MISSING, require, require_seed
 from lmtool.errors import UserError
 from lmtool.trees.assemble import arranged
+from lmtool.trees.base import TreeWords
 from lmtool.trees.tree import Int64s, Tree
 from lmtool.trees.two_means import divide
 
-Split = Literal["balanced", "adaptive"]
-Method = Literal["kmeans", "gaussians"]
-
-MAX_CODES = 8  # of a word
+MAX_CODES = 8  # per word
 ROUNDS = 10  # of EM or 2-means
 
 
-def clusters(
-    vectors: npt.NDArray[np.float32], counts: Int64s, split: Split, method: Method, epsilon: float, seed: int
-) -> Tree:
-    """Divide the words in two by their vectors, and so on until single words are left.
+class Division(Enum):
+    """How a set of words is divided in two."""
 
-    vectors: `[W, D]`; in the paper, of each word the mean of what a model predicts before it. counts: `[W]`, which
-    settle which half is child 0. method: 2-means, or a mixture of two Gaussians (one variance for both and all
-    dimensions) fitted by EM. split: balanced sorts the words by their odds and cuts in the middle; adaptive gives each
-    word to the likelier component. epsilon: with adaptive Gaussians, a word whose responsibilities are within
-    epsilon of 0.5 goes to both halves and gets several codes; 0 for never.
+    balanced = "balanced"
+    adaptive = "adaptive"
 
-    The paper's rule would let sets grow for ever, so that here no word gets more than 8 codes, sets of 3 words or fewer
-    do not overlap, and none does whose half would be no smaller. From depth 3 log2 W on all cuts are balanced, which
-    bounds the codes of outliers that are split off one at a time. Equal vectors are halved.
 
-    Raises UserError for an unknown split or method, an epsilon of 0.5 or more, below 0 or where it has no meaning, and
-    vectors that are not finite.
-    """
-    if split not in get_args(Split):
-        raise UserError(f"tree.split={split}: must be one of {', '.join(get_args(Split))}")
-    if method not in get_args(Method):
-        raise UserError(f"tree.method={method}: must be one of {', '.join(get_args(Method))}")
-    if not 0 <= epsilon < 0.5:
-        raise UserError(f"tree.epsilon={epsilon}: must be from 0 to below 0.5; 0.25 and 0.4 are the paper's")
+class Method(Enum):
+    """What the division goes by."""
+
+    kmeans = "kmeans"
+    gaussians = "gaussians"
+
+
+class Representation(Enum):
+    """Which vectors the words have."""
+
+    contexts = "contexts"
+    embeddings = "embeddings"
+
+
+@dataclass(slots=True)
+class ClustersTree(TreeConfig):
+    """Clusters of words by their vectors in an earlier run (Mnih & Hinton 2009)."""
+
+    run: str = MISSING
+    representation: Representation = MISSING
+    split: Division = MISSING
+    method: Method = MISSING
+    epsilon: float = MISSING
+    seed: int = MISSING
+
+    def __post_init__(self) -> None:
+        require_seed("tree.seed", self.seed)
+        _require_division(self.split.value, self.method.value, self.epsilon)
+
+    def build(self, words: TreeWords) -> Tree:
+        """The tree of the run's vectors. Raises UserError for a run of another vocabulary or without word vectors."""
+        return clusters_tree(
+            words.run_vectors(self.run, self.representation is Representation.contexts),
+            words.counts,
+            split=self.split.value,
+            method=self.method.value,
+            epsilon=self.epsilon,
+            seed=self.seed,
+        )
+
+
+def _require_division(split: str, method: str, epsilon: float) -> None:
+    """Raise UserError for settings that are unknown, out of range, or contradict each other."""
+    require(split in Division.__members__, "tree.split", split, f"one of {', '.join(Division.__members__)}")
+    require(method in Method.__members__, "tree.method", method, f"one of {', '.join(Method.__members__)}")
+    require(0 <= epsilon < 0.5, "tree.epsilon", epsilon, "from 0 to below 0.5; 0.25 and 0.4 are the paper's")
     if epsilon and (split, method) != ("adaptive", "gaussians"):
         raise UserError(
-            f"tree.epsilon={epsilon}: words get several codes with tree.split=adaptive tree.method=gaussians only; "
+            f"tree.epsilon={epsilon}: several codes per word need tree.split=adaptive and tree.method=gaussians; "
             "choose these, or tree.epsilon=0"
         )
-    assert vectors.ndim == 2 and len(vectors) == len(counts), "each word has a vector"
+
+
+def clusters_tree(
+    vectors: npt.NDArray[np.floating], counts: Int64s, split: str, method: str, epsilon: float, seed: int
+) -> Tree:
+    """The tree over words `[W]` by their vectors, float `[W, D]`.
+
+    counts: int64 `[W]`; the half with more of them is child 0. method: "kmeans", 2-means, or "gaussians", a mixture of
+    two Gaussians (one variance for both and all dimensions) fitted by EM. split: "balanced" sorts the words by their
+    log odds and cuts in the middle; "adaptive" puts each word into the likelier component. epsilon: with adaptive
+    Gaussians, a word whose responsibilities are within epsilon of 0.5 goes to both halves and gets several codes; 0 for
+    one code per word. seed: of the words at which the two means start.
+
+    The paper's rule would let sets grow for ever, so that here no word gets more than 8 codes, sets of 3 words or fewer
+    do not overlap, nor does a set of which one half would be as large as the whole. From depth 3 log2 W on all cuts are
+    balanced, which bounds the codes of outliers that are split off one at a time. Equal vectors are halved.
+
+    Raises UserError for an unknown split or method, an epsilon below 0, of 0.5 or more, or without adaptive Gaussians,
+    and for vectors that are not finite; ValueError for a shape that does not fit the counts.
+    """
+    _require_division(split, method, epsilon)
+    if vectors.ndim != 2 or len(vectors) != len(counts):
+        raise ValueError(f"vectors {list(vectors.shape)} do not fit {len(counts)} words: they must be [W, D]")
     if not np.isfinite(vectors).all():
-        raise UserError("the word vectors hold infinite numbers or none: their model diverged; train it again")
-    middle = vectors.mean(axis=0, dtype=np.float64)
-    centred = np.ascontiguousarray(vectors - middle, dtype=np.float32)
-    near = math.log((0.5 + epsilon) / (0.5 - epsilon))  # as log odds
-    deepest = 3 * math.ceil(math.log2(len(vectors) + 1))
+        raise UserError("the word vectors are not finite: their model diverged; train it with a lower optim.lr")
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    centred = np.ascontiguousarray(vectors - mean, dtype=np.float32)
+    margin = math.log((0.5 + epsilon) / (0.5 - epsilon))  # in log odds
+    max_depth = 3 * math.ceil(math.log2(len(vectors) + 1))
     adaptive, gaussians = split == "adaptive", method == "gaussians"
     counts = counts.astype(np.int64)
-    children, leaf_words = divide(centred, counts, gaussians, adaptive, near, MAX_CODES, deepest, ROUNDS, seed)
+    children, leaf_words = divide(centred, counts, gaussians, adaptive, margin, MAX_CODES, max_depth, ROUNDS, seed)
     return arranged(children, 0, leaf_words)

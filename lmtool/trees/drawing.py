@@ -1,4 +1,4 @@
-"""The top of a tree, what its first decisions are about: its places, and these as text."""
+"""The top of a tree, its first decisions: as data for a picture, and as text."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy.typing as npt
 
 from lmtool.trees.tree import Int64s, Tree
 
-SHOWN = 4  # of a node's words, the commonest
+SHOWN = 4  # of a node's words, the most frequent
 LONGEST = 16  # characters of a word
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A node or leaf of the drawn part. child: as in Tree.children; 0 for the root. code: the way to it.
+class DrawnNode:
+    """A node or leaf of the drawn part. child: as in Tree.children; 0 for the root. code: the path to it, as bits.
 
-    share: of the counts below it. label: words below it, for those without drawn children. children: places.
+    share: of all counts, those below it. label: words below it, where no children are drawn. children: those drawn.
     """
 
     child: int
     code: str
     share: float
     label: str
-    children: tuple[Place, ...]
+    children: tuple[DrawnNode, ...]
 
 
 def _leaf_shares(tree: Tree, counts: Int64s) -> npt.NDArray[np.float64]:
-    """`[L]`: a word's count in equal parts on its leaves, of all; equal for all words where nothing occurs."""
+    """`[L]`: a word's share of the counts, in equal parts on its leaves; 1/W for each word where nothing occurs."""
     weights = counts if counts.sum() else np.ones(tree.words)
     shares: npt.NDArray[np.float64] = (weights / weights.sum() / np.diff(tree.word_leaves))[tree.leaf_words]
     return shares
@@ -37,48 +37,48 @@ def _leaf_shares(tree: Tree, counts: Int64s) -> npt.NDArray[np.float64]:
 
 def _leaves_below(tree: Tree, child: int) -> Int64s:
     """The leaves below a node, level by level."""
-    found, level = [], np.array([child])
+    leaves, level = [], np.array([child])
     while len(level):
-        found.append(-1 - level[level < 0])
+        leaves.append(-1 - level[level < 0])
         level = tree.children[level[level >= 0]].reshape(-1)
-    return np.concatenate(found).astype(np.int64)
+    return np.concatenate(leaves).astype(np.int64)
 
 
 def _shortened(word: str) -> str:
-    # Any white space is a word where characters are words.
+    # Where characters are words, white space is one.
     shown = word if word.isprintable() else repr(word)[1:-1]
     shown = shown if shown.strip() else repr(word)
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
 
 
-def top_of(tree: Tree, words: Sequence[str], counts: Int64s, levels: int) -> Place:
-    """The root and what stands up to `levels` below it. words: `[W]` names. counts: `[W]`."""
+def top_of(tree: Tree, words: Sequence[str], counts: Int64s, levels: int) -> DrawnNode:
+    """The root and what is up to `levels` below it. words: `[W]`, as text. counts: int64 `[W]`, in train."""
     shares = _leaf_shares(tree, counts)
 
-    def place(child: int, code: str) -> Place:
+    def node(child: int, code: str) -> DrawnNode:
         below = _leaves_below(tree, child)
         share = float(shares[below].sum())
         if child >= 0 and len(code) < levels:
-            children = tuple(place(int(tree.children[child, bit]), code + str(bit)) for bit in (0, 1))
-            return Place(child, code, share, "", children)
-        found = np.unique(tree.leaf_words[below])
-        commonest = found[np.argsort(-counts[found], kind="stable")[:SHOWN]]
-        label = ", ".join(_shortened(words[word]) for word in commonest)
-        if len(found) > SHOWN:
-            label += f", … ({len(found):,} words)"
-        return Place(child, code, share, label, ())
+            children = tuple(node(int(tree.children[child, bit]), code + str(bit)) for bit in (0, 1))
+            return DrawnNode(child, code, share, "", children)
+        ids = np.unique(tree.leaf_words[below])
+        most_frequent = ids[np.argsort(-counts[ids], kind="stable")[:SHOWN]]
+        label = ", ".join(_shortened(words[word]) for word in most_frequent)
+        if len(ids) > SHOWN:
+            label += f", … ({len(ids):,} words)"
+        return DrawnNode(child, code, share, label, ())
 
-    return place(0 if tree.nodes else -1, "")
+    return node(0 if tree.nodes else -1, "")
 
 
-def tree_text(top: Place) -> str:
-    """A line for each place, indented by its depth: its bit, its share of the counts, its words."""
+def tree_text(top: DrawnNode) -> str:
+    """A line for each node and leaf, indented by its depth: its bit, its share of the counts, its words."""
     lines: list[str] = []
 
-    def write(place: Place) -> None:
-        bit = place.code[-1:] or "·"
-        lines.append(f"{'  ' * len(place.code)}{bit} {100 * place.share:5.1f}% {place.label}".rstrip())
-        for child in place.children:
+    def write(node: DrawnNode) -> None:
+        bit = node.code[-1:] or "·"
+        lines.append(f"{'  ' * len(node.code)}{bit} {100 * node.share:5.1f}% {node.label}".rstrip())
+        for child in node.children:
             write(child)
 
     write(top)

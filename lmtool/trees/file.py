@@ -1,87 +1,23 @@
-"""Trees as text that anyone can write: a line `word<TAB>bits` for each code."""
+"""A tree of your own, from a text file with a line `word<TAB>code` for each code."""
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from lmtool.errors import UserError
-from lmtool.system.files import written_whole
-from lmtool.trees.tree import Tree, from_codes
-
-
-def code_strings(tree: Tree) -> list[str]:
-    """The code of each leaf as 0s and 1s, `[L]`."""
-    text = (tree.paths.bits + np.uint8(ord("0"))).tobytes().decode("ascii")
-    offsets = tree.paths.offsets.tolist()
-    return [text[a:b] for a, b in itertools.pairwise(offsets)]
+from lmtool.config.groups import TreeConfig
+from lmtool.config.rules import MISSING
+from lmtool.trees.base import TreeWords
+from lmtool.trees.tree import Tree
+from lmtool.trees.tree_file import read_tree
 
 
-def code_string(tree: Tree, leaf: int) -> str:
-    """The code of one leaf."""
-    start, end = tree.paths.offsets[leaf : leaf + 2]
-    return "".join(str(bit) for bit in tree.paths.bits[start:end])
+@dataclass(slots=True)
+class FileTree(TreeConfig):
+    """Your own: a line for each word, with its code."""
 
+    path: str = MISSING
 
-def _written(word: str) -> str:
-    """A word as the file has it: white space, a word of its own where characters are words, as \\x20 and the like."""
-    return re.sub(r"[ \t\n\r\v\f]", lambda found: f"\\x{ord(found[0]):02x}", word)
-
-
-def write_tree(path: Path, tree: Tree, words: Sequence[str]) -> None:
-    """Write a line for each leaf, in the order of the words `[W]`; whole or not at all.
-
-    Raises UserError where the disk is full or the folder cannot be written to.
-    """
-    leaves = zip(tree.leaf_words.tolist(), code_strings(tree), strict=True)
-    lines = [f"{_written(words[word])}\t{code}\n" for word, code in leaves]
-    with written_whole(path) as temporary:
-        temporary.write_text("".join(lines), encoding="utf-8", newline="\n")
-
-
-def read_tree(path: Path, words: Sequence[str]) -> Tree:
-    """Read the tree over words `[W]`: lines of a word, white space, and its code; several lines are several codes.
-
-    Empty lines are passed over. Raises UserError, naming the file, where it is missing, a line has not two fields, a
-    word is not among `words` or has no line, or the codes are not those of the leaves of a binary tree (from_codes).
-    """
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise UserError(f"cannot read the tree {path}: {error.strerror}; give the path of a tree file") from error
-    ids = {_written(word): index for index, word in enumerate(words)}
-    codes: list[tuple[int, str]] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            fields = [field.decode("utf-8") for field in line.split()]  # of bytes: a word may hold other white space
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}, line {number}: not UTF-8; save the file in that encoding") from error
-        if not fields:
-            continue
-        if len(words) == 1 and len(fields) == 1:  # its code is empty
-            fields.append("")
-        if len(fields) != 2:
-            raise UserError(
-                f"{path}, line {number}: {len(fields)} fields; write a word, a tab, and its code of 0 and 1"
-            )
-        word, code = fields
-        if word not in ids:
-            raise UserError(
-                f"{path}, line {number}: {word!r} is not in the vocabulary: the tree was built for another vocabulary; "
-                "build one for this one"
-            )
-        codes.append((ids[word], code))
-    missing = sorted(set(ids.values()) - {word for word, _ in codes})
-    if missing:
-        raise UserError(
-            f"{path} misses {len(missing)} of the {len(words)} words, such as {words[missing[0]]!r}: "
-            "give each one a code, or build a tree for this vocabulary"
-        )
-    try:
-        return from_codes(codes, words)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+    def build(self, words: TreeWords) -> Tree:
+        """The tree of the file. Raises UserError, naming the file, where it does not fit the words."""
+        return read_tree(Path(self.path), words.words)

@@ -1,47 +1,22 @@
-"""The tree with the shortest codes on average: Huffman (1952)."""
+"""Huffman's code of the words' counts, the shortest paths on average: Huffman (1952).
+
+Mikolov et al. (2013), "Distributed representations of words and phrases", use it for the hierarchical softmax.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
-import numba
-import numpy as np
-
-from lmtool.trees.assemble import arranged
-from lmtool.trees.tree import Int64s, Tree
-
-
-@numba.njit(cache=True, nogil=True)
-def _join(weights: Any, sums: Any, children: Any) -> None:
-    """Join the two lightest trees until one is left.
-
-    weights: `[W]`, ascending. sums, children: `[W - 1]` and `[W - 1, 2]`, written in the order of joining. Joined
-    trees come out in ascending order by themselves, so two queues do what needs a heap otherwise.
-    """
-    leaf, inner = 0, 0  # the lightest leaf and the lightest joined tree that are left
-    for node in range(len(sums)):
-        total = 0
-        for side in range(1, -1, -1):  # the heavier of the two is child 0
-            # On a tie the leaf goes first: of all shortest codes those whose longest is shortest.
-            if leaf < len(weights) and (inner >= node or weights[leaf] <= sums[inner]):
-                children[node, side] = -1 - leaf
-                total += weights[leaf]
-                leaf += 1
-            else:
-                children[node, side] = inner
-                total += sums[inner]
-                inner += 1
-        sums[node] = total
+from lmtool.config.groups import TreeConfig
+from lmtool.trees.base import TreeWords
+from lmtool.trees.huffman_code import huffman_tree
+from lmtool.trees.tree import Tree
 
 
-def huffman(counts: Int64s) -> Tree:
-    """Words `[W]` with their counts, none of them below 0: no prefix code has a smaller sum of count times depth.
+@dataclass(slots=True)
+class HuffmanTree(TreeConfig):
+    """The shortest paths on average."""
 
-    Of equal words the one with the higher id is joined first. The heavier child is child 0.
-    """
-    words = len(counts)
-    # Commonest first and of equals the lower id first, then backwards.
-    order = np.argsort(-counts, kind="stable")[::-1]
-    children = np.empty((words - 1, 2), dtype=np.int32)
-    _join(counts[order].astype(np.int64), np.empty(words - 1, dtype=np.int64), children)
-    return arranged(children, words - 2, order.astype(np.int64))
+    def build(self, words: TreeWords) -> Tree:
+        """The tree of the words' counts."""
+        return huffman_tree(words.counts)

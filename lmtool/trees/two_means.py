@@ -1,4 +1,4 @@
-"""Divide word vectors in two, and the halves again: mixtures of two Gaussians or 2-means, compiled.
+"""Divide word vectors in two, and the halves again, by mixtures of two Gaussians or by 2-means; compiled.
 
 Legend: W words, D dimensions, M words of the piece that is divided.
 """
@@ -12,21 +12,23 @@ import numba
 import numpy as np
 
 compiled = numba.njit(cache=True, nogil=True)
-SEVERAL = 4  # smaller pieces have no word in both halves
+OVERLAPPING = 4  # words; smaller pieces have no word in both halves
 
 
-@numba.njit(cache=True, nogil=True, fastmath=True)  # sums in any order: several terms at once
-def _project(vectors: Any, piece: Any, direction: Any, found: Any) -> None:
+@numba.njit(cache=True, nogil=True, fastmath=True)  # sums in any order, so that the loop is vectorised
+def _project(vectors: Any, piece: Any, direction: Any, projections: Any) -> None:
+    """Write the dot products of the piece's vectors with `direction` `[D]` to `projections` `[M]`."""
     for i in range(len(piece)):
         vector = vectors[piece[i]]
         total = np.float32(0)
         for d in range(len(direction)):
             total += vector[d] * direction[d]
-        found[i] = total
+        projections[i] = total
 
 
 @numba.njit(cache=True, nogil=True, fastmath=True)
 def _square(vector: Any) -> Any:
+    """The squared length of a vector."""
     total = 0.0
     for d in range(len(vector)):
         total += vector[d] * vector[d]
@@ -34,18 +36,19 @@ def _square(vector: Any) -> Any:
 
 
 @numba.njit(cache=True, nogil=True, fastmath=True)
-def _add_up(vectors: Any, piece: Any, share: Any, found: Any) -> None:
-    found[:] = 0
+def _weighted_sum(vectors: Any, piece: Any, share: Any, total: Any) -> None:
+    """Write the sum of the piece's vectors, weighted by `share` `[M]`, to `total` `[D]`."""
+    total[:] = 0
     for i in range(len(piece)):
         if share[i] != 0:
             vector = vectors[piece[i]]
-            for d in range(len(found)):
-                found[d] += share[i] * vector[d]
+            for d in range(len(total)):
+                total[d] += share[i] * vector[d]
 
 
 @compiled
 def _next_random(state: int) -> Any:
-    """A generator small enough to be had for each piece: Steele et al. (2014), "splitmix64"."""
+    """The random number of a state, uint64: splitmix64 (Steele et al. 2014), which needs no memory for each piece."""
     z = np.uint64(state) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -54,11 +57,11 @@ def _next_random(state: int) -> Any:
 
 @compiled
 def log_odds(vectors: Any, squares: Any, piece: Any, gaussians: bool, rounds: int, seed: int, odds: Any) -> None:
-    """How much likelier the second of two components is than the first for each word: into `odds` `[M]`.
+    """Write the log odds of the second of two components against the first, for each word, to `odds` `[M]`.
 
     vectors: `[W, D]`. squares: `[W]`, their squared lengths. piece: `[M]`, word ids. The components are Gaussians with
     one variance for both and for all dimensions, fitted by EM; without `gaussians`, 2-means, and odds are half the
-    difference of squared distances. The means begin at two words by chance.
+    difference of squared distances. The means start at two random words.
     """
     m, dimensions = len(piece), vectors.shape[1]
     one = np.int64(_next_random(seed) % np.uint64(m))
@@ -66,7 +69,7 @@ def log_odds(vectors: Any, squares: Any, piece: Any, gaussians: bool, rounds: in
     share = np.ones(m)
     whole, second, first = np.empty(dimensions), np.empty(dimensions), np.empty(dimensions)
     direction = np.empty(dimensions, dtype=np.float32)
-    _add_up(vectors, piece, share, whole)
+    _weighted_sum(vectors, piece, share, whole)
     square = 0.0
     for i in range(m):
         square += squares[piece[i]]
@@ -95,7 +98,7 @@ def log_odds(vectors: Any, squares: Any, piece: Any, gaussians: bool, rounds: in
         in_first = m - in_second
         if step == rounds - 1 or not changed or min(in_first, in_second) < 1e-3:
             break
-        _add_up(vectors, piece, share, second)
+        _weighted_sum(vectors, piece, share, second)
         for d in range(dimensions):
             first[d] = (whole[d] - second[d]) / in_first
             second[d] /= in_second
@@ -106,6 +109,7 @@ def log_odds(vectors: Any, squares: Any, piece: Any, gaussians: bool, rounds: in
 
 @compiled
 def _halve(piece: Any, odds: Any, halves: Any, sizes: Any) -> None:
+    """Sort the words by their odds and cut in the middle, into `halves` `[2, W]` with `sizes` `[2]`."""
     order = np.argsort(odds)
     sizes[0] = (len(piece) + 1) // 2
     sizes[1] = len(piece) - sizes[0]
@@ -115,21 +119,21 @@ def _halve(piece: Any, odds: Any, halves: Any, sizes: Any) -> None:
 
 
 @compiled
-def _separate(piece: Any, odds: Any, near: float, codes: Any, max_codes: int, halves: Any, sizes: Any) -> None:
-    """Each word to the likelier component; with odds nearer to 0 than `near` to both, if it has few enough codes."""
+def _separate(piece: Any, odds: Any, margin: float, codes: Any, max_codes: int, halves: Any, sizes: Any) -> None:
+    """Put each word into the likelier component; with odds nearer to 0 than `margin` into both, if max_codes allows."""
     m = len(piece)
     only = np.zeros(2, dtype=np.int64)
     for i in range(m):
-        if abs(odds[i]) >= near or codes[piece[i]] >= max_codes:
+        if abs(odds[i]) >= margin or codes[piece[i]] >= max_codes:
             only[int(odds[i] > 0)] += 1
-    both_allowed = m >= SEVERAL and min(only[0], only[1]) > 0  # else a half would be no smaller than the whole
+    both_allowed = m >= OVERLAPPING and min(only[0], only[1]) > 0  # else a half would be no smaller than the whole
     sizes[:] = 0
     for i in range(m):
         word = piece[i]
         likelier = int(odds[i] > 0)
         halves[likelier, sizes[likelier]] = word
         sizes[likelier] += 1
-        if both_allowed and abs(odds[i]) < near and codes[word] < max_codes:
+        if both_allowed and abs(odds[i]) < margin and codes[word] < max_codes:
             halves[1 - likelier, sizes[1 - likelier]] = word
             sizes[1 - likelier] += 1
             codes[word] += 1
@@ -141,26 +145,26 @@ def divide(
     counts: Any,
     gaussians: bool,
     adaptive: bool,
-    near: float,
+    margin: float,
     max_codes: int,
-    deepest: int,
+    max_depth: int,
     rounds: int,
     seed: int,
 ) -> tuple[Any, Any]:
-    """Divide until single words are left. Returns children `[N, 2]`, leaves numbered as they come, and words `[L]`.
+    """Divide until single words are left. Returns children `[N, 2]`, leaves numbered as they arise, and words `[L]`.
 
     vectors: `[W, D]` float32. counts: `[W]`; the half with more of them is child 0. adaptive: each word goes to the
-    likelier component, or, with odds nearer to 0 than `near`, to both while it has fewer than `max_codes` codes; else,
-    and where that leaves one half empty, and from depth `deepest` on, words are sorted by their odds and cut in the
-    middle.
+    likelier component, or, with log odds nearer to 0 than `margin`, to both while it has fewer than `max_codes` codes;
+    otherwise, and where that leaves one half empty, and from depth `max_depth` on, words are sorted by their odds and
+    cut in the middle.
     """
     words = len(vectors)
-    room = words * max_codes if near > 0 else words
-    children, leaf_words = np.empty((room, 2), dtype=np.int32), np.empty(room, dtype=np.int64)
-    pieces = np.empty(room, dtype=np.int64)  # those not divided yet, one after the other: the last is next
+    capacity = words * max_codes if margin > 0 else words
+    children, leaf_words = np.empty((capacity, 2), dtype=np.int32), np.empty(capacity, dtype=np.int64)
+    pieces = np.empty(capacity, dtype=np.int64)  # those not divided yet, one after the other: the last is next
     pieces[:words] = np.arange(words)
-    # Start, end, parent, side and depth of each of these pieces: one a level, and balanced cuts make 64 at most.
-    waiting = np.zeros((deepest + 66, 5), dtype=np.int64)
+    # Start, end, parent, side and depth of each of these pieces: one per level, and balanced cuts make 64 at most.
+    waiting = np.zeros((max_depth + 66, 5), dtype=np.int64)
     waiting[0, 1], waiting[0, 2] = words, -1
     left = 1
     squares = np.empty(words)
@@ -171,7 +175,7 @@ def divide(
     halves, sizes = np.empty((2, words), dtype=np.int64), np.empty(2, dtype=np.int64)
     nodes: Any = np.int64(0)  # a plain 0 is a type of its own for numba, and log_odds would be compiled twice
     leaves = 0
-    chance = int(_next_random(seed) >> np.uint64(2))  # far apart for seeds that are not
+    first_state = int(_next_random(seed) >> np.uint64(2))  # far apart even for neighbouring seeds
     while left:
         left -= 1
         start, end, parent, side, depth = waiting[left]
@@ -188,26 +192,26 @@ def divide(
         if m == 2:
             odds[0], odds[1] = -1, 1
         else:
-            log_odds(vectors, squares, piece, gaussians, rounds, chance + 2 * nodes, odds[:m])
+            log_odds(vectors, squares, piece, gaussians, rounds, first_state + 2 * nodes, odds[:m])
         sizes[:] = 0
-        if adaptive and depth < deepest:
-            _separate(piece, odds[:m], near, codes, max_codes, halves, sizes)
+        if adaptive and depth < max_depth:
+            _separate(piece, odds[:m], margin, codes, max_codes, halves, sizes)
         if min(sizes[0], sizes[1]) == 0:
             _halve(piece, odds[:m], halves, sizes)
         more = 0
         for half in range(2):
             for i in range(sizes[half]):
                 more += counts[halves[half, i]] * (2 * half - 1)
-        commoner = int(more > 0)
-        at = start
-        for place in (1, 0):
-            half = commoner if place == 0 else 1 - commoner
+        more_frequent = int(more > 0)
+        begin = start
+        for bit in (1, 0):
+            half = more_frequent if bit == 0 else 1 - more_frequent
             for i in range(sizes[half]):
-                pieces[at + i] = halves[half, i]
-            upto = at + sizes[half]
-            waiting[left, 0], waiting[left, 1], waiting[left, 2] = at, upto, nodes
-            waiting[left, 3], waiting[left, 4] = place, depth + 1
+                pieces[begin + i] = halves[half, i]
+            stop = begin + sizes[half]
+            waiting[left, 0], waiting[left, 1], waiting[left, 2] = begin, stop, nodes
+            waiting[left, 3], waiting[left, 4] = bit, depth + 1
             left += 1
-            at = upto
+            begin = stop
         nodes += 1
     return children[:nodes], leaf_words[:leaves]

@@ -1,6 +1,5 @@
-"""The IS-A hierarchy of WordNet as a tree: Morin & Bengio (2005).
-
-"Hierarchical probabilistic neural network language model", the first hierarchical softmax.
+"""WordNet's is-a hierarchy as a tree: Morin & Bengio (2005), "Hierarchical probabilistic neural network language
+model", the first hierarchical softmax.
 """
 
 from __future__ import annotations
@@ -12,12 +11,16 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lmtool.config.groups import TreeConfig
+from lmtool.config.rules import MISSING
 from lmtool.errors import UserError
+from lmtool.trees.base import TreeWords
 from lmtool.trees.hierarchy import binary_hierarchy
 from lmtool.trees.tree import Int64s, Tree
 
@@ -25,9 +28,9 @@ USUAL_FOLDER = Path("/usr/share/wordnet")
 INSTALL = "install wordnet-base (Debian, Ubuntu) or give tree.folder=PATH; and pip install 'lmtool[wordnet]'"
 SPEECH = ("noun", "verb", "adj", "adv")
 NEEDED = ("cntlist.rev", *(name for pos in SPEECH for name in (f"index.{pos}", f"data.{pos}", f"{pos}.exc")))
-OTHERS, NOUNS, VERBS = 0, 1, 2  # the groups at the top
+OTHERS, NOUNS, VERBS = 0, 1, 2  # the top groups
 
-# WordNet has only nouns, verbs, adjectives and adverbs: under these it has inches, arsenic, Oregon and the like.
+# WordNet has only nouns, verbs, adjectives and adverbs: by these words it means inches, arsenic, Oregon and the like.
 LISTED = """
     a an and as at but by can for he her him his i if in it its me might must my no nor not of off on or our out over
     shall she so than that the their them then there they this to up us we what which who will with you your
@@ -35,30 +38,42 @@ LISTED = """
 FUNCTION_WORDS = frozenset(LISTED.split())
 
 
+@dataclass(slots=True)
+class WordnetTree(TreeConfig):
+    """WordNet's is-a hierarchy made binary (Morin & Bengio 2005)."""
+
+    folder: str | None = MISSING
+
+    def build(self, words: TreeWords) -> Tree:
+        """The tree of the words' counts. Raises UserError where WordNet or NLTK is missing."""
+        return wordnet_tree(words.words, words.counts, Path(self.folder) if self.folder else None)
+
+
 def find_wordnet(folder: Path | None) -> Path:
-    """The folder with WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict and the usual one.
+    """The folder of WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict and the usual one.
 
     Raises UserError where there is none.
     """
     if folder is not None:
-        places = [folder]
+        folders = [folder]
     else:
-        places = [Path(os.environ["WNSEARCHDIR"])] if os.environ.get("WNSEARCHDIR") else []
-        places += [Path(os.environ["WNHOME"]) / "dict"] if os.environ.get("WNHOME") else []
-        places.append(USUAL_FOLDER)
-    for place in places:
-        if all((place / name).is_file() for name in NEEDED):
-            return place
-    raise UserError(f"no WordNet in {', '.join(map(str, places))}: {INSTALL}")
+        folders = [Path(os.environ["WNSEARCHDIR"])] if os.environ.get("WNSEARCHDIR") else []
+        folders += [Path(os.environ["WNHOME"]) / "dict"] if os.environ.get("WNHOME") else []
+        folders.append(USUAL_FOLDER)
+    for candidate in folders:
+        if all((candidate / name).is_file() for name in NEEDED):
+            return candidate
+    raise UserError(f"no WordNet in {', '.join(map(str, folders))}: {INSTALL}")
 
 
 @contextmanager
 def _reader(folder: Path) -> Iterator[Any]:
     """NLTK's reader of the files in `folder`.
 
-    NLTK opens files only below the folders of `nltk.data.path`, and follows no link out of them; of Debian's files it
-    misses `lexnames` and `index.sense`, though nothing here uses them. So the files are copied into a private folder
-    laid out as NLTK's own data, with stand-ins for those two, and it stands in that list while the reader is used.
+    NLTK opens files only below the folders of `nltk.data.path` and follows no link out of them. It also asks for
+    `lexnames` and `index.sense`, which Debian's WordNet lacks and nothing here uses. So the files are copied into a
+    private folder in the layout of NLTK's data, with stubs for those two, which is in that list while the reader is
+    used.
     """
     try:
         allowed: list[str] = importlib.import_module("nltk.data").path
@@ -77,32 +92,32 @@ def _reader(folder: Path) -> Iterator[Any]:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The multilingual functions are not available")
-                found = reader.WordNetCorpusReader(str(copied), None)
-            yield found
+                wordnet_reader = reader.WordNetCorpusReader(str(copied), None)
+            yield wordnet_reader
         finally:
             allowed.remove(temporary)
 
 
 def _sense(reader: Any, word: str) -> Any:
-    """The first noun or verb sense of a word, of its part of speech whose first sense is commoner; None if none."""
+    """A word's first sense as noun or verb, whichever is more frequent; None where it is neither."""
     form = word.lower()
     if len(form) < 2 or form in FUNCTION_WORDS or not form[0].isalpha():
         return None
-    senses = {pos: found[0] for pos in ("n", "v") if (found := reader.synsets(form, pos=pos))}
+    senses = {pos: synsets[0] for pos in ("n", "v") if (synsets := reader.synsets(form, pos=pos))}
 
-    def often(pos: str) -> int:
+    def frequency(pos: str) -> int:
         base = reader.morphy(form, pos)
         return sum(lemma.count() for lemma in senses[pos].lemmas() if lemma.name().lower() == base)
 
     if len(senses) == 2:  # counts are slow to look up
-        return senses["v" if often("v") > often("n") else "n"]
+        return senses["v" if frequency("v") > frequency("n") else "n"]
     return next(iter(senses.values()), None)
 
 
 def wordnet_groups(words: Sequence[str], folder: Path) -> tuple[list[int], Int64s]:
     """Each group's parent `[G]`, -1 for the three at the top, and the group of each word `[W]`.
 
-    Groups are the synsets of the words and those above them, each below its first hypernym (of a name, of what it is an
+    Groups are the synsets of the words and those above them, each below its first hypernym (for a name, what it is an
     instance of). Words that WordNet does not know as noun or verb are in group OTHERS.
     """
     parents = [-1, -1, -1]  # of others, nouns and verbs
@@ -121,7 +136,7 @@ def wordnet_groups(words: Sequence[str], folder: Path) -> tuple[list[int], Int64
                     parents[lower] = number
                 if known:
                     break
-                # At the top until its hypernym is found. Verbs go in circles in places: such a one stays there.
+                # At the top until its hypernym is found; verbs that are their own hypernyms, in circles, stay there.
                 parents.append(VERBS if synset.pos() == "v" else NOUNS)
                 lower = number
                 above = synset.hypernyms() or synset.instance_hypernyms()
@@ -130,19 +145,20 @@ def wordnet_groups(words: Sequence[str], folder: Path) -> tuple[list[int], Int64
 
 
 def _leads_to(synset: Any, number: int, numbers: dict[str, int], parents: list[int]) -> bool:
-    """Whether the way up from a synset comes to group `number`."""
-    at = numbers.get(synset.name(), -1)
-    while at >= 0 and at != number:
-        at = parents[at]
-    return at == number
+    """Whether the path from a synset to the top passes group `number`."""
+    group = numbers.get(synset.name(), -1)
+    while group >= 0 and group != number:
+        group = parents[group]
+    return group == number
 
 
-def wordnet(words: Sequence[str], counts: Int64s, folder: Path | None) -> Tree:
-    """The tree over words `[W]`, of counts `[W]`, that follows WordNet's nouns and verbs.
+def wordnet_tree(words: Sequence[str], counts: Int64s, folder: Path | None) -> Tree:
+    """The tree over words `[W]`, of counts int64 `[W]`, that follows WordNet's nouns and verbs.
 
-    A word stands at its first, commonest sense, found after lowercasing and by its base form. Other words (function
-    words, names, numbers, `<unk>`) have a Huffman tree of their own beside nouns and verbs. See binary_hierarchy for
-    how synsets become binary. Raises UserError where WordNet or NLTK is not there.
+    A word is placed at its first, most frequent sense, looked up in lower case and by its base form. Other words
+    (function words, names, numbers, `<unk>`) have a Huffman tree of their own beside nouns and verbs. binary_hierarchy
+    makes it binary. folder: of WordNet's files; None for where systems have it. Raises UserError where WordNet or NLTK
+    is missing.
     """
     parents, group_of = wordnet_groups(words, find_wordnet(folder))
     return binary_hierarchy(parents, group_of, counts)

@@ -10,7 +10,7 @@ import pytest
 from lmtool.data.cloze import read_cloze
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.score import cloze_report
+from lmtool.evaluation.cloze import cloze_report
 
 VOCABULARY = Vocabulary(("a", "b", "c", "</s>", "<unk>", "<s>"), np.zeros(6, int), 3, 4)
 QUESTIONS = "Q a b c\nC b a\nQ c d a\nC a b c\nQ a c b\nC c\n"
@@ -39,8 +39,9 @@ def test_reads_questions(tmp_path: Path) -> None:
     [
         ("Q a b\nQ a b\n", None, "line 2: should begin with C"),
         ("Q a b\nC a\nQ a b c\nC a\n", None, "line 3: 3 candidates, others 2"),
-        ("Q a b\nC c\n", None, "line 2: 'c' is none of the candidates"),
+        ("Q a b\nC c\n", None, "line 2: 'c' is not one of the candidates"),
         ("Q a b\n", None, "cut off"),
+        ("Q a b\nC a\n\n", None, "line 3: should begin with Q"),
         ("Q a b\nC a\n", "ID,1,2\n1,0,1\n", "line 2: 'b', but .* has 'a'"),
         ("Q a b\nC a\n", "ID,1,2\n1,1,1\n", "line 2: should be a number and 2 classes"),
         ("Q a b\nC a\n", "ID,1,2\n", "answers 0 questions, there are 1"),
@@ -49,6 +50,13 @@ def test_reads_questions(tmp_path: Path) -> None:
 def test_bad_questions(text: str, answers: str | None, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
         read_cloze(*written(tmp_path, text, answers), VOCABULARY, False)
+
+
+def test_words_are_cut_as_the_text_is(tmp_path: Path) -> None:
+    spaced = Vocabulary(("a\u00a0b", "b", "</s>", "<unk>", "<s>"), np.zeros(5, int), 2, 3)
+    cloze = read_cloze(*written(tmp_path, "Q a\u00a0b b\r\nC b\u2028 a\u00a0b\r\n"), spaced, False)
+    assert cloze.candidates.tolist() == [[0, 1]] and cloze.answers.tolist() == [0]
+    assert cloze.context_ids.tolist() == [3]
 
 
 def test_scores_renormalised_over_the_candidates() -> None:

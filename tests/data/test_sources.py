@@ -16,15 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.config import DownloadConfig, SyntheticData
 from lmtool.data import readers
 from lmtool.data.corpus import Corpus
-from lmtool.data.download import fetch
-from lmtool.data.preprocess import prepare
+from lmtool.data.download import DownloadConfig, fetch
+from lmtool.data.preprocess import preprocess
 from lmtool.data.readers import read_blocks
+from lmtool.data.sources.base import cut_points
 from lmtool.data.sources.pydoc import sentences
-from lmtool.data.sources.synthetic import draw, entropy, successors, zipf
-from lmtool.data.sources.text import cut_points
+from lmtool.data.sources.synthetic import SyntheticData, draw, entropy, successors, zipf
 from lmtool.errors import UserError
 from tests.conftest import RULES
 
@@ -55,7 +54,7 @@ def test_zip_members(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zip"])
-def test_archives_that_are_none(suffix: str, tmp_path: Path) -> None:
+def test_files_that_are_not_archives(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a{suffix}"
     path.write_bytes(b"this is plain text\n")
     with pytest.raises(UserError, match=r"a\.\w+"):
@@ -173,7 +172,7 @@ def test_entropy_is_the_mean_surprise_of_what_is_drawn(changes: dict[str, object
 
 
 def test_synthetic_store_says_its_entropy(tmp_path: Path) -> None:
-    prepared = prepare(synthetic(), tmp_path, progress=False)
+    prepared = preprocess(synthetic(), tmp_path, progress=False)
     assert any(f"{entropy(synthetic()):.6f} nats" in note for note in prepared.notes)
     with Corpus.open(prepared.path) as corpus:
         assert len(corpus.vocabulary) == 50 + 3  # all types, </s>, <unk>, <s>

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmtool.config import Unit, VocabularyConfig
+from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.choose_vocabulary import select
 from lmtool.data.corpus import Corpus, Split
+from lmtool.data.text_form import TextForm, cut_words
 from lmtool.data.tokeniser import RESERVED, CharTokeniser, WordTokeniser
 
+RULES = VocabularyConfig(None, None, 1, False, Unit.word)
 SPACE = " \t\r\v\f"
 
 
@@ -44,6 +46,23 @@ def test_kernel_equals_split(text: str, sentences: bool, tags: bool) -> None:
     assert np.concatenate(found).tolist() == ids
     assert tokeniser.types() == types
     assert tokeniser.characters == len(text) + 1
+
+
+@given(text=LETTERS.map(lambda text: text.replace("\n", " ")))
+@settings(max_examples=200, deadline=None)
+def test_one_line_is_cut_as_the_kernel_cuts_it(text: str) -> None:
+    tokeniser = WordTokeniser(sentences=False, tags=False, lowercase=False)
+    ids = tokeniser((text + "\n").encode(), "")
+    words = [tokeniser.types()[k] for k in ids]
+    assert cut_words(text) == words
+    vocabulary, _, _ = select(
+        tokeniser.types(), np.ones(len(tokeniser.types()), int), RULES, given=None, sentences=False
+    )
+    assert TextForm(vocabulary, chars=False, lowercase=False).split(text) == words
+
+
+def test_a_no_break_space_is_part_of_a_word() -> None:
+    assert cut_words("a\u00a0b\u2028c d\x1ce\tf\r") == ["a\u00a0b\u2028c", "d\x1ce", "f"]
 
 
 def test_kernel_grows_past_its_first_table() -> None:
@@ -97,8 +116,7 @@ def test_selection(changes, given_list, words, counts, unknown) -> None:
 
 
 def test_without_sentences_there_is_no_end() -> None:
-    rules = VocabularyConfig(None, None, 1, False, Unit.word)
-    vocabulary, _, _ = select(TYPES, COUNTS, rules, given=None, sentences=False)
+    vocabulary, _, _ = select(TYPES, COUNTS, RULES, given=None, sentences=False)
     assert vocabulary.eos is None and "</s>" not in vocabulary.words
 
 

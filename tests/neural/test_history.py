@@ -1,11 +1,11 @@
-"""Sums over long contexts: compiled loops against tensor operations and against autograd."""
+"""FOFE, sums over long contexts: compiled loops against tensor operations and against autograd."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from lmtool.neural.encoders.history import History, read, read_plain
+from lmtool.neural.encoders.history import History, words_and_sums, words_and_sums_plain
 from lmtool.neural.kernels import sparse_rows
 from lmtool.system import parallel
 
@@ -25,21 +25,21 @@ def values() -> tuple[torch.Tensor, torch.Tensor]:
 def test_the_loops_do_what_tensors_do(threads: int, words: int, sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "_threads", threads)
     monkeypatch.setattr(sparse_rows, "SMALL", 1)
-    found = []
-    for form in (read, read_plain):
+    results = []
+    for form in (words_and_sums, words_and_sums_plain):
         vectors, factors = values()
-        made = form(vectors, IDS, factors, words, sparse=sparse)
-        (made * torch.linspace(-1, 1, made.numel()).view_as(made)).sum().backward()
+        x = form(vectors, IDS, factors, words, sparse=sparse)
+        (x * torch.linspace(-1, 1, x.numel()).view_as(x)).sum().backward()
         assert vectors.grad is not None and vectors.grad.is_sparse == sparse
-        found.append((made, vectors.grad.to_dense(), factors.grad))
-    assert found[0][0].shape == (3, words + 2, 4)
-    for ours, plain in zip(*found, strict=True):
+        results.append((x, vectors.grad.to_dense(), factors.grad))
+    assert results[0][0].shape == (3, words + 2, 4)
+    for ours, plain in zip(*results, strict=True):
         torch.testing.assert_close(ours, plain)
 
 
 def test_the_gradient_is_autograds() -> None:
     vectors, factors = values()
-    assert torch.autograd.gradcheck(lambda v, a: read(v, IDS, a, 2, sparse=False), (vectors, factors))
+    assert torch.autograd.gradcheck(lambda v, a: words_and_sums(v, IDS, a, 2, sparse=False), (vectors, factors))
 
 
 def test_factors_start_as_powers_of_unit_length() -> None:

@@ -7,14 +7,14 @@ import math
 import pytest
 import torch
 
-from lmtool.config import Activation, CbowModel, HierarchicalOutput, LblModel, NodeForm
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.neural.encoders.cbow import CBOW
-from lmtool.neural.encoders.lbl import LBL
-from lmtool.neural.encoders.nplm import NPLM
+from lmtool.neural.encoders.cbow import CBOW, CbowModel
+from lmtool.neural.encoders.lbl import LBL, LblModel
+from lmtool.neural.encoders.nplm import NPLM, Activation
 from lmtool.neural.model import build_neural
-from lmtool.trees.halves import balanced
+from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.trees import balanced_tree
 from tests.conftest import SOFTMAX, neural, nplm
 
 
@@ -175,6 +175,6 @@ def test_what_null_ties(toy: Corpus) -> None:
     assert neural(toy, tied=None).encoder.project is not None
     wide = neural(toy, tied=None, projection_dim=7)
     assert wide.output.vectors is not wide.encoder.embedding.weight and wide.output.vectors.shape == (words, 7)
-    assert neural(toy, hierarchical, balanced(torch.arange(words).numpy()), tied=None).encoder.project is None
+    assert neural(toy, hierarchical, balanced_tree(torch.arange(words).numpy()), tied=None).encoder.project is None
     with pytest.raises(UserError, match=r"model\.tied=true.*model\.tied=null"):
-        neural(toy, hierarchical, balanced(torch.arange(words).numpy()), tied=True)
+        neural(toy, hierarchical, balanced_tree(torch.arange(words).numpy()), tied=True)

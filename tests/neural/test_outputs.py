@@ -27,13 +27,11 @@ from lmtool.neural.kernels.alias_table import AliasTable
 from lmtool.neural.kernels.sparse_rows import Pairs
 from lmtool.neural.outputs import adaptive, hierarchical, softmax, tree_nodes
 from lmtool.neural.outputs.tree_nodes import pair_scores, pair_scores_plain
-from lmtool.trees.halves import balanced, frequency, random
-from lmtool.trees.huffman import huffman
-from lmtool.trees.tree import Tree, from_codes
+from lmtool.trees import Tree, balanced_tree, frequency_tree, from_codes, huffman_tree, random_tree
 
 O, D, B = 23, 6, 9  # noqa: E741
 COUNTS = torch.arange(O, 0, -1) ** 2
-TREE = huffman(COUNTS.numpy())
+TREE = huffman_tree(COUNTS.numpy())
 SEVERAL = from_codes([(0, "00"), (1, "010"), (0, "011"), (2, "100"), (2, "101"), (1, "11")])
 
 
@@ -123,14 +121,12 @@ def test_sparse_gradients_are_the_dense_ones_of_used_rows(name: str) -> None:
         layer = SPARSE[name](sparse)
         torch.manual_seed(2)
         layer(h, y).backward()
-        owner = layer.nodes if isinstance(layer, HierarchicalSoftmax) else layer
-        assert all(parameter.grad.is_sparse for parameter in owner.row_parameters())
-        assert bool(owner.row_parameters()) == sparse
+        rows = layer.row_parameters()
+        assert all(parameter.grad.is_sparse for parameter in rows)
+        assert bool(rows) == sparse
         found.append([parameter.grad.to_dense() for parameter in layer.parameters()])
         if sparse and not name.startswith("several"):
-            used = {
-                row for parameter in owner.row_parameters() for row in parameter.grad.coalesce().indices()[0].tolist()
-            }
+            used = {row for parameter in rows for row in parameter.grad.coalesce().indices()[0].tolist()}
             assert 0 < len(used) < O - 1
     for dense, rows_alone in zip(*found, strict=True):
         torch.testing.assert_close(dense, rows_alone)
@@ -159,11 +155,21 @@ def test_without_compiled_loops_the_same(name: str, monkeypatch: pytest.MonkeyPa
 # Hierarchical softmax
 
 
-@pytest.mark.parametrize("tree", [TREE, balanced(np.arange(O)), random(O, 3), frequency(COUNTS.numpy()), SEVERAL])
+@pytest.mark.parametrize(
+    "tree", [TREE, balanced_tree(np.arange(O)), random_tree(O, 3), frequency_tree(COUNTS.numpy()), SEVERAL]
+)
 def test_one_pass_over_the_tree_is_code_by_code(tree: Tree) -> None:
     layer, h = HierarchicalSoftmax(D, tree), torch.randn(B, D)
-    torch.testing.assert_close(layer._leaves(h), layer.log_leaves_plain(h))
-    torch.testing.assert_close(layer.log_leaves_plain(h).exp().sum(1), torch.ones(B))
+    plain = log_leaves_plain(layer, h)
+    torch.testing.assert_close(layer._leaves(h), plain)
+    torch.testing.assert_close(plain.exp().sum(1), torch.ones(B))
+
+
+def log_leaves_plain(layer: HierarchicalSoftmax, h: Tensor) -> Tensor:
+    """log p of each leaf, `[B, L]`, code by code in tensor operations."""
+    decisions = layer.nodes.all_scores(h)[:, layer._path_nodes] * (2 * layer._path_bits.double() - 1)
+    pairs, _ = layer.paths_plain(torch.arange(layer.tree.leaves))
+    return torch.zeros(len(h), layer.tree.leaves).index_add_(1, pairs.owner, F.logsigmoid(decisions))
 
 
 def test_by_hand() -> None:
@@ -180,12 +186,12 @@ def test_by_hand() -> None:
 
 
 def test_starts_at_the_unigram_distribution() -> None:
-    for tree in (TREE, random(O, 1)):
+    for tree in (TREE, random_tree(O, 1)):
         dist = HierarchicalSoftmax(D, tree, 1000 * COUNTS).log_dist(torch.zeros(1, D))[0].exp()
         torch.testing.assert_close(dist, COUNTS / COUNTS.sum(), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("tree", [TREE, balanced(np.arange(O)), random(O, 5)])
+@pytest.mark.parametrize("tree", [TREE, balanced_tree(np.arange(O)), random_tree(O, 5)])
 def test_on_any_tree_it_can_be_any_distribution(tree: Tree) -> None:
     want = torch.distributions.Dirichlet(torch.full((O,), 0.3)).sample()
     layer = HierarchicalSoftmax(1, tree)
@@ -222,7 +228,7 @@ def test_the_model_of_the_notebook() -> None:
         "nodes": own.nodes.numel() + own.alpha.numel(),
     }
     assert groups == {"embeddings": 420, "W": 480, "U": 256, "c": 16, "beta": 16, "nodes": 697}
-    whole = nn.ModuleList([encoder, HierarchicalSoftmax(encoder.output_dim, balanced(np.arange(42)), nodes=own)])
+    whole = nn.ModuleList([encoder, HierarchicalSoftmax(encoder.output_dim, balanced_tree(np.arange(42)), nodes=own)])
     assert sum(parameter.numel() for parameter in whole.parameters()) == 1885
 
 
@@ -316,7 +322,9 @@ def test_alias_table() -> None:
     torch.manual_seed(7)
     drawn = table.draw(200_000)
     torch.manual_seed(7)
-    assert torch.equal(drawn, table.draw_plain(200_000))
+    bits = torch.randint(0, (1 << 63) - 1, (200_000,), dtype=torch.int64)  # the place, and the height in its last 31
+    place, height = ((bits >> 31) * 5) >> 32, (bits & 0x7FFFFFFF).double() / (1 << 31)
+    assert torch.equal(drawn, torch.where(height < table.threshold[place], place, table.alias[place]))
     torch.testing.assert_close(drawn.bincount(minlength=5) / 200_000, probability / 10, atol=0.005, rtol=0)
     # The places and their heights give back the distribution exactly.
     exact = torch.zeros(5).index_add_(0, table.alias, 1 - table.threshold) + table.threshold

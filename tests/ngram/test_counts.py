@@ -177,7 +177,7 @@ def test_a_trie_of_many_children() -> None:
     builder = TrieBuilder(size)
     builder.add(np.arange(0, size, 2, dtype=np.uint64))
     builder.add((np.arange(size // 2, dtype=np.uint64) << np.uint64(builder.word_width)) | np.uint64(5))
-    trie = builder.done()
+    trie = builder.finish()
     assert trie.sizes == [size, 500, 500]
     assert list(trie.begins(1, 0, 3)) == [0, 500, 500, 500]
     assert list(trie.begins(2, 490, 500)) == list(range(490, 501))

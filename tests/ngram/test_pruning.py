@@ -10,7 +10,7 @@ import pytest
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.model import NgramModel
-from lmtool.ngram.pruning import context_of, prune_by_entropy, weighted_again, words_of
+from lmtool.ngram.pruning import prune_by_entropy, renormalised
 from lmtool.ngram.smoothers.good_turing import GoodTuring
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.witten_bell import WittenBell
@@ -46,7 +46,7 @@ def test_pruned_distributions_sum_to_one(smoother: ModifiedKneserNey) -> None:
     plain = Plain(text, vocabulary, 4)
     for k, cutoff in ((2, 1), (3, 1), (4, 2)):
         kept = {gram for gram, count in plain.raw[k].items() if count > cutoff}
-        words = words_of(table, k, 0, table.sizes[k - 1])
+        words = table.trie.ngrams(k, 0, table.sizes[k - 1])
         assert {tuple(row) for row in words.tolist()} == kept and len(words) == len(kept)
     dist = NgramModel(table, vocabulary).log_dist(contexts_for(text, vocabulary, 4, 1))
     np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=3e-6)
@@ -58,7 +58,7 @@ def test_entropy_of_one_ngram_equals_its_definition() -> None:
     table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3))
     model = NgramModel(table, vocabulary)
     eos = vocabulary.eos
-    grams = words_of(table, 3, 0, table.sizes[2])
+    grams = table.trie.ngrams(3, 0, table.sizes[2])
     first = table.trie.first(3)
     inner = model.log_prob(np.array([[vocabulary.bos, vocabulary.bos]]), np.array([eos]))  # only to have it called
     assert np.isfinite(inner).all()
@@ -72,7 +72,7 @@ def test_entropy_of_one_ngram_equals_its_definition() -> None:
             bigram = model.log_prob(np.array([[unk, h[0]]]), h[1:2])
         kept = np.ones(sum(table.sizes), dtype=bool)
         kept[first + row] = False
-        without = weighted_again(table.keep(kept))
+        without = renormalised(table.select(kept))
         old, new = model.log_dist(h[None])[0], NgramModel(without, vocabulary).log_dist(h[None])[0]
         p = np.exp(old)
         changes.append((np.exp(log_p_first + bigram[0]) * (p * (old - new)).sum(), tuple(grams[row].tolist())))
@@ -83,7 +83,7 @@ def test_entropy_of_one_ngram_equals_its_definition() -> None:
         for threshold, stays in ((below, True), (above, False)):
             # Of the trigrams alone: with shorter ones gone, too, the weights would be others.
             pruned = prune_by_entropy(table, threshold, eos)
-            left = {tuple(row) for row in words_of(pruned, 3, 0, pruned.sizes[2]).tolist()}
+            left = {tuple(row) for row in pruned.trie.ngrams(3, 0, pruned.sizes[2]).tolist()}
             assert (gram in left) == stays
 
 
@@ -105,6 +105,6 @@ def test_entropy_pruned_distributions_sum_to_one() -> None:
 def test_weights_set_again_are_the_same() -> None:
     text, vocabulary = text_of(random_sentences(2, 100))
     table = estimate(count_ngrams(text, vocabulary, 3), WittenBell(3, interpolate=False))
-    again = weighted_again(replace(table, suffix_closed=False))
+    again = renormalised(replace(table, suffix_closed=False))
     np.testing.assert_allclose(again.log_backoff, table.log_backoff, atol=2e-5)
-    assert (np.diff(context_of(table, 3)) >= 0).all()
+    assert (np.diff(table.trie.contexts(3)) >= 0).all()

@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.config import TextData
 from lmtool.data.corpus import Corpus
-from lmtool.data.preprocess import prepare
+from lmtool.data.preprocess import preprocess
+from lmtool.data.sources.text import TextData
 from lmtool.evaluation.score import perplexity, score
 from lmtool.ngram.counts import Counts, count_ngrams
-from lmtool.ngram.estimate import Smoother, estimate
+from lmtool.ngram.estimate import estimate
 from lmtool.ngram.model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring
 from lmtool.ngram.smoothers.kneser_ney import KneserNey
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
@@ -32,7 +33,7 @@ def ptb(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Ptb:
     files = {name: f"ptb/ptb.{name}.txt" for name in ("train", "valid")}
     none = dict.fromkeys(("test", "split", "cloze_valid", "cloze_valid_answers", "cloze_test"))
     data = TextData("text", "ptb", True, RULES, **files, **none, tags=False, downloads={})
-    corpus = Corpus.open(prepare(data, tmp_path_factory.mktemp("ptb"), progress=False).path)
+    corpus = Corpus.open(preprocess(data, tmp_path_factory.mktemp("ptb"), progress=False).path)
     assert corpus.split("train").tokens == 929_589 and len(corpus.vocabulary) == 10_001
     return corpus, count_ngrams(corpus.split("train"), corpus.vocabulary, 5)
 

@@ -9,16 +9,18 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import Smoother, estimate, make_room
+from lmtool.ngram.estimate import discount_full_contexts, estimate
 from lmtool.ngram.model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring, discount_ratios
 from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
-from lmtool.ngram.smoothers.kneser_ney import FALLBACK as ONE_FALLBACK
-from lmtool.ngram.smoothers.kneser_ney import KneserNey, estimate_discount
+from lmtool.ngram.smoothers.kneser_ney import KneserNey
 from lmtool.ngram.smoothers.laplace import Laplace
 from lmtool.ngram.smoothers.mle import MaximumLikelihood
 from lmtool.ngram.smoothers.modified_kneser_ney import FALLBACK, ModifiedKneserNey, estimate_discounts
+from lmtool.ngram.smoothers.one_discount import FALLBACK as ONE_FALLBACK
+from lmtool.ngram.smoothers.one_discount import estimate_discount
 from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
 from lmtool.ngram.smoothers.witten_bell import WittenBell
 from tests.ngram.plain import (
@@ -133,11 +135,12 @@ def test_good_turing_by_hand() -> None:
     assert list(discount_ratios(np.array([0, 8, 2, 1, 0]), 2, 2, notes)[1:]) == pytest.approx([0.2, 0.6])
     assert notes == []
     assert list(discount_ratios(np.array([0, 4, 2, 1, 0]), 1, 2, notes)[1:]) == [1.0]
-    assert notes == ["order 2: counts of counts give no discount for counts of 1: none is made"]
+    assert notes == ["order 2: the counts of counts do not determine the discount of counts 1; fallback: no discount"]
     # A context without any discount: 3 of 3 become 3 of 4, as SRILM has it, so that 1/4 is left.
-    room = make_room(np.array([2 / 3, 1 / 3]), np.array([3.0]), np.array([True]), np.array([0, 0]))
-    assert room == pytest.approx([0.75])
-    assert make_room(np.array([1.0]), np.array([3.0]), np.array([False]), np.array([0])) == pytest.approx([1.0])
+    factor = discount_full_contexts(np.array([2 / 3, 1 / 3]), np.array([3.0]), np.array([True]), np.array([0, 0]))
+    assert factor == pytest.approx([0.75])
+    factor = discount_full_contexts(np.array([1.0]), np.array([3.0]), np.array([False]), np.array([0]))
+    assert factor == pytest.approx([1.0])
 
 
 def test_stupid_backoff_by_hand() -> None:
@@ -293,6 +296,11 @@ def test_discounts_by_hand() -> None:
         assert list(estimate_discounts(np.array(odd), 3, notes)) == list(FALLBACK)
     assert estimate_discount(np.array([0, 5, 0]), 3, notes) == ONE_FALLBACK
     assert len(notes) == 5 and all(note.startswith("order 3: ") for note in notes)
+    assert notes[0] == (
+        "order 3: the counts of counts n1..n4 = 0, 2, 2, 1 do not determine the discounts; "
+        "fallback D1, D2, D3+ = 0.5, 1, 1.5"
+    )
+    assert notes[4] == "order 3: the counts of counts n1, n2 = 5, 0 do not determine the discount; fallback D = 0.75"
 
 
 SMOOTHERS = {
@@ -343,9 +351,9 @@ def test_a_stream_shorter_than_the_order() -> None:
 
 
 def test_parameters_that_are_not_as_many_as_the_orders() -> None:
-    with pytest.raises(UserError, match="2 triples given, order 3 needs 3"):
+    with pytest.raises(UserError, match=r"smoother\.discounts has 2 triples: model\.order=3 needs 3"):
         ModifiedKneserNey(3, discounts=[[0.5] * 3] * 2)
-    with pytest.raises(UserError, match="1 numbers given, order 3 needs 3"):
+    with pytest.raises(UserError, match=r"smoother\.discounts has 1 numbers: model\.order=3 needs 3"):
         KneserNey(3, discounts=[0.5])
-    with pytest.raises(UserError, match=r"smoother\.lambdas: 1 numbers given, order 3 needs 3"):
+    with pytest.raises(UserError, match=r"smoother\.lambdas has 1 numbers: model\.order=3 needs 3"):
         JelinekMercer(3, classes=1, lambdas=[0.5])

@@ -9,9 +9,10 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, score
 from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import Smoother, estimate
+from lmtool.ngram.estimate import estimate
 from lmtool.ngram.model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
 from lmtool.ngram.smoothers.kneser_ney import KneserNey
 from lmtool.ngram.smoothers.laplace import Laplace

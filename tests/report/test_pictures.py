@@ -14,7 +14,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval
 from lmtool.plots.axes import log_ticks, perplexity_text, short, spread
 from lmtool.plots.curves import read_history
-from lmtool.plots.settings import Way, settings_figure, way_to_draw
+from lmtool.plots.settings import ChartForm, chart_form, settings_figure
 from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure
 from lmtool.plots.wordmap import map_figure, overlapping, place_labels
 from lmtool.report.projection import pca, tsne
@@ -133,15 +133,15 @@ def jobs(**values: list[str]) -> list[tuple[dict[str, str], float]]:
 
 def test_the_settings_say_how_they_are_drawn() -> None:
     orders, names = ["1", "2", "3"], ["mle", "laplace"]
-    assert way_to_draw(jobs(alpha=["1e-3", "1", "1e3"])) == Way("line", "alpha")
-    assert way_to_draw(jobs(alpha=["0.1", "1"], seed=["1", "2"])) == Way("line", "alpha")
-    assert way_to_draw(jobs(smoother=names)) == Way("dots")
-    assert way_to_draw(jobs(alpha=["1", "tuned"])) == Way("dots")
-    assert way_to_draw(jobs(order=orders, smoother=names)) == Way("line", "order", ("smoother",))
-    assert way_to_draw(jobs(smoother=names, model=["a", "b", "c"])) == Way("map", "smoother", ("model",))
-    assert way_to_draw(jobs(order=["2", "3"], smoother=list("abcdefg"))) == Way("map", "order", ("smoother",))
-    assert way_to_draw(jobs(a=orders, b=["1", "2"], c=names)) == Way("line", "a", ("b", "c"))
-    assert way_to_draw(jobs(a=list("xyz"), b=names, c=names)) == Way("dots")
+    assert chart_form(jobs(alpha=["1e-3", "1", "1e3"])) == ChartForm("line", "alpha")
+    assert chart_form(jobs(alpha=["0.1", "1"], seed=["1", "2"])) == ChartForm("line", "alpha")
+    assert chart_form(jobs(smoother=names)) == ChartForm("dots")
+    assert chart_form(jobs(alpha=["1", "tuned"])) == ChartForm("dots")
+    assert chart_form(jobs(order=orders, smoother=names)) == ChartForm("line", "order", ("smoother",))
+    assert chart_form(jobs(smoother=names, model=["a", "b", "c"])) == ChartForm("map", "smoother", ("model",))
+    assert chart_form(jobs(order=["2", "3"], smoother=list("abcdefg"))) == ChartForm("map", "order", ("smoother",))
+    assert chart_form(jobs(a=orders, b=["1", "2"], c=names)) == ChartForm("line", "a", ("b", "c"))
+    assert chart_form(jobs(a=list("xyz"), b=names, c=names)) == ChartForm("dots")
 
 
 @needs_matplotlib
@@ -160,10 +160,10 @@ def test_a_heat_map_and_dots_have_their_numbers() -> None:
 def test_a_history(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text(LINE % (0.5, 30.0) + LINE % (1, 20.0) + LINE % (1.5, 25.0))
-    found = read_history(file, "softmax")
+    found = read_history(file, True)
     assert found.epochs == [0.5, 1, 1.5] and found.valid == [30, 20, 25] and found.best == 1
     assert found.train == pytest.approx([np.e] * 3) and found.rates == [0.1] * 3 and found.valid_accuracy == []
-    assert read_history(file, "nce").train == []  # its loss is no -log p
+    assert read_history(file, False).train == []  # the loss is not -log p
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_damaged_metrics_are_named(content: str | None, said: str, tmp_path: Pat
     if content is not None:
         (tmp_path / "metrics.jsonl").write_text(content)
     with pytest.raises(UserError, match=rf"metrics\.jsonl.*{said}|{said}.*metrics\.jsonl") as raised:
-        read_history(tmp_path / "metrics.jsonl", "softmax")
+        read_history(tmp_path / "metrics.jsonl", True)
     assert "\n" not in str(raised.value)
 
 

@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 
 from lmtool.cli.command_line import main
-from lmtool.config import MapKind
+from lmtool.config.model_verbs import MapKind
 from lmtool.errors import UserError
-from lmtool.report.find import Found, Kind, find, kind_of, short_names
-from lmtool.report.reading import Drawn, read_entry, read_rates, read_sweep
+from lmtool.report.content import Drawing, Section, Table
+from lmtool.report.find import Kind, ReportFolder, find_folders, kind_of, short_names
+from lmtool.report.page import page
+from lmtool.report.reading import Bootstrap, read_entry, read_rates, read_sweep
 from lmtool.report.sections import comparison, trees
+from lmtool.system.tables import Cell
 from tests.conftest import NEURAL, answer
 
 Run = Callable[..., str]
@@ -218,16 +221,16 @@ def test_what_a_folder_is(runs: Path, made: Path, tmp_path: Path) -> None:
         **{"compare": Kind.compare, "tree": Kind.tree, "rates": Kind.rates},
         **dict.fromkeys(("alphas", "lrs"), Kind.sweep),
     }
-    found, unfinished = find([made / "alphas", runs / "kn3", runs / "kn3"])
+    found, unfinished = find_folders([made / "alphas", runs / "kn3", runs / "kn3"])
     assert [each.name for each in found] == ["alphas", "alphas/0", "alphas/1", "alphas/2", "kn3"] and not unfinished
     assert [each.sweep == made / "alphas" for each in found] == [False, True, True, True, False]
     (tmp_path / "deep" / "cut").mkdir(parents=True)
     (tmp_path / "deep" / "cut" / "state.safetensors").touch()
     shutil.copytree(runs / "kn3", tmp_path / "deep" / "kn3")
-    found, unfinished = find([tmp_path])
+    found, unfinished = find_folders([tmp_path])
     assert [each.name for each in found] == ["kn3"] and unfinished == [tmp_path / "deep" / "cut"]
-    with pytest.raises(UserError, match="cut: not finished; go on with lmtool train resume="):
-        find([tmp_path / "deep" / "cut"])
+    with pytest.raises(UserError, match="cut: not finished; resume with lmtool train resume="):
+        find_folders([tmp_path / "deep" / "cut"])
 
 
 def test_short_names() -> None:
@@ -248,7 +251,7 @@ DAMAGE = [
     ("report kn3", ("kn3/result.json", "[1]"), "kn3/result.json is damaged (it holds no object)"),
     ("report kn3", ("kn3/result.json", '{"valid_perplexity": "x"}'), "kn3/result.json is damaged"),
     ("report kn3", ("kn3/run.json", "{}"), "kn3/run.json is damaged"),
-    ("report mix", ("mix/scores.h5", "x"), "mix/scores.h5 is cut off or no HDF5 file"),
+    ("report mix", ("mix/scores.h5", "x"), "mix/scores.h5 is cut off or not an HDF5 file"),
     ("report mix", ("mix/result.json", '{"members": [{}], "weights": [1]}'), "mix/"),
     ("report hs", ("hs/tree.safetensors", "x"), "hs/tree.safetensors is damaged"),
     ("report hs", ("hs/checkpoint.safetensors", "x"), "hs/checkpoint.safetensors is damaged"),
@@ -278,9 +281,9 @@ def test_a_mistake_is_one_line_and_no_file(
 READERS: dict[str, Callable[[Path], object]] = {
     "sweep.csv": read_sweep,
     "lr_range.json": read_rates,
-    "compare": lambda path: comparison(Found(path, Kind.compare), str),
-    "tree": lambda path: trees([], [Found(path, Kind.tree)], str),
-    "run": lambda path: read_entry(Found(path, Kind.scores), Drawn(100, 1, 20), "name"),
+    "compare": lambda path: comparison(ReportFolder(path, Kind.compare), str),
+    "tree": lambda path: trees([], [ReportFolder(path, Kind.tree)], str),
+    "run": lambda path: read_entry(ReportFolder(path, Kind.scores), Bootstrap(100, 1, 20), "name"),
 }
 
 
@@ -312,6 +315,33 @@ def test_without_matplotlib(runs: Path, lmtool: Run, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("lmtool.commands.report.can_plot", lambda: False)
     found = lmtool("report", f"{runs}/kn3", code=2)
     assert found == 'lmtool: report needs matplotlib: pip install "lmtool[plots]"\n'
+
+
+def test_a_page_of_every_part() -> None:
+    rows: list[list[Cell]] = [["a=b/c,d <e>", 1.5], ["x", None]]
+    parts = [
+        Table(["run", "n < m"], rows, (1,)),
+        Table(["one"], [["&"]], folded="more <of> it"),
+        Drawing("drawn", b"png", 'a "caption"', 'a "description"'),
+        "a <paragraph>",
+    ]
+    text = page('a "title" & more', "it <begins>", [Section("One <1>", parts)])
+    read = Page(text)
+    assert not read.open and text.startswith("<!DOCTYPE html>\n") and text.endswith("</html>\n")
+    assert read.titles == ['a "title" & more', "One <1>"] and "nav" not in read.tags
+    assert '<th scope="row">a=<wbr>b/<wbr>c,<wbr>d &lt;e&gt;</th><td class="number">1.5000</td>' in text
+    assert '<td class="number">\N{EN DASH}</td>' in text and '<th scope="col" class="number">n &lt; m</th>' in text
+    assert "<details><summary>more &lt;of&gt; it</summary>" in text and "<p>a &lt;paragraph&gt;</p>" in text
+    assert read.sources == ["data:image/png;base64,cG5n"] and 'alt="a &#34;description&#34;"' in text
+    assert Page(page("t", "i", [Section("A"), Section("B")])).sources == ["#section-1", "#section-2"]
+
+
+def test_infinite_perplexities_of_a_comparison_are_shown(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("difference", "from", "to", "p_bootstrap", "p_randomisation"))
+    members = [{"run": name, "perplexity": value, **nothing} for name, value in (("a", 2.5), ("b", None))]
+    (tmp_path / "result.json").write_text(json.dumps({"split": "test", "members": members}))
+    (table,) = comparison(ReportFolder(tmp_path, Kind.compare), str).parts
+    assert isinstance(table, Table) and [row[1] for row in table.rows] == ["2.50", "inf"]
 
 
 def test_an_evaluation_says_of_which_run_it_is(runs: Path, lmtool: Run) -> None:

@@ -33,6 +33,6 @@ def same(one: Tree, other: Tree) -> bool:
 
 
 def zipf(words: int, total: int = 1_000_000) -> np.ndarray:
-    """Counts as words have them, commonest first, zeros at the end."""
+    """Counts as words have them, most frequent first, zeros at the end."""
     share = 1 / np.arange(1, words + 1)
     return np.floor(total * share / share.sum()).astype(np.int64)

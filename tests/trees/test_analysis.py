@@ -10,10 +10,10 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.trees.analysis import PathRow, TreeAnalysis, analyse, path_rows
+from lmtool.trees.codes import from_codes
 from lmtool.trees.drawing import top_of, tree_text
-from lmtool.trees.halves import balanced
-from lmtool.trees.huffman import huffman
-from lmtool.trees.tree import from_codes
+from lmtool.trees.halving import balanced_tree
+from lmtool.trees.huffman_code import huffman_tree
 from tests.trees.checks import zipf
 
 needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
@@ -49,12 +49,12 @@ def test_several_codes_count_with_their_mean() -> None:
 def test_nothing_occurs_and_one_word() -> None:
     found = analyse(CODES, np.zeros(4, dtype=np.int64))
     assert found.weighted_mean_depth == found.mean_depth == 2.25 and found.entropy == 0
-    one = analyse(balanced(np.arange(1)), np.array([3]))
+    one = analyse(balanced_tree(np.arange(1)), np.array([3]))
     assert one == TreeAnalysis(1, 1, 0, 0.0, 0.0, 0, 0, 0.0, (1,))
 
 
 def test_huffman_is_near_the_entropy() -> None:
-    found = analyse(huffman(zipf(5000)), zipf(5000))
+    found = analyse(huffman_tree(zipf(5000)), zipf(5000))
     assert found.entropy <= found.weighted_mean_depth <= found.entropy + 0.05
 
 
@@ -64,7 +64,7 @@ def test_rows() -> None:
         PathRow("the", 4, 0.5, 1, "0"),
     ]
     assert [row.code for row in path_rows(SEVERAL, WORDS, COUNTS, [0])] == ["0", "111"]
-    assert path_rows(balanced(np.arange(1)), WORDS, np.array([0]), [0]) == [PathRow("the", 0, 0.0, 0, "")]
+    assert path_rows(balanced_tree(np.arange(1)), WORDS, np.array([0]), [0]) == [PathRow("the", 0, 0.0, 0, "")]
 
 
 def test_text() -> None:
@@ -81,10 +81,10 @@ def test_text() -> None:
         "  1  75.0% the, cat, sat",
     ]
     many = [" ", "\n", "w" * 30, "d", "e"]
-    assert tree_text(top_of(balanced(np.arange(5)), many, np.zeros(5, dtype=np.int64), 0)) == (
+    assert tree_text(top_of(balanced_tree(np.arange(5)), many, np.zeros(5, dtype=np.int64), 0)) == (
         f"· 100.0% ' ', \\n, {'w' * 15}…, d, … (5 words)"
     )
-    assert tree_text(top_of(balanced(np.arange(1)), ["a"], np.array([1]), 4)) == "· 100.0% a"
+    assert tree_text(top_of(balanced_tree(np.arange(1)), ["a"], np.array([1]), 4)) == "· 100.0% a"
 
 
 @needs_matplotlib
@@ -96,8 +96,8 @@ def test_pictures(tmp_path: Path) -> None:
     tops = {
         "one": top_of(CODES, WORDS, COUNTS, 4),
         "several": top_of(SEVERAL, WORDS, np.array([2, 1, 1]), 4),
-        "large": top_of(huffman(zipf(3000)), names, zipf(3000), 5),
-        "leaf": top_of(balanced(np.arange(1)), ["a"], np.array([1]), 4),
+        "large": top_of(huffman_tree(zipf(3000)), names, zipf(3000), 5),
+        "leaf": top_of(balanced_tree(np.arange(1)), ["a"], np.array([1]), 4),
     }
     for name, top in tops.items():
         save_png(tree_figure(top), tmp_path / f"{name}.png")

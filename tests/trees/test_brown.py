@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmtool.errors import UserError
-from lmtool.trees.brown import bigrams, brown, clustered
+from lmtool.trees.brown import bigrams, brown_tree, clustered
 from tests.trees.checks import check, codes, same, zipf
 
 
@@ -94,7 +94,7 @@ def test_words_with_the_same_neighbours_share_a_cluster() -> None:
     _, merges, losses = clustered(ids, offsets, np.bincount(ids), 6)
     assert {frozenset(pair) for pair in merges[:3].tolist()} == {frozenset(pair) for pair in [(0, 1), (2, 3), (4, 5)]}
     assert (losses[:3] < 5).all() and (losses[3:] > 500).all()
-    found = codes(brown(ids, offsets, np.bincount(ids), 6))
+    found = codes(brown_tree(ids, offsets, np.bincount(ids), 6))
     assert sorted(len(code) for code in found) == [2, 2, 3, 3, 3, 3]
     assert all(found[word][:-1] == found[word + 1][:-1] for word in (0, 2, 4))
 
@@ -103,18 +103,18 @@ def test_words_with_the_same_neighbours_share_a_cluster() -> None:
 def test_whole_trees(clusters: int) -> None:
     ids, offsets, counts = text(3, 40, 2000)
     counts = np.concatenate([counts, [0, 0, 0]])  # words that train has not
-    tree = brown(ids, offsets, counts, clusters)
+    tree = brown_tree(ids, offsets, counts, clusters)
     check(tree, 43)
-    assert same(tree, brown(ids.astype(np.uint32), offsets, counts, clusters))
+    assert same(tree, brown_tree(ids.astype(np.uint32), offsets, counts, clusters))
 
 
 def test_small_vocabularies() -> None:
     empty = np.array([], dtype=np.uint16)
-    check(brown(np.array([0, 0, 0]), np.array([0, 3]), np.array([3]), 5), 1)
-    check(brown(np.array([0, 1, 0]), np.array([0, 3]), np.array([2, 1]), 5), 2)
-    check(brown(empty, np.array([0]), np.zeros(4, dtype=np.int64), 2), 4)
+    check(brown_tree(np.array([0, 0, 0]), np.array([0, 3]), np.array([3]), 5), 1)
+    check(brown_tree(np.array([0, 1, 0]), np.array([0, 3]), np.array([2, 1]), 5), 2)
+    check(brown_tree(empty, np.array([0]), np.zeros(4, dtype=np.int64), 2), 4)
     with pytest.raises(UserError, match=r"tree\.clusters=0: must be 1 or more"):
-        brown(empty, np.array([0]), np.zeros(4, dtype=np.int64), 0)
+        brown_tree(empty, np.array([0]), np.zeros(4, dtype=np.int64), 0)
 
 
 def test_losses_stay_exact_over_many_mergings() -> None:

@@ -13,20 +13,23 @@ from hypothesis import strategies as st
 
 from lmtool.errors import UserError
 from lmtool.trees.assemble import graft
-from lmtool.trees.classes import class_of_words, classes
-from lmtool.trees.halves import balanced, frequency, random
-from lmtool.trees.huffman import huffman
+from lmtool.trees.classes import classes_tree
+from lmtool.trees.frequency import frequency_tree
+from lmtool.trees.frequency_classes import class_of_words
+from lmtool.trees.halving import balanced_tree
+from lmtool.trees.huffman_code import huffman_tree
+from lmtool.trees.random import random_tree
 from lmtool.trees.tree import Int64s, Tree
 from tests.trees.checks import check, codes, same, zipf
 
 BUILDERS: dict[str, Callable[[Int64s], Tree]] = {
-    "balanced": lambda counts: balanced(np.argsort(-counts)),
-    "random": lambda counts: random(len(counts), 3),
-    "frequency": frequency,
-    "huffman": huffman,
-    "classes": lambda counts: classes(counts, None),
-    "one class": lambda counts: classes(counts, 1),
-    "a class a word": lambda counts: classes(counts, len(counts)),
+    "balanced": lambda counts: balanced_tree(np.argsort(-counts)),
+    "random": lambda counts: random_tree(len(counts), 3),
+    "frequency": frequency_tree,
+    "huffman": huffman_tree,
+    "classes": lambda counts: classes_tree(counts, None),
+    "one class": lambda counts: classes_tree(counts, 1),
+    "a class a word": lambda counts: classes_tree(counts, len(counts)),
 }
 TEXTS = {
     "one": [7],
@@ -50,33 +53,33 @@ def test_every_builder_gives_a_whole_tree_twice(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("words", [1, 2, 3, 5, 8, 13, 1000, 1024, 1025])
 def test_balanced_depths(words: int) -> None:
-    depths = set(random(words, 0).depths.tolist())
+    depths = set(random_tree(words, 0).depths.tolist())
     assert depths <= {math.floor(math.log2(words)), math.ceil(math.log2(words))}
 
 
 def test_balanced_by_hand() -> None:
     # 3 0 4 | 1 2, then 3 0 | 4 and 1 | 2
-    assert codes(balanced(np.array([3, 0, 4, 1, 2]))) == ["001", "10", "11", "000", "01"]
+    assert codes(balanced_tree(np.array([3, 0, 4, 1, 2]))) == ["001", "10", "11", "000", "01"]
 
 
 def test_random_depends_on_its_seed_alone() -> None:
-    assert same(random(100, 1), random(100, 1)) and not same(random(100, 1), random(100, 2))
+    assert same(random_tree(100, 1), random_tree(100, 1)) and not same(random_tree(100, 1), random_tree(100, 2))
 
 
 def test_frequency_by_hand() -> None:
     # Fano's list: 15 7 | 6 6 5; then 15 | 7 and 6 | 6 5 (5 apart), not 6 6 | 5 (7 apart).
-    assert codes(frequency(np.array([15, 7, 6, 6, 5]))) == ["00", "01", "10", "110", "111"]
-    assert codes(frequency(np.array([6, 15, 5]))) == ["10", "0", "11"]
-    assert codes(frequency(np.array([0, 0, 0, 0]))) == ["00", "01", "10", "11"]
+    assert codes(frequency_tree(np.array([15, 7, 6, 6, 5]))) == ["00", "01", "10", "110", "111"]
+    assert codes(frequency_tree(np.array([6, 15, 5]))) == ["10", "0", "11"]
+    assert codes(frequency_tree(np.array([0, 0, 0, 0]))) == ["00", "01", "10", "11"]
     # One word of nearly all: its code is one bit.
-    assert frequency(np.array([2**60, 1, 1, 1])).depths.tolist() == [1, 2, 3, 3]
+    assert frequency_tree(np.array([2**60, 1, 1, 1])).depths.tolist() == [1, 2, 3, 3]
 
 
 def test_huffman_by_hand() -> None:
     # 1+1=2, 2+2=4 (the leaf of 2 goes first), 4+4=8: the heavier child is 0, of equals the one joined last.
-    assert codes(huffman(np.array([4, 2, 1, 1]))) == ["1", "01", "000", "001"]
-    assert huffman(np.array([1, 1, 4, 2])).depths.tolist() == [3, 3, 1, 2]
-    assert codes(huffman(np.array([1, 9]))) == ["1", "0"]
+    assert codes(huffman_tree(np.array([4, 2, 1, 1]))) == ["1", "01", "000", "001"]
+    assert huffman_tree(np.array([1, 1, 4, 2])).depths.tolist() == [3, 3, 1, 2]
+    assert codes(huffman_tree(np.array([1, 9]))) == ["1", "0"]
 
 
 @functools.cache
@@ -97,7 +100,7 @@ def best(weights: tuple[int, ...]) -> int:
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=6))
 def test_huffman_is_the_best_code(weights: list[int]) -> None:
     counts = np.array(weights, dtype=np.int64)
-    assert int((huffman(counts).depths * counts).sum()) == best(tuple(sorted(weights)))
+    assert int((huffman_tree(counts).depths * counts).sum()) == best(tuple(sorted(weights)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -115,15 +118,15 @@ def test_huffman_of_a_million_words() -> None:
     counts = zipf(1_000_000, 10**8)
     share = counts / counts.sum()
     entropy = -(share[share > 0] * np.log2(share[share > 0])).sum()
-    assert entropy <= (huffman(counts).depths * share).sum() <= entropy + 1
-    assert entropy <= (frequency(counts).depths * share).sum() <= entropy + 1.1
+    assert entropy <= (huffman_tree(counts).depths * share).sum() <= entropy + 1
+    assert entropy <= (frequency_tree(counts).depths * share).sum() <= entropy + 1.1
 
 
 def test_classes_by_hand() -> None:
     # 9 of 20 stand alone; the 11 that are left make 4 2 | 2 1 1 1.
     counts = np.array([9, 4, 2, 2, 1, 1, 1])
     assert class_of_words(counts, 3).tolist() == [0, 1, 1, 2, 2, 2, 2]
-    assert codes(classes(counts, 3)) == ["1", "000", "001", "0100", "0101", "0110", "0111"]
+    assert codes(classes_tree(counts, 3)) == ["1", "000", "001", "0100", "0101", "0110", "0111"]
     assert class_of_words(np.array([100, 0, 0]), 3).tolist() == [0, 1, 2]
     assert class_of_words(np.array([1, 1, 100]), 2).tolist() == [0, 0, 1]
     assert class_of_words(np.zeros(6, dtype=np.int64), 2).tolist() == [0, 0, 0, 1, 1, 1]
@@ -146,17 +149,21 @@ def test_classes_have_about_equal_shares() -> None:
     assert np.ptp(shares[several][3:]) < 0.004 and abs(shares[several].mean() - 0.008) < 0.001
 
 
-@pytest.mark.parametrize("number", [0, -1, 6])
-def test_impossible_numbers_of_classes(number: int) -> None:
-    with pytest.raises(UserError, match=rf"tree\.classes={number}: 5 words go into 1 to 5 classes"):
-        classes(np.ones(5, dtype=np.int64), number)
+@pytest.mark.parametrize(
+    ("number", "rule"), [(0, "must be 1 or more"), (-1, "must be 1 or more"), (6, "at most 5 with this vocabulary")]
+)
+def test_impossible_numbers_of_classes(number: int, rule: str) -> None:
+    with pytest.raises(UserError, match=rf"^tree\.classes={number}: {rule}$"):
+        classes_tree(np.ones(5, dtype=np.int64), number)
+    with pytest.raises(UserError, match=rf"^output\.classes={number}: {rule}$"):
+        class_of_words(np.ones(5, dtype=np.int64), number, key="output.classes")
 
 
 def test_graft_by_hand() -> None:
-    top = huffman(np.array([1, 3]))  # group 1 is child 0
-    parts = [balanced(np.arange(2)), balanced(np.arange(3))]
+    top = huffman_tree(np.array([1, 3]))  # group 1 is child 0
+    parts = [balanced_tree(np.arange(2)), balanced_tree(np.arange(3))]
     tree = graft(top, parts, [np.array([4, 0]), np.array([1, 3, 2])])
     assert codes(tree) == ["11", "000", "01", "001", "10"]
-    alone = balanced(np.arange(1))
+    alone = balanced_tree(np.arange(1))
     assert same(graft(alone, [parts[1]], [np.array([0, 1, 2])]), parts[1])
     assert codes(graft(top, [alone, alone], [np.array([0]), np.array([1])])) == ["1", "0"]

@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.trees.file import code_strings, read_tree, write_tree
-from lmtool.trees.halves import balanced
-from lmtool.trees.huffman import huffman
-from lmtool.trees.tree import Tree, from_codes
+from lmtool.trees.codes import code_strings, from_codes
+from lmtool.trees.halving import balanced_tree
+from lmtool.trees.huffman_code import huffman_tree
+from lmtool.trees.tree import Tree
+from lmtool.trees.tree_file import read_tree, write_tree
 from tests.trees.checks import check, codes, same, zipf
 
 WORDS = ["the", "<unk>", "cat\u00a0s", "Ω", "</s>"]
 SEVERAL = from_codes([(0, "00"), (1, "01"), (1, "110"), (2, "10"), (3, "1110"), (0, "11110"), (4, "11111")])
 
 
-@pytest.mark.parametrize("tree", [huffman(np.array([9, 4, 3, 2, 1])), SEVERAL], ids=["one code", "several"])
+@pytest.mark.parametrize("tree", [huffman_tree(np.array([9, 4, 3, 2, 1])), SEVERAL], ids=["one code", "several"])
 def test_trees_come_back(tree: Tree, tmp_path: Path) -> None:
     path = tmp_path / "folder" / "tree.txt"
     write_tree(path, tree, WORDS)
@@ -31,17 +32,17 @@ def test_small_and_large_trees_come_back(tmp_path: Path) -> None:
     path = tmp_path / "tree.txt"
     for words in (1, 2, 20_000):
         names = [f"w{word}" for word in range(words)]
-        tree = huffman(zipf(words))
+        tree = huffman_tree(zipf(words))
         write_tree(path, tree, names)
         assert codes(read_tree(path, names)) == codes(tree)
-    write_tree(path, balanced(np.arange(2)), ["a", "b"])
+    write_tree(path, balanced_tree(np.arange(2)), ["a", "b"])
     assert path.read_text() == "a\t0\nb\t1\n"
 
 
 def test_white_space_can_be_a_word(tmp_path: Path) -> None:
     path = tmp_path / "tree.txt"
     words = [" ", "\n", "\\", "a"]
-    write_tree(path, balanced(np.arange(4)), words)
+    write_tree(path, balanced_tree(np.arange(4)), words)
     assert path.read_text() == "\\x20\t00\n\\x0a\t01\n\\\t10\na\t11\n"
     assert codes(read_tree(path, words)) == ["00", "01", "10", "11"]
 
@@ -64,7 +65,7 @@ def test_any_white_space_and_order(tmp_path: Path) -> None:
         ("", r"misses 3 of the 3 words, such as 'a'"),
         ("a 0\nb 10\nc 1x\n", r"tree\.txt: the code '1x' of 'c' must be made of 0 and 1"),
         ("a 0\nb 10\nc 10\n", r"'b' and 'c' have the same code 10"),
-        ("a 0\nb 01\nc 1\n", r"the code 0 of 'a' begins that of 'b', 01: no prefix code"),
+        ("a 0\nb 01\nc 1\n", r"the code 0 of 'a' begins that of 'b', 01: not a prefix code"),
         ("a 00\nb 10\nc 11\n", r"no code begins with 01, but 00 needs it"),
         (b"a 0\nb\xff 1\n", r"line 2: not UTF-8"),
     ],

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from lmtool.errors import UserError
 from lmtool.trees.hierarchy import binary_hierarchy
-from lmtool.trees.huffman import huffman
-from lmtool.trees.wordnet import USUAL_FOLDER, find_wordnet, wordnet, wordnet_groups
+from lmtool.trees.huffman_code import huffman_tree
+from lmtool.trees.wordnet import USUAL_FOLDER, find_wordnet, wordnet_groups, wordnet_tree
 from tests.trees.checks import check, codes
 
 needs_wordnet = pytest.mark.skipif(
@@ -50,18 +50,18 @@ def test_every_group_is_a_subtree(seed: int, groups: int, words: int) -> None:
     check(tree, words)
     found = codes(tree)
     for group in range(groups):
-        below = [word for word in range(words) if group in ways(parents, int(group_of[word]))]
+        below = [word for word in range(words) if group in path_up(parents, int(group_of[word]))]
         if below:
             # The words of a group are a whole subtree: their Kraft sum is that of what their codes begin with.
             common = len(prefix([found[word] for word in below]))
             assert sum(2.0 ** -len(found[word]) for word in below) == 2.0**-common
 
 
-def ways(parents: list[int], group: int) -> list[int]:
-    way = [group]
-    while parents[way[-1]] >= 0:
-        way.append(parents[way[-1]])
-    return way
+def path_up(parents: list[int], group: int) -> list[int]:
+    path = [group]
+    while parents[path[-1]] >= 0:
+        path.append(parents[path[-1]])
+    return path
 
 
 def prefix(strings: list[str]) -> str:
@@ -72,7 +72,7 @@ def prefix(strings: list[str]) -> str:
 def test_one_group_is_huffman() -> None:
     counts = np.random.default_rng(0).integers(0, 1000, 300)
     tree = binary_hierarchy([-1], np.zeros(300, dtype=np.int64), counts)
-    assert (tree.depths * counts).sum() == (huffman(counts).depths * counts).sum()
+    assert (tree.depths * counts).sum() == (huffman_tree(counts).depths * counts).sum()
 
 
 def test_no_wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_no_wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_nltk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nltk.data", None)
     with pytest.raises(UserError, match=r"needs NLTK: .*pip install 'lmtool\[wordnet\]'"):
-        wordnet(["dog"], np.array([1]), None)
+        wordnet_tree(["dog"], np.array([1]), None)
 
 
 @needs_wordnet
@@ -114,12 +114,12 @@ def test_words_of_wordnet() -> None:
     assert importlib.import_module("nltk.data").path == allowed  # nothing is left open to NLTK
 
     def top(word: str) -> int:
-        return ways(parents, int(group_of[words.index(word)]))[-1]
+        return path_up(parents, int(group_of[words.index(word)]))[-1]
 
     assert [top(word) for word in ("the", "<unk>", "in", "N", "zzzz")] == [0] * 5
     assert [top(word) for word in ("dogs", "Cat", "spoon", "london")] == [1] * 4
     assert [top(word) for word in ("ran", "walked", "restrain", "inhibit")] == [2] * 4
-    tree = wordnet(words, np.arange(13, 0, -1), None)
+    tree = wordnet_tree(words, np.arange(13, 0, -1), None)
     check(tree, 13)
     found = codes(tree)
 

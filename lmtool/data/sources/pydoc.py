@@ -10,11 +10,13 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lmtool.config import PydocData
-from lmtool.data.sources import Source
+from lmtool.config.groups import DataConfig
+from lmtool.config.rules import MISSING, require, require_seed, require_whole
+from lmtool.data.sources.base import Source
 from lmtool.errors import UserError
 
 # Not documentation, or copies of other people's.
@@ -26,44 +28,75 @@ TOKEN = re.compile(r"[A-Za-z_]+(?:'[a-z]+)?|\d+|\.\.\.|>>>|[^\w\s]")
 SENTENCE_END = re.compile(r"\n\s*\n|(?<=[.!?])\s+(?=[A-Z`'\"(])|(?<=:)\s*\n")
 
 
-def pydoc_source(data: PydocData) -> Source:
-    """The docstrings, cut into sentences, lower-cased, digits as N; whole modules go to one split each."""
-    library = Path(sysconfig.get_paths()["stdlib"])
-    texts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
-    seen: set[str] = set()
+@dataclass(slots=True)
+class PydocData(DataConfig):
+    """The docstrings of the running Python's standard library, cut into sentences.
 
-    def extract() -> dict[str, list[str]]:
-        if not texts["train"]:
-            for module, docstring in docstrings(library):
-                if docstring not in seen:
-                    seen.add(docstring)
-                    texts[_split_of(module, data)] += sentences(docstring, data.min_words)
-            if not all(texts.values()):
-                raise UserError(
-                    f"found too few docstrings below {library} with data.min_words={data.min_words}: lower it, or use "
-                    "data=text with a file of your own"
-                )
-        return texts
+    Words are in lower case, digits are N; each module goes to one split as a whole.
+    """
 
-    def blocks(name: str) -> Iterator[bytes]:
-        yield ("\n".join(extract()[name]) + "\n").encode()
+    min_words: int = MISSING
+    seed: int = MISSING
+    valid_fraction: float = MISSING
+    test_fraction: float = MISSING
 
-    stamp = {"python": sys.version, "rules": [TOKEN.pattern, SENTENCE_END.pattern, *sorted(SKIPPED)]}
-    return Source(
-        splits={name: partial(blocks, name) for name in texts},
-        stamp=stamp,
-        identity=lambda: stamp,
-    )
+    def __post_init__(self) -> None:
+        DataConfig.__post_init__(self)
+        require_whole("data.min_words", self.min_words, 0)
+        require_seed("data.seed", self.seed)
+        for name in ("valid_fraction", "test_fraction"):
+            value = getattr(self, name)
+            require(0 < value < 0.5, f"data.{name}", value, "between 0 and 0.5")
+
+    def source(self, *, progress: bool, download: bool) -> Source:
+        """The docstrings; the library is read when the first split is."""
+        library = Path(sysconfig.get_paths()["stdlib"])
+        texts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
+
+        def extracted() -> dict[str, list[str]]:
+            if not texts["train"]:
+                self._extract(library, texts)
+            return texts
+
+        def blocks(name: str) -> Iterator[bytes]:
+            yield ("\n".join(extracted()[name]) + "\n").encode()
+
+        stamp = {"python": sys.version, "rules": [TOKEN.pattern, SENTENCE_END.pattern, *sorted(SKIPPED)]}
+        return Source(
+            splits={name: partial(blocks, name) for name in texts},
+            stamp=stamp,
+            identity=lambda: stamp,
+        )
+
+    def _extract(self, library: Path, texts: dict[str, list[str]]) -> None:
+        seen: set[str] = set()
+        for module, docstring in docstrings(library):
+            if docstring not in seen:
+                seen.add(docstring)
+                texts[self._split_of(module)] += sentences(docstring, self.min_words)
+        if not all(texts.values()):
+            raise UserError(
+                f"found too few docstrings below {library} with data.min_words={self.min_words}: lower it, or use "
+                "text of your own"
+            )
+
+    def _split_of(self, module: str) -> str:
+        """By the module's name alone, so that a text stays in its split from one Python to the next."""
+        digest = hashlib.sha256(f"{self.seed}:{module}".encode()).digest()
+        share = int.from_bytes(digest[:8], "big") / 2**64
+        if share < self.valid_fraction:
+            return "valid"
+        return "test" if share < self.valid_fraction + self.test_fraction else "train"
 
 
 def docstrings(library: Path) -> Iterator[tuple[str, str]]:
-    """Every docstring with the top-level module or package it stands in, in the order of the paths."""
+    """Each docstring with its top-level module or package, in the order of the paths."""
     for path in sorted(library.rglob("*.py")):
         parts = path.relative_to(library).parts
         if SKIPPED.intersection(parts):
             continue
         with warnings.catch_warnings():
-            # Old modules have escapes that newer compilers warn of.
+            # Newer compilers warn of escapes in old modules.
             warnings.simplefilter("ignore")
             try:
                 tree = ast.parse(path.read_bytes())
@@ -77,20 +110,11 @@ def docstrings(library: Path) -> Iterator[tuple[str, str]]:
 
 
 def sentences(docstring: str, min_words: int) -> list[str]:
-    """The sentences of a docstring, their tokens separated by spaces; those under `min_words` are left out."""
-    found = []
+    """The sentences of a docstring, their tokens separated by spaces; shorter ones than `min_words` are skipped."""
+    kept = []
     for piece in SENTENCE_END.split(docstring):
         tokens = ["N" if token.isdigit() else token.lower() for token in TOKEN.findall(piece)]
         # A row of dashes is a rule under a heading, not words.
         if sum(token[0].isalpha() for token in tokens) >= min_words:
-            found.append(" ".join(tokens))
-    return found
-
-
-def _split_of(module: str, data: PydocData) -> str:
-    """By the module's name alone, so that a text stays in its split from one Python to the next."""
-    digest = hashlib.sha256(f"{data.seed}:{module}".encode()).digest()
-    share = int.from_bytes(digest[:8], "big") / 2**64
-    if share < data.valid_fraction:
-        return "valid"
-    return "test" if share < data.valid_fraction + data.test_fraction else "train"
+            kept.append(" ".join(tokens))
+    return kept

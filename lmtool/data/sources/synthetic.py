@@ -8,21 +8,72 @@ word's K successors (its image under a seeded permutation and the K-1 types afte
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config import SyntheticData
+from lmtool.config.groups import DataConfig
+from lmtool.config.rules import MISSING, require, require_seed, require_whole
+from lmtool.data.sources.base import DrawnIds, Source
 from lmtool.data.tokeniser import EOS_ID, RESERVED
+from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.alias_table import alias_table
 
 CHUNK = 1 << 20  # tokens drawn at once
 
 
+@dataclass(slots=True)
+class SyntheticData(DataConfig):
+    """A seeded source whose entropy is known in closed form."""
+
+    tokens: int = MISSING
+    valid_tokens: int = MISSING
+    test_tokens: int = MISSING
+    types: int = MISSING
+    zipf_exponent: float = MISSING
+    repeat: float = MISSING
+    successors: int = MISSING
+    sentence_length: float = MISSING
+    seed: int = MISSING
+
+    def __post_init__(self) -> None:
+        DataConfig.__post_init__(self)
+        for name in ("tokens", "valid_tokens", "test_tokens"):
+            require_whole(f"data.{name}", getattr(self, name))
+        # A steeper Zipf's law than exponent 100 leaves nothing but its first word.
+        require_whole("data.types", self.types, 2, 100_000_000)
+        require(0 <= self.zipf_exponent <= 100, "data.zipf_exponent", self.zipf_exponent, "from 0 to 100")
+        require(0 <= self.repeat < 1, "data.repeat", self.repeat, "from 0 to below 1")
+        require(1 <= self.successors <= self.types, "data.successors", self.successors, "from 1 to data.types")
+        # Sentences are drawn whole, in memory.
+        length = self.sentence_length
+        require(1 < length <= 1e6, "data.sentence_length", length, "more than 1 and at most 1000000")
+        require_seed("data.seed", self.seed)
+        if self.vocabulary.size is not None:
+            size = self.vocabulary.size
+            raise UserError(f"data.vocabulary.size={size}: data.kind=synthetic knows all its words; set data.types")
+
+    def source(self, *, progress: bool, download: bool) -> Source:
+        """The ids, drawn when the splits are written."""
+        return Source(
+            splits={},
+            stamp={"seed": self.seed},
+            drawn=DrawnIds(
+                types=partial(type_names, self),
+                tokens={"train": self.tokens, "valid": self.valid_tokens, "test": self.test_tokens},
+                draw=partial(draw, self),
+                entropy=partial(entropy, self),
+            ),
+        )
+
+
 def zipf(data: SyntheticData) -> FloatArray:
-    """Z, `[T]`, commonest type first."""
+    """Z, `[T]`, most frequent type first."""
     weight = np.arange(1, data.types + 1, dtype=np.float64) ** -data.zipf_exponent
     normalised: FloatArray = weight / weight.sum()
     return normalised
@@ -37,7 +88,7 @@ def successors(data: SyntheticData) -> IntArray:
 def entropy(data: SyntheticData) -> float:
     """The source's entropy in nats per predicted token, `</s>` included.
 
-    With mu(w) the expected number of times that w stands in a sentence (it sums to L), one sentence has
+    With mu(w) the expected number of times that w occurs in a sentence (it sums to L), one sentence has
     H(Z) + sum_w mu(w) H(next|w) nats and 1 + L tokens.
     """
     z, after = zipf(data), successors(data)
@@ -76,7 +127,9 @@ def draw(data: SyntheticData, split: str) -> Iterator[npt.NDArray[np.int32]]:
     number = ("train", "valid", "test").index(split)
     wanted = (data.tokens, data.valid_tokens, data.test_tokens)[number]
     rng = np.random.default_rng([data.seed, 1 + number])
-    threshold, alias = _alias_table(zipf(data))
+    z = zipf(data)
+    threshold, alias = alias_table(z * len(z))
+    alias32 = alias.astype(np.int32)
     after = successors(data).astype(np.int32)
     drawn = 0
     rest = np.empty(0, dtype=np.int32)
@@ -87,7 +140,7 @@ def draw(data: SyntheticData, split: str) -> Iterator[npt.NDArray[np.int32]]:
         ids[: len(rest)] = rest
         last = int(rest[-1]) - len(RESERVED) if len(rest) else -1
         end = 1 / data.sentence_length
-        _walk(uniform, end, data.repeat, threshold, alias, after, last, ids[len(rest) :])
+        _walk(uniform, end, data.repeat, threshold, alias32, after, last, ids[len(rest) :])
         ends = np.flatnonzero(ids == EOS_ID) + 1
         enough = int(np.searchsorted(ends, wanted - drawn))
         cut = int(ends[min(enough, len(ends) - 1)]) if len(ends) else 0
@@ -99,7 +152,7 @@ def draw(data: SyntheticData, split: str) -> Iterator[npt.NDArray[np.int32]]:
 
 @numba.njit(cache=True)
 def _walk(uniform: Any, end: float, repeat: float, threshold: Any, alias: Any, after: Any, last: int, ids: Any) -> None:
-    """Draw len(uniform) tokens into `ids`, three uniform numbers each; `last` is the type before, -1 for `<s>`."""
+    """Draw len(uniform) tokens into `ids`, with three uniform numbers each; `last` is the type before, -1 for `<s>`."""
     types, successors = after.shape
     for i in range(len(uniform)):
         if last >= 0 and uniform[i, 0] < end:
@@ -109,24 +162,8 @@ def _walk(uniform: Any, end: float, repeat: float, threshold: Any, alias: Any, a
         if last >= 0 and uniform[i, 1] < repeat:
             last = after[last, min(int(uniform[i, 2] * successors), successors - 1)]
         else:
-            # Alias method (Walker 1977): one number gives the column and the toss in it.
+            # Alias method (Walker 1977): one number gives the column and the choice in it.
             x = uniform[i, 2] * types
             column = min(int(x), types - 1)
             last = column if x - column < threshold[column] else alias[column]
         ids[i] = last + 3
-
-
-def _alias_table(p: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int32]]:
-    """Walker's table by Vose's method: column r keeps r with probability threshold[r], else alias[r]."""
-    scaled = (p * len(p)).tolist()
-    alias = np.arange(len(p), dtype=np.int32)
-    threshold = np.ones(len(p))
-    small = [r for r, value in enumerate(scaled) if value < 1]
-    large = [r for r, value in enumerate(scaled) if value >= 1]
-    while small and large:
-        low, high = small.pop(), large[-1]
-        threshold[low], alias[low] = scaled[low], high
-        scaled[high] -= 1 - scaled[low]
-        if scaled[high] < 1:
-            small.append(large.pop())
-    return threshold, alias

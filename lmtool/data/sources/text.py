@@ -1,62 +1,128 @@
-"""Text files: under LMTOOL_DATA, below the working folder, or downloaded."""
+"""Text files: below LMTOOL_DATA, below the working folder, or downloaded."""
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
-from lmtool.config import SplitConfig, SplitUnit, TextData
-from lmtool.data.download import fetch, is_cached
+from lmtool.config.groups import DataConfig
+from lmtool.config.rules import MISSING, require, require_seed
+from lmtool.data.download import DownloadConfig, fetch, is_cached
 from lmtool.data.readers import MEMBER, read_blocks, sha256_of
-from lmtool.data.sources import NoSource, Source
+from lmtool.data.sources.base import Blocks, ClozeFiles, NoSource, Source, cut_points
 from lmtool.errors import UserError
 
 
-def text_source(data: TextData, *, progress: bool, download: bool = True) -> Source:
-    """The files of a text data set. Raises UserError where one that is needed is nowhere to be found.
+class SplitUnit(Enum):
+    """What the sizes of a split count."""
 
-    download: whether to go to the network where not even the train split is on this machine; else that is a NoSource.
+    tokens = "tokens"
+    lines = "lines"
+
+
+@dataclass(slots=True)
+class SplitConfig:
+    """How one file becomes train, valid and test; what follows the first two is test.
+
+    train, valid: counts of the unit, or fractions below 1. shuffle_seed: of a shuffle of the lines beforehand; None for
+    their order.
     """
-    notes: list[str] = []
-    found: dict[str, str] = {}
-    if not download:
-        locate(data.train, "train", data, progress=progress, download=False)
-    for split, name in (("train", data.train), ("valid", data.valid), ("test", data.test)):
-        if name is None:
-            continue
-        path = locate(name, split, data, progress=progress, optional=split == "test")
-        if path is None:
-            notes.append(f"no test split: {name} is neither under LMTOOL_DATA nor here")
-        else:
-            found[split] = path
-    if "valid" not in found and data.split is None:
-        raise UserError("data.valid has no file: name one, or cut it from data.train with data.split")
-    splits: dict[str, Callable[[], Iterator[bytes]]] = {
-        split: partial(read_blocks, path) for split, path in found.items()
-    }
-    parts = None
-    if data.split is not None:
-        if data.split.unit is SplitUnit.tokens:
-            parts = (data.split.train, data.split.valid)
-        else:
-            path, cut = found["train"], data.split
-            splits = {split: partial(_lines, path, cut, split) for split in ("train", "valid", "test")}
-    files = dict(found)
-    if data.vocabulary.file is not None:
-        files["vocabulary"] = str(locate(data.vocabulary.file, "vocabulary.file", data, progress=progress))
-    for key in ("cloze_valid", "cloze_valid_answers", "cloze_test"):
-        if getattr(data, key) is not None:
-            files[key] = str(locate(getattr(data, key), key, data, progress=progress))
-    return Source(
-        splits,
-        stamp={key: _stamp(path) for key, path in files.items()},
-        identity=lambda: {key: _identity(path) for key, path in files.items()},
-        parts=parts,
-        notes=notes,
-    )
+
+    unit: SplitUnit = MISSING
+    train: float = MISSING
+    valid: float = MISSING
+    shuffle_seed: int | None = MISSING
+
+    def __post_init__(self) -> None:
+        for name, value in (("train", self.train), ("valid", self.valid)):
+            rule = "more than 0: a count, or a fraction below 1"
+            require(0 < value < math.inf, f"data.split.{name}", value, rule)
+        require_seed("data.split.shuffle_seed", self.shuffle_seed, null=True)
+
+
+@dataclass(slots=True)
+class TextData(DataConfig):
+    """Text files, local or downloaded."""
+
+    takes_word_list: ClassVar[bool] = True
+
+    train: str = MISSING
+    valid: str | None = MISSING
+    test: str | None = MISSING
+    tags: bool = MISSING
+    split: SplitConfig | None = MISSING
+    downloads: dict[str, DownloadConfig] = MISSING
+    cloze_valid: str | None = MISSING
+    cloze_valid_answers: str | None = MISSING
+    cloze_test: str | None = MISSING
+
+    def __post_init__(self) -> None:
+        DataConfig.__post_init__(self)
+        if self.split is not None:
+            for name, file in (("valid", self.valid), ("test", self.test)):
+                if file is not None:
+                    raise UserError(f"data.{name}={file}: data.split cuts it from data.train already; leave one out")
+        if self.cloze_valid_answers is not None and self.cloze_valid is None:
+            answers = self.cloze_valid_answers
+            raise UserError(f"data.cloze_valid_answers={answers}: there are no questions; give data.cloze_valid too")
+
+    def drops_tags(self) -> bool:
+        """The setting `tags`."""
+        return self.tags
+
+    def source(self, *, progress: bool, download: bool) -> Source:
+        """The files. Raises UserError where one that is needed is not found.
+
+        download: whether to go to the network where not even train is on this machine; where it is False, that is a
+        NoSource.
+        """
+        notes: list[str] = []
+        files: dict[str, str] = {}  # paths by setting; the word list's by "vocabulary"
+        if not download:
+            locate(self.train, "train", self, progress=progress, download=False)
+        for split, name in (("train", self.train), ("valid", self.valid), ("test", self.test)):
+            if name is None:
+                continue
+            path = locate(name, split, self, progress=progress, optional=split == "test")
+            if path is None:
+                notes.append(f"no test split: {name} is neither below LMTOOL_DATA nor here")
+            else:
+                files[split] = path
+        if "valid" not in files and self.split is None:
+            raise UserError("data.valid has no file: name one, or cut it from data.train with data.split")
+        splits: dict[str, Callable[[], Blocks]] = {split: partial(read_blocks, path) for split, path in files.items()}
+        parts = None
+        if self.split is not None:
+            if self.split.unit is SplitUnit.tokens:
+                parts = (self.split.train, self.split.valid)
+            else:
+                path, cut = files["train"], self.split
+                splits = {split: partial(_lines, path, cut, split) for split in ("train", "valid", "test")}
+        if self.vocabulary.file is not None:
+            files["vocabulary"] = str(locate(self.vocabulary.file, "vocabulary.file", self, progress=progress))
+        for key in ("cloze_valid", "cloze_valid_answers", "cloze_test"):
+            if getattr(self, key) is not None:
+                files[key] = str(locate(getattr(self, key), key, self, progress=progress))
+        return Source(
+            splits,
+            stamp={key: _stamp(path) for key, path in files.items()},
+            identity=lambda: {key: _identity(path) for key, path in files.items()},
+            parts=parts,
+            word_list=files.get("vocabulary"),
+            cloze={
+                split: ClozeFiles(files[f"cloze_{split}"], files.get(f"cloze_{split}_answers"))
+                for split in ("valid", "test")
+                if f"cloze_{split}" in files
+            },
+            notes=notes,
+        )
 
 
 def locate(
@@ -64,8 +130,9 @@ def locate(
 ) -> str | None:
     """The path (with its member, if it has one) of a file of the data set; downloads it where it can.
 
-    Looks below LMTOOL_DATA, then from the working folder, then among what was downloaded before. Raises UserError where
-    it is not found, unless it is optional; with download=False that is a NoSource.
+    key: the setting without `data.`, which the downloads are named by. Looks below LMTOOL_DATA, then below the working
+    folder, then among earlier downloads. None where an optional file is not found. Raises UserError where another is
+    not; with download=False that is a NoSource.
     """
     path, mark, member = name.partition(MEMBER)
     roots = [Path(os.environ["LMTOOL_DATA"])] if os.environ.get("LMTOOL_DATA") else []
@@ -105,23 +172,11 @@ def _identity(name: str) -> dict[str, object]:
 def _lines(path: str, cut: SplitConfig, split: str) -> Iterator[bytes]:
     """The lines of one split of a file that is cut by lines, in the order of the file or shuffled.
 
-    The shuffle is Python's own from its seed, as the names article's, so that its splits come out.
+    The shuffle is that of Python's `random` with the seed, as in the names article, which gives its splits.
     """
     lines = [line for block in read_blocks(path) for line in block.splitlines() if line.strip()]
     if cut.shuffle_seed is not None:
         random.Random(cut.shuffle_seed).shuffle(lines)
-    # Ends are rounded as the article's int(.8 n) and int(.9 n).
     ends = cut_points(len(lines), cut.train, cut.valid)
     first, last = {"train": (0, ends[0]), "valid": ends, "test": (ends[1], len(lines))}[split]
     yield b"\n".join(lines[first:last]) + b"\n"
-
-
-def cut_points(total: int, train: float, valid: float) -> tuple[int, int]:
-    """Where train ends and where valid ends, of `total` items; sizes below 1 are fractions of it.
-
-    Raises UserError where nothing is left for valid.
-    """
-    ends = (int(train * total), int(round(train + valid, 9) * total)) if train < 1 else (int(train), int(train + valid))
-    if not 0 < ends[0] < ends[1] <= total:
-        raise UserError(f"data.split: train={train:g} and valid={valid:g} do not fit {total:,} items")
-    return ends

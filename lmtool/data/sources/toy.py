@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
-from lmtool.data.sources import Source
+from lmtool.config.groups import DataConfig
+from lmtool.data.sources.base import Source
 
 TRAIN = """\
 the cat sat on the mat
@@ -43,14 +45,18 @@ a horse slept in the sun
 """
 
 
-def toy_source() -> Source:
-    """The sentences of this file; `horse` in test is out of vocabulary."""
-    texts = {"train": TRAIN, "valid": VALID, "test": TEST}
-    return Source(
-        splits={name: partial(_blocks, text) for name, text in texts.items()},
-        stamp=texts,
-        identity=lambda: texts,
-    )
+@dataclass(slots=True)
+class ToyData(DataConfig):
+    """Some twenty short sentences that are part of lmtool; `horse` in test is out of vocabulary."""
+
+    def source(self, *, progress: bool, download: bool) -> Source:
+        """The sentences of this file."""
+        texts = {"train": TRAIN, "valid": VALID, "test": TEST}
+        return Source(
+            splits={name: partial(_blocks, text) for name, text in texts.items()},
+            stamp=texts,
+            identity=lambda: texts,
+        )
 
 
 def _blocks(text: str) -> Iterator[bytes]:

@@ -1,33 +1,34 @@
-"""The encoder of the continuous bag of words (Mikolov et al. 2013): context ids -> their mean vector.
+"""The encoder of the continuous bag of words (Mikolov et al. 2013): h = 1/C sum over the context of C(w_t-i).
 
-Legend of shapes: B examples, C context words, E embedding.
+Legend of shapes: B examples, C context words, E dimension of the embeddings, V words of the vocabulary.
 """
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from dataclasses import dataclass
+
+from torch import Tensor
 from torch.nn import functional as F
 
-from lmtool.config import CbowModel
-from lmtool.neural.encoders.embedding import Embedding
+from lmtool.config.groups import EncoderConfig
+from lmtool.neural.encoders.base import Encoder
 
 
-class CBOW(nn.Module):
-    """h = the mean of the context's embeddings, whatever their order; the context is the words before the predicted
-    one.
+@dataclass(slots=True)
+class CbowModel(EncoderConfig):
+    """Mean of the context's vectors (Mikolov et al. 2013)."""
+
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> CBOW:
+        """The encoder; its hidden has the dimension of the embeddings, tied or not."""
+        return CBOW(self, vocabulary_size, sparse=sparse)
+
+
+class CBOW(Encoder):
+    """h `[B, E]` is the mean of the context's embeddings, whatever their order (Mikolov et al. 2013, section 3.1).
+
+    The context is the words before the predicted one, where word2vec has those after it too. dropout acts on h.
     """
 
-    def __init__(self, config: CbowModel, vocabulary_size: int, *, sparse: bool = False) -> None:
-        super().__init__()
-        self.config = config
-        self.context_size = config.context_size
-        self.embedding = Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
-        self.output_dim = config.embedding_dim
-
-    def forward(self, contexts: Tensor) -> Tensor:
-        """Context ids `[B, C]` to hidden `[B, E]`."""
-        return self.of_embeddings(self.embedding(contexts))
-
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """The same from the embeddings `[B, C, E]`: ordinary tensor operations, which can be compiled."""
+        """Hidden `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
         return F.dropout(x.mean(1), self.config.dropout, self.training)

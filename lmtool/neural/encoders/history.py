@@ -1,9 +1,11 @@
-"""What an encoder reads of a long context: its last words one by one, and sums in which older words count less.
+"""FOFE, the fixed-size ordinally forgetting encoding of long contexts (Zhang et al. 2015): the last words one by one,
+and sums over all words in which older ones count less.
 
 On a CPU by compiled loops that go from the embeddings' rows to the sums at once: the vectors of all words of all
 contexts, `[B, T, E]`, are never made. Elsewhere by the plain form beside them.
 
-Legend of shapes: B examples, T words of a context, the last C of them read one by one, K sums, E embedding.
+Legend of shapes: B examples, T words of a context, the last C of them read one by one, K sums, E dimension of the
+embeddings, V words of the vocabulary.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ Array = npt.NDArray[Any]
 
 
 class History(nn.Module):
-    """z_k = sum_t a_kt C(w_-t), the fixed-size encoding of Zhang et al. (2015), eq. 1, for several forgetting factors.
+    """z_k = sum_t a_kt C(w_-t): FOFE (Zhang et al. 2015, eq. 1) for several forgetting factors alpha_k.
 
-    a_kt starts as alpha_k^(t-1), of unit length over t, and is learnt, a number for each distance, as is a scale for
-    each number of z_k.
+    a_kt starts as alpha_k^(t-1), of unit length over t, and is learned, one weight for each distance t, as is a scale
+    for each component of z_k.
     """
 
     def __init__(self, forgetting: list[float], length: int, words: int, dim: int) -> None:
-        """forgetting: alpha, K of them; length: T; words: C; dim: E."""
+        """forgetting: alpha, K of them, above 0 and at most 1. length: T. words: C. dim: E."""
         super().__init__()
         age = torch.arange(length - 1, -1, -1)
         powers = torch.tensor(forgetting)[:, None] ** age
@@ -40,35 +42,38 @@ class History(nn.Module):
         self._words = words
 
     def forward(self, contexts: Tensor, vectors: Tensor, *, sparse: bool) -> Tensor:
-        """Context ids `[B, T]`, oldest first, and embeddings `[V, E]` to `[B, C + K, E]`: last words, then sums."""
-        found = read(vectors, contexts, self.weights, self._words, sparse=sparse)
-        return torch.cat([found[:, : self._words], found[:, self._words :] * self.scale], dim=1)
+        """The vectors of the last C words, then the K sums, `[B, C + K, E]`, of contexts `[B, T]`, oldest word first.
+
+        contexts: ids, int64. vectors: embeddings `[V, E]`. sparse: whether their gradient is sparse.
+        """
+        x = words_and_sums(vectors, contexts, self.weights, self._words, sparse=sparse)
+        return torch.cat([x[:, : self._words], x[:, self._words :] * self.scale], dim=1)
 
 
-def read(vectors: Tensor, ids: Tensor, factors: Tensor, words: int, *, sparse: bool) -> Tensor:
+def words_and_sums(vectors: Tensor, ids: Tensor, factors: Tensor, words: int, *, sparse: bool) -> Tensor:
     """The vectors of the last `words` ids and the sums of all with `factors` `[K, T]`: `[B, words + K, E]`."""
     if not compiled(vectors):
-        return read_plain(vectors, ids, factors, words, sparse=sparse)
-    found: Tensor = _Read.apply(vectors, ids.contiguous(), factors, words, sparse)  # type: ignore[no-untyped-call]
-    return found
+        return words_and_sums_plain(vectors, ids, factors, words, sparse=sparse)
+    x: Tensor = _WordsAndSums.apply(vectors, ids.contiguous(), factors, words, sparse)  # type: ignore[no-untyped-call]
+    return x
 
 
-def read_plain(vectors: Tensor, ids: Tensor, factors: Tensor, words: int, *, sparse: bool) -> Tensor:
-    """The same in tensor operations."""
+def words_and_sums_plain(vectors: Tensor, ids: Tensor, factors: Tensor, words: int, *, sparse: bool) -> Tensor:
+    """words_and_sums in ordinary tensor operations."""
     x = lookup(vectors, ids, sparse=sparse)  # [B, T, E]
     return torch.cat([x[:, x.shape[1] - words :], factors @ x], dim=1)
 
 
-class _Read(torch.autograd.Function):
+class _WordsAndSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, ids: Tensor, factors: Tensor, words: int, sparse: bool) -> Tensor:
         vectors, factors = vectors.contiguous(), factors.contiguous()
         ctx.save_for_backward(vectors, ids, factors)
         ctx.sparse = sparse
-        found = vectors.new_empty(len(ids), words + len(factors), vectors.shape[1])
-        arrays = [tensor.detach().numpy() for tensor in (vectors, ids, factors, found)]
+        x = vectors.new_empty(len(ids), words + len(factors), vectors.shape[1])
+        arrays = [tensor.detach().numpy() for tensor in (vectors, ids, factors, x)]
         parallel.run((_sums, *arrays, *cut) for cut in parallel.cut_evenly(len(ids)))
-        return found
+        return x
 
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
@@ -81,35 +86,35 @@ class _Read(torch.autograd.Function):
         rows = vectors.new_empty(len(groups.unique), vectors.shape[1])
         g, a, rows_ = (tensor.detach().numpy() for tensor in (grad, factors, rows))
         width = vectors.shape[1] * len(factors)
-        groups.each(width, _sums_grad_vectors, g, a, groups.order, groups.starts, rows_)
+        groups.run(width, _sums_grad_vectors, g, a, groups.order, groups.starts, rows_)
         unique = torch.from_numpy(groups.unique)
         return rows_gradient(unique, rows, vectors.shape, ctx.sparse), None, grad_factors, None, None
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def _sums(vectors: Array, ids: Array, factors: Array, found: Array, first: int, last: int) -> None:
+def _sums(vectors: Array, ids: Array, factors: Array, x: Array, first: int, last: int) -> None:
     sums, length = factors.shape
     width = vectors.shape[1]
-    words = found.shape[1] - sums
+    words = x.shape[1] - sums
     for b in range(first, last):
         for k in range(sums):
             for j in range(width):
-                found[b, words + k, j] = 0
+                x[b, words + k, j] = 0
         for t in range(length):
             row = ids[b, t]
             for k in range(sums):
                 factor = factors[k, t]
                 for j in range(width):
-                    found[b, words + k, j] += factor * vectors[row, j]
+                    x[b, words + k, j] += factor * vectors[row, j]
         for c in range(words):
             row = ids[b, length - words + c]
             for j in range(width):
-                found[b, c, j] = vectors[row, j]
+                x[b, c, j] = vectors[row, j]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def _sums_grad_factors(vectors: Array, ids: Array, grad: Array, found: Array, first: int, last: int) -> None:
-    sums = found.shape[0]
+def _sums_grad_factors(vectors: Array, ids: Array, grad: Array, grad_factors: Array, first: int, last: int) -> None:
+    sums = grad_factors.shape[0]
     width = vectors.shape[1]
     words = grad.shape[1] - sums
     for t in range(first, last):
@@ -122,26 +127,26 @@ def _sums_grad_factors(vectors: Array, ids: Array, grad: Array, found: Array, fi
                     product += grad[b, words + k, j] * vectors[row, j]
                 totals[k] += product
         for k in range(sums):
-            found[k, t] = totals[k]
+            grad_factors[k, t] = totals[k]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def _sums_grad_vectors(
-    grad: Array, factors: Array, order: Array, starts: Array, found: Array, first: int, last: int
+    grad: Array, factors: Array, order: Array, starts: Array, grad_vectors: Array, first: int, last: int
 ) -> None:
     sums, length = factors.shape
     width = grad.shape[2]
     words = grad.shape[1] - sums
     for u in range(first, last):
         for j in range(width):
-            found[u, j] = 0
+            grad_vectors[u, j] = 0
         for place in range(starts[u], starts[u + 1]):
             b, t = order[place] // length, order[place] % length
             for k in range(sums):
                 factor = factors[k, t]
                 for j in range(width):
-                    found[u, j] += factor * grad[b, words + k, j]
+                    grad_vectors[u, j] += factor * grad[b, words + k, j]
             c = t - (length - words)
             if c >= 0:
                 for j in range(width):
-                    found[u, j] += grad[b, c, j]
+                    grad_vectors[u, j] += grad[b, c, j]

@@ -1,41 +1,55 @@
-"""The encoder of the log-bilinear model (Mnih & Hinton 2007): context ids -> the predicted representation.
+"""The encoder of the log-bilinear model (Mnih & Hinton 2007): r = sum over the context of C_i r_w_i (eq. 5).
 
-Legend of shapes: B examples, C context words, E embedding.
+Legend of shapes: B examples, C context words, E dimension of the embeddings, V words of the vocabulary.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.config import LblModel
-from lmtool.neural.encoders.embedding import Embedding
+from lmtool.config.groups import EncoderConfig
+from lmtool.config.rules import MISSING
+from lmtool.neural.encoders.base import Encoder
 
 
-class LBL(nn.Module):
-    """r = sum over the context of C_i r_w_i (Mnih & Hinton 2007, eq. 5), a matrix C_i `[E, E]` a position.
+@dataclass(slots=True)
+class LblModel(EncoderConfig):
+    """Log-bilinear model (Mnih & Hinton 2007). diagonal: the matrix of each position is diagonal."""
 
-    diagonal: C_i are diagonal, a number for each of the E (Mnih & Hinton 2009). Each C_i starts near the identity
-    over C, so that r starts as the mean of the context.
+    diagonal: bool = MISSING
+
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> LBL:
+        """The encoder; its hidden has the dimension of the embeddings, tied or not."""
+        return LBL(self, vocabulary_size, sparse=sparse)
+
+    def weight_count(self, vocabulary_size: int) -> int:
+        """The weights of the embeddings `[V, E]` and of the matrices of the positions."""
+        matrix = self.embedding_dim * (1 if self.diagonal else self.embedding_dim)
+        return EncoderConfig.weight_count(self, vocabulary_size) + self.context_size * matrix
+
+
+class LBL(Encoder):
+    """r = sum over the context of C_i r_w_i (Mnih & Hinton 2007, eq. 5), with a matrix C_i `[E, E]` for each position.
+
+    diagonal: C_i are diagonal (Mnih & Hinton 2009). Each C_i starts near the identity over C, so that r
+    starts as the mean of the context. dropout acts on the embeddings.
     """
 
-    def __init__(self, config: LblModel, vocabulary_size: int, *, sparse: bool = False) -> None:
-        super().__init__()
-        self.config = config
-        self.context_size = config.context_size
-        size, dim = config.context_size, config.embedding_dim
-        self.embedding = Embedding(vocabulary_size, dim, sparse=sparse)
-        start = torch.ones(size, dim) if config.diagonal else torch.eye(dim).repeat(size, 1, 1)
-        self.positions = nn.Parameter((start + torch.randn_like(start) * dim**-0.5) / size)
-        self.output_dim = dim
+    config: LblModel
 
-    def forward(self, contexts: Tensor) -> Tensor:
-        """Context ids `[B, C]`, oldest first, to r `[B, E]`."""
-        return self.of_embeddings(self.embedding(contexts))
+    def __init__(self, config: LblModel, vocabulary_size: int, *, sparse: bool = False) -> None:
+        """vocabulary_size: V. sparse: whether the gradient of the embeddings is sparse."""
+        super().__init__(config, vocabulary_size, sparse=sparse)
+        size, dim = config.context_size, config.embedding_dim
+        start = torch.ones(size, dim) if config.diagonal else torch.eye(dim).repeat(size, 1, 1)
+        self.positions = nn.Parameter((start + torch.randn_like(start) * dim**-0.5) / size)  # [C, E, E] or [C, E]
 
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """The same from the embeddings `[B, C, E]`: ordinary tensor operations, which can be compiled."""
+        """r `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
         x = F.dropout(x, self.config.dropout, self.training)
         if self.config.diagonal:
             return (x * self.positions).sum(1)

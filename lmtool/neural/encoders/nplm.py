@@ -1,23 +1,38 @@
-"""The encoder of the neural probabilistic language model (Bengio et al. 2003): context ids -> hidden.
+"""The encoder of the neural probabilistic language model: a = tanh(d + Hx), x the context's embeddings side by side
+(Bengio et al. 2003, eq. 1).
 
-Legend of shapes: B examples, C context words, E embedding, H hidden units, D what the output layer reads.
+Legend of shapes: B examples, C context words, T words of a history, K sums over it, E dimension of the embeddings,
+H hidden units, D dimension of the hidden that the output layer reads, V words of the vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.config import Activation, NplmModel
-from lmtool.neural.encoders.embedding import Embedding
+from lmtool.config.groups import EncoderConfig
+from lmtool.config.rules import MISSING, require, require_whole
+from lmtool.errors import UserError
+from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.history import History
-from lmtool.neural.memory_check import read_at_once
 
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+
+class Activation(Enum):
+    """The non-linearity of the hidden layers."""
+
+    tanh = "tanh"
+    gelu = "gelu"
+    relu = "relu"
+    sigmoid = "sigmoid"
+
+
+FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.tanh: torch.tanh,
     Activation.gelu: F.gelu,
     Activation.relu: F.relu,
@@ -25,25 +40,96 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
-class NPLM(nn.Module):
+@dataclass(slots=True)
+class NplmModel(EncoderConfig):
+    """Neural probabilistic language model (Bengio et al. 2003); conf/model/nplm.yaml says what each setting does."""
+
+    hidden_dim: int = MISSING
+    layers: int = 1
+    direct: bool = MISSING
+    activation: Activation = MISSING
+    layer_norm: bool = MISSING
+    input_dropout: float = 0.0
+    projection_dim: int | None = None
+    history: int = 0
+    forgetting: list[float] = field(default_factory=lambda: [0.6, 0.85, 0.95, 1.0])
+    init_std: float | None = None
+
+    def __post_init__(self) -> None:
+        EncoderConfig.__post_init__(self)
+        require_whole("model.history", self.history, 0)
+        if 0 < self.history <= self.context_size:
+            raise UserError(
+                f"model.history={self.history}: must be 0 or more than model.context_size={self.context_size}"
+            )
+        std = self.init_std
+        require(std is None or 0 < std < 1e6, "model.init_std", std, "a number above 0 and below a million, or null")
+        factors = self.forgetting
+        rule = "one number or more above 0 and at most 1"
+        require(bool(factors) and all(0 < a <= 1 for a in factors), "model.forgetting", factors, rule)
+        require_whole("model.hidden_dim", self.hidden_dim)
+        require_whole("model.layers", self.layers, 0, 100)
+        projection = self.projection_dim
+        require_whole("model.projection_dim", projection, null=True)
+        if self.tied and not self.can_tie():
+            raise UserError(
+                f"model.projection_dim={projection}: with model.tied=true it must be model.embedding_dim, "
+                f"{self.embedding_dim}, or null"
+            )
+        require(0 <= self.input_dropout < 1, "model.input_dropout", self.input_dropout, "from 0 to below 1")
+
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> NPLM:
+        """The encoder; tied, a linear map brings its hidden to the dimension of the embeddings."""
+        return NPLM(self, vocabulary_size, tied=tied, sparse=sparse)
+
+    def can_tie(self) -> bool:
+        """Not where projection_dim gives the hidden another dimension than the embeddings'."""
+        return self.projection_dim in (None, self.embedding_dim)
+
+    def input_dim(self) -> int:
+        """The dimension of x: an embedding for each word of the context and for each sum over the history."""
+        return (self.context_size + (len(self.forgetting) if self.history else 0)) * self.embedding_dim
+
+    def weight_count(self, vocabulary_size: int) -> int:
+        """The weights of the embeddings `[V, E]`, the hidden layers and the projection."""
+        count = EncoderConfig.weight_count(self, vocabulary_size)
+        last = self.hidden_dim if self.layers else self.input_dim()
+        if self.layers:
+            count += self.input_dim() * self.hidden_dim + (self.layers - 1) * self.hidden_dim**2
+        return count + (0 if self.projection_dim is None else last * self.projection_dim)
+
+    def size_settings(self) -> list[str]:
+        """The names of the settings that weight_count depends on."""
+        names = [*EncoderConfig.size_settings(self), "layers", "hidden_dim"]
+        return names if self.projection_dim is None else [*names, "projection_dim"]
+
+    def initialise(self, network: nn.Module) -> None:
+        """Draw all parameters from a normal distribution with mean 0 and standard deviation init_std, if it is set."""
+        if self.init_std is not None:
+            for parameter in network.parameters():
+                nn.init.normal_(parameter, std=self.init_std)
+
+
+class NPLM(Encoder):
     """x = (C(w_t-n+1), ..., C(w_t-1)); a = tanh(d + Hx); y = b + Wx + Ua (Bengio et al. 2003, eq. 1).
 
     y is the output layer's: with direct connections the hidden handed to it is [a, x], so that its one matrix is
-    [U, W] and any output layer goes with either form. With `tied` the output vectors are the embeddings
-    (Press & Wolf 2017), and a linear map takes a, and x where there are direct connections, to their dimension;
-    projection_dim has one without tying.
-    layer_norm (Ba et al. 2016) stands before each activation, dropout (Srivastava et al. 2014) after it; each layer
-    after the first adds to what it reads (He et al. 2016). Without layers the hidden is x itself.
+    [U, W] and any output layer goes with either form. tied: the output vectors are the embeddings (Press & Wolf 2017),
+    and a linear map takes a, and x where there are direct connections, to their dimension; projection_dim has one
+    without tying. layer_norm (Ba et al. 2016) stands before each activation, dropout (Srivastava et al. 2014) after it;
+    each layer after the first is residual (He et al. 2016): it adds to what it reads. Without layers the hidden is x.
 
-    With a history of T words, more than the context has, x goes on with K sums over it (encoders.history).
+    With a history of T words, more than the context has, x is longer by K sums over it (encoders.history); contexts
+    are then `[B, T]`.
     """
 
+    config: NplmModel
+
     def __init__(self, config: NplmModel, vocabulary_size: int, *, tied: bool, sparse: bool = False) -> None:
-        super().__init__()
-        self.config = config
+        """vocabulary_size: V. tied: whether D is to be E. sparse: whether the gradient of the embeddings is sparse."""
+        super().__init__(config, vocabulary_size, sparse=sparse)
         self.context_size = max(config.context_size, config.history)
-        inputs, width = read_at_once(config) * config.embedding_dim, config.hidden_dim
-        self.embedding = Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
+        inputs, width = config.input_dim(), config.hidden_dim
         self.history = None
         if config.history:
             self.history = History(config.forgetting, config.history, config.context_size, config.embedding_dim)
@@ -51,20 +137,18 @@ class NPLM(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(sizes))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in self.layers) if config.layer_norm else None
         joined = sizes[-1] + (inputs if config.direct and config.layers else 0)
-        narrow = config.embedding_dim if tied else config.projection_dim
-        self.project = nn.Linear(joined, narrow) if narrow is not None else None
-        self.output_dim = narrow if narrow is not None else joined
+        projection = config.embedding_dim if tied else config.projection_dim
+        self.project = nn.Linear(joined, projection) if projection is not None else None
+        self.output_dim = projection if projection is not None else joined
 
     def forward(self, contexts: Tensor) -> Tensor:
-        """Context ids `[B, C]`, or `[B, T]` with a history, oldest first, to hidden `[B, D]`."""
+        """Hidden `[B, D]` after context ids `[B, C]`, or `[B, T]` with a history; int64, oldest word first."""
         if self.history is None:
             return self.of_embeddings(self.embedding(contexts))
         return self.of_embeddings(self.history(contexts, self.embedding.weight, sparse=self.embedding.sparse))
 
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """The same from what is read, embeddings `[B, C, E]` or `[B, C + K, E]`: ordinary tensor operations, which
-        can be compiled.
-        """
+        """Hidden `[B, D]` from x, `[B, C, E]`, or `[B, C + K, E]` with a history."""
         x = x.flatten(1)
         x = F.dropout(x, self.config.input_dropout, self.training)
         a = x
@@ -72,7 +156,7 @@ class NPLM(nn.Module):
             before, a = a, layer(a)  # [B, H]
             if self.norms is not None:
                 a = self.norms[number](a)
-            a = F.dropout(ACTIVATIONS[self.config.activation](a), self.config.dropout, self.training)
+            a = F.dropout(FUNCTIONS[self.config.activation](a), self.config.dropout, self.training)
             if number:
                 a = a + before
         if self.config.direct and len(self.layers):

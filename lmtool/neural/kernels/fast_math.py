@@ -1,8 +1,7 @@
-"""Functions of one number for compiled loops, in float32 without a branch or a call, so that loops over them run in
-lanes.
+"""Scalar functions for compiled loops, in float32 without a branch or a call, so that loops over them are vectorised.
 
-The mathematics library's own are called one number at a time, five to ten times as long. In float64, where gradients
-are checked, they are that library's.
+Those of the mathematics library are called for one number at a time, which takes five to ten times as long. In float64,
+where gradients are checked, they are that library's.
 """
 
 from __future__ import annotations
@@ -13,23 +12,22 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, overload
 
 
 @intrinsic
-def _as_float32(typing: Any, bits: Any) -> tuple[Signature, Any]:
+def _as_float32(typing: Any, bits: Any) -> tuple[Any, Any]:
     """The float32 with these bits."""
 
-    def build(context: Any, builder: Any, signature: Signature, arguments: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return types.float32(types.int32), build
 
 
 def exp_below(x: float) -> float:
-    """exp(x) of x <= 0; of float32 without a branch or a call, so that loops over it run in lanes; relative error
-    below 3e-7.
+    """exp(x) of x <= 0; of float32 without a branch or a call, so that loops over it are vectorised;
+    relative error below 3e-7.
 
     Below -87 float32 has e^-87, 1.6e-38, which is 0 beside the 1 that it is added to.
     """

@@ -1,8 +1,8 @@
-"""Compiled loops over rows of matrices, for CPUs: what tensor operations serve badly. Each lets go of Python's lock.
+"""Compiled loops over rows of matrices, for CPUs: what tensor operations serve badly. Each releases Python's lock.
 
-Legend of shapes: B examples, H numbers each, R rows of a matrix `[R, H]`, P pairs (example, row), of which those of
-example b are starts[b] to before starts[b + 1], U different rows among them. Whoever calls cuts the work: first and
-last + 1.
+Legend of shapes: B examples, H dimension, R rows of a matrix `[R, H]`, P pairs (example, row), of which those of
+example b are starts[b] to before starts[b + 1], U different rows among them, O words that can be predicted.
+The caller cuts the work: a call does the part from first to before last.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from lmtool.neural.kernels.fast_math import exp_below, log1p_below, tanh
+from lmtool.neural.kernels.fast_math import exp_below, log1p_below
 
 Array = npt.NDArray[Any]
-# Sums may be taken in any order, which lets them run in lanes; infinities and NaN keep their meaning.
+# Sums may be taken in any order, so that they are vectorised; infinities and NaN keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
-LANES = 64  # numbers worked on side by side, more than any processor's registers hold
-FEWEST, MOST = 8, 15  # bits that one pass of sorting goes by
+WIDTH = 64  # numbers worked on side by side, more than any processor's vector registers hold
+FEWEST_BITS, MOST_BITS = 8, 15  # of the digits that one pass of the radix sort goes by
 
 
 @njit(cache=True, nogil=True)
@@ -32,19 +32,19 @@ def sort_rows(rows: Array, order: Array) -> tuple[Array, Array]:
     size = len(rows)
     keys, other_keys = rows.astype(np.int64), np.empty(size, dtype=np.int64)
     places, other_places = np.arange(size).astype(np.int32), np.empty(size, dtype=np.int32)
-    largest, bits, digit_bits = 0, 1, FEWEST
+    largest, bits, digit_bits = 0, 1, FEWEST_BITS
     for key in keys:
         largest = max(largest, key)
     while largest >> bits:
         bits += 1
-    # A table may be as long as the list: the fewer passes the better.
-    while digit_bits < MOST and size >> (digit_bits + 1):
+    # The table of counts may be as long as the list of rows: the fewer passes the better.
+    while digit_bits < MOST_BITS and size >> (digit_bits + 1):
         digit_bits += 1
     passes = (bits + digit_bits - 1) // digit_bits
     digit_bits = (bits + passes - 1) // passes
     mask = (1 << digit_bits) - 1
-    for turn in range(passes):
-        shift = turn * digit_bits
+    for number in range(passes):
+        shift = number * digit_bits
         counts = np.zeros(mask + 2, dtype=np.int64)
         for key in keys:
             counts[((key >> shift) & mask) + 1] += 1
@@ -58,15 +58,15 @@ def sort_rows(rows: Array, order: Array) -> tuple[Array, Array]:
         keys, other_keys = other_keys, keys
         places, other_places = other_places, places
     unique, starts = np.empty(size, dtype=np.int64), np.empty(size + 1, dtype=np.int64)
-    found = 0
+    groups = 0
     for k in range(size):
         order[k] = places[k]
         if k == 0 or keys[k] != keys[k - 1]:
-            unique[found] = keys[k]
-            starts[found] = k
-            found += 1
-    starts[found] = size
-    return unique[:found].copy(), starts[: found + 1].copy()
+            unique[groups] = keys[k]
+            starts[groups] = k
+            groups += 1
+    starts[groups] = size
+    return unique[:groups].copy(), starts[: groups + 1].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -167,74 +167,24 @@ def dot_rows_grad_weight(
         grad_bias[u] = total
 
 
-@njit(cache=True, nogil=True)
-def path_sizes(leaves: Array, offsets: Array, starts: Array) -> None:
-    """starts `[B + 1]`: where the code of each of the leaves `[B]` will begin."""
-    starts[0] = 0
-    for b in range(len(leaves)):
-        starts[b + 1] = starts[b] + offsets[leaves[b] + 1] - offsets[leaves[b]]
-
-
-@njit(cache=True, nogil=True)
-def copy_paths(
-    leaves: Array,
-    offsets: Array,
-    nodes: Array,
-    bits: Array,
-    starts: Array,
-    rows: Array,
-    signs: Array,
-    owner: Array,
-) -> None:
-    """The nodes, signs (+1 for bit 1, else -1) and owners `[P]` of the codes of leaves `[B]`, one after the other."""
-    for b in range(len(leaves)):
-        source = offsets[leaves[b]] - starts[b]
-        for p in range(starts[b], starts[b + 1]):
-            rows[p] = nodes[source + p]
-            signs[p] = 2 * np.int32(bits[source + p]) - 1
-            owner[p] = b
-
-
-@njit(cache=True, nogil=True)
-def add_down(log_yes: Array, scores: Array, children: Array, log_leaf: Array, first: int, last: int) -> None:
-    """The log-probability of each leaf: `[B, L]` float64 from log sigmoid(s) and s `[B, N]` of the inner nodes.
-
-    log sigmoid(-s) = log sigmoid(s) - s. Nodes stand before their children, so that one pass over them is enough.
-    """
-    nodes = len(children)
-    log_node = np.zeros(nodes)
-    for b in range(first, last):
-        for node in range(nodes):
-            reached = log_node[node] if node else 0.0
-            yes = np.float64(log_yes[b, node])
-            no = yes - np.float64(scores[b, node])
-            for side in range(2):
-                value = reached + (yes if side else no)
-                child = children[node, side]
-                if child >= 0:
-                    log_node[child] = value
-                else:
-                    log_leaf[b, -1 - child] = value
-
-
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def logistic(scores: Array, signs: Array, grad: Array, first: int, last: int) -> Any:
     """Sum of -log sigmoid(sign s) over scores `[P]`; grad[p] becomes its derivative by s, -sign sigmoid(-sign s).
 
-    signs: `[P]`, or `[1]` for one sign for all.
+    signs: `[P]`, int32, or `[1]` for one sign for all.
     """
     zero, one = scores.dtype.type(0), scores.dtype.type(1)  # literals would make it all float64
     total = zero
-    each = len(signs) > 1
-    # The sum is taken in a loop that touches one array alone. One that reads from an array and writes to another runs
-    # in lanes or not by where they happen to lie in memory, and a sum in lanes has other last bits.
+    many = len(signs) > 1
+    # The sum is taken in a loop that touches one array alone. One that reads from an array and writes to another is
+    # vectorised or not by where they happen to lie in memory, and a vectorised sum has other last bits.
     for block in range(first, last, 4096):  # partial sums keep float32 exact enough
         end = min(block + 4096, last)
         here, work = scores[block:end], grad[block:end]
-        if each:
-            turned = signs[block:end]
+        if many:
+            here_signs = signs[block:end]
             for k in range(len(work)):
-                work[k] = scores.dtype.type(turned[k]) * here[k]
+                work[k] = scores.dtype.type(here_signs[k]) * here[k]
         else:
             sign = scores.dtype.type(signs[0])
             for k in range(len(work)):
@@ -245,10 +195,10 @@ def logistic(scores: Array, signs: Array, grad: Array, first: int, last: int) ->
             e = exp_below(-abs(x))
             part += log1p_below(e) + (zero if x >= zero else -x)
             work[k] = -(e if x >= zero else one) / (one + e)  # -sigmoid(-x)
-        if each:
-            turned = signs[block:end]
+        if many:
+            here_signs = signs[block:end]
             for k in range(len(work)):
-                work[k] *= scores.dtype.type(turned[k])
+                work[k] *= scores.dtype.type(here_signs[k])
         else:
             sign = scores.dtype.type(signs[0])
             for k in range(len(work)):
@@ -257,16 +207,16 @@ def logistic(scores: Array, signs: Array, grad: Array, first: int, last: int) ->
     return total
 
 
-# Where nothing compares with NaN, a maximum can be taken in lanes.
+# Where nothing compares with NaN, a maximum can be vectorised.
 @njit(nogil=True, fastmath={"nnan", "nsz", "reassoc"})
 def _add_and_largest(row: Array, bias: Array, part: Array) -> Any:
-    """row += bias; its largest number. part: LANES numbers to work with."""
-    size, whole = len(row), len(row) // LANES * LANES
-    for k in range(LANES):
+    """row += bias; its maximum. part: an uninitialised array of WIDTH."""
+    size, whole = len(row), len(row) // WIDTH * WIDTH
+    for k in range(WIDTH):
         part[k] = row[k % size] + bias[k % size]
-    # A maximum each of many columns runs in lanes, one of all does not.
-    for j in range(0, whole, LANES):
-        for k in range(LANES):
+    # Many maxima side by side are vectorised, a single one is not.
+    for j in range(0, whole, WIDTH):
+        for k in range(WIDTH):
             value = row[j + k] + bias[j + k]
             row[j + k] = value
             part[k] = value if value > part[k] else part[k]
@@ -274,33 +224,34 @@ def _add_and_largest(row: Array, bias: Array, part: Array) -> Any:
         row[j] += bias[j]
         part[0] = max(part[0], row[j])
     largest = part[0]
-    for k in range(LANES):
+    for k in range(WIDTH):
         largest = max(largest, part[k])
     return largest
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def exp_rows(scores: Array, bias: Array, targets: Array, loss: Array, share: Array, first: int, last: int) -> None:
-    """scores[i] becomes exp(scores[i] + bias - largest); share[i] is 1 over their sum, loss[i] -log of the target's
-    share.
-    """
-    part = np.empty(LANES, dtype=scores.dtype)
+    """scores[i] `[O]` becomes exp(scores[i] + bias - maximum); share[i] is 1 over its sum, loss[i] -log p(target)."""
+    part = np.empty(WIDTH, dtype=scores.dtype)
     for i in range(first, last):
         row = scores[i]
         largest = _add_and_largest(row, bias, part)
-        wanted = row[targets[i]]
+        target = row[targets[i]]
         total = scores.dtype.type(0)
         for j in range(len(row)):
             e = exp_below(row[j] - largest)
             row[j] = e
             total += e
         share[i] = 1 / total
-        loss[i] = math.log(total) - (wanted - largest)
+        loss[i] = math.log(total) - (target - largest)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def exp_columns(scores: Array, bias: Array, targets: Array, loss: Array, share: Array, largest: Array) -> None:
-    """exp_rows for scores `[O, b]`, a column an example: lanes run over the examples. largest: `[b]` to work with."""
+    """exp_rows for scores `[O, b]`, one column per example, vectorised over the examples.
+
+    largest: an uninitialised array `[b]`.
+    """
     outputs, examples = scores.shape
     for i in range(examples):
         largest[i] = scores[0, i] + bias[0]
@@ -320,61 +271,3 @@ def exp_columns(scores: Array, bias: Array, targets: Array, loss: Array, share: 
     for i in range(examples):
         loss[i] += math.log(share[i])
         share[i] = 1 / share[i]
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def node_scores(
-    p: Array, q: Array, beta: Array, alpha: Array, starts: Array, rows: Array, scores: Array, first: int, last: int
-) -> None:
-    """scores[k] = alpha[u] + beta . tanh(p[b] + q[u]) for the pairs k = (b, u = rows[k]); p `[B, H]`, q `[U, H]`."""
-    width = len(beta)
-    for b in range(first, last):
-        for k in range(starts[b], starts[b + 1]):
-            u = np.uint32(rows[k])
-            total = beta.dtype.type(0)
-            for j in range(width):
-                total += beta[j] * tanh(p[b, j] + q[u, j])
-            scores[k] = total + alpha[u]
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def node_scores_grad(
-    grad: Array,
-    p: Array,
-    q: Array,
-    beta: Array,
-    starts: Array,
-    rows: Array,
-    grad_p: Array,
-    grad_q: Array,
-    grad_beta: Array,
-    grad_alpha: Array,
-    first: int,
-    last: int,
-) -> None:
-    """The gradients of node_scores; grad_p[b] is written, to grad_q `[U, H]`, grad_beta and grad_alpha is added."""
-    width, one = len(beta), beta.dtype.type(1)  # a literal 1 would make it float64
-    for b in range(first, last):
-        for j in range(width):
-            grad_p[b, j] = 0
-        for k in range(starts[b], starts[b + 1]):
-            u, g = np.uint32(rows[k]), grad[k]
-            grad_alpha[u] += g
-            for j in range(width):
-                t = tanh(p[b, j] + q[u, j])
-                inner = g * beta[j] * (one - t * t)
-                grad_p[b, j] += inner
-                grad_q[u, j] += inner
-                grad_beta[j] += g * t
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def all_node_scores(p: Array, q: Array, beta: Array, alpha: Array, scores: Array, first: int, last: int) -> None:
-    """scores[b, n] = alpha[n] + beta . tanh(p[b] + q[n]) for every node n."""
-    width = len(beta)
-    for b in range(first, last):
-        for n in range(len(alpha)):
-            total = beta.dtype.type(0)
-            for j in range(width):
-                total += beta[j] * tanh(p[b, j] + q[n, j])
-            scores[b, n] = total + alpha[n]

@@ -1,15 +1,16 @@
 """Work on the rows of a large matrix that a batch uses, and on no others: each function beside its plain form.
 
-On a CPU, in float32 and float64, the work is done by compiled loops (kernels.loops); elsewhere by the plain
-forms, which are ordinary tensor operations. Gradients of the matrices are sparse (their used rows alone) or dense, as
-asked for; sparse ones are coalesced, as torch.sparse_coo_tensor means it, and any optimiser that takes them will do.
+On a CPU, in float32 and float64, compiled loops (kernels.loops) do the work; elsewhere the plain forms, which are
+ordinary tensor operations. Gradients of the matrices are sparse (their used rows alone) or dense, as the caller says;
+sparse ones are coalesced, as torch.sparse_coo_tensor means it, and any optimiser that takes them will do.
 
-Legend of shapes: B examples, H numbers each, R rows of a matrix `[R, H]`, P pairs (example, row), U different rows
-among them.
+Legend of shapes: B examples, H dimension, R rows of a matrix `[R, H]`, P pairs (example, row), U different rows among
+them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +30,8 @@ Array = npt.NDArray[Any]
 class Pairs:
     """Which rows of a matrix each example of a batch uses.
 
-    rows: `[P]`; those of example b are starts[b] to before starts[b + 1]; starts: `[B + 1]`; owner: `[P]`, the b of
-    each.
+    rows: `[P]`, int32 or int64; those of example b are starts[b] to before starts[b + 1]; starts: `[B + 1]`, int64;
+    owner: `[P]`, the b of each.
     """
 
     rows: Tensor
@@ -39,45 +40,43 @@ class Pairs:
 
 
 def pairs_of(rows: Tensor) -> Pairs:
-    """Pairs from rows `[B, K]`, the same number for every example."""
-    size, each = rows.shape
-    starts = torch.arange(0, size * each + 1, each)
-    owner = torch.arange(size, dtype=torch.int32, device=rows.device).repeat_interleave(each)
+    """Pairs from rows `[B, K]`, int64, the same number for every example."""
+    size, per_example = rows.shape
+    starts = torch.arange(0, size * per_example + 1, per_example)
+    owner = torch.arange(size, dtype=torch.int32, device=rows.device).repeat_interleave(per_example)
     return Pairs(rows.reshape(-1), starts, owner)
 
 
-def stretches(offsets: Tensor, which: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The places offsets[w] to before offsets[w + 1] for each w of which `[B]`, one after the other.
+def segments(offsets: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The places offsets[w] to before offsets[w + 1] for each w of chosen `[B]`, one after the other; all int64.
 
-    Returns where each stretch begins among them `[B + 1]`, the b of each `[P]`, and the places `[P]`.
+    Returns where each segment begins among them `[B + 1]`, the b of each place `[P]`, and the places `[P]`.
     """
-    sizes = offsets[which + 1] - offsets[which]
+    sizes = offsets[chosen + 1] - offsets[chosen]
     starts = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
-    owner = torch.arange(len(which), device=which.device).repeat_interleave(sizes)
-    places = torch.arange(len(owner), device=which.device) + (offsets[which] - starts[:-1])[owner]
+    owner = torch.arange(len(chosen), device=chosen.device).repeat_interleave(sizes)
+    places = torch.arange(len(owner), device=chosen.device) + (offsets[chosen] - starts[:-1])[owner]
     return starts, owner, places
 
 
 def log_sum_exp(values: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
-    """log of the sum of exp(values) over each stretch of values `[P]`: `[B]`; starts and owner as stretches gives
-    them.
-    """
+    """log-sum-exp over each segment of values `[P]`: `[B]`; starts and owner as `segments` returns them."""
     largest = torch.segment_reduce(values.detach(), "max", offsets=starts)
     return largest + torch.zeros_like(largest).index_add_(0, owner, (values - largest[owner]).exp()).log()
 
 
 def compiled(tensor: Tensor) -> bool:
-    """Whether the compiled loops can work on it."""
+    """Whether the compiled loops can work on a tensor: on a CPU, in float32 and float64."""
     return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
 
 
 def lookup(weight: Tensor, ids: Tensor, *, sparse: bool) -> Tensor:
-    """weight[ids]: `[..., H]` from weight `[R, H]` and ids `[...]`, or `[...]` from weight `[R]`.
+    """weight[ids]: `[..., H]` from weight `[R, H]` and ids `[...]`, int64, or `[...]` from weight `[R]`.
 
-    Like torch's embedding but for the way its gradient is summed.
+    Like torch.nn.functional.embedding, but its gradient is summed row by row, and coalesced where it is sparse.
     """
-    found: Tensor = _Lookup.apply(weight, ids, sparse)  # type: ignore[no-untyped-call]
-    return found
+    rows: Tensor = _Lookup.apply(weight, ids, sparse)  # type: ignore[no-untyped-call]
+    return rows
 
 
 class _Lookup(torch.autograd.Function):
@@ -101,7 +100,7 @@ def _sums(ids: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         return unique, values.new_zeros(len(unique), values.shape[1]).index_add_(0, place, values)
     groups = Groups(ids)
     sums = values.new_empty(len(groups.unique), values.shape[1])
-    groups.each(values.shape[1], loops.sum_rows, values.numpy(), groups.order, groups.starts, sums.numpy())
+    groups.run(values.shape[1], loops.sum_rows, values.numpy(), groups.order, groups.starts, sums.numpy())
     return torch.from_numpy(groups.unique), sums
 
 
@@ -145,7 +144,7 @@ class _RowScores(torch.autograd.Function):
         groups = Groups(pairs.rows)
         grad_weight, grad_bias = h.new_empty(len(groups.unique), width), h.new_empty(len(groups.unique))
         g, h_, owner, weight_, bias_ = _arrays(grad, h, pairs.owner, grad_weight, grad_bias)
-        groups.each(width, loops.dot_rows_grad_weight, g, h_, owner, groups.order, groups.starts, weight_, bias_)
+        groups.run(width, loops.dot_rows_grad_weight, g, h_, owner, groups.order, groups.starts, weight_, bias_)
         shape, unique = weight.shape, torch.from_numpy(groups.unique)
         return (
             grad_h,
@@ -168,29 +167,33 @@ class _Logistic(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, signs: Tensor) -> Tensor:
         scores = scores.contiguous()
-        grad = torch.empty_like(scores)
-        ctx.gradients = [grad]
-        arrays = [tensor.detach().view(-1).numpy() for tensor in (scores, signs, grad)]
-        pieces = max(1, min(parallel.threads(), scores.numel() // SMALL))
-        cuts = parallel.cut_evenly(scores.numel(), pieces)
-        return scores.new_tensor(sum(parallel.run((loops.logistic, *arrays, *cut) for cut in cuts)))
+        ctx.save_for_backward(scores, signs)
+        loss, gradient = _logistic_loss_and_gradient(scores, signs)
+        ctx.gradients = [gradient]
+        return loss
 
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,) = handed_on(ctx, grad_output[0])
-        return grad, None
+        (gradient,) = take_gradients(ctx, grad_output[0], lambda: [_logistic_loss_and_gradient(*ctx.saved_tensors)[1]])
+        return gradient, None
 
 
-def handed_on(ctx: Any, scale: Tensor) -> list[Tensor]:
+def _logistic_loss_and_gradient(scores: Tensor, signs: Tensor) -> tuple[Tensor, Tensor]:
+    gradient = torch.empty_like(scores)
+    arrays = [tensor.detach().view(-1).numpy() for tensor in (scores, signs, gradient)]
+    pieces = max(1, min(parallel.threads(), scores.numel() // SMALL))
+    cuts = parallel.cut_evenly(scores.numel(), pieces)
+    return scores.new_tensor(sum(parallel.run((loops.logistic, *arrays, *cut) for cut in cuts))), gradient
+
+
+def take_gradients(ctx: Any, scale: Tensor, compute: Callable[[], list[Tensor]]) -> list[Tensor]:
     """The gradients that a forward pass left in ctx.gradients, times the scale that comes from above.
 
-    Unless the graph is kept for another pass they are given away: autograd takes over what nobody else holds, and
-    copies the rest.
+    They are given away, as autograd takes over what nobody else holds, where it would copy the rest. In a graph that is
+    kept for another pass (retain_graph) they are then computed again, from tensors saved for it; in one that is not,
+    reading these raises torch's own error.
     """
-    keeps = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)()
-    gradients: list[Tensor] = ctx.gradients
-    if keeps:
-        return [gradient * scale for gradient in gradients]
+    gradients: list[Tensor] = compute() if ctx.gradients is None else ctx.gradients
     ctx.gradients = None
     if scale != 1:
         gradients = [gradient.mul_(scale) for gradient in gradients]
@@ -198,7 +201,7 @@ def handed_on(ctx: Any, scale: Tensor) -> list[Tensor]:
 
 
 class Groups:
-    """The places of equal rows, together.
+    """The places of equal rows, side by side.
 
     unique: `[U]`, the different rows, ascending; order: `[P]`, the places of all rows; those of unique[u] are
     order[starts[u]] to before order[starts[u + 1]].
@@ -210,18 +213,18 @@ class Groups:
         self.unique, self.starts = loops.sort_rows(array, self.order)
 
     def places(self) -> Array:
-        """Which of the different rows each row is: `[P]`, the inverse of unique."""
-        found = np.empty(len(self.order), dtype=np.int32)
-        found[self.order] = np.repeat(np.arange(len(self.unique), dtype=np.int32), np.diff(self.starts))
-        return found
+        """Which of the different rows each row is: `[P]`, so that unique[places] are the rows."""
+        places = np.empty(len(self.order), dtype=np.int32)
+        places[self.order] = np.repeat(np.arange(len(self.unique), dtype=np.int32), np.diff(self.starts))
+        return places
 
-    def each(self, width: int, kernel: Any, *arguments: Any) -> None:
-        """Run a kernel over the groups, on several threads where there is enough to do."""
+    def run(self, width: int, kernel: Any, *arguments: Any) -> None:
+        """Run a kernel over the groups, on several threads where there is enough work; width: numbers per place."""
         _on_threads(kernel, arguments, self.starts, width)
 
 
 def rows_gradient(unique: Tensor, values: Tensor, shape: torch.Size, sparse: bool) -> Tensor:
-    """The gradient of a matrix of this shape whose rows `unique` `[U]` have the gradients `values`, all others none."""
+    """The gradient of a matrix of this shape: values `[U, H]` in its rows `unique` `[U]`, 0 in all others."""
     if not sparse:
         return values.new_zeros(shape).index_copy_(0, unique, values)
     return torch.sparse_coo_tensor(unique[None], values, shape, is_coalesced=True, check_invariants=False)
@@ -232,7 +235,7 @@ def _arrays(*tensors: Tensor) -> list[Array]:
 
 
 def each_example(pairs: Pairs, width: int, kernel: Any, *arguments: Any) -> None:
-    """Run a kernel over the examples, on several threads where there is enough to do; width: the numbers a pair."""
+    """Run a kernel over the examples, on several threads where there is enough work; width: numbers per pair."""
     _on_threads(kernel, arguments, pairs.starts.numpy(), width)
 
 
@@ -251,8 +254,10 @@ def _on_threads(kernel: Any, arguments: tuple[Any, ...], starts: Array, width: i
 def coalesced(gradient: Tensor) -> Tensor:
     """A sparse gradient whose rows are different and ascending.
 
-    Autograd forgets, when it hands a gradient on, that it was so already; to look is faster than to sort again.
+    Autograd forgets, when it hands a gradient on, that its rows were so already; to look is faster than to sort again.
     """
     if not gradient.is_coalesced() and gradient.device.type == "cpu":
-        gradient._coalesced_(bool(loops.ascending(gradient._indices()[0].numpy())))
+        rows, values = gradient._indices(), gradient._values()  # the documented access to what is not coalesced
+        if loops.ascending(rows[0].numpy()):
+            return torch.sparse_coo_tensor(rows, values, gradient.shape, is_coalesced=True, check_invariants=False)
     return gradient.coalesce()

@@ -1,38 +1,78 @@
-"""The adaptive softmax as an output layer: torch's own, asked like the others."""
+"""The adaptive softmax as an output layer (Grave et al. 2017): p(w|h) is a softmax over a head of the most frequent
+words and of tails, times one inside the tail; computed by torch.nn.AdaptiveLogSoftmaxWithLoss.
+
+Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, K words asked for.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
+
 from torch import Tensor, nn
+
+from lmtool.config.groups import OutputConfig
+from lmtool.config.rules import MISSING, require, require_whole
+from lmtool.errors import UserError
+from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.word_scores import log_unigram
+from lmtool.trees.tree import Tree
+
+
+@dataclass(slots=True)
+class AdaptiveOutput(OutputConfig):
+    """Adaptive softmax (Grave et al. 2017); conf/output/adaptive.yaml says what each setting does."""
+
+    cutoffs: list[int] | None = MISSING
+    div_value: float = MISSING
+
+    def __post_init__(self) -> None:
+        ends = self.cutoffs
+        rule = "ascending numbers of words, 1 or more, or null"
+        ascending = ends is None or (bool(ends) and ends == sorted(set(ends)) and ends[0] >= 1)
+        require(ascending, "output.cutoffs", ends, rule)
+        require_whole("output.cutoffs", max(ends or [1]))
+        require(1 <= self.div_value <= 1000, "output.div_value", self.div_value, "from 1 to 1000")
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> AdaptiveSoftmax:
+        """The layer. Raises UserError for cutoffs beyond the vocabulary and tails without a dimension."""
+        try:
+            return AdaptiveSoftmax(dim, counts, cutoffs=self.cutoffs, div_value=self.div_value)
+        except ValueError as error:
+            raise UserError(f"output.{error}") from None
 
 
 def default_cutoffs(outputs: int) -> list[int]:
-    """Where the head and the first tail end: about 20 and 50 roots of the vocabulary, 2,000 and 5,000 of 10,000."""
+    """Where the head and the first tail end: about 20 and 50 times the square root of the vocabulary, 2,000 and 5,000
+    of 10,000 words, but at most 20 % and 50 % of it.
+    """
     root = math.sqrt(outputs)
-    found = sorted(
+    ends = sorted(
         {max(1, min(round(factor * root), round(share * outputs))) for factor, share in ((20, 0.2), (50, 0.5))}
     )
-    return [cutoff for cutoff in found if cutoff < outputs]
+    return [end for end in ends if end < outputs]
 
 
-class AdaptiveSoftmax(nn.Module):
-    """The commonest words in a head, the others in tails behind narrower projections (Grave et al. 2017).
+class AdaptiveSoftmax(OutputLayer):
+    """The most frequent words in a head, the others in tails behind narrower projections (Grave et al. 2017).
 
-    Words are numbered by frequency, commonest first. counts: `[O]`, to start the head's bias. cutoffs: where the head
-    and each tail but the last end, ascending; None for default_cutoffs. div_value: each tail's dimension is that of
-    the one before divided by it. Raises ValueError for cutoffs that are not ascending between 1 and O-1, and for
-    tails without dimensions.
+    Words are numbered by frequency, the most frequent first.
     """
 
-    sparse = False
+    uses_all_parameters = False  # a batch may have no word of a tail
 
     def __init__(
         self, dim: int, counts: Tensor, *, cutoffs: Sequence[int] | None = None, div_value: float = 4.0
     ) -> None:
+        """dim: D. counts: `[O]` of the words in train; the head's biases start at the unigram distribution.
+
+        cutoffs: where the head and each tail but the last end, ascending; None for default_cutoffs. div_value: each
+        tail's dimension is that of the one before divided by it. Raises ValueError for cutoffs that are not ascending
+        between 1 and O-1, and for tails without a dimension.
+        """
         super().__init__()
         outputs = len(counts)
         ends = list(cutoffs) if cutoffs is not None else default_cutoffs(outputs)
@@ -40,24 +80,19 @@ class AdaptiveSoftmax(nn.Module):
             raise ValueError(f"cutoffs={ends}: ascending, from 1 to {outputs - 1}")
         if dim // div_value ** len(ends) < 1:
             most = dim ** (1 / len(ends))
-            raise ValueError(f"div_value={div_value}: at most {most:.3g}, or the last tail's vectors have no number")
+            raise ValueError(f"div_value={div_value}: at most {most:.3g}, or the last tail's vectors have no dimension")
         self.layer = nn.AdaptiveLogSoftmaxWithLoss(dim, outputs, ends, div_value=div_value, head_bias=True)
         tails = [counts[first:last].sum()[None] for first, last in zip(ends, [*ends[1:], outputs], strict=True)]
         with torch.no_grad():
             self.layer.head.bias.copy_(log_unigram(torch.cat([counts[: ends[0]], *tails])))
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
+        """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         loss: Tensor = self.layer(h, y).loss
         return loss
 
+    @torch.no_grad()
     def log_dist(self, h: Tensor) -> Tensor:
-        """log p of all words, `[B, O]` in float64."""
-        with torch.no_grad():
-            dist: Tensor = self.layer.log_prob(h).double()
-            # float32 inside: the whole is brought to one again.
-            return dist - dist.logsumexp(1, keepdim=True)
-
-    def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
-        """log p(y|h) in float64; y `[B]` or `[B, K]`, as the result."""
-        return self.log_dist(h).gather(1, y.reshape(len(y), -1)).reshape(y.shape)
+        """log p of all words, `[B, O]` in float64, after hidden `[B, D]`; rows have log-sum-exp 0."""
+        dist: Tensor = self.layer.log_prob(h).double()
+        return dist - dist.logsumexp(1, keepdim=True)  # the layer computes in float32: normalise again

@@ -1,26 +1,60 @@
-"""Two levels, class then word in class, as an output layer.
+"""Two softmaxes as an output layer (Goodman 2001): p(w|h) = p(class of w|h) p(w|class, h).
 
-Legend of shapes: B examples, D hidden, O outputs, C classes, P pairs (example, word of its target's class).
+Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, C classes, P pairs (example,
+word of its target's class), K words asked for.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
+
 from torch import Tensor, nn
 from torch.nn import functional as F
-from lmtool.neural.kernels.sparse_rows import Pairs, log_sum_exp, row_scores, stretches
+
+from lmtool.config.groups import OutputConfig
+from lmtool.config.rules import MISSING, require_whole
+from lmtool.neural.kernels.sparse_rows import Pairs, log_sum_exp, row_scores, segments
+from lmtool.neural.outputs.base import OutputLayer, require_at_most_words
 from lmtool.neural.outputs.word_scores import log_unigram
+from lmtool.trees.frequency_classes import class_of_words
+from lmtool.trees.tree import Tree
 
 
-class ClassSoftmax(nn.Module):
-    """p(w|h) = p(class of w|h) p(w|class, h), a softmax each (Goodman 2001).
+@dataclass(slots=True)
+class ClassesOutput(OutputConfig):
+    """Softmax over classes, then over a class's words (Goodman 2001). classes: how many; null: the square root of O."""
 
-    classes: `[O]`, the class of each word, 0 to C-1, none empty. counts: `[O]`, to start the biases at the unigram
-    distribution. A step works on the classes and on the words of the targets' classes. sparse: these words' gradients
-    are sparse.
+    classes: int | None = MISSING
+
+    def __post_init__(self) -> None:
+        require_whole("output.classes", self.classes, null=True)
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> ClassSoftmax:
+        """The layer over classes of about equal frequency, with sparse gradients.
+
+        Raises UserError for more classes than words.
+        """
+        if self.classes is not None:
+            require_at_most_words("classes", self.classes, len(counts))
+        classes = class_of_words(counts.numpy(), self.classes)
+        return ClassSoftmax(dim, counts, torch.from_numpy(classes), sparse=True)
+
+
+class ClassSoftmax(OutputLayer):
+    """p(w|h) = p(class of w|h) p(w|class, h), a softmax each (Goodman 2001, "Classes for fast maximum entropy
+    training").
+
+    A step works on the classes and on the words of the targets' classes.
     """
 
     def __init__(self, dim: int, counts: Tensor, classes: Tensor, *, sparse: bool = False) -> None:
+        """dim: D. counts: `[O]` of the words in train; the biases start at the unigram distribution.
+
+        classes: `[O]`, int64, the class of each word, 0 to C-1, none empty. sparse: whether the gradients of the words'
+        vectors and biases are sparse. Raises ValueError for classes that do not fit counts, or are empty.
+        """
         super().__init__()
         sizes = classes.bincount()
         if len(classes) != len(counts) or (sizes == 0).any():
@@ -35,49 +69,52 @@ class ClassSoftmax(nn.Module):
         self.members: Tensor
         self.starts: Tensor
         self.place: Tensor
-        kind = torch.get_default_dtype()
+        dtype = torch.get_default_dtype()
         mass = torch.zeros(len(sizes), dtype=torch.float64).index_add_(0, classes, counts.double())
-        self.class_bias = nn.Parameter(log_unigram(mass).to(kind))
+        self.class_bias = nn.Parameter(log_unigram(mass).to(dtype))
         self.class_vectors = nn.Parameter(torch.empty(len(sizes), dim))
-        self.bias = nn.Parameter(log_unigram(counts).to(kind))
+        self.bias = nn.Parameter(log_unigram(counts).to(dtype))
         self.vectors = nn.Parameter(torch.empty(len(counts), dim))
         for vectors in (self.class_vectors, self.vectors):
             nn.init.normal_(vectors, std=dim**-0.5)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """Those whose gradients are sparse."""
+        """The parameters with sparse gradients: the words' vectors and biases, or none."""
         return [self.vectors, self.bias] if self.sparse else []
 
-    def _log_in_class(self, h: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """log p of the words of the classes chosen `[B]`, `[P]`, and where each example's begin."""
-        starts, owner, places = stretches(self.starts, chosen)
+    def _log_in_class(self, h: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """log p(w|class, h) of the words of classes `[B]`, `[P]`, and where each example's begin, `[B]`."""
+        starts, owner, places = segments(self.starts, classes)
         rows = self.members[places]
         scores = row_scores(h, self.vectors, self.bias, Pairs(rows, starts, owner), sparse=self.sparse)
         return scores - log_sum_exp(scores, starts, owner)[owner], starts[:-1]
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
-        chosen = self.classes[y]
-        in_class, first = self._log_in_class(h, chosen)
-        of_class = F.cross_entropy(torch.addmm(self.class_bias, h, self.class_vectors.T), chosen)
+        """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
+        classes = self.classes[y]
+        in_class, first = self._log_in_class(h, classes)
+        of_class = F.cross_entropy(torch.addmm(self.class_bias, h, self.class_vectors.T), classes)
         return of_class - in_class[first + self.place[y]].mean()
 
+    @torch.no_grad()
     def log_dist(self, h: Tensor) -> Tensor:
-        """log p of all words, `[B, O]` in float64."""
-        with torch.no_grad():
-            of_class = torch.addmm(self.class_bias, h, self.class_vectors.T).double().log_softmax(1)
-            scores = torch.addmm(self.bias, h, self.vectors.T).double()
-            largest = torch.full_like(of_class, -torch.inf)
-            largest.scatter_reduce_(1, self.classes.expand_as(scores), scores, "amax")
-            total = torch.zeros_like(of_class).index_add_(1, self.classes, (scores - largest[:, self.classes]).exp())
-            return scores + (of_class - largest - total.log())[:, self.classes]
+        """log p of all words, `[B, O]` in float64, after hidden `[B, D]`; rows have log-sum-exp 0."""
+        of_class = torch.addmm(self.class_bias, h, self.class_vectors.T).double().log_softmax(1)
+        scores = torch.addmm(self.bias, h, self.vectors.T).double()
+        largest = torch.full_like(of_class, -torch.inf)
+        largest.scatter_reduce_(1, self.classes.expand_as(scores), scores, "amax")
+        total = torch.zeros_like(of_class).index_add_(1, self.classes, (scores - largest[:, self.classes]).exp())
+        return scores + (of_class - largest - total.log())[:, self.classes]
 
+    @torch.no_grad()
     def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
-        """log p(y|h) in float64; y `[B]` or `[B, K]`, as the result."""
+        """log p(y|h) in float64 of words y `[B]` or `[B, K]`, int64, after hidden `[B, D]`; in the shape of y.
+
+        For `[B]` it works on the words of the targets' classes alone.
+        """
         if y.dim() > 1:
-            return self.log_dist(h).gather(1, y)
-        with torch.no_grad():
-            chosen = self.classes[y]
-            of_class = torch.addmm(self.class_bias, h, self.class_vectors.T).double().log_softmax(1)
-            in_class, first = self._log_in_class(h, chosen)
-            return of_class.gather(1, chosen[:, None])[:, 0] + in_class[first + self.place[y]].double()
+            return super().log_prob(h, y)
+        classes = self.classes[y]
+        of_class = torch.addmm(self.class_bias, h, self.class_vectors.T).double().log_softmax(1)
+        in_class, first = self._log_in_class(h, classes)
+        return of_class.gather(1, classes[:, None])[:, 0] + in_class[first + self.place[y]].double()

@@ -1,35 +1,69 @@
-"""Noise-contrastive estimation as an output layer.
+"""Noise-contrastive estimation as an output layer (Gutmann & Hyvärinen 2010; Mnih & Teh 2012): the word of the text is
+told from noise words, by scores less log k q.
 
-Legend of shapes: B examples, D hidden, O outputs, k noise words.
+Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, k noise words.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
+
 from torch import Tensor, nn
+
+from lmtool.config.groups import OutputConfig
+from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.neural.kernels.alias_table import AliasTable
-from lmtool.neural.kernels.sparse_rows import logistic_loss, lookup, row_scores
-from lmtool.neural.outputs.word_scores import WordScores, log_unigram, noise_pairs
+from lmtool.neural.kernels.sparse_rows import logistic_loss, lookup, pairs_of, row_scores
+from lmtool.neural.outputs.base import require_at_most_words
+from lmtool.neural.outputs.noise import noise_distribution
+from lmtool.neural.outputs.word_scores import WordScores
+from lmtool.trees.tree import Tree
 
 
-def noise_distribution(counts: Tensor, power: float) -> Tensor:
-    """log q `[O]` in float64: the unigram distribution to a power; 0 makes it uniform."""
-    return (power * log_unigram(counts)).log_softmax(0)
+@dataclass(slots=True)
+class NceOutput(OutputConfig):
+    """Noise-contrastive estimation (Mnih & Teh 2012); conf/output/nce.yaml says what each setting does."""
+
+    can_tie = True
+    loss_is_log_prob = False
+
+    noise: int = MISSING
+    shared: bool = MISSING
+    power: float = MISSING
+    learn_normaliser: bool = MISSING
+
+    def __post_init__(self) -> None:
+        require_whole("output.noise", self.noise)
+        require(0 <= self.power <= 2, "output.power", self.power, "from 0 (uniform) to 2")
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> NCELoss:
+        """The layer, with sparse gradients. Raises UserError for more noise words than there are words."""
+        require_at_most_words("noise", self.noise, len(counts))
+        return NCELoss(
+            dim,
+            counts,
+            vectors,
+            noise=self.noise,
+            shared=self.shared,
+            power=self.power,
+            learn_normaliser=self.learn_normaliser,
+            sparse=True,
+        )
 
 
 class NCELoss(WordScores):
     """Tells the word of the text from k noise words (Gutmann & Hyvärinen 2010; Mnih & Teh 2012, eq. 8 to 10).
 
-    J = -log sigma(s_y - log k q_y) - sum over the noise words of log sigma(log k q_w - s_w), s = b_w + u_w . h - log
-    Z(h). log Z is fixed to 0, or learned (`learn_normaliser`) as an affine function of h. b starts at the log unigram
-    probabilities, where the scores sum to one. The work of a step does not depend on O. Probabilities that are asked
-    for are exact, by the softmax of the scores.
-
-    noise: k. shared: one set of noise words for the whole batch, instead of one an example. power: of the unigram
-    distribution that noise comes from. counts, vectors, sparse: as WordScores. Raises ValueError for k above O.
+    J = -log sigma(s_y - log k q_y) - sum over the noise words of log sigma(log k q_w - s_w), with
+    s_w = b_w + u_w . h - log Z(h) and q the distribution of the noise. log Z is fixed to 0, or learned
+    (learn_normaliser) as an affine function of h. b starts at the log unigram probabilities, whose sum is 1. The work
+    of a step does not depend on O. log_prob and log_dist are exact, by the softmax of the scores.
     """
+
+    self_normalised = True
 
     def __init__(
         self,
@@ -43,6 +77,13 @@ class NCELoss(WordScores):
         learn_normaliser: bool = False,
         sparse: bool = False,
     ) -> None:
+        """dim: D. counts: `[O]` of the words in train, for b and q.
+
+        vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself. noise: k.
+        shared: the same noise words for the whole batch, instead of k for each example. power: of the unigram
+        distribution that noise comes from. sparse: whether the gradients of u and b are sparse. Raises ValueError for
+        k below 1 or above O.
+        """
         super().__init__(dim, counts, vectors, sparse=sparse)
         if not 1 <= noise <= len(counts):
             raise ValueError(f"noise={noise}: from 1 to {len(counts)}, the words there are")
@@ -57,12 +98,15 @@ class NCELoss(WordScores):
             nn.init.zeros_(self.normaliser.bias)
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """Mean of J in nats over hidden `[B, D]` and targets `[B]`; no log-probability."""
+        """Mean of J in nats over hidden `[B, D]` and targets `[B]`, a number; it is not -log p.
+
+        Noise comes from torch's random state.
+        """
         noise = self.table.draw(self.noise) if self.shared else self.table.draw(len(y), self.noise)
         return self.loss_with(h, y, noise.to(h.device))
 
     def loss_with(self, h: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-        """Mean of J with given noise words: `[k]` for the whole batch or `[B, k]`."""
+        """Mean of J with given noise words, int64: `[k]` for the whole batch or `[B, k]`."""
         if noise.dim() == 1:
             words = torch.cat([y, noise])
             offset = lookup(self.bias, words, sparse=self.sparse) - self.log_kq[words]
@@ -70,7 +114,7 @@ class NCELoss(WordScores):
             real = (h * vectors[: len(y)]).sum(1) + offset[: len(y)]
             fake = torch.addmm(offset[len(y) :], h, vectors[len(y) :].T)  # [B, k]
         else:
-            pairs = noise_pairs(y, noise)
+            pairs = pairs_of(torch.cat([y[:, None], noise], 1))
             both = row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse) - self.log_kq[pairs.rows]
             real, fake = both.view(len(y), -1)[:, 0], both.view(len(y), -1)[:, 1:]
         if self.normaliser is not None:
@@ -79,16 +123,14 @@ class NCELoss(WordScores):
         one = torch.ones(1, dtype=torch.int32, device=h.device)
         return (logistic_loss(real, one) + logistic_loss(fake, -one)) / len(y)
 
+    @torch.no_grad()
     def unnormalised(self, h: Tensor, y: Tensor) -> Tensor:
-        """s_y - log Z(h) as they are trained, `[B]` in float64: near log p(y|h), but they sum to one only about."""
-        with torch.no_grad():
-            scores = self.scores(h, y).double()
-            return scores if self.normaliser is None else scores - self.normaliser(h)[:, 0].double()
+        """s_y of words y `[B]` after hidden `[B, D]`, `[B]` in float64: near log p(y|h), as exp(s) sums to about 1."""
+        scores = self.scores(h, y).double()
+        return scores if self.normaliser is None else scores - self.normaliser(h)[:, 0].double()
 
+    @torch.no_grad()
     def trained_log_z(self, h: Tensor) -> Tensor:
-        """log of what exp(s - log Z(h)) sums to over all words, `[B]` in float64: 0 for scores that are
-        probabilities.
-        """
-        with torch.no_grad():
-            log_z = self.log_z(h)
-            return log_z if self.normaliser is None else log_z - self.normaliser(h)[:, 0].double()
+        """log-sum-exp of s over all words, `[B]` in float64, after hidden `[B, D]`: 0 where the scores are log p."""
+        log_z = self.log_z(h)
+        return log_z if self.normaliser is None else log_z - self.normaliser(h)[:, 0].double()

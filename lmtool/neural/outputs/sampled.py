@@ -1,30 +1,55 @@
-"""The sampled softmax as an output layer: in training the sum over all words is one over some of them.
+"""The sampled softmax as an output layer (Bengio & Senecal 2008; Jean et al. 2015): in training the sum over all words
+is one over some of them, whose scores are corrected by log k q.
 
-Legend of shapes: B examples, D hidden, O outputs, k samples.
+Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, k samples.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
+
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from lmtool.config.groups import OutputConfig
+from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.neural.kernels.alias_table import AliasTable
-from lmtool.neural.outputs.nce import noise_distribution
 from lmtool.neural.kernels.sparse_rows import lookup
+from lmtool.neural.outputs.base import require_at_most_words
+from lmtool.neural.outputs.noise import noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
+from lmtool.trees.tree import Tree
+
+
+@dataclass(slots=True)
+class SampledOutput(OutputConfig):
+    """Softmax over sampled words (Bengio & Senecal 2008); conf/output/sampled.yaml says what each setting does."""
+
+    can_tie = True
+    loss_is_log_prob = False
+
+    samples: int = MISSING
+    power: float = MISSING
+
+    def __post_init__(self) -> None:
+        require_whole("output.samples", self.samples)
+        require(0 <= self.power <= 2, "output.power", self.power, "from 0 (uniform) to 2")
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> SampledSoftmax:
+        """The layer, with sparse gradients. Raises UserError for more samples than there are words."""
+        require_at_most_words("samples", self.samples, len(counts))
+        return SampledSoftmax(dim, counts, vectors, samples=self.samples, power=self.power, sparse=True)
 
 
 class SampledSoftmax(WordScores):
     """Cross-entropy over the target and k words drawn for the batch, scores less log k q (Bengio & Senecal 2008; Jean
     et al. 2015).
 
-    With q the chance to be drawn, the correction makes the sum over samples a fair estimate of Z; the target among the
-    samples counts once. The bias of the gradient falls with k. Probabilities that are asked for are exact.
-
-    samples: k. power: of the unigram distribution that they are drawn from. counts, vectors, sparse: as WordScores.
-    Raises ValueError for k above O.
+    With q the chance to be drawn, the correction makes the sum over samples an unbiased estimate of Z; the target among
+    the samples counts once. The bias of the gradient falls with k. log_prob and log_dist are exact.
     """
 
     def __init__(
@@ -37,6 +62,12 @@ class SampledSoftmax(WordScores):
         power: float = 1.0,
         sparse: bool = False,
     ) -> None:
+        """dim: D. counts: `[O]` of the words in train, for b and q.
+
+        vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself. samples: k.
+        power: of the unigram distribution that they are drawn from. sparse: whether the gradients of u and b are
+        sparse. Raises ValueError for k below 1 or above O.
+        """
         super().__init__(dim, counts, vectors, sparse=sparse)
         if not 1 <= samples <= len(counts):
             raise ValueError(f"samples={samples}: from 1 to {len(counts)}, the words there are")
@@ -47,11 +78,14 @@ class SampledSoftmax(WordScores):
         self.log_kq: Tensor
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """Mean of the sampled cross-entropy in nats over hidden `[B, D]` and targets `[B]`; no log-probability."""
+        """Mean of the sampled cross-entropy in nats over hidden `[B, D]` and targets `[B]`, a number; it is not -log p.
+
+        Samples come from torch's random state.
+        """
         return self.loss_with(h, y, self.table.draw(self.samples).to(h.device))
 
     def loss_with(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
-        """The same with given samples `[k]`."""
+        """The same with given samples `[k]`, int64."""
         words = torch.cat([y, samples])
         offset = lookup(self.bias, words, sparse=self.sparse) - self.log_kq[words]
         vectors = lookup(self.vectors, words, sparse=self.sparse)  # [B + k, D]

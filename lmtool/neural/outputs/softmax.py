@@ -1,19 +1,26 @@
-"""The full softmax as an output layer: hidden -> probability of every word that can be predicted.
+"""The full softmax as an output layer: p(w|h) = exp(b_w + u_w . h) / Z (Bengio et al. 2003, eq. 1), in chunks.
 
-Legend of shapes: B examples, D hidden, O outputs, b rows of one chunk.
+Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, b rows of one chunk.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
+
 from torch import Tensor, nn
 from torch.nn import functional as F
-from lmtool.system import parallel
+
+from lmtool.config.rules import MISSING
+from lmtool.config.groups import OutputConfig
 from lmtool.neural.kernels import loops
-from lmtool.neural.kernels.sparse_rows import compiled, handed_on
+from lmtool.neural.kernels.sparse_rows import compiled, take_gradients
 from lmtool.neural.outputs.word_scores import WordScores
+from lmtool.system import parallel
+from lmtool.trees.tree import Tree
 
 CHUNK = 1 << 20  # logits that exist at once: few enough to stay near the processor
 
@@ -21,37 +28,73 @@ TINY = 1 << 12  # logits up to which calling our own loops costs more than they 
 FEW = 48  # rows up to which W h' is faster than h W' (MKL of torch 2.13)
 
 
+class Precision(Enum):
+    """The type in which the large products are done."""
+
+    fp32 = "fp32"
+    bf16 = "bf16"
+
+
+@dataclass(slots=True)
+class SoftmaxOutput(OutputConfig):
+    """Softmax over all words (Bengio et al. 2003)."""
+
+    can_tie = True
+    dense_gradient = True
+
+    precision: Precision = MISSING
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> FullSoftmax:
+        """The layer."""
+        precision = torch.bfloat16 if self.precision is Precision.bf16 else None
+        return FullSoftmax(dim, counts, vectors, precision=precision)
+
+
+Gradients = tuple[Tensor, Tensor, Tensor]
+
+
 class _SoftmaxLoss(torch.autograd.Function):
-    """Mean over the batch of -log softmax(h W' + b)[y], W the first rows of vectors, with its gradients found in the
+    """Mean over the batch of -log softmax(h W' + b)[y], W the first rows of vectors; its gradients are computed in the
     forward pass.
 
     The gradient of the logits is softmax - onehot; what it is made of takes their place in one buffer that is kept from
-    call to call. To allocate either anew in each step costs more than the arithmetic on them. A buffer in bf16 has the
+    call to call. To allocate either in each step costs more than the arithmetic on them. A buffer in bf16 has the
     three products done in bf16; the gradients are summed over chunks in the weight's own precision.
     """
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, vectors: Tensor, bias: Tensor, y: Tensor, buffer: Tensor) -> Tensor:
-        h, outputs = h.contiguous(), len(bias)
-        weight, all_grads = vectors[:outputs], torch.empty_like(vectors)
-        all_grads[outputs:] = 0
-        grads = torch.empty_like(h), all_grads[:outputs], torch.empty_like(bias)
-        chunk = _compiled_chunk if compiled(h) and buffer.dtype == h.dtype else _plain_chunk
-        loss = h.new_zeros((), dtype=torch.float64)
-        with torch.no_grad():
-            for first in range(0, len(h), len(buffer)):
-                some = slice(first, first + len(buffer))
-                grad_h = grads[0][some]
-                loss += chunk(h[some], weight, bias, y[some], buffer, len(h), (grad_h, *grads[1:]), not first)
-        ctx.gradients = [grads[0], all_grads, grads[2]]
-        return (loss / len(h)).to(h.dtype)
+        h = h.contiguous()
+        ctx.save_for_backward(h, vectors, bias, y)
+        ctx.buffer = buffer
+        loss, ctx.gradients = _loss_and_gradients(h, vectors, bias, y, buffer)
+        return loss
 
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        return (*handed_on(ctx, grad_output[0]), None, None)
+        def compute() -> list[Tensor]:
+            h, vectors, bias, y = ctx.saved_tensors
+            return _loss_and_gradients(h, vectors, bias, y, ctx.buffer)[1]
+
+        return (*take_gradients(ctx, grad_output[0], compute), None, None)
 
 
-Gradients = tuple[Tensor, Tensor, Tensor]
+@torch.no_grad()
+def _loss_and_gradients(
+    h: Tensor, vectors: Tensor, bias: Tensor, y: Tensor, buffer: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """Mean -log p(y|h) over hidden `[B, D]`, and its gradients by h, vectors and bias; buffer: `[b, O]`."""
+    outputs = len(bias)
+    weight, all_grads = vectors[:outputs], torch.empty_like(vectors)
+    all_grads[outputs:] = 0
+    grads = torch.empty_like(h), all_grads[:outputs], torch.empty_like(bias)
+    chunk = _compiled_chunk if compiled(h) and buffer.dtype == h.dtype else _plain_chunk
+    loss = h.new_zeros((), dtype=torch.float64)
+    for first in range(0, len(h), len(buffer)):
+        some = slice(first, first + len(buffer))
+        grad_h = grads[0][some]
+        loss += chunk(h[some], weight, bias, y[some], buffer, len(h), (grad_h, *grads[1:]), not first)
+    return (loss / len(h)).to(h.dtype), [grads[0], all_grads, grads[2]]
 
 
 def _plain_chunk(
@@ -110,20 +153,22 @@ def _compiled_chunk(
 
 
 class FullSoftmax(WordScores):
-    """p(w|h) = exp(b_w + u_w . h) / Z (Bengio et al. 2003, eq. 1), in chunks, so that the B x O logits never exist.
-
-    counts, vectors: as WordScores. precision: torch.bfloat16 for products in bf16, None for those of the weights' type.
-    """
+    """p(w|h) = exp(b_w + u_w . h) / Z (Bengio et al. 2003, eq. 1), in chunks, so that the B x O logits never exist."""
 
     def __init__(
         self, dim: int, counts: Tensor, vectors: nn.Parameter | None = None, *, precision: torch.dtype | None = None
     ) -> None:
+        """dim: D. counts: `[O]` of the words in train; b starts at the log unigram probabilities.
+
+        vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself. precision:
+        torch.bfloat16 for products in bf16, None for those of the weights' type.
+        """
         super().__init__(dim, counts, vectors)
         self.precision = precision
         self._buffer: Tensor | None = None
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
+        """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         dtype, outputs = self.precision or h.dtype, len(self.bias)
         if len(h) * outputs <= TINY and dtype == h.dtype:
             return F.cross_entropy(F.linear(h, self.weight(), self.bias), y)

@@ -1,7 +1,7 @@
-"""How the inner nodes of a tree score the way to their second child: two forms.
+"""How the inner nodes of a tree score their decision for the second child: two forms.
 
-Legend of shapes: B examples, D hidden, N inner nodes, P pairs (example, node), U different nodes among them, H units
-and M numbers a node of Morin & Bengio's form.
+Legend of shapes: B examples, D dimension of the hidden, N inner nodes, P pairs (example, node), U different nodes among
+them; in Morin & Bengio's form H hidden units and M, the dimension of a node's embedding.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from lmtool.system import parallel
-from lmtool.neural.kernels import loops
+
+from lmtool.neural.kernels import tree_loops
 from lmtool.neural.kernels.sparse_rows import Groups, Pairs, compiled, each_example, lookup, row_scores
+from lmtool.system import parallel
 
 
 class DotNodes(nn.Module):
-    """s_n(h) = u_n . h + b_n, as in word2vec (Mikolov et al. 2013) and Mnih & Hinton (2009).
-
-    log_odds: `[N]`, where b starts. sparse: gradients of the nodes on the way of a batch alone.
-    """
+    """s_n(h) = u_n . h + b_n, as in word2vec (Mikolov et al. 2013) and Mnih & Hinton (2009)."""
 
     def __init__(self, dim: int, log_odds: Tensor, *, sparse: bool = False) -> None:
+        """dim: D. log_odds: `[N]`, where b starts. sparse: gradients only of the nodes on the paths of a batch."""
         super().__init__()
         self.sparse = sparse
         self.bias = nn.Parameter(log_odds.to(torch.get_default_dtype()))
@@ -29,27 +28,30 @@ class DotNodes(nn.Module):
         nn.init.normal_(self.vectors, std=dim**-0.5)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """Those whose gradients are sparse."""
+        """The parameters with sparse gradients: u and b, or none."""
         return [self.vectors, self.bias] if self.sparse else []
 
     def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """s of each pair, `[P]`, after hidden `[B, D]`."""
+        """s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients."""
         return row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse)
 
+    @torch.no_grad()
     def all_scores(self, h: Tensor) -> Tensor:
-        """s of every node, `[B, N]`; without gradients."""
-        with torch.no_grad():
-            return torch.addmm(self.bias, h, self.vectors.T)
+        """s of every node, `[B, N]`, after hidden `[B, D]`; without gradients."""
+        return torch.addmm(self.bias, h, self.vectors.T)
 
 
 class MorinBengioNodes(nn.Module):
     """s_n(h) = alpha_n + beta . tanh(c + W h + U N_n) (Morin & Bengio 2005, eq. 4), N_n the node's own embedding.
 
-    h is what their x is: the concatenated embeddings, or any other hidden. log_odds: `[N]`, where alpha starts.
-    hidden_dim: H. node_dim: M. sparse: gradients of the nodes on the way of a batch alone.
+    h is what their x is: the concatenated embeddings, or any other hidden.
     """
 
     def __init__(self, dim: int, log_odds: Tensor, *, hidden_dim: int, node_dim: int, sparse: bool = False) -> None:
+        """dim: D. log_odds: `[N]`, where alpha starts. hidden_dim: H. node_dim: M.
+
+        sparse: gradients of N and alpha only of the nodes on the paths of a batch.
+        """
         super().__init__()
         self.sparse = sparse
         self.hidden = nn.Linear(dim, hidden_dim)  # W and c
@@ -61,11 +63,11 @@ class MorinBengioNodes(nn.Module):
         nn.init.normal_(self.beta, std=hidden_dim**-0.5)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """Those whose gradients are sparse."""
+        """The parameters with sparse gradients: N and alpha, or none."""
         return [self.nodes, self.alpha] if self.sparse else []
 
     def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """s of each pair, `[P]`, after hidden `[B, D]`."""
+        """s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients."""
         if compiled(h):
             groups = Groups(pairs.rows)
             used, rows = torch.from_numpy(groups.unique), torch.from_numpy(groups.places())
@@ -75,17 +77,17 @@ class MorinBengioNodes(nn.Module):
         alpha = lookup(self.alpha, used, sparse=self.sparse)
         return pair_scores(self.hidden(h), q, self.beta, alpha, Pairs(rows, pairs.starts, pairs.owner))
 
+    @torch.no_grad()
     def all_scores(self, h: Tensor) -> Tensor:
-        """s of every node, `[B, N]`; without gradients."""
-        with torch.no_grad():
-            p, q = self.hidden(h), self.node_map(self.nodes)
-            if not compiled(h):
-                return torch.stack([torch.tanh(row + q) @ self.beta + self.alpha for row in p])
-            scores = h.new_empty(len(h), len(q))
-            arrays = [tensor.detach().numpy() for tensor in (p, q, self.beta, self.alpha, scores)]
-            cuts = parallel.cut_evenly(len(h))
-            parallel.run((loops.all_node_scores, *arrays, first, last) for first, last in cuts)
-            return scores
+        """s of every node, `[B, N]`, after hidden `[B, D]`; without gradients."""
+        p, q = self.hidden(h), self.node_map(self.nodes)
+        if not compiled(h):
+            return torch.stack([torch.tanh(row + q) @ self.beta + self.alpha for row in p])
+        scores = h.new_empty(len(h), len(q))
+        arrays = [tensor.detach().numpy() for tensor in (p, q, self.beta, self.alpha, scores)]
+        cuts = parallel.cut_evenly(len(h))
+        parallel.run((tree_loops.all_node_scores, *arrays, first, last) for first, last in cuts)
+        return scores
 
 
 def pair_scores(p: Tensor, q: Tensor, beta: Tensor, alpha: Tensor, pairs: Pairs) -> Tensor:
@@ -111,7 +113,7 @@ class _PairScores(torch.autograd.Function):
         ctx.pairs = pairs
         scores = p.new_empty(len(pairs.rows))
         arrays = [tensor.detach().numpy() for tensor in (p, q, beta, alpha, pairs.starts, pairs.rows, scores)]
-        each_example(pairs, 10 * p.shape[1], loops.node_scores, *arrays)
+        each_example(pairs, 10 * p.shape[1], tree_loops.node_scores, *arrays)
         return scores
 
     @staticmethod
@@ -120,15 +122,15 @@ class _PairScores(torch.autograd.Function):
         pairs, grad = ctx.pairs, grad_output[0].contiguous()
         grad_p = torch.empty_like(p)
         shared = [arrays.numpy() for arrays in (grad, p, q, beta, pairs.starts, pairs.rows, grad_p)]
-        # What all examples add to is kept once a thread, and these are summed in their order.
+        # Each thread has its own sum of what all examples add to; these are then summed in their order.
         cuts = parallel.cut_evenly(len(p))
         sums = [(torch.zeros_like(q), torch.zeros_like(beta), q.new_zeros(len(q))) for _ in cuts]
         parallel.run(
-            (loops.node_scores_grad, *shared, *(tensor.numpy() for tensor in own), first, last)
-            for own, (first, last) in zip(sums, cuts, strict=True)
+            (tree_loops.node_scores_grad, *shared, *(tensor.numpy() for tensor in partial), first, last)
+            for partial, (first, last) in zip(sums, cuts, strict=True)
         )
         totals = sums[0]
-        for own in sums[1:]:
-            for total, more in zip(totals, own, strict=True):
+        for partial in sums[1:]:
+            for total, more in zip(totals, partial, strict=True):
                 total += more
         return grad_p, *totals, None

@@ -1,33 +1,36 @@
-"""What the layers with a vector a word share: scores b_w + u_w . h, and exact probabilities from them.
+"""What the layers with a vector for each word share: scores b_w + u_w . h, and exact probabilities from them.
 
-Legend of shapes: B examples, D hidden, O outputs (words that can be predicted), K words asked for.
+Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, K words asked for.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from lmtool.neural.kernels.sparse_rows import Pairs, pairs_of, row_scores
+
+from lmtool.neural.kernels.sparse_rows import pairs_of, row_scores
+from lmtool.neural.outputs.base import OutputLayer
 
 COLUMNS = 1 << 14  # words whose scores exist at once
-BLOCK = 1 << 21  # scores that exist at once when probabilities are asked for
+BLOCK = 1 << 21  # scores that exist at once in log_z
 
 
 def log_unigram(counts: Tensor) -> Tensor:
-    """log p of each word by its count `[O]`, in float64; a word never seen counts as half a word."""
+    """log p of each word by its count `[O]`, in float64; half an occurrence is added to every count."""
     frequency = counts.double() + 0.5
     return (frequency / frequency.sum()).log()
 
 
-class WordScores(nn.Module):
-    """s_w(h) = b_w + u_w . h for each word (Bengio et al. 2003, eq. 1); p is softmax(s).
-
-    counts: `[O]` from train, to start b at the log unigram probabilities. vectors: the u_w when they are somebody
-    else's (tied embeddings `[O or more, D]`, of which the first O are taken); None for its own. sparse: the gradients
-    of u and b are sparse where a step uses only some rows.
-    """
+class WordScores(OutputLayer):
+    """Scores s_w(h) = b_w + u_w . h for each word (Bengio et al. 2003, eq. 1); p is softmax(s)."""
 
     def __init__(self, dim: int, counts: Tensor, vectors: nn.Parameter | None = None, *, sparse: bool = False) -> None:
+        """dim: D. counts: `[O]` of the words in train; b starts at the log unigram probabilities.
+
+        vectors: embeddings `[O or more, D]` to share as the u_w (tied), of which the first O are used; None for
+        vectors of the layer itself. sparse: whether the gradients of u and b are sparse where a step uses only some
+        rows.
+        """
         super().__init__()
         outputs = len(counts)
         self.bias = nn.Parameter(log_unigram(counts).to(torch.get_default_dtype()))
@@ -37,22 +40,26 @@ class WordScores(nn.Module):
             nn.init.normal_(self.vectors, std=dim**-0.5)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """Those whose gradients are sparse."""
+        """The parameters with sparse gradients: u and b, or none."""
         return [self.vectors, self.bias] if self.sparse else []
 
     def weight(self) -> Tensor:
         """u `[O, D]`."""
         return self.vectors[: len(self.bias)]
 
+    def word_vectors(self) -> Tensor:
+        """The output vector of each word, `[O, D]`."""
+        return self.weight()
+
     def scores(self, h: Tensor, y: Tensor) -> Tensor:
-        """s, without log Z, of words y `[B]` or `[B, K]` after hidden `[B, D]`."""
+        """s, without log Z, of words y `[B]` or `[B, K]` after hidden `[B, D]`; in the shape of y and the type of h."""
         pairs = pairs_of(y.reshape(len(y), -1))
         return row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse).reshape(y.shape)
 
     @torch.no_grad()
     def log_z(self, h: Tensor) -> Tensor:
-        """log of the sum of exp(s) over all words, `[B]` in float64, never more than BLOCK scores at a time."""
-        found = h.new_full((len(h),), -torch.inf, dtype=torch.float64)
+        """log-sum-exp of s over all words, `[B]` in float64, after hidden `[B, D]`; of BLOCK scores at a time."""
+        log_z = h.new_full((len(h),), -torch.inf, dtype=torch.float64)
         weight, outputs = self.weight(), len(self.bias)
         columns = min(outputs, COLUMNS)
         rows = max(1, BLOCK // columns)
@@ -65,22 +72,17 @@ class WordScores(nn.Module):
                 scores = torch.addmm(self.bias[left : left + columns], part, some.T, out=out)
                 largest = scores.amax(1, keepdim=True)
                 total = scores.sub_(largest).exp_().sum(1, dtype=torch.float64).log() + largest[:, 0]
-                found[top : top + rows] = torch.logaddexp(found[top : top + rows], total)
-        return found
+                log_z[top : top + rows] = torch.logaddexp(log_z[top : top + rows], total)
+        return log_z
 
+    @torch.no_grad()
     def log_dist(self, h: Tensor) -> Tensor:
-        """log p of all words, `[B, O]` in float64."""
-        with torch.no_grad():
-            scores = torch.addmm(self.bias, h, self.weight().T).double()
-            return scores - self.log_z(h)[:, None]
+        """log p of all words, `[B, O]` in float64, after hidden `[B, D]`; rows have log-sum-exp 0."""
+        scores = torch.addmm(self.bias, h, self.weight().T).double()
+        return scores - self.log_z(h)[:, None]
 
+    @torch.no_grad()
     def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
-        """log p(y|h) in float64; y `[B]` or `[B, K]`, as the result."""
-        with torch.no_grad():
-            log_z = self.log_z(h)
-            return self.scores(h, y).double() - (log_z if y.dim() == 1 else log_z[:, None])
-
-
-def noise_pairs(y: Tensor, noise: Tensor) -> Pairs:
-    """Each example's word `[B]` and its own noise words `[B, K]`."""
-    return pairs_of(torch.cat([y[:, None], noise], 1))
+        """log p(y|h) in float64 of words y `[B]` or `[B, K]`, int64, after hidden `[B, D]`; in the shape of y."""
+        log_z = self.log_z(h)
+        return self.scores(h, y).double() - (log_z if y.dim() == 1 else log_z[:, None])

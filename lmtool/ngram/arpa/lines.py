@@ -1,4 +1,4 @@
-"""The lines of an ARPA file's sections, read by compiled code."""
+"""What reading and writing ARPA files share, and the compiled parser of the lines of their sections."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import numpy as np
 
 from lmtool.data.tokeniser import hash_bytes
 
-NOTHING = -99.0  # log10 of 0, as the format has it
+ZERO = -99.0  # the format's log10 of 0
 LN10 = math.log(10)
+COMMENT = "# lmtool "  # before the JSON of what the format has no place for
 
-# What a line can have wrong, as the kernel says it.
+# The errors of a line that the parser finds.
 GOOD, NO_NUMBER, FEW_WORDS, MANY_WORDS, UNKNOWN_WORD, POSITIVE, CARRIAGE_RETURN = range(7)
-WRONG = {
+MESSAGES = {
     NO_NUMBER: "should begin with log10 p, a number",
-    FEW_WORDS: "has fewer words than its section's n-grams",
+    FEW_WORDS: "has fewer words than the n-grams of its section",
     MANY_WORDS: "has more than its words and one number after them",
     UNKNOWN_WORD: "has a word that is not among the 1-grams",
-    POSITIVE: "has a positive log10 p: no probability is above 1",
-    CARRIAGE_RETURN: "ends in CR LF: turn it into LF, as with dos2unix",
+    POSITIVE: "has a positive log10 p, but no probability is above 1",
+    CARRIAGE_RETURN: "ends in CR LF: convert the file to LF, as with dos2unix",
 }
 
 
 class WordTable:
-    """Open addressing from bytes to the numbers of words."""
+    """A hash table, with open addressing, from the UTF-8 bytes of words to their numbers."""
 
     def __init__(self, words: list[str] | None = None) -> None:
         encoded = [word.encode() for word in words or []]
@@ -66,7 +67,7 @@ def _find(block: Any, first: int, last: int, slots: Any, starts: Any, arena: Any
 
 @numba.njit(cache=True, nogil=True)
 def _number(block: Any, first: int, last: int) -> Any:
-    """A decimal number from bytes `first` to before `last`; NaN where they are none."""
+    """The decimal number in bytes `first` to before `last`; NaN where it is not one."""
     at = first
     negative = False
     if at < last and (block[at] == 45 or block[at] == 43):
@@ -109,9 +110,11 @@ def _number(block: Any, first: int, last: int) -> Any:
 def parse_lines(
     block: Any, at: int, slots: Any, starts: Any, arena: Any, words: Any, values: Any
 ) -> tuple[Any, Any, Any]:
-    """Read lines into `words` `[M, k]` and `values` `[2, M]` until a blank one, M of them, or the end of the block.
+    """Read lines into words `[M, k]` and values `[2, M]`, log p and log back-off weight in nats.
 
-    Returns the byte after the last line that was read, how many were, and what is wrong with the next one.
+    Stops at a blank line, at a line that begins with a backslash or is wrong, after M lines, and at the block's end.
+
+    Returns the position after the last line read, the number of lines read, and the error of the next one, or GOOD.
     """
     size, k = words.shape
     row = 0
@@ -136,7 +139,7 @@ def parse_lines(
                         return at, row, NO_NUMBER if column == 0 else MANY_WORDS
                     if column == 0 and value > 0:
                         return at, row, POSITIVE
-                    values[1 if column else 0, row] = value * LN10 if value > NOTHING else -np.inf
+                    values[1 if column else 0, row] = value * LN10 if value > ZERO else -np.inf
                 elif column > k + 1:
                     return at, row, MANY_WORDS
                 else:

@@ -1,6 +1,6 @@
-"""ARPA files, as KenLM, SRILM and lmtool write them, become back-off tables.
+"""ARPA files of KenLM, SRILM and lmtool -> back-off tables.
 
-Lines are read in blocks by compiled code; where one is not as it should be, it says which.
+Lines are read in blocks by compiled code; errors name the file and the line.
 """
 
 from __future__ import annotations
@@ -18,8 +18,18 @@ import numpy.typing as npt
 from lmtool.data.readers import read_blocks
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.arpa.lines import CARRIAGE_RETURN, GOOD, NO_NUMBER, NOTHING, POSITIVE, WRONG, WordTable, parse_lines
-from lmtool.ngram.arpa.write import COMMENT
+from lmtool.ngram.arpa.lines import (
+    CARRIAGE_RETURN,
+    COMMENT,
+    GOOD,
+    LN10,
+    MESSAGES,
+    NO_NUMBER,
+    POSITIVE,
+    ZERO,
+    WordTable,
+    parse_lines,
+)
 from lmtool.ngram.counts import MAX_ORDER
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.table import BackoffTable
@@ -32,10 +42,11 @@ PIECE = 1 << 20  # n-grams looked up at once
 
 @dataclass(frozen=True, slots=True)
 class Arpa:
-    """What an ARPA file says, its words numbered by their lines.
+    """The content of an ARPA file, its words numbered in the order of the 1-grams.
 
-    words: of the unigrams, in the order of the file. grams: for each order the numbers of its n-grams' words
-    `[M, k]`, natural log-probabilities `[M]`, natural log back-off weights `[M]` and the line of each section's first.
+    words: of the 1-grams. grams: for each order k, the numbers of its n-grams' words uint32 `[M, k]`, log-probabilities
+    float32 `[M]` and log back-off weights float32 `[M]` in nats, and the line of the first n-gram. unseen, missing,
+    normalised: as in BackoffTable.
     """
 
     path: str
@@ -46,7 +57,7 @@ class Arpa:
     normalised: bool
 
 
-class _Lines:
+class _Reader:
     """The lines of a file: one at a time, or as many as a block holds."""
 
     def __init__(self, path: str) -> None:
@@ -57,54 +68,62 @@ class _Lines:
         self.at = 0
 
     def more(self) -> bool:
-        """Whether there is anything left to read."""
+        """Whether anything is left to read."""
         while self.at >= len(self.block):
-            found = next(self._blocks, None)
-            if found is None:
+            block = next(self._blocks, None)
+            if block is None:
                 return False
-            self.block, self.at = found, 0
+            self.block, self.at = block, 0
         return True
 
     def next(self) -> str:
-        """The next line, without its end."""
+        """The next line, without its end. Raises UserError where there is none."""
         if not self.more():
-            raise UserError(f"{self.path} ends after line {self.number}: it is cut off; {REMEDY}")
+            raise self.cut_off()
         end = self.block.index(b"\n", self.at)
         line = self.block[self.at : end].decode()
         self.at = end + 1
         self.number += 1
         if line.endswith("\r"):
-            raise self.wrong(WRONG[CARRIAGE_RETURN])
+            raise self.error(MESSAGES[CARRIAGE_RETURN])
         return line
 
-    def wrong(self, what: str, number: int | None = None) -> UserError:
-        """The error of a line."""
-        return UserError(f"{self.path}, line {number or self.number}: {what}; {REMEDY}")
+    def error(self, message: str, number: int | None = None) -> UserError:
+        """The error of a line, by default the last one read."""
+        return _error(self.path, number or self.number, message)
+
+    def cut_off(self) -> UserError:
+        """The error of a file that ends too early."""
+        return UserError(f"{self.path} ends after line {self.number}: it is cut off; {REMEDY}")
+
+
+def _error(path: str, line: int, message: str) -> UserError:
+    return UserError(f"{path}, line {line}: {message}; {REMEDY}")
 
 
 def read_arpa(path: str) -> Arpa:
     """Read an ARPA file, plain or compressed.
 
-    Raises UserError, naming file and line, for a file that is cut off, lies about its counts, or has a line that is no
-    n-gram of its section.
+    Raises UserError, naming file and line, for a file that is cut off, whose counts are wrong, or that has a line which
+    is not an n-gram of its section.
     """
-    lines = _Lines(path)
-    more: dict[str, Any] = {}
+    lines = _Reader(path)
+    extra = _Extra()
     line = lines.next()
     while line.strip() != "\\data\\":
         if line.startswith(COMMENT):
-            more = json.loads(line.removeprefix(COMMENT))
+            extra = _extra(line.removeprefix(COMMENT), lines)
         elif lines.number > 1000:
-            raise lines.wrong("no \\data\\ up to here: this is no ARPA file")
+            raise lines.error("no \\data\\ up to here: this is not an ARPA file")
         line = lines.next()
     sizes: list[int] = []
     while line := lines.next().strip():
-        told = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", line)
-        if not told or int(told[1]) != len(sizes) + 1:
-            raise lines.wrong(f"should be ngram {len(sizes) + 1}=COUNT, or empty")
-        sizes.append(int(told[2]))
+        count = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", line)
+        if not count or int(count[1]) != len(sizes) + 1:
+            raise lines.error(f"should be ngram {len(sizes) + 1}=COUNT, or empty")
+        sizes.append(int(count[2]))
     if not 1 <= len(sizes) <= MAX_ORDER:
-        raise lines.wrong(f"tells of {len(sizes)} orders; there must be 1 to {MAX_ORDER}")
+        raise lines.error(f"the counts have {len(sizes)} orders; there must be 1 to {MAX_ORDER}")
     words: list[str] = []
     grams: list[tuple[Array, Array, Array, int]] = []
     table = WordTable()
@@ -112,7 +131,7 @@ def read_arpa(path: str) -> Arpa:
         while not (line := lines.next().strip()):
             pass
         if line != f"\\{k}-grams:":
-            raise lines.wrong(f"should be \\{k}-grams:, of which line {k + 1} of the counts tells {size:,}")
+            raise lines.error(f"should be \\{k}-grams:, of which there are {size:,} by the counts")
         if k == 1:
             words, log_prob, log_backoff = _read_unigrams(lines, size)
             table = WordTable(words)
@@ -120,85 +139,104 @@ def read_arpa(path: str) -> Arpa:
         else:
             grams.append(_read_section(lines, k, size, table))
         if lines.next().strip():
-            raise lines.wrong(f"the {k}-grams should end here, the counts tell of {size:,}")
+            raise lines.error(f"the {k}-grams should end here: there are {size:,} by the counts")
     while not (line := lines.next().strip()):
         pass
     if line != "\\end\\":
-        raise lines.wrong("should be \\end\\")
-    unseen = more.get("unseen")
-    return Arpa(
-        path,
-        words,
-        grams,
-        -math.inf if unseen is None else float(unseen),
-        float(more.get("missing", 0.0)),
-        bool(more.get("normalised", True)),
-    )
+        raise lines.error("should be \\end\\")
+    return Arpa(path, words, grams, extra.unseen, extra.missing, extra.normalised)
 
 
-def _read_unigrams(lines: _Lines, size: int) -> tuple[list[str], Array, Array]:
+@dataclass(frozen=True, slots=True)
+class _Extra:
+    """What lmtool's comment adds to the format, by default that of other tools' files."""
+
+    unseen: float = -math.inf
+    missing: float = 0.0
+    normalised: bool = True
+
+
+def _extra(text: str, lines: _Reader) -> _Extra:
+    """The values of lmtool's comment. Raises UserError where it is damaged."""
+    try:
+        values = json.loads(text)
+        unseen = values.get("unseen")
+        return _Extra(
+            -math.inf if unseen is None else float(unseen),
+            float(values.get("missing", 0.0)),
+            bool(values.get("normalised", True)),
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise lines.error(f"lmtool's comment is damaged ({error})") from error
+
+
+def _read_unigrams(lines: _Reader, size: int) -> tuple[list[str], Array, Array]:
     words: dict[str, int] = {}
     log_prob, log_backoff = np.empty(size), np.zeros(size)
     for i in range(size):
         line = lines.next()
         if not line.strip() or line.startswith("\\"):
-            raise lines.wrong(f"the 1-grams end after {i:,}, the counts tell of {size:,}")
+            raise lines.error(f"the 1-grams end after {i:,}, but there are {size:,} by the counts")
         columns = line.split()
         if not 2 <= len(columns) <= 3:
-            raise lines.wrong("should be log10 p, a word, and perhaps log10 backoff")
+            raise lines.error("should be log10 p, a word, and perhaps log10 backoff")
         try:
             log_prob[i], log_backoff[i] = float(columns[0]), float(columns[2]) if len(columns) > 2 else 0.0
         except ValueError:
-            raise lines.wrong(WRONG[NO_NUMBER]) from None
+            raise lines.error(MESSAGES[NO_NUMBER]) from None
         if math.isnan(log_prob[i]) or math.isnan(log_backoff[i]):
-            raise lines.wrong(WRONG[NO_NUMBER])
+            raise lines.error(MESSAGES[NO_NUMBER])
         if log_prob[i] > 0 and columns[1] != BOS:
-            raise lines.wrong(WRONG[POSITIVE])
+            raise lines.error(MESSAGES[POSITIVE])
         if columns[1] in words:
-            raise lines.wrong(f"{columns[1]!r} stands in line {words[columns[1]]} already")
+            raise lines.error(f"{columns[1]!r} is also in line {words[columns[1]]}")
         words[columns[1]] = lines.number
     return list(words), _natural(log_prob), _natural(log_backoff)
 
 
-def _read_section(lines: _Lines, k: int, size: int, table: WordTable) -> tuple[Array, Array, Array, int]:
+def _read_section(lines: _Reader, k: int, size: int, table: WordTable) -> tuple[Array, Array, Array, int]:
     words = np.empty((size, k), dtype=np.uint32)
     values = np.zeros((2, size), dtype=np.float32)
     first = lines.number + 1
     done = 0
     while done < size:
         if not lines.more():
-            raise UserError(f"{lines.path} ends after line {lines.number}: it is cut off; {REMEDY}")
+            raise lines.cut_off()
         block = np.frombuffer(lines.block, dtype=np.uint8)
-        at, read, wrong = parse_lines(
+        at, read, error = parse_lines(
             block, lines.at, table.slots, table.starts, table.arena, words[done:], values[:, done:]
         )
         lines.number += int(read)
         done += int(read)
         lines.at = int(at)
-        if wrong != GOOD:
-            raise lines.wrong(WRONG[int(wrong)], lines.number + 1)
+        if error != GOOD:
+            raise lines.error(MESSAGES[int(error)], lines.number + 1)
         if done < size and lines.at < len(lines.block):
             lines.number += 1
-            raise lines.wrong(f"the {k}-grams end after {done:,}, the counts tell of {size:,}")
+            raise lines.error(f"the {k}-grams end after {done:,}, but there are {size:,} by the counts")
     return words, values[0], values[1], first
 
 
 def _natural(log10: Array) -> Array:
-    found: Array = np.where(log10 <= NOTHING, -np.inf, log10 * math.log(10)).astype(np.float32)
-    return found
+    natural: Array = np.where(log10 <= ZERO, -np.inf, log10 * LN10).astype(np.float32)
+    return natural
 
 
 def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
-    """The table in the ids of a vocabulary that has all words of the file.
+    """The table with the ids of a vocabulary that has all words of the file.
 
-    A word of the vocabulary that the file does not have gets the probability 0. Raises UserError, naming the
-    line, for an n-gram that stands twice and for one whose first words are no n-gram of the file.
+    Words of the vocabulary that are not in the file get probability 0. Raises UserError, naming the line, for a word
+    that is not in the vocabulary, an n-gram that occurs twice, and one whose context is not an n-gram of the file.
     """
     size = len(vocabulary)
     ids = np.array([vocabulary.ids.get(word, -1) for word in arpa.words], dtype=np.int64)
     if BOS in arpa.words:
         ids[arpa.words.index(BOS)] = vocabulary.bos
-    assert (ids[[word != EOS or vocabulary.eos is not None for word in arpa.words]] >= 0).all()
+    unknown = [i for i in np.flatnonzero(ids < 0).tolist() if arpa.words[i] != EOS or vocabulary.eos is not None]
+    if unknown:
+        word = arpa.words[unknown[0]]
+        message = f"{word!r} is not in the vocabulary: choose a data set with the words of the file"
+        raise UserError(f"{arpa.path}, line {arpa.grams[0][3] + unknown[0]}: {message}")
     log_prob = [np.full(size, -np.inf, dtype=np.float32)]
     log_backoff = [np.zeros(size, dtype=np.float32)]
     _, p, backoff, _ = arpa.grams[0]
@@ -208,16 +246,15 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
     builder = TrieBuilder(size)
     suffix_closed = True
     for k, (words, p, backoff, first_line) in enumerate(arpa.grams[1:], start=2):
-        trie = builder.done()  # of the orders below
+        trie = builder.finish()  # of the orders below
         key = np.empty(len(words), dtype=np.uint64)
         for at in range(0, len(words), PIECE):
             mapped = ids[words[at : at + PIECE]]  # [M, k]
             context = trie.find(mapped[:, :-1])
             if (context < 0).any():
-                where = at + int((context < 0).argmax())
-                told = " ".join(arpa.words[w] for w in words[where, :-1])
-                what = f"{told!r} is not among the {k - 1}-grams"
-                raise UserError(f"{arpa.path}, line {first_line + where}: {what}; {REMEDY}")
+                row = at + int((context < 0).argmax())
+                shorter = " ".join(arpa.words[w] for w in words[row, :-1])
+                raise _error(arpa.path, first_line + row, f"{shorter!r} is not among the {k - 1}-grams")
             suffix_closed = suffix_closed and bool((trie.find(mapped[:, 1:]) >= 0).all())
             context -= trie.first(k - 1)
             key[at : at + PIECE] = (context.astype(np.uint64) << np.uint64(builder.word_width)) | mapped[:, -1].astype(
@@ -227,12 +264,12 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
         twice = np.flatnonzero(key[1:] == key[:-1])
         if len(twice):
             one, other = first_line + int(order[twice[0]]), first_line + int(order[twice[0] + 1])
-            raise UserError(f"{arpa.path}, line {other}: the same n-gram stands in line {one} already; {REMEDY}")
+            raise _error(arpa.path, other, f"the same n-gram is also in line {one}")
         builder.add(key)
         log_prob.append(p[order])
         log_backoff.append(backoff[order])
     return BackoffTable(
-        trie=builder.done(),
+        trie=builder.finish(),
         log_prob=np.concatenate(log_prob),
         log_backoff=np.concatenate(log_backoff[:-1]) if len(log_backoff) > 1 else np.empty(0, dtype=np.float32),
         bos=vocabulary.bos,
@@ -244,5 +281,5 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
 
 
 def words_of_file(arpa: Arpa) -> set[str]:
-    """The words that the file can predict, but for `<unk>`."""
+    """The words of the file without `<s>`, `</s>` and `<unk>`."""
     return set(arpa.words) - {BOS, EOS, UNK}

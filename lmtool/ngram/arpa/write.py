@@ -1,15 +1,19 @@
-"""A back-off table as an ARPA file, the text format that KenLM, SRILM and others read.
+"""Back-off table -> ARPA file, the text format that KenLM, SRILM and others read.
 
-\\data\\                        log10 p, a tab, the words, and below the highest order a tab and log10 backoff,
-ngram 1=4                     a line an n-gram. Nine digits tell every float32 from its neighbours.
-...
+    \\data\\
+    ngram 1=4
+    ...
+    \\1-grams:
+    -0.5 a -0.2
+
+After the numbers of n-grams, order by order, one line per n-gram: log10 p, a tab, the words, and below the highest
+order a tab and log10 backoff. Nine digits distinguish all float32 numbers.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,33 +24,31 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.vocabulary import EOS, Vocabulary
-from lmtool.ngram.arpa.lines import NOTHING
-from lmtool.ngram.pruning import words_of
+from lmtool.ngram.arpa.lines import COMMENT, LN10, ZERO
 from lmtool.ngram.table import BackoffTable
 from lmtool.system.files import written_whole
 
-PIECE = 1 << 17  # n-grams made into text at once
-COMMENT = "# lmtool "
-NUMBER = 32  # bytes that a number takes at most
+PIECE = 1 << 17  # n-grams written at once
+NUMBER = 32  # bytes of a number, at most
 
 
 def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
     """Write the table, whole or not at all; compressed where the name ends in .gz.
 
-    What the format has no place for stands in a comment that lmtool reads again. Raises UserError where the file cannot
-    be written.
+    What the format has no place for goes into a comment before it, for read_arpa. Raises UserError where the file
+    cannot be written.
     """
     words = [word.encode() for word in vocabulary.words]
-    extra = [] if vocabulary.eos is not None else [f"{NOTHING:g}\t{EOS}\t0\n".encode()]  # KenLM wants one
+    extra = [] if vocabulary.eos is not None else [f"{ZERO:g}\t{EOS}\t0\n".encode()]  # KenLM requires one
     starts = np.cumsum([0, *(len(word) for word in words)])
     arena = np.frombuffer(b"".join(words), dtype=np.uint8)
-    more = {
-        "unseen": None if math.isinf(table.unseen) else table.unseen,
+    comment = {
+        "unseen": None if table.unseen == -np.inf else table.unseen,
         "missing": table.missing,
         "normalised": table.normalised,
     }
     with written_whole(path) as temporary, _opened(temporary, packed=path.suffix == ".gz") as file:
-        file.write(f"{COMMENT}{json.dumps(more)}\n\\data\\\n".encode())
+        file.write(f"{COMMENT}{json.dumps(comment)}\n\\data\\\n".encode())
         for k, size in enumerate(table.sizes, start=1):
             file.write(f"ngram {k}={size + (len(extra) if k == 1 else 0)}\n".encode())
         for k, size in enumerate(table.sizes, start=1):
@@ -61,7 +63,7 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
 @contextmanager
 def _opened(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
     if packed:
-        with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as file:  # the same bytes every time
+        with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as file:  # always the same bytes
             yield file  # type: ignore[misc]
     else:
         with path.open("wb") as file:
@@ -73,14 +75,14 @@ def _lines(
 ) -> bytes:
     """N-grams `first` to before `last` of order k as text."""
     begin = table.trie.first(k)
-    words = words_of(table, k, first, last)
-    probability = table.log_prob[begin + first : begin + last].astype(np.float64) / math.log(10)
+    words = table.trie.ngrams(k, first, last)
+    probability = table.log_prob[begin + first : begin + last].astype(np.float64) / LN10
     if k == 1 and first <= table.bos < last:
-        probability[table.bos - first] = NOTHING
+        probability[table.bos - first] = ZERO
     backoff = np.empty(0)
     if k < table.order:
-        backoff = table.log_backoff[begin + first : begin + last].astype(np.float64) / math.log(10)
-    room = int(sum(starts[words[:, j] + 1] - starts[words[:, j]] for j in range(k)).sum())
+        backoff = table.log_backoff[begin + first : begin + last].astype(np.float64) / LN10
+    room = int(np.diff(starts)[words].sum())
     out = np.empty(room + (last - first) * (2 * NUMBER + k + 2), dtype=np.uint8)
     written = int(_write(words, probability, backoff, starts, arena, out))
     return out[:written].tobytes()
@@ -107,8 +109,8 @@ def _write(words: Any, probability: Any, backoff: Any, starts: Any, arena: Any, 
 
 @numba.njit(cache=True, nogil=True)
 def _write_number(value: float, out: Any, at: int) -> Any:
-    """Nine digits from the first that is not 0 on, at most 18 after the point; -99 for minus infinity."""
-    value = max(value, NOTHING)
+    """Write nine significant digits, at most 18 after the point; -99 for minus infinity. Returns the end."""
+    value = max(value, ZERO)
     if value < 0:
         out[at] = 45
         at += 1

@@ -1,1 +1,1 @@
-"""One file a smoother: what it keeps for an n-gram that was seen, and what it leaves to shorter ones."""
+"""Smoothers, one file each: the share of the probability that a seen n-gram gets, and what is left to shorter ones."""

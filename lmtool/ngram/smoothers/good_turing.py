@@ -1,4 +1,4 @@
-"""Good-Turing discounting with Katz's back-off (Good 1953; Katz 1987; Chen & Goodman 1998, eq. 13 to 16).
+"""Good-Turing discounting with Katz back-off (Good 1953; Katz 1987; Chen & Goodman 1998, *Katz Smoothing*).
 
 p(w|h) = d_r c(hw) / c(h.) with r = c(hw), where hw was seen, else backoff(h) p(w|h')
 d_r = (r*/r - A) / (1 - A) for r up to `largest`, 1 above it
@@ -7,16 +7,36 @@ r* = (r + 1) n_{r+1} / n_r,  A = (largest + 1) n_{largest+1} / n_1
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from lmtool.config.groups import SmootherConfig
+from lmtool.config.rules import MISSING, require_whole
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.ngram.estimate import LARGEST, Form, Smoother
+from lmtool.ngram.smoothers.base import LARGEST, Form, Smoother
+
+
+@dataclass(slots=True)
+class GoodTuringConfig(SmootherConfig):
+    """largest, largest_unigram: the largest count that is discounted, from 0 (none) to 9."""
+
+    largest: int = MISSING
+    largest_unigram: int = MISSING
+
+    def __post_init__(self) -> None:
+        for name in ("largest", "largest_unigram"):
+            require_whole(f"smoother.{name}", getattr(self, name), 0, LARGEST - 1)
+
+    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
+        """Good-Turing discounting for n-grams of up to `order` words."""
+        return GoodTuring(order, largest=self.largest, largest_unigram=self.largest_unigram)
 
 
 class GoodTuring(Smoother):
-    """values: `[n, LARGEST + 1]`, d_r of each order, with d_r = 1 for the last and all larger r."""
+    """values: `[n, LARGEST + 1]`, d_r of each order; d_r = 1 for the last and all larger r."""
 
     form = Form.backed_off
     low, high = (0.0,) * (LARGEST + 1), (1.0,) * (LARGEST + 1)
@@ -28,27 +48,31 @@ class GoodTuring(Smoother):
         self.largest = [largest_unigram, *[largest] * (order - 1)]
 
     def fit(self, k: int, n: IntArray, newest: int) -> None:
-        """d_r of order k from its counts of counts."""
+        """d_r of order k from its counts of counts n."""
         self.values[k - 1, : self.largest[k - 1] + 1] = discount_ratios(n, self.largest[k - 1], k, self.notes)
 
-    def kept(self, k: int, a: Any) -> Any:
-        """d_r r"""
+    def numerator(self, k: int, a: Any) -> Any:
+        """d_r r of counts r `[N]`."""
         return self.values[k - 1][a.clip(max=LARGEST)] * a
 
 
 def discount_ratios(n: IntArray, largest: int, k: int, notes: list[str]) -> FloatArray:
-    """d_0 (unused) to d_largest; 1, with a note, for each r whose counts of counts give no ratio from 0 to 1."""
+    """d_r `[largest + 1]` of order k from its counts of counts n; d_0 is not used.
+
+    Where they give no d_r above 0 and at most 1, d_r is 1, and a note says so.
+    """
     ratios = np.ones(largest + 1)
-    odd: list[int] = []
+    undiscounted: list[int] = []
     common = (largest + 1) * n[largest + 1] / n[1] if n[1] else 1.0
     for r in range(1, largest + 1):
         d = ((r + 1) * n[r + 1] / (r * n[r]) - common) / (1 - common) if n[r] and common != 1 else -1.0
         if 0 < d <= 1:
             ratios[r] = d
         else:
-            odd.append(r)
-    if odd:
+            undiscounted.append(r)
+    if undiscounted:
         notes.append(
-            f"order {k}: counts of counts give no discount for counts of {', '.join(map(str, odd))}: none is made"
+            f"order {k}: the counts of counts do not determine the discount of counts "
+            f"{', '.join(map(str, undiscounted))}; fallback: no discount"
         )
     return ratios

@@ -1,25 +1,64 @@
-"""Modified Kneser-Ney smoothing (Chen & Goodman 1998, section 3).
+"""Modified Kneser-Ney smoothing (Chen & Goodman 1998, *Modified Kneser-Ney Smoothing*).
 
-    p(w|h) = (a(hw) - D(a(hw))) / a(h.) + weight(h) p(w|h')                                      (their eq. 24)
-    weight(h) = (D1 N1(h.) + D2 N2(h.) + D3+ N3+(h.)) / a(h.)                                     (eq. 26)
+    p(w|h) = (a(hw) - D(a(hw))) / a(h.) + weight(h) p(w|h')
+    weight(h) = (D1 N1(h.) + D2 N2(h.) + D3+ N3+(h.)) / a(h.)
+    D_r = r - (r + 1) Y n_{r+1} / n_r for r = 1, 2, 3+,  Y = n1 / (n1 + 2 n2)
 
-a is the count in the highest order and for n-grams that begin with `<s>`; below it is the number of distinct words
-that stand before the n-gram (Kneser & Ney 1995). a(h.) sums it over the words after h, N_r(h.) counts those with
-a = r. h' is h without its first word; the unigrams are interpolated with the uniform distribution.
+a is the count in the highest order and for n-grams that begin with `<s>`; below, it is the number of distinct words
+that precede the n-gram (Kneser & Ney 1995). a(h.) is its sum over the words after h, N_r(h.) the number of them with
+a = r, n_r the number of n-grams of the order with a = r. Interpolated unigrams share their weight with one unknown type
+outside the vocabulary.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from lmtool.config.groups import SmootherConfig
+from lmtool.config.rules import MISSING, is_number, require
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.ngram.estimate import Contexts, Counting, Form, Smoother
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother
 
-# Used where a text is too small or too odd to estimate discounts from.
-FALLBACK = (0.5, 1.0, 1.5)
+FALLBACK = (0.5, 1.0, 1.5)  # D1, D2, D3+ where the counts of counts do not determine them; KenLM's --discount_fallback
+
+
+@dataclass(slots=True)
+class ModifiedKneserNeyConfig(SmootherConfig):
+    """discounts: null (estimated), tuned on the split tune_on, or a list of [D1, D2, D3+] per order, 0 <= D_r <= r.
+
+    interpolate: false to back off. like_kenlm: estimate discounts exactly as KenLM does.
+    """
+
+    discounts: Any = MISSING
+    interpolate: bool = MISSING
+    like_kenlm: bool = MISSING
+    tune_on: str = MISSING
+
+    def __post_init__(self) -> None:
+        rule = "null, tuned, or [D1,D2,D3+] for each order, with 0 <= D_r <= r"
+        triples = self.discounts if isinstance(self.discounts, list) and self.discounts else [None]
+        for triple in triples if self.discounts not in (None, TUNED) else []:
+            three = triple if isinstance(triple, list) and len(triple) == 3 else [None]
+            valid = all(is_number(d, 0, k) for k, d in enumerate(three, start=1))
+            require(valid, "smoother.discounts", self.discounts if triple is None else triple, rule)
+
+    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
+        """Modified Kneser-Ney smoothing. Raises UserError where the number of triples is not the order."""
+        return ModifiedKneserNey(
+            order,
+            discounts=None if self.discounts == TUNED else self.discounts,
+            interpolate=self.interpolate,
+            like_kenlm=self.like_kenlm,
+        )
+
+    def tuning_split(self) -> str | None:
+        """tune_on where the discounts are tuned."""
+        return self.tune_on if self.discounts == TUNED else None
 
 
 class ModifiedKneserNey(Smoother):
@@ -36,13 +75,13 @@ class ModifiedKneserNey(Smoother):
         interpolate: bool = True,
         like_kenlm: bool = True,
     ) -> None:
-        """discounts: [D1, D2, D3+] of each order from 1 to n; None to estimate them. like_kenlm: estimate
-        them as KenLM does, which misses one unigram, so that the models are equal.
+        """discounts: [D1, D2, D3+] of orders 1 to n; None to estimate them. interpolate: False to back off.
+        like_kenlm: estimate them as KenLM does, which leaves one unigram out of n_r, so that the models are equal.
 
-        Raises UserError where the given discounts are not as many as the orders.
+        Raises UserError where the number of triples is not the order.
         """
         if discounts is not None and len(discounts) != order:
-            raise UserError(f"smoother.discounts: {len(discounts)} triples given, order {order} needs {order}")
+            raise UserError(f"smoother.discounts has {len(discounts)} triples: model.order={order} needs {order}")
         Smoother.__init__(self, order)
         self.form = Form.interpolated if interpolate else Form.backed_off
         self.unknown = interpolate
@@ -52,30 +91,30 @@ class ModifiedKneserNey(Smoother):
             self.values[:, 1:] = discounts
 
     def fit(self, k: int, n: IntArray, newest: int) -> None:
-        """D of order k from its counts of counts, unless they were given."""
+        """D1, D2, D3+ of order k from its counts of counts n, unless they were given."""
         if self.estimated:
             n = n.copy()
             if self.like_kenlm and newest:
-                # KenLM never counts the last unigram of its own order, the word that was first seen last.
+                # KenLM leaves the word whose first occurrence comes last out of n_r of the unigrams.
                 n[min(newest, len(n) - 1)] -= 1
             self.values[k - 1, 1:] = estimate_discounts(n, k, self.notes)
 
-    def kept(self, k: int, a: Any) -> Any:
-        """a - D(a)."""
+    def numerator(self, k: int, a: Any) -> Any:
+        """a - D(a), `[N]`."""
         discount = self.values[k - 1]
         return (a - discount[a.clip(max=3)]).clip(min=0)
 
     def weight(self, k: int, h: Contexts) -> Any:
-        """Equation 26."""
+        """(D1 N1(h.) + D2 N2(h.) + D3+ N3+(h.)) / a(h.), `[C]`."""
         _, d1, d2, d3 = self.values[k - 1]
         return (d1 * h.ones + d2 * h.twos + d3 * h.more) / h.total
 
 
 def estimate_discounts(n: IntArray, k: int, notes: list[str]) -> FloatArray:
-    """D1, D2, D3+ from the counts of counts (Chen & Goodman 1998, eq. 25).
+    """D1, D2, D3+ `[3]` of order k from its counts of counts n.
 
-    Where one of n_1 to n_4 is 0 or a discount falls out of [0, r], as on very small texts and on n-grams of
-    letters, FALLBACK is used for the order and a note says so.
+    FALLBACK, with a note, where one of n1 to n4 is 0 or a D_r falls out of [0, r], as on very small texts and on
+    n-grams of letters.
     """
     if (n[1:5] > 0).all():
         y = n[1] / (n[1] + 2 * n[2])
@@ -84,7 +123,7 @@ def estimate_discounts(n: IntArray, k: int, notes: list[str]) -> FloatArray:
         if (estimated >= 0).all() and (estimated <= r).all():
             return estimated
     notes.append(
-        f"order {k}: counts of counts {', '.join(map(str, n[1:5]))} give no discounts, "
-        f"{', '.join(map(str, FALLBACK))} are used"
+        f"order {k}: the counts of counts n1..n4 = {', '.join(map(str, n[1:5]))} do not determine the discounts; "
+        f"fallback D1, D2, D3+ = {', '.join(f'{d:g}' for d in FALLBACK)}"
     )
     return np.array(FALLBACK)

@@ -1,29 +1,63 @@
-"""Witten-Bell smoothing (Witten & Bell 1991, method C; Chen & Goodman 1998, eq. 17).
+"""Witten-Bell smoothing (Witten & Bell 1991, method C; Chen & Goodman 1998, *Witten-Bell Smoothing*).
 
     interpolated   p(w|h) = (c(hw) + N1+(h.) p(w|h')) / (c(h.) + N1+(h.))
     backed off     p(w|h) = c(hw) / (c(h.) + N1+(h.)) where hw was seen, else backoff(h) p(w|h')
 
-N1+(h.) is the number of different words after h: as often was the next word a new one.
+N1+(h.) is the number of distinct words after h: so many times the word after h was a new one.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from lmtool.ngram.estimate import Contexts, Form, Smoother
+from lmtool.config.groups import SmootherConfig
+from lmtool.config.rules import MISSING
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.language_model import FloatArray, IntArray
+from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
+
+if TYPE_CHECKING:
+    from lmtool.ngram.counts import Counts
+
+
+@dataclass(slots=True)
+class WittenBellConfig(SmootherConfig):
+    """interpolate: false to back off. local_cloze: score cloze questions with the counts of their candidates, too."""
+
+    interpolate: bool = MISSING
+    local_cloze: bool = MISSING
+
+    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
+        """Witten-Bell smoothing for n-grams of up to `order` words."""
+        return WittenBell(order, interpolate=self.interpolate)
+
+    def scores_candidates_alone(self) -> bool:
+        """local_cloze."""
+        return self.local_cloze
+
+    def cloze_log_prob(self, counts: Counts, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """log p `[Q, K]` in nats of candidates `[Q, K]` after contexts `[Q, n - 1]`, from the candidates' counts alone.
+
+        Each row sums to one; the formula is in lmtool.ngram.cloze_witten_bell.
+        """
+        from lmtool.ngram.cloze_witten_bell import local_witten_bell
+
+        return local_witten_bell(counts, contexts, candidates)
 
 
 class WittenBell(Smoother):
     """No parameters."""
 
     def __init__(self, order: int, *, interpolate: bool = True) -> None:
+        """interpolate: False to back off."""
         Smoother.__init__(self, order)
         self.form = Form.interpolated if interpolate else Form.backed_off
 
-    def norm(self, k: int, h: Contexts) -> Any:
-        """c(h.) + N1+(h.)"""
+    def denominator(self, k: int, h: Contexts) -> Any:
+        """c(h.) + N1+(h.), `[C]`."""
         return h.total + h.types
 
     def weight(self, k: int, h: Contexts) -> Any:
-        """N1+(h.) / (c(h.) + N1+(h.))"""
+        """N1+(h.) / (c(h.) + N1+(h.)), `[C]`."""
         return h.types / (h.total + h.types)

@@ -1,0 +1,64 @@
+"""A softmax whose scores learn to sum to one: "Fast and robust neural network joint models" (Devlin et al. 2014).
+
+    L = mean of -log p(y|h) + alpha (log Z(h))^2
+
+Shapes: B examples, D hidden, O words that can be predicted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmtool.config.groups import OutputConfig
+from lmtool.config.rules import MISSING, require
+from lmtool.neural.outputs.base import OutputLayer
+from lmtool.trees.tree import Tree
+
+
+@dataclass(slots=True)
+class SelfNormalisedOutput(OutputConfig):
+    """A softmax whose scores learn to sum to one."""
+
+    can_tie: ClassVar[bool] = True
+    dense_gradient: ClassVar[bool] = True
+    loss_is_log_prob: ClassVar[bool] = False
+
+    alpha: float = MISSING
+
+    def __post_init__(self) -> None:
+        require(0 <= self.alpha < math.inf, "output.alpha", self.alpha, "0 or more")
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
+        """The layer."""
+        return SelfNormalisedSoftmax(dim, counts, vectors, alpha=self.alpha)
+
+
+class SelfNormalisedSoftmax(OutputLayer):
+    """s_w = b_w + u_w . h; b starts at the log unigram probabilities of the counts `[O]`."""
+
+    def __init__(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, *, alpha: float) -> None:
+        super().__init__()
+        frequency = counts.double() + 0.5
+        self.alpha = alpha
+        self.bias = nn.Parameter((frequency / frequency.sum()).log().float())
+        self.vectors = nn.Parameter(dim**-0.5 * nn.init.normal_(counts.new_empty(len(counts), dim).float()))
+        if vectors is not None:
+            self.vectors = vectors
+
+    def _scores(self, h: Tensor) -> Tensor:
+        return F.linear(h, self.vectors[: len(self.bias)], self.bias)  # [B, O]
+
+    def forward(self, h: Tensor, y: Tensor) -> Tensor:
+        """The mean loss in nats over hidden `[B, D]` and targets `[B]`."""
+        scores = self._scores(h)
+        log_z = scores.logsumexp(1)
+        return (log_z - scores.gather(1, y[:, None])[:, 0] + self.alpha * log_z.square()).mean()
+
+    def log_dist(self, h: Tensor) -> Tensor:
+        """log p `[B, O]` in float64."""
+        return self._scores(h).double().log_softmax(1)

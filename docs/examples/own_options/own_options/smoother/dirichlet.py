@@ -1,0 +1,47 @@
+"""Smoothing with a Dirichlet prior (MacKay & Peto 1995, "A hierarchical Dirichlet language model", eq. 14).
+
+    p(w|h) = (c(hw) + mu p(w|h')) / (c(h.) + mu)
+
+h' is h without its first word; mu says how many words of text the shorter context is worth.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from lmtool.config.groups import SmootherConfig
+from lmtool.config.rules import MISSING, require
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.ngram.smoothers.base import Contexts, Smoother
+
+
+@dataclass(slots=True)
+class DirichletConfig(SmootherConfig):
+    """Smoothing with a Dirichlet prior."""
+
+    mu: float = MISSING
+
+    def __post_init__(self) -> None:
+        require(0 < self.mu < math.inf, "smoother.mu", self.mu, "more than 0")
+
+    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
+        """The smoother, which has nothing to estimate."""
+        return Dirichlet(order, mu=self.mu)
+
+
+class Dirichlet(Smoother):
+    """One parameter, mu, for all orders."""
+
+    def __init__(self, order: int, *, mu: float) -> None:
+        Smoother.__init__(self, order)
+        self.mu = mu
+
+    def denominator(self, k: int, h: Contexts) -> Any:
+        """c(h.) + mu"""
+        return h.total + self.mu
+
+    def weight(self, k: int, h: Contexts) -> Any:
+        """mu / (c(h.) + mu)"""
+        return self.mu / (h.total + self.mu)

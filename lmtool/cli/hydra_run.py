@@ -1,0 +1,96 @@
+"""One command line becomes a composed configuration by Hydra, and its command is run, once or as a sweep."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import hydra
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+from lmtool.cli import hydra_errors, resume, torchrun
+from lmtool.cli.arguments import CommandLine
+from lmtool.config.options import conf_dir, places
+from lmtool.sweeps import job, sweep
+
+
+class OptionFolders(SearchPathPlugin):
+    """Has Hydra look for YAML files in the places of options from outside lmtool, too."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Add the folders after lmtool's own."""
+        for place in places():
+            search_path.append(provider="lmtool-options", path=f"file://{place.folder}")
+
+
+def run_verb(line: CommandLine) -> int:
+    """Run a verb's command; returns the exit code.
+
+    Raises UserError for a mistake in the settings, and what the command raises.
+    """
+    if OptionFolders not in Plugins.instance().discover(SearchPathPlugin):
+        Plugins.instance().register(OptionFolders)
+    line = torchrun.only_the_first_writes(resume.with_earlier_words(line))
+    command = importlib.import_module(f"lmtool.commands.{line.verb}")
+    failed: list[Exception] = []
+    task = _as_task(command.run, failed)
+    with sweep.watched() as watched, _as_command_line(line.words):
+        try:
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=line.verb)(task)()
+        except sweep.Refused as refused:
+            raise refused.reason from None
+        except Exception as error:
+            fault = hydra_errors.as_user_error(error, line)
+            if fault is not None:
+                raise fault from error
+            if watched.cut_off(error):
+                return 1
+            raise
+        if failed:
+            raise failed[0]
+        return watched.end()
+
+
+@contextmanager
+def _as_command_line(words: list[str]) -> Iterator[None]:
+    """Give Hydra these words, and have it raise its errors instead of printing them and leaving with code 1."""
+    words_before, errors_before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv = ["lmtool", *words]
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        sys.argv = words_before
+        if errors_before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = errors_before
+
+
+def _as_task(run: Callable[[Any], float | None], failed: list[Exception]) -> Callable[[Any], float | None]:
+    """The command as Hydra's task.
+
+    In a sweep a failure is kept for the table and the sweep continues. In a single run it is put into `failed`, past
+    Hydra, which would print a line of its own about it.
+    """
+    guarded = hydra_errors.within_memory(run)
+
+    def task(composed: Any) -> float | None:
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.types import RunMode
+
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            return job.guarded(guarded, composed)
+        try:
+            return guarded(composed)
+        except Exception as error:
+            failed.append(error)
+            return None
+
+    return task

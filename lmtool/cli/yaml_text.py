@@ -1,0 +1,102 @@
+"""The keys of a YAML file as it writes them, comments included: for help pages and completion.
+
+Only the standard library is imported here, so that a page appears at once. A preset, whose defaults list starts from
+another YAML file of its group, has that file's keys with its own values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+ENTRY = re.compile(r"(?P<indent> *)(?P<key>\w+):(?P<rest>.*)")
+DEFAULT = re.compile(r"\s*- (?:override )?/?(?P<name>\w+)(?:@\S+)?(?:: *(?P<option>\w+))?\s*$")
+HIDDEN = ("defaults", "hydra", "kind")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of a YAML file. path: its keys from the outermost; value: as written; comment: without its mark."""
+
+    path: tuple[str, ...]
+    value: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class YamlText:
+    """A YAML file. description: the comment it opens with, without the first line, the command; groups: of its defaults
+    list, with the option each names; entries: its keys, outer ones first.
+    """
+
+    description: str
+    groups: dict[str, str]
+    entries: list[Entry]
+
+
+def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlText:
+    """A YAML file, or an empty one where there is none. group: the files of its group, which it may start from."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    groups: dict[str, str] = {}
+    entries: list[Entry] = []
+    for line in _block(lines, "defaults"):
+        default = DEFAULT.match(line)
+        if default is None:
+            continue
+        name, option = default["name"], default["option"]
+        if option is not None:
+            groups[name] = option
+        elif group is not None and name in group and group[name] != path:
+            base = read(group[name], group)
+            groups, entries = base.groups | groups, base.entries
+    return YamlText(_description(lines), groups, _merged(entries, _entries(lines)))
+
+
+def _block(lines: list[str], key: str) -> list[str]:
+    """The lines below a top-level key."""
+    inside, block = False, []
+    for line in lines:
+        if re.match(r"\w", line):
+            inside = line.startswith(f"{key}:")
+        elif inside:
+            block.append(line)
+    return block
+
+
+def _entries(lines: list[str]) -> list[Entry]:
+    entries: list[Entry] = []
+    open_keys: list[tuple[int, str]] = []
+    for line in lines:
+        entry = ENTRY.match(line)
+        if entry is None:
+            continue
+        indent = len(entry["indent"])
+        while open_keys and open_keys[-1][0] >= indent:
+            open_keys.pop()
+        open_keys.append((indent, entry["key"]))
+        path = tuple(key for _, key in open_keys)
+        if path[0] not in HIDDEN:
+            value, _, comment = entry["rest"].partition(" #")
+            entries.append(Entry(path, value.strip(), comment.strip()))
+    return entries
+
+
+def _merged(base: list[Entry], own: list[Entry]) -> list[Entry]:
+    changed = {entry.path: entry for entry in own}
+    merged = []
+    for entry in base:
+        new = changed.pop(entry.path, None)
+        merged.append(entry if new is None else replace(entry, value=new.value, comment=new.comment or entry.comment))
+    return merged + list(changed.values())
+
+
+def _description(lines: list[str]) -> str:
+    comment = []
+    for line in lines:
+        if not line.startswith("#"):
+            break
+        if not line.startswith("# @"):
+            comment.append(line.lstrip("# "))
+    return " ".join(comment[1:])

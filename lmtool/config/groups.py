@@ -1,0 +1,290 @@
+"""The contract of each group of options: the settings that all its options have, and what they build.
+
+An option's settings class is a dataclass below one of these; it adds its own settings with their types, checks their
+ranges in `__post_init__`, and implements what is abstract here. Class attributes say what else is asked of an option;
+they are no settings.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from lmtool.config.rules import MISSING, require, require_whole
+from lmtool.config.vocabulary import VocabularyConfig
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.sources.base import Source
+    from lmtool.data.vocabulary import Vocabulary
+    from lmtool.language_model import FloatArray, IntArray, LanguageModel
+    from lmtool.neural.encoders.base import Encoder
+    from lmtool.neural.outputs.base import OutputLayer
+    from lmtool.ngram.counts import Counts
+    from lmtool.ngram.smoothers.base import Smoother
+    from lmtool.ngram.storage import Storage
+    from lmtool.training.optim.base import ParameterGroups
+    from lmtool.trees.base import TreeWords
+    from lmtool.trees.tree import Tree
+
+
+@dataclass(slots=True)
+class DataConfig(ABC):
+    """Group `data`: where text comes from.
+
+    takes_word_list: whether data.vocabulary.file may name the words.
+    """
+
+    takes_word_list: ClassVar[bool] = False
+
+    kind: str = MISSING
+    name: str = MISSING
+    sentences: bool = MISSING
+    vocabulary: VocabularyConfig = MISSING
+
+    def __post_init__(self) -> None:
+        plain = self.name and all(c.isalnum() or c in "._-" for c in self.name)
+        require(bool(plain), "data.name", repr(self.name), "letters, digits, '.', '_' and '-'")
+        file = self.vocabulary.file
+        if file is not None and not self.takes_word_list:
+            raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
+
+    def drops_tags(self) -> bool:
+        """Whether words are word/tag in the text, and the tag is dropped."""
+        return False
+
+    @abstractmethod
+    def source(self, *, progress: bool, download: bool) -> Source:
+        """The text of each split, not read yet.
+
+        progress: whether to show progress bars. download: whether to go to the network for text that is not on this
+        machine; where it is False, that is a NoSource. Raises UserError for text that is nowhere to be found.
+        """
+
+
+@dataclass(slots=True)
+class ModelConfig:
+    """Group `model`: a network's encoder (EncoderConfig) or a count-based model (CountModelConfig)."""
+
+    kind: str = MISSING
+
+
+@dataclass(slots=True)
+class CountModelConfig(ModelConfig, ABC):
+    """A model of n-gram counts: `order` words at most, the predicted one among them."""
+
+    order: int = MISSING
+
+    def __post_init__(self) -> None:
+        require_whole("model.order", self.order, 1, 16)
+
+    @abstractmethod
+    def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
+        """The model of a run folder. Raises UserError where its file is missing or damaged."""
+
+
+@dataclass(slots=True)
+class EncoderConfig(ModelConfig, ABC):
+    """A network: an encoder of contexts, to which any output layer can be added."""
+
+    context_size: int = MISSING
+    embedding_dim: int = MISSING
+    tied: bool | None = MISSING
+    dropout: float = MISSING
+    across_sentences: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("context_size", "embedding_dim"):
+            require_whole(f"model.{name}", getattr(self, name))
+        require(0 <= self.dropout < 1, "model.dropout", self.dropout, "from 0 to below 1")
+
+    @abstractmethod
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
+        """The encoder, with weights from torch's random state.
+
+        tied: whether the output vectors will be its embeddings, so that its hidden has their dimension. sparse: whether
+        the gradient of the embeddings is sparse.
+        """
+
+    def can_tie(self) -> bool:
+        """Whether the hidden can have the dimension of the embeddings, which tying needs."""
+        return True
+
+    def weight_count(self, vocabulary_size: int) -> int:
+        """The number of weights in the embeddings and the large matrices."""
+        return vocabulary_size * self.embedding_dim
+
+    def size_settings(self) -> list[str]:
+        """The names of the settings that weight_count depends on."""
+        return ["embedding_dim", "context_size"]
+
+    def initialise(self, network: nn.Module) -> None:
+        """Change the initial weights of the whole network, the output layer's too; by default they stay."""
+
+
+@dataclass(slots=True)
+class OutputConfig(ABC):
+    """Group `output`: the layer that makes probabilities of a hidden.
+
+    can_tie: whether it has a vector for each word, which the embeddings can be. dense_gradient: whether a step changes
+    all these vectors. needs_tree: whether it is built over a tree. loss_is_log_prob: whether its training loss is
+    -log p, so that exp(loss) is a perplexity.
+    """
+
+    can_tie: ClassVar[bool] = False
+    dense_gradient: ClassVar[bool] = False
+    needs_tree: ClassVar[bool] = False
+    loss_is_log_prob: ClassVar[bool] = True
+
+    kind: str = MISSING
+
+    @abstractmethod
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
+        """The layer over hidden `[B, dim]` and the O words that can be predicted, int64 counts `[O]` in train.
+
+        vectors: the embeddings where they are tied, float `[O or more, dim]`, of which the first O are used. tree: over
+        the O words, where needs_tree says so. Raises UserError for settings that do not fit the vocabulary.
+        """
+
+
+@dataclass(slots=True)
+class TreeConfig(ABC):
+    """Group `tree`: how the words become the leaves of a binary tree."""
+
+    kind: str = MISSING
+
+    @abstractmethod
+    def build(self, words: TreeWords) -> Tree:
+        """The tree over the words that can be predicted.
+
+        Raises UserError for settings that do not fit the vocabulary and for files that are missing.
+        """
+
+
+@dataclass(slots=True)
+class SmootherConfig(ABC):
+    """Group `smoother`: how counts become probabilities."""
+
+    kind: str = MISSING
+
+    @abstractmethod
+    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
+        """The smoother for n-grams of up to `order` words; its parameters are still to be estimated or tuned."""
+
+    def tuning_split(self) -> str | None:
+        """The split that the parameters are to be tuned on; None where they are given or estimated."""
+        return None
+
+    def scores_candidates_alone(self) -> bool:
+        """Whether cloze questions are also to be scored by cloze_log_prob."""
+        return False
+
+    def cloze_log_prob(self, counts: Counts, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """log p `[Q, K]` in nats of the candidates `[Q, K]` of cloze questions after contexts `[Q, order - 1]`, from
+        the counts of the candidates alone. Raises UserError where the smoother has no such form.
+        """
+        raise UserError(f"smoother={self.kind} does not score candidates by their counts alone")
+
+
+@dataclass(slots=True)
+class CountsConfig(ABC):
+    """Group `counts`: how the n-grams of the train split are counted."""
+
+    kind: str = MISSING
+
+    @abstractmethod
+    def storage(self, corpus: Corpus) -> Storage:
+        """The memory and temporary files that counting and estimation may use."""
+
+    @abstractmethod
+    def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
+        """The counts of all n-grams of up to `order` words.
+
+        Raises UserError for a text that cannot be counted and where the disk fills.
+        """
+
+
+@dataclass(slots=True)
+class OptimConfig(ABC):
+    """Group `optim`: the update of the weights. lr: the peak of the schedule; weight_decay spares biases and gains."""
+
+    kind: str = MISSING
+    lr: float = MISSING
+    weight_decay: float = MISSING
+
+    def __post_init__(self) -> None:
+        require(0 < self.lr < math.inf, "optim.lr", self.lr, "more than 0")
+        require(0 <= self.weight_decay < math.inf, "optim.weight_decay", self.weight_decay, "0 or more")
+
+    @abstractmethod
+    def dense(self, groups: ParameterGroups) -> Optimizer:
+        """The optimiser of parameters with dense gradients."""
+
+    @abstractmethod
+    def sparse(self, groups: ParameterGroups) -> Optimizer:
+        """The optimiser of parameters with sparse gradients, whose other rows a step leaves as they are."""
+
+
+@dataclass(slots=True)
+class ScheduleConfig(ABC):
+    """Group `schedule`: the learning rate of each step.
+
+    warmup: the share of the budget in which the rate rises linearly from 0. follows_budget: whether the rate depends on
+    the share of the budget that is used up, so that another budget changes it.
+    """
+
+    follows_budget: ClassVar[bool] = False
+
+    kind: str = MISSING
+    warmup: float = MISSING
+
+    def __post_init__(self) -> None:
+        require(0 <= self.warmup < 1, "schedule.warmup", self.warmup, "from 0 to below 1")
+
+    @abstractmethod
+    def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
+        """The learning rate after the warm-up.
+
+        peak: optim.lr; left: the share of the budget after the warm-up that is left, 1 to 0 (or below, in the last
+        step); steps: made so far; drops: how often lowers_after has been true.
+        """
+
+    def lowers_after(self, waited: int) -> bool:
+        """Whether `waited` evaluations on valid without an improvement lower the rate."""
+        return False
+
+    def require_steps(self, steps: int, budget: str) -> None:
+        """Raise UserError, naming the budget, where the schedule waits for more than `steps` steps."""
+        return None
+
+
+def require_tieable(model: EncoderConfig, output: OutputConfig) -> None:
+    """Raise UserError where the settings tie output vectors to embeddings that the output layer cannot share."""
+    if model.tied and not model.can_tie():
+        raise UserError(
+            f"model.tied=true: the hidden of model={model.kind} has another dimension; take model.tied=null"
+        )
+    if model.tied and not output.can_tie:
+        raise UserError(
+            f"model.tied=true: output={output.kind} has no vector for each word to share; take model.tied=null"
+        )
+
+
+BASES: dict[str, type] = {
+    "data": DataConfig,
+    "model": ModelConfig,
+    "output": OutputConfig,
+    "tree": TreeConfig,
+    "smoother": SmootherConfig,
+    "counts": CountsConfig,
+    "optim": OptimConfig,
+    "schedule": ScheduleConfig,
+}

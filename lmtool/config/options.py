@@ -1,0 +1,220 @@
+"""Finds options: what a user chooses by name, as `smoother=witten_bell`, one Python file and one YAML file each.
+
+An option of a group lives in one of three places:
+
+- in lmtool: the Python file in the group's home (HOMES), the YAML file in conf/GROUP/;
+- in an installed package that the entry-point group `lmtool.options` names: both files in PACKAGE/GROUP/;
+- in a folder that the user names by `options=FOLDER`: both files in FOLDER/GROUP/.
+
+A YAML file's `kind` is the name of the Python file that it configures, so that presets are further YAML files for the
+same Python file. Only the standard library is imported here, and an option's Python file not before it is chosen.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from lmtool.errors import UserError
+from lmtool.system.spelling import nearest
+
+ENTRY_POINTS = "lmtool.options"
+HOMES: dict[str, tuple[str, ...]] = {
+    "data": ("lmtool.data.sources",),
+    "model": ("lmtool.neural.encoders", "lmtool.ngram.models"),
+    "output": ("lmtool.neural.outputs",),
+    "tree": ("lmtool.trees",),
+    "smoother": ("lmtool.ngram.smoothers",),
+    "counts": ("lmtool.ngram.counting",),
+    "optim": ("lmtool.training.optim",),
+    "schedule": ("lmtool.training.schedules",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where options from outside lmtool come from. package: None for a folder."""
+
+    folder: Path
+    package: str | None
+
+    def __str__(self) -> str:
+        return f"the package {self.package}" if self.package else f"the folder {self.folder}"
+
+
+def conf_dir() -> Path:
+    """The folder of lmtool's YAML files: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "conf", package.parent / "conf"):
+        if (folder / "train.yaml").is_file():
+            return folder
+    raise UserError(f"conf/ is missing beside {package}: install lmtool again")
+
+
+@cache
+def installed_places() -> tuple[Place, ...]:
+    """The packages of the entry-point group, by name."""
+    from importlib.metadata import entry_points
+
+    found = []
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        spec = importlib.util.find_spec(entry.value)
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(
+                f"{ENTRY_POINTS}: the entry point {entry.name}={entry.value} is not a package: reinstall it"
+            )
+        place = Place(Path(spec.submodule_search_locations[0]), entry.value)
+        _require_new_names(place)
+        found.append(place)
+    return tuple(found)
+
+
+_folders: list[Place] = []  # what this process was told by options=
+
+
+def use_folder(folder: str | Path | None) -> None:
+    """Add the options of a folder for this process; None adds none. Raises UserError where there is no such folder."""
+    if folder is None:
+        return
+    path = Path(folder).expanduser().resolve()
+    if not path.is_dir():
+        raise UserError(f"options={folder}: no such folder; name one that holds GROUP/NAME.yaml and GROUP/NAME.py")
+    place = Place(path, None)
+    if place not in _folders:
+        _require_new_names(place)
+        _folders.append(place)
+
+
+def _require_new_names(place: Place) -> None:
+    """Raise UserError where a place has an option with the name of one of lmtool's own, which would hide it."""
+    for group in HOMES:
+        for path in sorted((place.folder / group).glob("*.yaml")):
+            if (conf_dir() / group / path.name).is_file():
+                raise UserError(f"{path}: {group}/{path.stem} is the name of lmtool's own option; choose another")
+
+
+@contextmanager
+def folder_in_use(folder: str | Path | None) -> Iterator[None]:
+    """Add the options of a folder until the block ends."""
+    before = list(_folders)
+    try:
+        use_folder(folder)
+        yield
+    finally:
+        _folders[:] = before
+
+
+def places() -> tuple[Place, ...]:
+    """Where options from outside lmtool come from now."""
+    return (*installed_places(), *_folders)
+
+
+def yaml_files(group: str, *, beside: Path | None = None) -> dict[str, Path]:
+    """The YAML file of each option and preset of a group, by name; beside: the folder of --config-dir."""
+    found: dict[str, Path] = {}
+    folders = [conf_dir(), *(place.folder for place in places()), *([beside] if beside else [])]
+    for folder in folders:
+        for path in sorted((folder / group).glob("*.yaml")):
+            found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def kinds(group: str) -> list[str]:
+    """The names of the options of a group: the YAML files that have a Python file of the same name."""
+    return [name for name in yaml_files(group) if _located(group, name) is not None]
+
+
+def origin(group: str, kind: str) -> str | None:
+    """Where an option from outside lmtool comes from; None for lmtool's own."""
+    located = _located(group, kind)
+    return None if located is None or isinstance(located, str) else str(located[0])
+
+
+def settings_class(group: str, kind: str, *, came_from: str | None = None, beside: Path | None = None) -> type:
+    """The settings dataclass of an option, from its Python file, which is imported.
+
+    came_from: where a run had it from; beside: the folder of --config-dir; both for the message. Raises UserError where
+    no option answers to the name, and where a file from outside lmtool cannot be imported or holds no settings of the
+    group.
+    """
+    located = _located(group, kind)
+    if located is None:
+        raise UserError(_unknown(group, kind, came_from, beside))
+    if isinstance(located, str):
+        return _settings_in(importlib.import_module(located), group, kind)
+    place, path = located
+    try:
+        module = _imported(place, path, group, kind)
+    except UserError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path} cannot be imported ({reason}): mend it, or leave it out") from error
+    return _settings_in(module, group, kind)
+
+
+def _unknown(group: str, kind: str, came_from: str | None, beside: Path | None) -> str:
+    if beside is not None and (beside / group / f"{kind}.py").is_file():
+        return f"{group}={kind}: {beside / group / kind}.py is not run unless you name its folder, options={beside}"
+    if came_from is not None:
+        remedy = "name it with options=FOLDER" if came_from.startswith("the folder") else "install it"
+        return f"{group}={kind} came from {came_from}, which is not in use here: {remedy}"
+    return f"{group}.kind={kind}: no option of lmtool answers to it{nearest(kind, kinds(group))}"
+
+
+def _located(group: str, kind: str) -> str | tuple[Place, Path] | None:
+    """The module of lmtool's own option, or the place and file of one from outside."""
+    if not kind.isidentifier():
+        return None
+    root = Path(__file__).resolve().parent.parent.parent
+    for home in HOMES[group]:
+        if (root / home.replace(".", "/") / f"{kind}.py").is_file() and (conf_dir() / group / f"{kind}.yaml").is_file():
+            return f"{home}.{kind}"
+    for place in places():
+        path = place.folder / group / f"{kind}.py"
+        if path.is_file():
+            return place, path
+    return None
+
+
+def _imported(place: Place, path: Path, group: str, kind: str) -> ModuleType:
+    if place.package is not None:
+        return importlib.import_module(f"{place.package}.{group}.{kind}")
+    name = f"lmtool_options_{zlib.crc32(str(path).encode()):08x}.{group}.{kind}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, "it is a Python file"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look it up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _settings_in(module: ModuleType, group: str, kind: str) -> type:
+    """The one settings dataclass that a module defines for its group."""
+    from lmtool.config.groups import BASES
+
+    base = BASES[group]
+    found = [
+        item
+        for item in vars(module).values()
+        if isinstance(item, type) and issubclass(item, base) and item.__module__ == module.__name__
+    ]
+    if len(found) != 1 or not is_dataclass(found[0]):
+        raise UserError(
+            f"{module.__file__}: {len(found)} classes below {base.__name__}; an option of {group}= has one, a dataclass"
+        )
+    return found[0]

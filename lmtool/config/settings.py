@@ -1,0 +1,139 @@
+"""Composed configurations become typed settings, and saved ones too.
+
+Hydra composes plain values: the YAML files name no schema. Here they are merged into the dataclasses of
+lmtool.config.verbs and, for each group of options, of the option that `kind` names; so a misspelt key or a value of the
+wrong type is refused, by its name, before any work starts. Below the command layer there are only these dataclasses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+    ValidationError,
+)
+
+from lmtool.config.options import HOMES, settings_class, use_folder
+from lmtool.config.overrides import escaped
+from lmtool.errors import UserError
+from lmtool.system.spelling import nearest
+
+UNNAMED = {"counts": "sorted"}  # what runs of before 0.6 mean by a group's settings without a kind
+T = TypeVar("T")
+
+
+def typed(composed: DictConfig, expected: type[T]) -> T:
+    """The composed configuration as the dataclass `expected` of a verb, options included.
+
+    Raises UserError, naming the key, for a mandatory value that is not given, a key that is not known, and a value of
+    the wrong type or out of its range.
+    """
+    values: Any = OmegaConf.to_container(composed)  # interpolations are resolved at the end
+    use_folder(values.get("options"))
+    target = OmegaConf.structured(expected)
+    for group in HOMES:
+        if group in values and values[group] is not None and any(f.name == group for f in fields(expected)):  # type: ignore[arg-type]
+            target[group] = _option(values.pop(group), group, beside=_config_dir())
+    made = _object(target, values, "")
+    assert isinstance(made, expected)
+    return made
+
+
+def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | None = None) -> Any:
+    """The settings of an option again from the plain values that a run keeps, by their `kind`.
+
+    origins: where the run had options from outside lmtool from, by group. Raises UserError where no option answers to
+    the kind, and where the values do not fit it, as after a change of version.
+    """
+    values = {"kind": UNNAMED.get(group, "")} | {key: _literal(value) for key, value in saved.items()}
+    try:
+        return _object(_option(values, group, (origins or {}).get(group)), {}, group)
+    except UserError as error:
+        raise UserError(f"the run's {group} settings do not fit this version of lmtool: {error}") from error
+
+
+def _literal(value: Any) -> Any:
+    """A saved value that means what it says: `${` in it is text, not an interpolation."""
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, list):
+        return [_literal(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _literal(item) for key, item in value.items()}
+    return value
+
+
+def plain_values(settings: Any) -> dict[str, Any]:
+    """Settings as the plain values that a run keeps: dictionaries, lists, strings, numbers and null."""
+    values = OmegaConf.to_container(OmegaConf.structured(settings), enum_to_str=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def config_dir_of(hydra: Any) -> str | None:
+    """The folder of --config-dir, absolute, in Hydra's own settings."""
+    return next((str(place.path) for place in hydra.runtime.config_sources if place.provider == "command-line"), None)
+
+
+def _config_dir() -> Path | None:
+    from hydra.core.hydra_config import HydraConfig
+
+    folder = config_dir_of(HydraConfig.get()) if HydraConfig.initialized() else None
+    return Path(folder) if folder else None
+
+
+def _option(values: Any, group: str, came_from: str | None = None, *, beside: Path | None = None) -> DictConfig:
+    """The settings of an option, merged into its class."""
+    kind = str(values.get("kind")) if isinstance(values, dict) else str(values)
+    schema = OmegaConf.structured(settings_class(group, kind, came_from=came_from, beside=beside))
+    return _merged(schema, values, group)
+
+
+def _merged(target: DictConfig, values: dict[str, Any], group: str) -> DictConfig:
+    try:
+        merged = OmegaConf.merge(target, values)
+    except OmegaConfBaseException as error:
+        raise UserError(error_line(error, group)) from error
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def _object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
+    merged = _merged(target, values, group)
+    try:
+        return OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from None
+        raise UserError(error_line(error, group)) from error
+
+
+def error_line(error: OmegaConfBaseException, group: str = "") -> str:
+    """What OmegaConf refused, in one line: the key and why."""
+    key = ".".join(part for part in (group, str(error.full_key or error.key or "")) if part) or "a setting"
+    if isinstance(error, MissingMandatoryValue):
+        return f"{key} has no value: give one on the command line, as {key}=..."
+    if isinstance(error, ConfigKeyError | ConfigAttributeError):
+        return f"no key {key!r}{nearest(str(error.key), keys_beside(error))}"
+    if isinstance(error, ValidationError):
+        return f"{key}: {_first_line(error)}"
+    return f"{key}: {_first_line(error)}" if key not in _first_line(error) else _first_line(error)
+
+
+def keys_beside(error: OmegaConfBaseException) -> list[str]:
+    """The keys that there are where one was not found."""
+    parent = error.parent_node
+    if parent is None or not OmegaConf.is_dict(parent):
+        return []
+    return [str(name) for name in parent if name != "hydra"]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

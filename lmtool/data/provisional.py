@@ -1,0 +1,140 @@
+"""The one pass over a data set: provisional ids of each split in temporary files, in bounded memory.
+
+Types are numbered as they are first seen; which of them stay, and in what order, is decided afterwards from the counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from lmtool.config.groups import DataConfig
+from lmtool.data.sources.base import Blocks, DrawnIds, Source, cut_points
+from lmtool.data.text_split import tokeniser_of
+from lmtool.errors import UserError
+
+TEMPORARY = re.compile(r"\..*\.(\d+)\.(?:ids\.)?tmp")
+Ids = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Provisional:
+    """What the pass leaves.
+
+    ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. characters: of each split's text,
+    where that is known. empty_lines: how many were skipped.
+    """
+
+    ids: dict[str, Ids]
+    types: list[str]
+    characters: dict[str, int]
+    empty_lines: int
+
+
+@contextmanager
+def provisional_ids(data: DataConfig, source: Source, store: Path, *, progress: bool) -> Iterator[Provisional]:
+    """Read or draw all splits; the temporary files are beside the store and are removed at the end of the block.
+
+    Raises UserError for text that is not text or has `<s>` or `</s>` in it, and where the ids do not fit on the disk.
+    """
+    with ExitStack() as files, tqdm(unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
+        if source.drawn is not None:
+            provisional = _drawn(source.drawn, store, files, bar)
+        else:
+            provisional = _tokenised(data, source, store, files, bar)
+        bar.close()
+        yield provisional
+
+
+def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:
+    tokeniser = tokeniser_of(data)
+    splits: dict[str, Ids] = {}
+    characters: dict[str, int] = {}
+    for name, blocks in source.splits.items():
+        before = tokeniser.characters
+        handle = files.enter_context(_temporary(store, name))
+        for block in _read_ahead(blocks()):
+            ids = tokeniser(block, name)
+            ids.tofile(handle)
+            bar.update(len(ids))
+        splits[name] = _mapped(handle)
+        characters[name] = tokeniser.characters - before
+    if source.parts is not None:
+        whole = splits["train"]
+        ends = cut_points(len(whole), *source.parts)
+        splits = {"train": whole[: ends[0]], "valid": whole[ends[0] : ends[1]], "test": whole[ends[1] :]}
+        characters = {}  # known of the whole only
+    return Provisional(splits, tokeniser.types(), characters, tokeniser.empty_lines)
+
+
+def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:
+    size = np.dtype(np.int32).itemsize * sum(drawn.tokens.values())
+    if size > shutil.disk_usage(store.parent).free:
+        tokens = ", ".join(f"{name} {count}" for name, count in drawn.tokens.items())
+        room = f"{size / 2**30:,.1f} GiB, which do not fit on the disk of {store.parent}"
+        raise UserError(f"the ids of {tokens} tokens take {room}: draw fewer tokens")
+    splits: dict[str, Ids] = {}
+    for name in drawn.tokens:
+        handle = files.enter_context(_temporary(store, name))
+        for ids in drawn.draw(name):
+            ids.tofile(handle)
+            bar.update(len(ids))
+        splits[name] = _mapped(handle)
+    return Provisional(splits, drawn.types(), {}, 0)
+
+
+def _read_ahead(blocks: Blocks) -> Blocks:
+    """The blocks, each read and checked by a second thread while the one before it is tokenised."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = reader.submit(next, blocks, None)
+            yield block
+
+
+@contextmanager
+def _temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
+    """A temporary file of ids beside the store, removed when its block ends."""
+    name = store.with_name(f".{store.name}.{split}.{os.getpid()}.ids.tmp")
+    handle = name.open("w+b")
+    try:
+        yield handle
+    finally:
+        with suppress(OSError):  # what could not be written cannot be flushed either
+            handle.close()
+        name.unlink(missing_ok=True)
+
+
+def _mapped(handle: IO[bytes]) -> Ids:
+    handle.flush()
+    size = os.fstat(handle.fileno()).st_size
+    return np.memmap(handle, dtype=np.int32, mode="r") if size else np.empty(0, dtype=np.int32)
+
+
+def remove_stale_files(store_dir: Path) -> None:
+    """Remove the temporary files of processes that have died."""
+    for path in store_dir.glob(".*.tmp"):
+        mark = TEMPORARY.fullmatch(path.name)
+        if mark and not Path(f"/proc/{mark[1]}").exists() and not _alive(int(mark[1])):
+            path.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

@@ -1,0 +1,80 @@
+"""What a source of text gives: the text of each split in blocks of whole lines, or the ids of words it draws itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Blocks = Iterator[bytes]
+
+
+class NoSource(UserError):
+    """The text of a data set is not on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClozeFiles:
+    """The paths of a split's cloze questions and, where there are any, of their answers."""
+
+    questions: str
+    answers: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnIds:
+    """The splits of a source that draws ids of words, and no text.
+
+    types: all words by id, lmtool.data.tokeniser.RESERVED first; each becomes a word of the vocabulary. tokens: the
+    number of ids of each split, about; their disk space is checked beforehand. draw: the ids of a split, given its
+    name, in int32 chunks of whole sentences with EOS_ID after each. entropy: computes the source's entropy in nats per
+    token; None where it is not known.
+    """
+
+    types: Callable[[], list[str]]
+    tokens: dict[str, int]
+    draw: Callable[[str], Iterator[npt.NDArray[np.int32]]]
+    entropy: Callable[[], float] | None = None
+
+
+def _nothing() -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of a data set, not read yet.
+
+    splits: for each, a function that starts reading its blocks: UTF-8, whole lines. stamp: plain values, cheap to
+    find, that differ whenever the text may have changed. identity: computes plain values that differ only where it has
+    changed, at the cost of reading it. parts: where only train has text, how it is cut into train, valid and test by
+    tokens: the first two sizes, as of cut_points. word_list: the path of a list of the vocabulary's words; None where
+    train decides. cloze: the questions of splits. drawn: ids of words instead of text; splits is empty then. notes:
+    what the user should know.
+    """
+
+    splits: dict[str, Callable[[], Blocks]]
+    stamp: dict[str, Any]
+    identity: Callable[[], dict[str, Any]] = _nothing
+    parts: tuple[float, float] | None = None
+    word_list: str | None = None
+    cloze: dict[str, ClozeFiles] = field(default_factory=dict)
+    drawn: DrawnIds | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def cut_points(total: int, train: float, valid: float) -> tuple[int, int]:
+    """Where train ends and where valid ends, of `total` items; sizes below 1 are fractions of it.
+
+    Ends are rounded down, as int(.8 n) and int(.9 n). Raises UserError where nothing is left for valid.
+    """
+    ends = (int(train * total), int(round(train + valid, 9) * total)) if train < 1 else (int(train), int(train + valid))
+    if not 0 < ends[0] < ends[1] <= total:
+        raise UserError(f"data.split: train={train:g} and valid={valid:g} do not fit {total:,} items")
+    return ends

@@ -1,0 +1,1 @@
+"""Ways to count n-grams, one file each."""

@@ -1,0 +1,56 @@
+"""Counting by sorting (Heafield et al. 2013): equal n-grams come together, and their number is their count.
+
+In memory where that suffices; else in sorted runs on disk that are merged, with the same result. The counts can be kept
+beside the store, where other smoothers and lower orders find them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lmtool.config.groups import CountsConfig
+from lmtool.config.rules import MISSING, size_in_bytes
+from lmtool.system.memory import memory_available
+
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
+    from lmtool.ngram.counts import Counts
+    from lmtool.ngram.storage import Storage
+
+
+@dataclass(slots=True)
+class SortedCounts(CountsConfig):
+    """memory: that sorting may use, such as 512MiB, or null; keep: whether to keep the counts beside the store."""
+
+    memory: str | None = MISSING
+    keep: bool = MISSING
+
+    def __post_init__(self) -> None:
+        if self.memory is not None:
+            size_in_bytes(self.memory, "counts.memory")
+
+    def storage(self, corpus: Corpus) -> Storage:
+        """Three quarters of the free memory, or what `memory` says; temporary files lie beside the store."""
+        from lmtool.ngram.storage import Storage
+
+        free = memory_available()
+        memory = size_in_bytes(self.memory, "counts.memory") if self.memory is not None else free and free * 3 // 4
+        return Storage(memory, corpus.path.parent).unless_enough_for(corpus.tokens("train"))
+
+    def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
+        """The counts of the train split: those kept beside the store, or counted now.
+
+        Raises UserError for a text that cannot be counted and where the disk is full.
+        """
+        from lmtool.ngram.count_cache import counts_path, open_counts, save_counts
+        from lmtool.ngram.counts import count_ngrams
+
+        path = counts_path(corpus.path)
+        cached = open_counts(path, corpus.fingerprint, order)
+        if cached is not None:
+            return cached
+        counts = count_ngrams(corpus.split("train"), corpus.vocabulary, order, storage=storage)
+        if self.keep:
+            save_counts(path, counts, corpus.fingerprint)
+        return counts

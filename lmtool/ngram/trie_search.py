@@ -1,0 +1,149 @@
+"""Searches in a trie's arrays: compiled, and without branches that the processor would mispredict.
+
+The kernels take the arrays of `trie.Nodes` one by one: taking them out of a tuple would count references, which costs
+more than the search and makes threads wait for each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from lmtool.ngram.packed import read, read_short
+
+BLOCK = 5  # log2 of the number of nodes that share one base of their starts
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def first_child(unigram_starts: Any, base: Any, starts: Any, start_width: int, node: int) -> Any:
+    """Where the children of a node begin; those of the node before it end there."""
+    inner = node - len(unigram_starts)
+    if inner < 0:
+        return unigram_starts[node]
+    return base[inner >> BLOCK] + read(starts, start_width, inner)
+
+
+@numba.njit(cache=True, nogil=True)
+def child(
+    unigram_starts: Any,
+    base: Any,
+    starts: Any,
+    start_width: int,
+    words: Any,
+    word_width: int,
+    total: int,
+    node: int,
+    word: int,
+) -> Any:
+    """The child of an inner node that ends in `word`, -1 where there is none. total: the number of nodes."""
+    size = len(unigram_starts)
+    low = first_child(unigram_starts, base, starts, start_width, node)
+    length = first_child(unigram_starts, base, starts, start_width, node + 1) - low
+    if low < size or length < 0 or low + length > total:
+        return np.int64(-1)  # only in a damaged file
+    low -= size
+    # The last of the children whose word is not above the wanted one.
+    while length > 1:
+        half = length >> 1
+        below = (read(words, word_width, low + half) - word - 1) >> 63  # all ones or all zeros
+        low += half & below
+        length -= half
+    if length == 1 and read(words, word_width, low) == word:
+        return low + size
+    return np.int64(-1)
+
+
+@numba.njit(cache=True, nogil=True)
+def children(
+    unigram_starts: Any,
+    base: Any,
+    starts: Any,
+    start_width: int,
+    words: Any,
+    word_width: int,
+    total: int,
+    queries: Any,
+) -> None:
+    """`child` of B queries: int64 `[B, 3]` with nodes and words in its first two columns; the first gets the children.
+
+    All searches take each step together. No step waits for another search, so that the processor works on many at a
+    time: several times as fast as one after the other. The third column is scratch.
+    """
+    size = len(unigram_starts)
+    halves = words.view(np.uint32)
+    longest = np.int64(1)
+    for i in range(len(queries)):
+        node = queries[i, 0]
+        begin = first_child(unigram_starts, base, starts, start_width, node)
+        count = first_child(unigram_starts, base, starts, start_width, node + 1) - begin
+        if begin < size or count < 0 or begin + count > total:  # only in a damaged file
+            begin, count = np.int64(size), np.int64(0)
+        queries[i, 0] = begin - size
+        queries[i, 2] = count
+        longest = max(longest, count)
+    while longest > 1:
+        for i in range(len(queries)):
+            half = queries[i, 2] >> 1
+            middle = read_short(halves, word_width, queries[i, 0] + half)
+            below = (middle - queries[i, 1] - 1) >> 63  # all ones or all zeros
+            queries[i, 0] += half & below
+            queries[i, 2] -= half
+        longest -= longest >> 1
+    for i in range(len(queries)):
+        low = queries[i, 0]
+        is_there = queries[i, 2] == 1 and read(words, word_width, low) == queries[i, 1]
+        queries[i, 0] = low + size if is_there else -1
+
+
+@numba.njit(cache=True, nogil=True)
+def find_ngrams(
+    unigram_starts: Any,
+    base: Any,
+    starts: Any,
+    start_width: int,
+    words: Any,
+    word_width: int,
+    total: int,
+    grams: Any,
+    out: Any,
+) -> None:
+    """The nodes of n-grams `[M, k]` of words, -1 where there are none, into out `[M]`."""
+    queries = np.empty((4096, 3), np.int64)
+    for first in range(0, len(grams), len(queries)):
+        count = min(len(queries), len(grams) - first)
+        for i in range(count):
+            out[first + i] = grams[first + i, 0]
+        for j in range(1, grams.shape[1]):
+            for i in range(count):
+                queries[i, 0] = max(out[first + i], 0)
+                queries[i, 1] = grams[first + i, j]
+            children(unigram_starts, base, starts, start_width, words, word_width, total, queries[:count])
+            for i in range(count):
+                out[first + i] = queries[i, 0] if out[first + i] >= 0 else -1
+
+
+@numba.njit(cache=True, nogil=True)
+def first_children(unigram_starts: Any, base: Any, starts: Any, start_width: int, first: int, out: Any) -> None:
+    """Where the children of nodes `first`, `first` + 1, ... begin, into out `[M]`."""
+    for i in range(len(out)):
+        out[i] = first_child(unigram_starts, base, starts, start_width, first + i)
+
+
+@numba.njit(cache=True, nogil=True)
+def find_parents(
+    unigram_starts: Any, base: Any, starts: Any, start_width: int, first: int, size: int, nodes: Any, out: Any
+) -> None:
+    """The parents of nodes `[M]` among the `size` nodes from `first` on, counted from there, into out `[M]`."""
+    for i in range(len(nodes)):
+        # The last node whose children begin at or before this one.
+        low: Any = np.int64(0)
+        high: Any = np.int64(size)
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if first_child(unigram_starts, base, starts, start_width, first + middle) <= nodes[i]:
+                low = middle
+            else:
+                high = middle
+        out[i] = low

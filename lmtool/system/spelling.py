@@ -1,0 +1,41 @@
+"""Which of the words that are known are spelt most like one that is not."""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+COMPARED = 300  # words that difflib compares letter by letter, at some hundredths of a millisecond each
+
+
+def close_words(word: str, known: Sequence[str], count: int = 3) -> list[str]:
+    """At most `count` of the known words, the closest first; none where none is close.
+
+    The word in another case comes first. Among more than COMPARED words only those of about the same length that share
+    the first or the last letter are compared: a million words take some tenths of a second.
+    """
+    cases = [form for form in (word.lower(), word.capitalize(), word.upper()) if form != word]
+    compared: Iterable[str] = known
+    if len(known) > COMPARED:
+        shortest, longest, head, tail = len(word) - 2, len(word) + 2, word[:1], word[-1:]
+        near = [w for w in known if shortest <= len(w) <= longest and (w[:1] == head or w[-1:] == tail)]
+        letters, pairs = set(word), [a + b for a, b in pairwise(word)]
+
+        def shared(known_word: str) -> int:
+            return len(letters.intersection(known_word)) + sum(pair in known_word for pair in pairs)
+
+        compared = heapq.nlargest(COMPARED, near, key=shared)
+    present = set(cases).intersection(known)
+    close = difflib.get_close_matches(word, compared, n=count, cutoff=0.6)
+    return list(dict.fromkeys([*(form for form in cases if form in present), *close]))[:count]
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The names closest to `word`, as the end of an error message; all of them where none is close."""
+    names = sorted(known)
+    close = close_words(word, names)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; there are {', '.join(names)}" if names else ""

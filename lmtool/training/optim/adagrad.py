@@ -1,0 +1,36 @@
+"""Adagrad (Duchi, Hazan & Singer 2011): the rate of each weight falls with the gradients that it has had.
+
+g <- g + weight_decay w;  s <- s + g^2;  w <- w - lr g / (sqrt(s) + eps), g being the gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from lmtool.config.groups import OptimConfig
+from lmtool.config.rules import MISSING, require
+from lmtool.neural.sparse_optim import RowAdagrad
+from lmtool.training.optim.base import ParameterGroups
+
+
+@dataclass(slots=True)
+class AdagradOptim(OptimConfig):
+    """eps: added to the square root."""
+
+    eps: float = MISSING
+
+    def __post_init__(self) -> None:
+        OptimConfig.__post_init__(self)
+        require(0 < self.eps < math.inf, "optim.eps", self.eps, "more than 0")
+
+    def dense(self, groups: ParameterGroups) -> torch.optim.Optimizer:
+        """torch's Adagrad, its step fused on a CPU, the only device for which torch has that."""
+        on_cpu = all(parameter.device.type == "cpu" for parameter in groups.parameters)
+        return torch.optim.Adagrad(groups.decayed(self.weight_decay), lr=self.lr, eps=self.eps, fused=on_cpu)
+
+    def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
+        """The same for the rows with a gradient; weight decay too acts on these alone."""
+        return RowAdagrad(groups.decayed(self.weight_decay, key="l2"), lr=self.lr, eps=self.eps)

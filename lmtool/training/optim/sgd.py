@@ -1,0 +1,38 @@
+"""Stochastic gradient descent, with momentum (Polyak 1964) if wanted.
+
+u <- momentum u + g + weight_decay w;  w <- w - lr u, g being the gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from lmtool.config.groups import OptimConfig
+from lmtool.config.rules import MISSING, require
+from lmtool.neural.sparse_optim import RowSGD
+from lmtool.training.optim.base import ParameterGroups
+
+
+@dataclass(slots=True)
+class SgdOptim(OptimConfig):
+    """momentum: of the steps; 0 for plain gradient descent."""
+
+    momentum: float = MISSING
+
+    def __post_init__(self) -> None:
+        OptimConfig.__post_init__(self)
+        require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "from 0 to below 1")
+
+    def dense(self, groups: ParameterGroups) -> torch.optim.Optimizer:
+        """torch's SGD, its step fused."""
+        of_torch = groups.decayed(self.weight_decay)
+        if self.momentum:
+            # torch's fused step fails on a group in which some parameters have had their first gradient and others not.
+            of_torch = [group | {"params": [parameter]} for group in of_torch for parameter in group["params"]]
+        return torch.optim.SGD(of_torch, lr=self.lr, momentum=self.momentum, fused=True)
+
+    def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
+        """The same for the rows with a gradient; weight decay and momentum too act on these alone."""
+        return RowSGD(groups.decayed(self.weight_decay, key="l2"), lr=self.lr, momentum=self.momentum)

@@ -1,0 +1,61 @@
+"""The optimisers of a network, what they remember, and what is done to the weights beside a step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lmtool.config.groups import OptimConfig
+from lmtool.neural.model import NeuralModel
+from lmtool.training.optim.base import ParameterGroups
+
+
+def make_optimisers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.Optimizer]:
+    """The optimisers of the settings: one for dense gradients, then one for sparse ones, where there are any."""
+    sparse = model.row_parameters()
+    has_rows = {id(parameter) for parameter in sparse}
+    dense = [parameter for parameter in model.parameters() if id(parameter) not in has_rows]
+    optimisers: list[torch.optim.Optimizer] = []
+    if dense:
+        optimisers.append(optim.dense(ParameterGroups.of(dense)))
+    if sparse:
+        optimisers.append(optim.sparse(ParameterGroups.of(sparse)))
+    return optimisers
+
+
+def set_rate(optimisers: list[torch.optim.Optimizer], rate: float) -> None:
+    """Set the learning rate of the next step."""
+    for optimiser in optimisers:
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+
+
+@torch.no_grad()
+def renormalise_rows(weight: Tensor, max_norm: float) -> None:
+    """Scale rows of weight `[R, H]` whose Euclidean norm is above max_norm down to it, as CS287 HW3 does with
+    embeddings.
+    """
+    torch.renorm(weight, 2, 0, max_norm, out=weight)
+
+
+def memory_of(optimisers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """What optimisers remember of each parameter, such as running means, by names that are the same in each run."""
+    return {
+        f"{place}.{number}.{name}": value
+        for place, optimiser in enumerate(optimisers)
+        for number, parameter in enumerate(_parameters(optimiser))
+        for name, value in optimiser.state.get(parameter, {}).items()
+    }
+
+
+def give_memory(optimisers: list[torch.optim.Optimizer], memory: dict[str, Tensor]) -> None:
+    """Let new optimisers remember what memory_of returned."""
+    for name, value in memory.items():
+        place, number, key = name.split(".", 2)
+        optimiser = optimisers[int(place)]
+        parameter = _parameters(optimiser)[int(number)]
+        optimiser.state[parameter][key] = value.to(parameter.device)
+
+
+def _parameters(optimiser: torch.optim.Optimizer) -> list[nn.Parameter]:
+    return [parameter for group in optimiser.param_groups for parameter in group["params"]]

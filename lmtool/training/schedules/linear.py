@@ -1,0 +1,19 @@
+"""The learning rate falls to 0 in a straight line over the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lmtool.config.groups import ScheduleConfig
+
+
+@dataclass(slots=True)
+class LinearSchedule(ScheduleConfig):
+    """No settings but the warm-up."""
+
+    follows_budget: ClassVar[bool] = True
+
+    def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
+        """peak left, with the share of the budget that is left."""
+        return peak * max(left, 0.0)

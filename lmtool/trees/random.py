@@ -1,0 +1,32 @@
+"""Halves of a shuffled list of words: Mnih & Hinton (2009), whose better trees are learnt from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lmtool.config.groups import TreeConfig
+from lmtool.config.rules import MISSING, require_seed
+from lmtool.trees.base import TreeWords
+from lmtool.trees.halving import balanced_tree
+from lmtool.trees.tree import Tree
+
+
+@dataclass(slots=True)
+class RandomTree(TreeConfig):
+    """Halves of a shuffled list of words."""
+
+    seed: int = MISSING
+
+    def __post_init__(self) -> None:
+        require_seed("tree.seed", self.seed)
+
+    def build(self, words: TreeWords) -> Tree:
+        """The tree of the seed, whatever the words are."""
+        return random_tree(len(words.words), self.seed)
+
+
+def random_tree(words: int, seed: int) -> Tree:
+    """The balanced tree over `words` words in random order; the same for the same seed."""
+    return balanced_tree(np.random.default_rng(seed).permutation(words).astype(np.int64))

@@ -1,0 +1,143 @@
+"""One option, one Python file and one YAML file: nothing else names it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from pathlib import Path
+
+import pytest
+
+from lmtool.config.groups import BASES
+from lmtool.config.options import HOMES, conf_dir, kinds, settings_class, yaml_files
+from lmtool.errors import UserError
+from tests.conftest import ROOT
+
+OPTIONS = [(group, name) for group in HOMES for name in kinds(group)]
+
+# The few files that name options beside the options' own: public faces of the library, documentation, and what older
+# versions and other formats mean.
+MAY_NAME = {
+    "lmtool/neural/__init__.py": "the public face of the output layers and optimisers",
+    "lmtool/trees/__init__.py": "the public face of the trees",
+    "lmtool/cli/help_pages.py": "the examples of the help pages",
+    "lmtool/config/settings.py": "what runs of before 0.6 mean by counts without a kind",
+    "lmtool/commands/convert.py": "an ARPA file is a model of n-grams",
+    "lmtool/commands/tree.py": "it writes what tree=file reads",
+}
+# Names of options that are words of their own elsewhere: a string of this text means something else there.
+OTHER_MEANINGS = {
+    ("data", "text"): "eval's text=, and keys of saved files",
+    ("output", "adaptive"): "how tree=clusters divides",
+    ("output", "classes"): "a method of mixing",
+    ("schedule", "cosine"): "the similarity of vectors",
+    ("schedule", "linear"): "a method of mixing",
+    ("schedule", "steps"): "the budget training.steps",
+    ("tree", "balanced"): "how tree=clusters divides",
+    ("tree", "classes"): "a method of mixing",
+    ("tree", "random"): "random states of checkpoints",
+    ("tree", "file"): "arguments of functions",
+}
+
+
+def home_files(group: str, name: str) -> set[Path]:
+    paths = {ROOT / home.replace(".", "/") / f"{name}.py" for home in HOMES[group]}
+    return {path for path in paths if path.is_file()} | {conf_dir() / group / f"{name}.yaml"}
+
+
+def strings(path: Path) -> Iterator[str]:
+    """The strings of a Python file that are not docstrings."""
+    tree = ast.parse(path.read_text())
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def names_option(path: Path, group: str, name: str) -> list[str]:
+    """How a Python file names an option: imports of its module, its settings class, strings."""
+    text = path.read_text()
+    found = []
+    for home in HOMES[group]:
+        if re.search(rf"\b{re.escape(home)}\.{name}\b|from {re.escape(home)} import .*\b{name}\b", text):
+            found.append(f"imports {home}.{name}")
+    if re.search(rf"\b{settings_class(group, name).__name__}\b", text):
+        found.append(settings_class(group, name).__name__)
+    for string in strings(path):
+        plain = string == name and (group, name) not in OTHER_MEANINGS
+        if plain or re.search(rf"\b{group}(\.kind)?={name}\b", string):
+            found.append(repr(string))
+    return found
+
+
+@pytest.mark.parametrize(("group", "name"), OPTIONS, ids=lambda value: value)
+def test_nothing_else_names_an_option(group: str, name: str) -> None:
+    own = home_files(group, name)
+    assert len(own) == 2
+    for path in sorted((ROOT / "lmtool").rglob("*.py")):
+        if path not in own and str(path.relative_to(ROOT)) not in MAY_NAME:
+            assert not names_option(path, group, name), f"{path.relative_to(ROOT)} names {group}={name}"
+    for path in sorted(conf_dir().rglob("*.yaml")):
+        if path in own:
+            continue
+        for line in path.read_text().splitlines():
+            line = line.partition("#")[0]
+            default = re.match(r"\s*- ", line)  # a defaults list: of a verb, a preset, an experiment
+            assert default or not re.search(rf"\bkind: {name}\b", line) or path.parent.name != group, (path, line)
+
+
+@pytest.mark.parametrize(("group", "name"), OPTIONS, ids=lambda value: value)
+def test_an_option_keeps_its_contract(group: str, name: str) -> None:
+    settings = settings_class(group, name)
+    assert issubclass(settings, BASES[group]) and is_dataclass(settings)
+    assert not settings.__abstractmethods__, "it implements what its group asks for"  # type: ignore[attr-defined]
+    assert settings.__doc__ and settings.__module__.rpartition(".")[2] == name
+    module = __import__(settings.__module__, fromlist=["_"])
+    assert module.__doc__, "the paper and the formula"
+
+
+def test_the_names_are_what_they_were() -> None:
+    """They are public; runs keep them."""
+    assert {group: kinds(group) for group in HOMES} == {
+        "data": ["pydoc", "synthetic", "text", "toy"],
+        "model": ["cbow", "lbl", "ngram", "nplm"],
+        "output": ["adaptive", "classes", "hierarchical", "nce", "sampled", "softmax"],
+        "tree": [
+            *("balanced", "brown", "classes", "clusters", "file", "frequency", "huffman", "random"),
+            "wordnet",
+        ],
+        "smoother": [
+            *("absolute", "good_turing", "jelinek_mercer", "kneser_ney", "laplace", "mle", "modified_kneser_ney"),
+            *("stupid_backoff", "witten_bell"),
+        ],
+        "counts": ["sorted"],
+        "optim": ["adagrad", "adam", "adamw", "sgd"],
+        "schedule": ["constant", "cosine", "inverse", "linear", "plateau", "steps"],
+    }
+    assert {"skip_layer", "hsoftmax", "nce"} <= yaml_files("model").keys()
+
+
+def test_presets_say_only_what_differs() -> None:
+    for name in ("skip_layer", "hsoftmax", "nce"):
+        assert "embedding_dim" not in (conf_dir() / "model" / f"{name}.yaml").read_text()
+    for name in ("ptb", "hw3", "hw3_1000", "names", "brown", "wikitext2", "wikitext103"):
+        assert "min_count" not in (conf_dir() / "data" / f"{name}.yaml").read_text() or name == "brown"
+
+
+def test_what_no_option_answers_to_is_refused() -> None:
+    with pytest.raises(UserError, match=r"smoother.kind=witten_bel: no option .*did you mean witten_bell"):
+        settings_class("smoother", "witten_bel")
+    with pytest.raises(UserError, match=r"model.kind=\.\./nplm"):
+        settings_class("model", "../nplm")
+    with pytest.raises(UserError, match=r"smoother=mine came from the package more, .*install it"):
+        settings_class("smoother", "mine", came_from="the package more")
+    with pytest.raises(UserError, match=r"came from the folder /x, .*options=FOLDER"):
+        settings_class("smoother", "mine", came_from="the folder /x")

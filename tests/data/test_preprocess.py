@@ -1,0 +1,160 @@
+"""Each data set of the group becomes a store; what sources give besides text comes into it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from lmtool.config.groups import DataConfig
+from lmtool.config.options import conf_dir, kinds, yaml_files
+from lmtool.config.settings import saved_settings
+from lmtool.config.vocabulary import VocabularyConfig
+from lmtool.data import preprocess as recipe
+from lmtool.data import provisional, store_writer, text_split
+from lmtool.data.corpus import Corpus
+from lmtool.data.preprocess import preprocess, settings_json, store_path
+from lmtool.data.sources.base import DrawnIds, NoSource, Source
+from lmtool.data.sources.synthetic import SyntheticData
+from lmtool.data.sources.text import SplitConfig, SplitUnit, TextData
+from lmtool.data.sources.toy import ToyData
+from lmtool.data.text_split import split_of_text
+from lmtool.errors import UserError
+from tests.conftest import RULES
+
+
+def text(**changes: Any) -> TextData:
+    values: dict[str, Any] = dict(kind="text", name="mine", sentences=True, vocabulary=RULES, train="train.txt")
+    values |= dict(valid="valid.txt", test=None, tags=False, split=None, downloads={})
+    values |= dict(cloze_valid=None, cloze_valid_answers=None, cloze_test=None)
+    return TextData(**(values | changes))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LMTOOL_DATA", raising=False)
+    (tmp_path / "train.txt").write_text("a b\n\n\nb a c\n")
+    (tmp_path / "valid.txt").write_text("b\n")
+    return tmp_path
+
+
+def test_the_name_and_fingerprint_of_a_store_are_those_of_version_0_5(tmp_path: Path) -> None:
+    data = ToyData("toy", "toy", True, RULES)
+    assert settings_json(data) == (
+        '{"kind": "toy", "name": "toy", "sentences": true, "vocabulary": '
+        '{"file": null, "lowercase": false, "min_count": 1, "size": null, "unit": "word"}}'
+    )
+    assert store_path(data, tmp_path).name == "toy-51cffaa84e.h5"
+    with Corpus.open(preprocess(data, tmp_path, progress=False).path) as corpus:
+        assert corpus.fingerprint.startswith("9ef780d4d79f")
+    drawn = SyntheticData("synthetic", "syn", True, RULES, 3000, 500, 500, 50, 1.0, 0.5, 3, 8.0, 4)
+    path = preprocess(drawn, tmp_path, progress=False).path
+    assert path.name == "syn-c06d6ed286.h5"
+    with Corpus.open(path) as corpus:
+        assert corpus.fingerprint.startswith("1e28a7e05e13")
+
+
+def test_each_yaml_fits_its_option() -> None:
+    assert kinds("data") == ["pydoc", "synthetic", "text", "toy"]
+    with initialize_config_dir(str(conf_dir() / "data"), version_base=None):
+        for name in yaml_files("data"):
+            values = OmegaConf.to_container(compose(name, ["train=x"] if name == "text" else []))
+            settings = saved_settings(values, "data")  # type: ignore[arg-type]
+            assert isinstance(settings, DataConfig) and settings.name == name and settings.kind in kinds("data")
+
+
+def test_empty_lines_are_skipped_with_a_note(folder: Path) -> None:
+    prepared = preprocess(text(), folder / "stores", progress=False)
+    assert prepared.created and prepared.notes == ["skipped 2 empty lines"]
+    assert [row["tokens"] for row in prepared.rows] == [7, 2]
+    again = preprocess(text(), folder / "stores", progress=False)
+    assert not again.created and again.rows == prepared.rows and again.notes == prepared.notes
+
+
+def test_a_word_list_and_cloze_questions_come_from_the_source(folder: Path) -> None:
+    (folder / "words.txt").write_text("1 b\n2 z\u00a0z\n")
+    (folder / "q.txt").write_text("Q a b\nC b b\n")
+    rules = replace(RULES, file="words.txt")
+    data = text(vocabulary=rules, cloze_valid="q.txt")
+    assert data.source(progress=False, download=True).word_list == "words.txt"
+    with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
+        assert set(corpus.vocabulary.words) == {"b", "z\u00a0z", "</s>", "<unk>", "<s>"}
+        cloze = corpus.cloze("valid")
+        assert cloze is not None and cloze.answers.tolist() == [1] and corpus.cloze("test") is None
+
+
+def test_only_data_that_take_a_word_list_are_given_one() -> None:
+    rules = VocabularyConfig("words.txt", None, 1, False, RULES.unit)
+    with pytest.raises(UserError, match=r"data\.vocabulary\.file=words\.txt: data\.kind=toy has its own words"):
+        ToyData("toy", "toy", True, rules)
+    assert text(vocabulary=rules).takes_word_list and not ToyData.takes_word_list
+
+
+def test_tags_are_dropped_from_other_text_too(folder: Path) -> None:
+    (folder / "train.txt").write_text("a/x b/y/z c\n")
+    data = text(tags=True)
+    assert data.drops_tags() and not text().drops_tags() and not ToyData("toy", "toy", True, RULES).drops_tags()
+    with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
+        vocabulary = corpus.vocabulary
+    assert set(vocabulary.words) >= {"a", "b/y", "c"}
+    split = split_of_text([b"a/n c d/n\n"], "x", data, vocabulary)
+    assert [vocabulary.words[k] for k in split.ids] == ["a", "c", "<unk>", "</s>"]
+
+
+def test_text_that_is_not_here(folder: Path) -> None:
+    with pytest.raises(NoSource, match=r"no file none\.txt for data\.train"):
+        text(train="none.txt").source(progress=False, download=False)
+    with pytest.raises(UserError, match=r"data\.valid has no file"):
+        text(valid=None).source(progress=False, download=True)
+
+
+def test_text_that_is_not_utf_8(folder: Path) -> None:
+    (folder / "train.txt").write_bytes(b"a\ncaf\xe9\n")
+    with pytest.raises(UserError, match=r"train\.txt, line 2: byte 0xe9 is not UTF-8"):
+        preprocess(text(), folder / "stores", progress=False)
+
+
+def test_a_file_is_cut_by_tokens(folder: Path) -> None:
+    cut = SplitConfig(SplitUnit.tokens, 3, 2, None)
+    with Corpus.open(preprocess(text(valid=None, split=cut), folder / "stores", progress=False).path) as corpus:
+        assert [(name, corpus.tokens(name)) for name in corpus.splits] == [("train", 3), ("valid", 2), ("test", 2)]
+
+
+@dataclass(slots=True)
+class Coin(DataConfig):
+    """A source from outside that draws ids and does not know its entropy."""
+
+    tokens: int = 4
+
+    def source(self, *, progress: bool, download: bool) -> Source:
+        def draw(split: str) -> Iterator[np.ndarray]:
+            yield np.array([3, 4, 4, 0], dtype=np.int32)
+
+        types = ["</s>", "<unk>", "<s>", "heads", "tails"]
+        return Source(splits={}, stamp={}, drawn=DrawnIds(lambda: types, {"train": self.tokens, "valid": 4}, draw))
+
+
+def test_a_source_that_draws_ids(tmp_path: Path) -> None:
+    prepared = preprocess(Coin("coin", "coin", True, RULES), tmp_path, progress=False)
+    assert prepared.notes == []
+    with Corpus.open(prepared.path) as corpus:
+        assert corpus.splits == ["train", "valid"] and corpus.vocabulary.words[0] == "tails"
+        assert [corpus.vocabulary.words[k] for k in corpus.split("valid").ids] == ["heads", "tails", "tails", "</s>"]
+    with pytest.raises(UserError, match=r"GiB of ids do not fit on the disk of .*: draw fewer tokens"):
+        preprocess(Coin("coin", "many", True, RULES, tokens=1 << 60), tmp_path, progress=False)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_no_kind_of_data_is_named_outside_its_file() -> None:
+    for module in (recipe, provisional, store_writer, text_split):
+        source = inspect.getsource(module)
+        assert "sources.base" in source or module is text_split
+        assert not any(f"sources.{kind}" in source or f"{kind.capitalize()}Data" in source for kind in kinds("data"))

@@ -1,0 +1,166 @@
+"""N-best lists: both forms there and back, word errors, and the weight with the fewest of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtool.data.text_form import TextForm
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.evaluation.nbest import hypothesis_log_prob, ranked, read_nbest, read_references, write_nbest
+from lmtool.evaluation.word_errors import best_weight, chosen, word_errors
+from lmtool.text_model import TextModel
+from tests.test_ensemble import Fixed
+
+MOSES = """0 ||| a b ||| d= 0 lm= -2 ||| -1.5 ||| 0-0
+0 ||| a ||| d= 0 lm= -1 ||| -2 ||| 0-0
+3 ||| b b ||| d= 1 lm= -3 ||| -0.5 ||| 0-1
+"""
+KALDI = "u-1-1 a b\nu-1-2\nv-1 b\n"
+COSTS = "u-1-2 3.5\nu-1-1 2\nv-1 -1\n"
+
+
+def files(tmp_path: Path, **texts: str) -> list[str]:
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    return [str(tmp_path / name) for name in texts]
+
+
+def test_moses_there_and_back(tmp_path: Path) -> None:
+    found = read_nbest(files(tmp_path, lists=MOSES)[0], None)
+    assert (found.lists, found.texts) == (["0", "3"], ["a b", "a", "b b"])
+    np.testing.assert_array_equal(found.total, [-1.5, -2, -0.5])
+    log_prob = np.array([-4.0, -1.0, -3.0])
+    new = found.total + 0.5 * log_prob
+    np.testing.assert_array_equal(ranked(found, new), [1, 0, 2])
+    write_nbest(tmp_path, found, log_prob, new)
+    assert (tmp_path / "nbest.txt").read_text() == (
+        "0 ||| a ||| d= 0 lm= -1 lmtool= -1 ||| -2.5 ||| 0-0\n"
+        "0 ||| a b ||| d= 0 lm= -2 lmtool= -4 ||| -3.5 ||| 0-0\n"
+        "3 ||| b b ||| d= 1 lm= -3 lmtool= -3 ||| -2 ||| 0-1\n"
+    )
+    assert (tmp_path / "best.txt").read_text() == "0 a\n3 b b\n"
+    assert read_nbest(str(tmp_path / "nbest.txt"), None).total.tolist() == [-2.5, -3.5, -2]
+    assert read_references(files(tmp_path, right="x\n\n\nb a\n")[0], found) == ["x", "b a"]
+
+
+def test_moses_without_features(tmp_path: Path) -> None:
+    found = read_nbest(files(tmp_path, lists="u ||| a\nv |||\n")[0], None)
+    assert (found.lists, found.texts, found.total.tolist()) == (["u", "v"], ["a", ""], [0, 0])
+    write_nbest(tmp_path, found, np.array([-1.0, -2.0]), np.array([-1.0, -2.0]))
+    assert (tmp_path / "nbest.txt").read_text() == "u ||| a ||| lmtool= -1 ||| -1\nv |||  ||| lmtool= -2 ||| -2\n"
+    assert read_references(files(tmp_path, right="v c\nu a b\n")[0], found) == ["a b", "c"]
+
+
+def test_kaldi_there_and_back(tmp_path: Path) -> None:
+    lists, costs = files(tmp_path, lists=KALDI, costs=COSTS)
+    found = read_nbest(lists, costs)
+    assert (found.lists, found.texts) == (["u-1", "v"], ["a b", "", "b"])
+    np.testing.assert_array_equal(found.total, [-2, -3.5, 1])
+    write_nbest(tmp_path, found, np.array([-4.0, -1.0, -3.0]), np.array([-6.0, -4.5, -2.0]))
+    assert (tmp_path / "nbest.txt").read_text() == "u-1-2\nu-1-1 a b\nv-1 b\n"
+    assert (tmp_path / "nbest-costs.txt").read_text() == "u-1-2 4.5\nu-1-1 6\nv-1 2\n"
+    assert (tmp_path / "best.txt").read_text() == "u-1\nv b\n"
+    assert read_nbest(lists, None).total.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("lists", "costs", "said"),
+    [
+        (MOSES.replace("\n", "\n\n", 1), None, "line 2 is empty"),
+        (KALDI.replace("\n", "\n \n", 1), None, "line 2 is empty"),
+        (MOSES.replace("-1.5", "x"), None, "line 1: 'x' is not a number"),
+        (MOSES.replace("-1.5", "nan"), None, "line 1: 'nan' is not a number"),
+        (MOSES + "a b c\n", None, "line 4: should be id ||| hypothesis"),
+        (MOSES + MOSES, None, "the list of 0 is continued after another list"),
+        (MOSES, COSTS, "has its scores in its own lines"),
+        (KALDI + "w a\n", None, "line 4: 'w' should be utterance-number"),
+        (KALDI, COSTS.replace("v-1", "w-1"), "has no cost of v-1"),
+        (KALDI, COSTS + "x\n", "line 4: should be utterance-number cost"),
+    ],
+)
+def test_bad_lists(lists: str, costs: str | None, said: str, tmp_path: Path) -> None:
+    paths = files(tmp_path, lists=lists, **({} if costs is None else {"costs": costs}))
+    with pytest.raises(UserError) as error:
+        read_nbest(paths[0], paths[1] if costs else None)
+    assert said in str(error.value)
+
+
+def test_references_that_are_missing(tmp_path: Path) -> None:
+    (path,) = files(tmp_path, lists=MOSES)
+    with pytest.raises(UserError, match="has 3 lines, none for list 3"):
+        read_references(files(tmp_path, right="a\nb\nc\n")[0], read_nbest(path, None))
+    with pytest.raises(UserError, match="no line that begins with v"):
+        read_references(files(tmp_path, right="u-1 a\n")[0], read_nbest(files(tmp_path, lists=KALDI)[0], None))
+
+
+def text_model() -> TextModel:
+    """a, a word with a no-break space, `<unk>` and `</s>` with 1/2, 1/4, 1/8, 1/8 after every word."""
+    words = ("a", "b\N{NO-BREAK SPACE}c", "<unk>", "</s>", "<s>")
+    vocabulary = Vocabulary(words, np.array([4, 2, 1, 1, 0]), 3, 2)
+    model = Fixed([[1 / 2, 1 / 4, 1 / 8, 1 / 8, 1e-300]] * 5, 1)
+    return TextModel(model, TextForm(vocabulary, chars=False, lowercase=True))
+
+
+def test_hypotheses_are_scored_as_sentences(tmp_path: Path) -> None:
+    # A no-break space separates no words, as in preprocess, and <unk> stands for all words that are not known.
+    lists = "0 ||| a b\N{NO-BREAK SPACE}c\n0 ||| A\ta\n1 ||| b c ||| x= 1\n1 ||| A\ta\n2 ||| \n"
+    found = read_nbest(files(tmp_path, lists=lists)[0], None)
+    log_prob = hypothesis_log_prob(found, text_model().score)
+    np.testing.assert_allclose(np.exp(log_prob), [1 / 64, 1 / 32, 1 / 512, 1 / 32, 1 / 8])
+
+
+def test_no_break_spaces_stay_where_they_stand(tmp_path: Path) -> None:
+    found = read_nbest(files(tmp_path, lists="0 ||| \N{NO-BREAK SPACE}a\N{NO-BREAK SPACE}\n")[0], None)
+    assert found.texts == ["\N{NO-BREAK SPACE}a\N{NO-BREAK SPACE}"]
+    write_nbest(tmp_path, found, np.zeros(1), np.zeros(1))
+    assert (tmp_path / "best.txt").read_text() == "0 \N{NO-BREAK SPACE}a\N{NO-BREAK SPACE}\n"
+
+
+def test_a_hypothesis_with_a_mark_of_sentences_is_refused(tmp_path: Path) -> None:
+    found = read_nbest(files(tmp_path, lists="0 ||| <s> a </s>\n")[0], None)
+    with pytest.raises(UserError, match=r"lists: <s> stands in the text"):
+        hypothesis_log_prob(found, text_model().score)
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "reference", "errors"),
+    [
+        ("a b c", "a b c", 0),
+        ("", "a b", 2),
+        ("a b", "", 2),
+        ("a x c", "a b c", 1),
+        ("b c d", "a b c", 2),  # not three substitutions: one insertion, one deletion
+        ("k i t t e n", "s i t t i n g", 3),
+        ("ab c", "a bc", 2),  # words, not letters
+        ("a b\N{NO-BREAK SPACE}c", "a b c", 2),  # a no-break space is part of a word
+    ],
+)
+def test_word_errors(hypothesis: str, reference: str, errors: int) -> None:
+    assert word_errors(hypothesis, reference) == word_errors(reference, hypothesis) == errors
+
+
+def test_the_weight_by_hand() -> None:
+    # Scores 0 - 4w and -1 - 2w cross at w = 1/2, -1 - 2w and -4 - w at w = 3: errors 5 below, 1 between, 3 above.
+    found = best_weight(np.array([0.0, -1, -4]), np.array([-4.0, -2, -1]), np.array([5, 1, 3]), np.array([0, 3]))
+    assert (found.errors, found.between, found.weight) == (1, (0.5, 3.0), 1.75)
+    above = best_weight(np.array([0.0, -1, -4]), np.array([-4.0, -2, -1]), np.array([5, 3, 1]), np.array([0, 3]))
+    assert (above.errors, above.between, above.weight) == (1, (3.0, np.inf), 4.0)
+
+
+def test_no_weight_of_a_fine_grid_makes_fewer_errors() -> None:
+    rng = np.random.default_rng(4)
+    fewer = 0
+    for _ in range(30):
+        offsets = np.append(0, np.cumsum(rng.integers(1, 7, 12)))
+        total, log_prob = rng.normal(0, 3, offsets[-1]), rng.normal(-5, 2, offsets[-1])
+        errors = rng.integers(0, 9, offsets[-1])
+        found = best_weight(total, log_prob, errors, offsets)
+        assert errors[chosen(total, log_prob, offsets, found.weight)].sum() == found.errors
+        grid = [errors[chosen(total, log_prob, offsets, w)].sum() for w in np.arange(0, 20, 0.01)]
+        assert found.errors <= min(grid)
+        fewer += found.errors < grid[0]
+    assert fewer > 20  # the weight does something

@@ -1,0 +1,116 @@
+"""Files of KenLM, SRILM and as TSV: read to the last digit, and refused where they are of another text."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtool.errors import UserError
+from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
+from lmtool.evaluation.srilm_debug import detail_lines
+from tests.evaluation.test_token_scores import TEXT, tokens
+
+WORDS = ["a", "b", "</s>", "zzz", "a", "</s>"]
+LOG10 = [-1.0, -0.25, -1.5, -3.0, -1.0, -0.5]
+
+# As KenLM's query prints them: with sentences, and with -v word alone, when there is no line end at all.
+KENLM = "a=5 2 -1\tb=7 3 -0.25\t</s>=2 3 -1.5\tTotal: -2.75 OOV: 0\n"
+KENLM += "zzz=0 1 -3\ta=5 1 -1\t</s>=2 2 -5e-1\tTotal: -4.5 OOV: 1\n"
+SUMMARY = "Perplexity including OOVs:\t16.1\nPerplexity excluding OOVs:\t7.07\nOOVs:\t1\nTokens:\t6\n"
+WORDS_ALONE = "a=5 2 -1\tb=7 3 -0.25\t</s>=2 3 -1.5\tzzz=0 1 -3\ta=5 1 -1\t</s>=2 2 -0.5\t"
+# As SRILM 1.7.3's ngram -ppl -debug 2 does.
+SRILM = """reading 5 1-grams
+a b
+\tp( a | <s> ) \t= [2gram] 0.1 [ -1 ]
+\tp( b | a ...) \t= [3gram] 0.562341 [ -0.25 ]
+\tp( </s> | b ...) \t= [3gram] 0.0316228 [ -1.5 ]
+1 sentences, 2 words, 0 OOVs
+0 zeroprobs, logprob= -2.75 ppl= 8.25404 ppl1= 23.7137
+
+zzz a
+\tp( <unk> | <s> ) \t= [1gram] 0.001 [ -3 ]
+\tp( a | <unk> ...) \t= [1gram] 0.1 [ -1 ]
+\tp( </s> | a ...) \t= [2gram] 0.316228 [ -0.5 ]
+1 sentences, 2 words, 0 OOVs
+0 zeroprobs, logprob= -4.5 ppl= 31.6228 ppl1= 177.828
+
+file text.txt: 2 sentences, 4 words, 0 OOVs
+0 zeroprobs, logprob= -7.25 ppl= 16.1509 ppl1= 64.9382
+"""
+TSV10 = "pos\tsent\ttoken\tngram_len\tlog10p\n" + "".join(
+    f"{k}\t0\t{word}\t1\t{value}\n" for k, (word, value) in enumerate(zip(WORDS, LOG10, strict=True))
+)
+TSVE = "word\tlnp\n" + "".join(f"{w}\t{v * math.log(10)}\n" for w, v in zip(WORDS, LOG10, strict=True))
+TSVP = "p\tword\n" + "".join(f"{10**v}\t{w}\n" for w, v in zip(WORDS, LOG10, strict=True))
+FILES = {
+    "kenlm": KENLM,
+    "kenlm-summary": KENLM + SUMMARY,
+    "kenlm-words": WORDS_ALONE,
+    "kenlm-words-summary": WORDS_ALONE + SUMMARY,
+    "srilm": SRILM,
+    "tsv-log10": TSV10,
+    "tsv-ln": TSVE,
+    "tsv-p": TSVP,
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_form_is_read(name: str, packed: bool, tmp_path: Path) -> None:
+    path = tmp_path / ("scores.gz" if packed else "scores")
+    path.write_bytes(gzip.compress(FILES[name].encode()) if packed else FILES[name].encode())
+    found = aligned(read_scores(str(path)), tokens(TEXT))
+    np.testing.assert_allclose(found, np.array(LOG10) * math.log(10), rtol=1e-12)
+
+
+def test_what_detail_prints_is_read_again(tmp_path: Path) -> None:
+    log_prob = np.log([0.1, 0.25, 0.5, 0.01, 0.3, 1.0])
+    lines = detail_lines(tokens(TEXT), log_prob, None, sentences=True, name="f")
+    (tmp_path / "lines").write_text("run x\n" + "\n".join(lines) + "\n")
+    np.testing.assert_allclose(aligned(read_scores(str(tmp_path / "lines")), tokens(TEXT)), log_prob, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (KENLM.replace("b=7", "a=7"), ["sentence 1, token 2 is 'a', should be 'b'"]),
+        (KENLM.replace("zzz=0", "b=0"), ["sentence 2, token 1 is 'b', should be '<unk>'"]),
+        (KENLM.replace("\ta=5 1 -1", ""), ["sentence 2, token 2 is '</s>', should be 'a'"]),
+        (KENLM.splitlines()[0], [": 3 tokens, 6 were scored here; the first 3 agree"]),
+        (KENLM + KENLM, [": 12 tokens, 6 were scored here; the first 6 agree"]),
+        (KENLM.replace("b=7 3 -0.25", "b=7 3"), ["line 1: 'b=7 3' is not word=id length log10p"]),
+        (KENLM.replace("-0.25", "0.25"), ["line 1: 0.25 is above what a probability can be"]),
+        (KENLM.replace("-3", "nan"), ["line 2: nan is above what a probability can be"]),
+        (KENLM.replace("-3", "x"), ["line 2: 'x' is not a probability or the logarithm of one"]),
+        (SRILM.replace("[ -0.25 ]", "-0.25"), ["line 4", "is not p( word | ...) = p [ log10p ], as SRILM's"]),
+        (TSV10.replace("\t1\t-0.25", "\t-0.25"), ["line 3: 4 columns, the first line names 5"]),
+        (TSVP.replace("0.001", "-0.001"), ["line 5: '-0.001' is not a probability"]),
+        ("word\tscore\na\t1\n", ["cannot tell what this is"]),
+        ("some text\nand more\n", ["cannot tell what this is"]),
+        ("word\tlog10p\n", ["has no scores"]),
+        ("", ["is empty"]),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_place(text: str, words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "scores").write_text(text)
+    with pytest.raises(UserError) as error:
+        aligned(read_scores(str(tmp_path / "scores")), tokens(TEXT))
+    assert all(word in str(error.value) for word in words), error.value
+
+
+def test_a_probability_of_zero_is_read(tmp_path: Path) -> None:
+    (tmp_path / "scores").write_text(SRILM.replace("[1gram] 0.001 [ -3 ]", "[OOV] 0 [ -inf ]"))
+    assert aligned(read_scores(str(tmp_path / "scores")), tokens(TEXT))[3] == -np.inf
+    (tmp_path / "scores").write_text(TSVP.replace("0.001", "0"))
+    assert aligned(read_scores(str(tmp_path / "scores")), tokens(TEXT))[3] == -np.inf
+
+
+def test_a_file_alone_says_what_its_tokens_are(tmp_path: Path) -> None:
+    (tmp_path / "scores").write_text(KENLM)
+    found = tokens_of_file(read_scores(str(tmp_path / "scores")))
+    np.testing.assert_array_equal(found.offsets, [0, 3, 6])
+    assert [found.words[k] for k in found.ids] == WORDS

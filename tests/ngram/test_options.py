@@ -1,0 +1,168 @@
+"""The options of the groups smoother, counts and model=ngram: their settings, and what these build."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from lmtool.config.options import conf_dir, kinds, settings_class
+from lmtool.config.settings import plain_values, saved_settings
+from lmtool.data.corpus import Corpus
+from lmtool.errors import UserError
+from lmtool.ngram.count_cache import counts_path
+from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.estimate import estimate
+from lmtool.ngram.model import NGRAM_FILE, NgramModel
+from lmtool.ngram.smoothers.base import Form
+from tests.ngram.plain import random_sentences, text_of
+
+# The names and the order of the settings, on which saved runs depend; the class that they build; what can be tuned.
+SMOOTHERS: dict[str, tuple[list[str], str, str | None]] = {
+    "absolute": (["discounts", "interpolate", "tune_on"], "Absolute", "discounts"),
+    "good_turing": (["largest", "largest_unigram"], "GoodTuring", None),
+    "jelinek_mercer": (["lambdas", "classes", "tune_on"], "JelinekMercer", "lambdas"),
+    "kneser_ney": (["discounts", "interpolate", "tune_on"], "KneserNey", "discounts"),
+    "laplace": (["alpha", "tune_on"], "Laplace", "alpha"),
+    "mle": ([], "MaximumLikelihood", None),
+    "modified_kneser_ney": (["discounts", "interpolate", "like_kenlm", "tune_on"], "ModifiedKneserNey", "discounts"),
+    "stupid_backoff": (["alpha"], "StupidBackoff", None),
+    "witten_bell": (["interpolate", "local_cloze"], "WittenBell", None),
+}
+
+
+def settings(group: str, kind: str, **changes: object) -> Any:
+    """The settings of conf/GROUP/KIND.yaml, with changes."""
+    values = yaml.safe_load((conf_dir() / group / f"{kind}.yaml").read_text(encoding="utf-8"))
+    return saved_settings({key: value for key, value in values.items() if key != "defaults"} | changes, group)
+
+
+def test_the_finder_knows_them_all() -> None:
+    assert kinds("smoother") == sorted(SMOOTHERS)
+    assert kinds("counts") == ["sorted"] and "ngram" in kinds("model")
+
+
+@pytest.mark.parametrize("name", SMOOTHERS)
+def test_each_smoother_is_built_from_its_settings(name: str) -> None:
+    names, built, tuned = SMOOTHERS[name]
+    assert [field.name for field in fields(settings_class("smoother", name))] == ["kind", *names]
+    text, vocabulary = text_of(random_sentences(1))
+    given = settings("smoother", name)
+    assert saved_settings(plain_values(given), "smoother") == given
+    assert not given.scores_candidates_alone()
+    smoother = given.build(3, vocabulary)
+    assert type(smoother).__name__ == built and len(smoother.values) == 3
+    table = estimate(count_ngrams(text, vocabulary, 3), smoother)
+    assert table.normalised == smoother.normalised == (smoother.form is not Form.scores) == (name != "stupid_backoff")
+    assert NgramModel(table, vocabulary).normalised == table.normalised
+    assert given.tuning_split() == ("valid" if name == "jelinek_mercer" else None)
+    if tuned is not None:
+        assert settings("smoother", name, **{tuned: "tuned", "tune_on": "test"}).tuning_split() == "test"
+
+
+def test_parameters_reach_the_smoother() -> None:
+    _, vocabulary = text_of(["a b"])
+    for name in ("absolute", "kneser_ney"):
+        assert settings("smoother", name, discounts=0.5).build(2, vocabulary).values.tolist() == [[0.5], [0.5]]
+        assert settings("smoother", name, discounts=[0, 1]).build(2, vocabulary).values.tolist() == [[0], [1]]
+        assert settings("smoother", name, interpolate=False).build(2, vocabulary).form is Form.backed_off
+        with pytest.raises(UserError, match=r"smoother\.discounts has 1 numbers: model\.order=2 needs 2"):
+            settings("smoother", name, discounts=[0.5]).build(2, vocabulary)
+    modified = settings("smoother", "modified_kneser_ney", discounts=[[0.5, 1, 1.5]] * 2, like_kenlm=False)
+    assert modified.build(2, vocabulary).values[:, 1:].tolist() == [[0.5, 1, 1.5]] * 2
+    laplace = settings("smoother", "laplace", alpha=0.5).build(1, vocabulary)
+    assert laplace.values.tolist() == [[0.5]] and laplace.types == 4  # a, b, </s>, <unk>
+    assert settings("smoother", "laplace", alpha="tuned").build(1, vocabulary).values.tolist() == [[1.0]]
+    mercer = settings("smoother", "jelinek_mercer", lambdas=[0.3, 0.7], classes=2).build(2, vocabulary)
+    assert mercer.values.tolist() == [[0.3, 0.3], [0.7, 0.7]]
+    assert settings("smoother", "good_turing", largest=3).build(3, vocabulary).largest == [1, 3, 3]
+    assert settings("smoother", "stupid_backoff", alpha=0.3).build(3, vocabulary).alpha == 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("laplace", {"alpha": 0}, r"smoother\.alpha=0: must be a number above 0"),
+        ("laplace", {"alpha": True}, r"smoother\.alpha=True"),
+        (
+            "jelinek_mercer",
+            {"lambdas": [1.5]},
+            r"smoother\.lambdas=\[1\.5\]: must be tuned, or a list of one number per",
+        ),
+        ("jelinek_mercer", {"classes": 0}, r"smoother\.classes=0"),
+        ("absolute", {"discounts": 2}, r"smoother\.discounts=2: must be null, tuned, a number from 0 to 1"),
+        ("kneser_ney", {"discounts": []}, r"smoother\.discounts=\[\]"),
+        ("modified_kneser_ney", {"discounts": [[0.5, 1]]}, r"smoother\.discounts=\[0\.5, 1\]"),
+        ("modified_kneser_ney", {"discounts": [[0.5, 1, 4]]}, r"smoother\.discounts=\[0\.5, 1, 4\]"),
+        ("good_turing", {"largest": 10}, r"smoother\.largest=10: must be from 0 to 9"),
+        ("stupid_backoff", {"alpha": 0.0}, r"smoother\.alpha=0\.0: must be above 0"),
+    ],
+)
+def test_values_out_of_range_are_named(name: str, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        settings("smoother", name, **changes)
+
+
+def test_cloze_questions_with_the_counts_of_their_candidates() -> None:
+    text, vocabulary = text_of(["a b", "a b", "a c"])
+    counts = count_ngrams(text, vocabulary, 2)
+    contexts, candidates = np.array([[0], [0]]), np.array([[1, 2], [1, 3]])
+    given = settings("smoother", "witten_bell", local_cloze=True)
+    assert given.scores_candidates_alone()
+    # b and c: unigrams (2 + 2/2) / (3 + 2) = 3/5; after a: (2 + 2 (3/5)) / (3 + 2) = 16/25. b and </s>, seen 2 and 3
+    # times: (2 + 1) / (5 + 2) = 3/7; after a only b was seen, twice: (2 + 3/7) / 3 = 17/21.
+    p = np.exp(given.cloze_log_prob(counts, contexts, candidates))
+    np.testing.assert_allclose(p, [[16 / 25, 9 / 25], [17 / 21, 4 / 21]])
+    with pytest.raises(UserError, match="smoother=mle does not score candidates"):
+        settings("smoother", "mle").cloze_log_prob(counts, contexts, candidates)
+
+
+def test_counts_are_kept_beside_the_store(toy: Corpus, tmp_path: Path) -> None:
+    given = settings("counts", "sorted", memory="64MiB", keep=False)
+    path = counts_path(toy.path)
+    path.unlink(missing_ok=True)
+    storage = given.storage(toy)
+    assert storage.memory is None  # so few tokens fit
+    counts = given.count(toy, 3, storage)
+    assert counts.order == 3 and not path.exists()
+    kept = replace(given, keep=True)
+    assert kept.count(toy, 3, storage).trie.sizes == counts.trie.sizes and path.exists()
+    assert kept.count(toy, 2, storage).trie.sizes == counts.trie.sizes[:2]
+    path.unlink()
+    assert settings("counts", "sorted", memory=None).storage(toy).memory is None
+    with pytest.raises(UserError, match=r"counts\.memory=10: must be 64KiB or more"):
+        settings("counts", "sorted", memory="10")
+    assert saved_settings({"memory": None, "keep": True}, "counts") == settings("counts", "sorted")  # of before 0.6
+
+
+def test_the_model_of_a_run_folder(tmp_path: Path) -> None:
+    text, vocabulary = text_of(random_sentences(1))
+    given = settings("model", "ngram", order=3)
+    with pytest.raises(UserError, match="is missing"):
+        given.load(tmp_path, vocabulary)
+    table = estimate(count_ngrams(text, vocabulary, 3), settings("smoother", "kneser_ney").build(3, vocabulary))
+    NgramModel(table, vocabulary).save(tmp_path / NGRAM_FILE)
+    model = given.load(tmp_path, vocabulary)
+    assert model.context_size == 2 and model.normalised and not model.dynamic and not model.across_sentences
+    with pytest.raises(UserError, match=r"model\.order=17: must be from 1 to 16"):
+        settings("model", "ngram", order=17)
+
+
+def test_choosing_them_imports_neither_torch_nor_compiled_code() -> None:
+    code = """
+import sys
+from lmtool.config.options import kinds, settings_class
+for name in kinds("smoother"):
+    settings_class("smoother", name)
+settings_class("counts", "sorted")
+settings_class("model", "ngram")
+sys.exit(", ".join({"torch", "numba", "h5py"} & set(sys.modules)) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,125 @@
+"""Each tree of the group is built from its settings as its function builds it; the public face is lazy and whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lmtool.trees
+from lmtool.config.groups import TreeConfig
+from lmtool.config.options import conf_dir, kinds, settings_class
+from lmtool.data.corpus import Split
+from lmtool.errors import UserError
+from lmtool.trees.balanced import BalancedTree
+from lmtool.trees.base import TreeWords
+from lmtool.trees.brown import BrownTree, brown_tree
+from lmtool.trees.classes import ClassesTree, classes_tree
+from lmtool.trees.clusters import ClustersTree, Division, Method, Representation, clusters_tree
+from lmtool.trees.file import FileTree
+from lmtool.trees.frequency import FrequencyTree, frequency_tree
+from lmtool.trees.halving import balanced_tree
+from lmtool.trees.huffman import HuffmanTree
+from lmtool.trees.huffman_code import huffman_tree
+from lmtool.trees.random import RandomTree, random_tree
+from lmtool.trees.tree import Tree
+from lmtool.trees.tree_file import write_tree
+from lmtool.trees.wordnet import WordnetTree
+from tests.trees.checks import same
+
+NAMES = ("the", "cat", "<unk>", "sat", "a", "mat")
+COUNTS = np.array([9, 5, 4, 3, 2, 0])
+IDS = np.random.default_rng(0).integers(0, 6, 200)
+TRAIN = Split(IDS, np.array([0, 90, 200]), np.empty(0, dtype=np.int64), 0, bos=6)
+VECTORS = np.random.default_rng(1).normal(size=(6, 4))
+
+
+def run_vectors(path: str, of_contexts: bool) -> np.ndarray:
+    assert path == "runs/first"
+    return VECTORS if of_contexts else -2 * VECTORS[::-1]
+
+
+WORDS = TreeWords(NAMES, COUNTS, lambda: TRAIN, run_vectors)
+BY_CONTEXTS = ClustersTree(
+    "clusters", "runs/first", Representation.contexts, Division.adaptive, Method.gaussians, 0.25, 3
+)
+BY_EMBEDDINGS = ClustersTree(
+    "clusters", "runs/first", Representation.embeddings, Division.balanced, Method.kmeans, 0.0, 3
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tree"),
+    [
+        (BalancedTree("balanced"), balanced_tree(np.array([2, 4, 1, 5, 3, 0]))),
+        (RandomTree("random", seed=4), random_tree(6, 4)),
+        (FrequencyTree("frequency"), frequency_tree(COUNTS)),
+        (HuffmanTree("huffman"), huffman_tree(COUNTS)),
+        (ClassesTree("classes", classes=None), classes_tree(COUNTS, None)),
+        (ClassesTree("classes", classes=3), classes_tree(COUNTS, 3)),
+        (BrownTree("brown", clusters=3), brown_tree(IDS, np.array([0, 90, 200]), COUNTS, 3)),
+        (BY_CONTEXTS, clusters_tree(VECTORS, COUNTS, "adaptive", "gaussians", 0.25, 3)),
+        (BY_EMBEDDINGS, clusters_tree(-2 * VECTORS[::-1], COUNTS, "balanced", "kmeans", 0.0, 3)),
+    ],
+    ids=lambda value: value.kind if isinstance(value, TreeConfig) else "",
+)
+def test_settings_build_their_tree(settings: TreeConfig, tree: Tree) -> None:
+    assert same(settings.build(WORDS), tree)
+
+
+def test_a_tree_of_a_file(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree.txt", huffman_tree(COUNTS), NAMES)
+    assert same(FileTree("file", str(tmp_path / "tree.txt")).build(WORDS), huffman_tree(COUNTS))
+
+
+def test_what_does_not_fit_the_words(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^tree\.classes=7: at most 6 with this vocabulary$"):
+        ClassesTree("classes", classes=7).build(WORDS)
+    with pytest.raises(UserError, match=rf"no WordNet in {tmp_path}"):
+        WordnetTree("wordnet", folder=str(tmp_path)).build(WORDS)
+    with pytest.raises(UserError, match="cannot read the tree"):
+        FileTree("file", str(tmp_path / "none.txt")).build(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("division", "method", "epsilon", "said"),
+    [
+        (Division.balanced, Method.gaussians, 0.2, "several codes per word need tree.split=adaptive"),
+        (Division.adaptive, Method.kmeans, 0.2, "tree.method=gaussians"),
+        (Division.adaptive, Method.gaussians, 0.5, "tree.epsilon=0.5: must be from 0 to below 0.5"),
+        (Division.adaptive, Method.gaussians, float("nan"), "tree.epsilon=nan: must be"),
+    ],
+)
+def test_the_settings_follow_the_rule_of_the_function(
+    division: Division, method: Method, epsilon: float, said: str
+) -> None:
+    with pytest.raises(UserError) as by_settings:
+        ClustersTree("clusters", "x", Representation.contexts, division, method, epsilon, 1)
+    with pytest.raises(UserError) as by_function:
+        clusters_tree(VECTORS, COUNTS, division.value, method.value, epsilon, 1)
+    assert said in str(by_settings.value) and str(by_settings.value) == str(by_function.value)
+
+
+def test_vectors_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"vectors \[5, 4\] do not fit 6 words"):
+        clusters_tree(VECTORS[:5], COUNTS, "balanced", "kmeans", 0.0, 1)
+
+
+def test_each_yaml_has_its_option() -> None:
+    names = sorted(path.stem for path in (conf_dir() / "tree").glob("*.yaml"))
+    assert kinds("tree") == names
+    assert {settings_class("tree", name).__name__ for name in names} == {f"{name.capitalize()}Tree" for name in names}
+
+
+def test_the_public_face() -> None:
+    assert all(
+        callable(getattr(lmtool.trees, name)) and getattr(lmtool.trees, name).__doc__ for name in lmtool.trees.__all__
+    )
+    assert set(lmtool.trees.__all__) <= set(dir(lmtool.trees))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = lmtool.trees.nothing
+    code = "import sys, lmtool.trees; assert not {'numpy', 'numba', 'torch'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,58 @@
+"""Arrays that are not a tree are refused, with assertions switched off too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lmtool.trees.tree import Tree
+
+CHILDREN = np.array([[1, -1], [-2, -3]], dtype=np.int32)
+WORDS = np.arange(3, dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    ("children", "words", "reason"),
+    [
+        (CHILDREN[:1], WORDS, "one leaf more than inner nodes"),
+        (CHILDREN.ravel(), WORDS, "one leaf more than inner nodes"),
+        (CHILDREN, WORDS[None], "one leaf more than inner nodes"),
+        (np.empty((0, 2), np.int32), WORDS[:0], "one leaf more than inner nodes"),
+        (np.array([[1, -1], [-2, -2]], np.int32), WORDS, "one parent"),
+        (np.array([[1, -1], [1, -3]], np.int32), WORDS, "one parent"),
+        (np.array([[-1, -2], [-3, 1]], np.int32), WORDS, "parents must come before"),
+        (CHILDREN, WORDS[::-1], "every word must have a leaf"),
+        (CHILDREN, np.array([0, 0, 2], np.int32), "every word must have a leaf"),
+        (CHILDREN, WORDS + 1, "every word must have a leaf"),
+        (CHILDREN.astype(np.float32), WORDS, "integers"),
+        (CHILDREN, WORDS.astype(np.uint32), "integers"),
+    ],
+)
+def test_arrays_that_are_not_a_tree(children: np.ndarray, words: np.ndarray, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^not a tree: .*{reason}"):
+        Tree(children, words)
+
+
+def test_a_tree_by_hand() -> None:
+    tree = Tree(CHILDREN, np.array([0, 0, 1], np.int32))
+    assert (tree.words, tree.leaves, tree.nodes) == (2, 3, 2)
+    assert tree.depths.tolist() == [1, 2, 2] and tree.word_leaves.tolist() == [0, 2, 3]
+    assert tree.paths.nodes.tolist() == [0, 0, 1, 0, 1] and tree.paths.bits.tolist() == [1, 0, 0, 0, 1]
+    single = Tree(np.empty((0, 2), np.int32), np.zeros(1, np.int32))
+    assert (single.words, single.depths.tolist()) == (1, [0])
+
+
+def test_without_assertions_too() -> None:
+    code = """
+import numpy as np
+from lmtool.trees import Tree
+try:
+    Tree(np.array([[-1, -1]], np.int32), np.arange(2, dtype=np.int32))
+except ValueError as error:
+    print(__debug__, error)
+"""
+    said = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert said.stdout.startswith("False not a tree: ")
