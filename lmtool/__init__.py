@@ -1,6 +1,6 @@
 """lmtool: train, evaluate, mix and compare the language models that came before Transformers.
 
-`lmtool.load("runs/kn5")` gives a finished run's model to Python: `score`, `predict`, `generate`.
+`lmtool.load("runs/kn5")` loads the model of a finished run as a TextModel, which has `score`, `predict` and `generate`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lmtool.runs.load import load as load
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when it is asked for: the command line's help must not wait for numpy.
+    # Imported on first use: the command line's help must not wait for numpy.
     if name == "load":
         from lmtool.runs.load import load
 

@@ -1,4 +1,4 @@
-"""What ./scripts/measure does of neural models: speed of training steps, and quality by tree and by output layer."""
+"""The measurements of neural models for ./scripts/measure: speed of training steps, quality by tree and layer."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def rate(step: Callable[[], None], batch: int) -> float:
 
 
 def plain_steps(store: Path, embed: int, hidden: int, batch: int) -> Callable[[], None]:
-    """The loop that everyone writes: TensorDataset, DataLoader, nn.Embedding, CrossEntropyLoss, SGD."""
+    """The usual loop: TensorDataset, DataLoader, nn.Embedding, CrossEntropyLoss, SGD."""
     import numpy as np
     import torch
     from torch import nn
@@ -158,10 +158,10 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
                 module.sparse = False
     optimisers = make_optimisers(model, SgdOptim("sgd", 0.1, 0.0, 0.0))
     compiled = sparse_rows.compiled
-    own = (lambda tensor: False) if plain else compiled
+    uses_compiled = (lambda tensor: False) if plain else compiled
 
     def step() -> None:
-        sparse_rows.compiled = tree_nodes.compiled = own
+        sparse_rows.compiled = tree_nodes.compiled = uses_compiled
         x, y = next(batches)
         loss = model(x, y)
         loss.item()
@@ -266,7 +266,7 @@ def outputs(lmtool: Callable[..., float]) -> None:
 def _print(name: str, found: dict[str, Any]) -> None:
     print(f"{name:<28} valid {found['valid_perplexity']:7.2f}  {found['training_seconds']:.0f} s", end="")
     print(f"  {found['epochs']:.2f} epochs", end="")
-    print(f"  {found['examples_per_second']:,.0f} ex/s  {found['parameters']:,} numbers", flush=True)
+    print(f"  {found['examples_per_second']:,.0f} ex/s  {found['parameters']:,} parameters", flush=True)
 
 
 def trees(lmtool: Callable[..., float]) -> None:

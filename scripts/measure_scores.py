@@ -1,4 +1,4 @@
-"""What ./scripts/measure does of scores: mixtures of every kind, and how sure their differences are."""
+"""The measurements of scores for ./scripts/measure: mixtures of every kind, the significance of differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def mixtures(lmtool: Callable[..., float]) -> None:
     lmtool("eval", "run=kn5", "hydra.run.dir=kn5-valid")
     lmtool("eval", "run=hs", "accuracy=true", "hydra.run.dir=hs-valid")
     print(f"kn5 {_result('kn5-valid')['perplexity']:.4f}, hs {_result('hs-valid')['perplexity']:.2f}")
-    ways = {
+    mixtures_to_fit = {
         "kn5+wb3": ["runs=[kn5,wb3]"],
         "kn5+unigram": ["runs=[kn5]", "cache=unigram"],
         "linear": ["runs=[kn5,hs]"],
@@ -26,7 +26,7 @@ def mixtures(lmtool: Callable[..., float]) -> None:
         "neural": ["runs=[kn5,hs]", "cache=neural"],
         "log_linear": ["runs=[kn5,hs]", "method=log_linear"],
     }
-    for name, words in ways.items():
+    for name, words in mixtures_to_fit.items():
         seconds = lmtool("ensemble", *words, f"hydra.run.dir={name}")
         found = _result(name)
         weights = " ".join(f"{weight:.4f}" for weight in found["weights"])

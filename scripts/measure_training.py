@@ -1,4 +1,4 @@
-"""What ./scripts/measure does of the training engine: its cost a step, its memory, several processes, killed runs."""
+"""The measurements of training for ./scripts/measure: cost per step, memory, several processes, killed runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TURNS = measure_neural.TURNS
 
 
 def engine(lmtool: Callable[..., float]) -> None:
-    """What the training engine costs beside a bare loop of the same model, optimiser and clipping, in turns."""
+    """The engine's time per step and that of a bare loop of the same model, optimiser and clipping, alternating."""
     import torch
 
     from lmtool.system import parallel
@@ -36,7 +36,7 @@ def engine(lmtool: Callable[..., float]) -> None:
 
 
 def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -> tuple[float, float]:
-    """Milliseconds a step of the engine, and of a bare loop: medians over turns that change off."""
+    """Milliseconds a step of the engine, and of a bare loop: medians over alternating turns."""
     import tempfile
 
     import numpy as np
@@ -93,7 +93,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
 
 
 def memory(lmtool: Callable[..., float]) -> None:
-    """Peak memory of training on a store of 500 million tokens, which is larger than what is allowed."""
+    """Peak memory of training on a store of 500 million tokens, which is larger than training.memory."""
     data = ["data=synthetic", "data.name=large", "data.tokens=500000000", "data.valid_tokens=50000"]
     seconds = lmtool("preprocess", *data)
     size = next(Path("stores").glob("large-*.h5")).stat().st_size

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,26 @@ ROOT = Path(__file__).resolve().parent.parent
 RULES = VocabularyConfig(file=None, size=None, min_count=1, lowercase=False, unit=Unit.word)
 
 SOFTMAX = SoftmaxOutput("softmax", Precision.fp32)
+
+
+# As `lmtool` itself does: what is imported stays, and looking for garbage among it takes a tenth of a command's time.
+gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_curves() -> Iterator[None]:
+    """Trainings end without their picture, which takes longer to draw than they take; `with_curves` undoes it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lmtool.commands.train_neural.can_plot", lambda: False)
+        yield
+
+
+@pytest.fixture
+def with_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have trainings draw their curves where matplotlib is installed, as for a user."""
+    from lmtool.plots import can_plot
+
+    monkeypatch.setattr("lmtool.commands.train_neural.can_plot", can_plot)
 
 
 def nplm(**changes: object) -> NplmModel:

@@ -59,7 +59,7 @@ def test_a_contradiction_is_one_line_and_code_2(line: str, words: list[str], lmt
 
 def test_runs_that_cannot_be_gone_on_with(lmtool: Run) -> None:
     lmtool("train", "data=toy", "model=ngram", "model.order=2", "hydra.run.dir=ngram")
-    assert "model=ngram is estimated in one go" in lmtool("train", "resume=ngram", code=2)
+    assert "model=ngram is estimated in one pass" in lmtool("train", "resume=ngram", code=2)
     assert "lr_range=true" in lmtool("train", "resume=ngram", "lr_range=true", code=2)
     said = lmtool("ensemble", "runs=[ngram,ngram]", "fit_split=dev", code=2)
     assert "fit_split=dev" in said and "valid" in said

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -208,10 +207,9 @@ def _little_disk() -> None:
     "line",
     ["preprocess data=synthetic data.tokens=50000", "train model=ngram data=toy model.order=9", "train data=toy"],
 )
-def test_full_disk(line: str, tmp_path: Path) -> None:
+def test_full_disk(line: str, lmtool: Run, tmp_path: Path) -> None:
     if line.startswith("train"):
-        done = fresh_process("preprocess", "data=toy", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        lmtool("preprocess", "data=toy")
     done = fresh_process(*line.split(), "hydra.run.dir=run", cwd=tmp_path, preexec_fn=_little_disk)
     assert done.returncode == 2, done.stderr
     (said,) = (line for line in done.stderr.splitlines() if " %  epoch" not in line)  # progress goes there too
@@ -229,20 +227,39 @@ def test_no_permission(lmtool: Run) -> None:
     assert "cannot write file/stores" in lmtool("preprocess", "data=toy", "store_dir=file/stores", code=2)
 
 
-def test_killed_at_any_moment_the_store_is_whole_or_not_there(tmp_path: Path) -> None:
-    words = ("preprocess", "data=synthetic", "data.tokens=400000")
-    command = [sys.executable, "-m", "lmtool", *words]
-    whole = 0
-    for after in (0.5, 0.9, 1.2, 1.5, 1.8):
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(after)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        for path in tmp_path.glob("stores/*.h5"):
-            Corpus.open(path).close()
-            path.unlink()
-            whole += 1
-    done = fresh_process(*words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    # The dead processes' temporary files are gone too.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import h5py
+from lmtool.cli.command_line import main
+
+def kill(*arguments, **options):
+    if options or str(arguments[1]).endswith(".h5"):  # the first is of create_dataset
+        if when == "renamed":
+            replace(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(*arguments)
+
+when, replace = sys.argv[1], Path.replace
+if when == "opened":
+    h5py.Group.create_dataset = kill
+else:
+    Path.replace = kill
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("when", ["opened", "written", "renamed"])
+def test_killed_the_store_is_whole_or_not_there(when: str, lmtool: Run, tmp_path: Path) -> None:
+    """SIGKILL where the store's temporary file is open, where it is all written, and where it has its name."""
+    words = ("preprocess", "data=synthetic", "data.tokens=40000")
+    done = subprocess.run([sys.executable, "-c", KILLED, when, *words], cwd=tmp_path, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL
+    whole = list(tmp_path.glob("stores/*.h5"))
+    assert len(whole) == (when == "renamed") and list(tmp_path.glob("stores/.*.tmp"))
+    for path in whole:
+        Corpus.open(path).close()
+        path.unlink()
+    assert "wrote" in lmtool(*words)
+    # The dead process's temporary files are gone too.
     assert [path.suffix for path in (tmp_path / "stores").iterdir()] == [".h5"]

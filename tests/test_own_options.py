@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -43,9 +45,13 @@ def site(tmp_path: Path) -> Iterator[dict[str, str]]:
     yield {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
 
 
-def in_process(words: list[str], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "lmtool", *words]
-    return subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
+def in_process(lines: list[list[str]], environment: dict[str, str], folder: Path) -> str:
+    """What command lines print that are run one after the other in one process of their own; each must end with 0."""
+    script = f"from lmtool.cli.command_line import main; print([main(words) for words in {lines!r}])"
+    line = [sys.executable, "-c", script]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
+    assert done.stdout.endswith(f"{[0] * len(lines)}\n"), done.stderr
+    return done.stdout
 
 
 def result(folder: str) -> dict[str, object]:
@@ -127,18 +133,15 @@ def lmtool_load(path: str, **options: object) -> lmtool.TextModel:
         return sys.modules["lmtool"].load(path, **options)  # type: ignore[no-any-return]
 
 
-def test_an_installed_package(site: dict[str, str], tmp_path: Path) -> None:
+def test_an_installed_package(site: dict[str, str], lmtool: Run, tmp_path: Path) -> None:
     words = ["train", "model=gru", "model.hidden_dim=6", *SMALL, "data=toy", "hydra.run.dir=gru"]
-    done = in_process(words, site, tmp_path)
-    assert done.returncode == 0, done.stderr
+    later = [["eval", "run=gru"], ["train", "resume=gru", "training.epochs=2"], ["tree", "--help"]]
+    said = in_process([words, *later], site, tmp_path)
+    assert "endings" in said
     run = json.loads((tmp_path / "gru/run.json").read_text())
     assert run["origins"] == {"model": "the package own_options"}
-    assert in_process(["eval", "run=gru"], site, tmp_path).returncode == 0
-    assert in_process(["train", "resume=gru", "training.epochs=2"], site, tmp_path).returncode == 0
-    assert "endings" in in_process(["tree", "--help"], site, tmp_path).stdout
-    without = in_process(["eval", "run=gru"], dict(os.environ), tmp_path)
-    assert without.returncode == 2
-    assert "model=gru came from the package own_options, which is not in use here: install it" in without.stderr
+    without = lmtool("eval", "run=gru", code=2)  # this process has no such package
+    assert "model=gru came from the package own_options, which is not in use here: install it" in without
 
 
 def test_yaml_of_ones_own_without_python(lmtool: Run, tmp_path: Path) -> None:
@@ -178,6 +181,24 @@ def test_what_is_wrong_with_ones_own(lmtool: Run, tmp_path: Path) -> None:
     (own / "witten_bell.yaml").write_text("kind: witten_bell\n")
     said = lmtool("train", "model=ngram", "data=toy", "options=own", code=2)
     assert "smoother/witten_bell" in said and "lmtool's own" in said
+
+
+PAGE = ROOT / "docs" / "own_options.md"
+
+
+def test_the_page_shows_the_package_whole() -> None:
+    shown = dict(re.findall(r"^`([\w/.]+)`\n\n```\w+\n(.*?)^```$", PAGE.read_text(), flags=re.M | re.S))
+    files = [path for path in EXAMPLE.parent.rglob("*") if path.suffix in (".py", ".yaml", ".toml")]
+    assert shown == {str(path.relative_to(EXAMPLE.parent)): path.read_text() for path in files}
+
+
+def test_the_command_lines_of_the_pages_compose(lmtool: Run) -> None:
+    lines = re.findall(r"^ *(lmtool (?:train|tree) options=.*)$", PAGE.read_text(), flags=re.M)
+    readme = re.findall(r"^ *(lmtool (?:train|tree) options=.*)$", (ROOT / "README.md").read_text(), flags=re.M)
+    assert len(lines) >= 5 and len(readme) >= 2
+    for line in dict.fromkeys([*lines, *readme]):
+        words = shlex.split(line.replace("docs/examples", str(ROOT / "docs/examples")))[1:]
+        assert f"options: {EXAMPLE}" in lmtool(*words, "--cfg", "job")
 
 
 def test_the_finder() -> None:

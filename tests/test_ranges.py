@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -153,15 +154,12 @@ def bad_values(setting: Setting) -> list[Any]:
     return lists
 
 
-@pytest.fixture(scope="module")
-def options() -> Iterator[dict[tuple[str, str], tuple[DictConfig, type]]]:
-    """What `composed` makes of each schema that has numbers, and the verb's own schema: made once."""
+@cache
+def option(group: str, schema: str) -> tuple[DictConfig, type]:
+    """What `composed` makes of a schema, and the verb's own schema: made once."""
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        found = {}
-        for group, schema in dict.fromkeys((setting.group, setting.schema) for setting in SETTINGS):
-            config, verb = composed(group, schema)
-            found[group, schema] = config, CLASSES[""][verb]
-        yield found
+        config, verb = composed(group, schema)
+    return config, CLASSES[""][verb]
 
 
 def refusal(config: DictConfig, expected: type, key: str, value: Any) -> str | None:
@@ -186,8 +184,8 @@ def test_all_verbs_are_walked() -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_a_value_out_of_range_is_refused_by_name(setting: Setting, options: dict[Any, Any]) -> None:
-    config, expected = options[setting.group, setting.schema]
+def test_a_value_out_of_range_is_refused_by_name(setting: Setting) -> None:
+    config, expected = option(setting.group, setting.schema)
     typed(config, expected)  # as it stands it is right
     for value in bad_values(setting):
         said = refusal(config, expected, setting.key, value)

@@ -100,7 +100,7 @@ def test_compare_runs_scores_and_other_tools(models: Run) -> None:
     }
     assert (rest[2]["difference"], rest[2]["p_bootstrap"]) == (0, 1)
     assert rest[3]["perplexity"] == pytest.approx(kn3, rel=1e-6)
-    assert "note: lines.txt and kn3 are the same to the digits that such files have" in said
+    assert "note: lines.txt and kn3 agree to the digits that such files have" in said
     assert Path("out/compare.csv").read_text().splitlines()[2].startswith(f"laplace,{laplace},{laplace - kn3}")
     assert Path("out/compare.md").read_text().splitlines()[2] == f"| kn3 | {kn3:.4f} | - | - | - | - | - |"
 

@@ -224,7 +224,7 @@ MISTAKES = [
     ("predict cta run=kn3", ["cta is not in the vocabulary", "cat"]),
     ("predict", ["text has no value"]),
     ("predict the cat run=kn3", ["'the' and 'cat'", "quotes"]),
-    ("generate run=kn3 temperature=-1", ["temperature=-1.0", "0 (the likeliest word) or more"]),
+    ("generate run=kn3 temperature=-1", ["temperature=-1.0", "0 (the most probable word) or more"]),
     ("generate run=kn3 top_p=0", ["top_p=0.0", "above 0"]),
     ("generate run=kn3 top_p=1.1", ["top_p=1.1", "at most 1"]),
     ("generate run=kn3 count=0", ["count=0", "1 or more"]),

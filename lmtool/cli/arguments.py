@@ -1,7 +1,7 @@
 """The words of a command line: the verb, Hydra's flags and the overrides.
 
-What a verb takes without a key gets its key: `lmtool predict "the cat sat on"` is `text='the cat sat on'`. Only the
-standard library is imported here: the help pages need these words too.
+A word without a key gets the key that its verb declares: `lmtool predict "the cat sat on"` means
+`text='the cat sat on'`. Only the standard library is imported here, as the help pages parse lines too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CommandLine:
 
     @property
     def words(self) -> list[str]:
-        """What Hydra is given: flags first, the only order that its parser takes."""
+        """The arguments for Hydra: flags first, the only order that its parser takes."""
         return [*self.flags, *self.overrides]
 
     @property
@@ -45,9 +45,9 @@ class CommandLine:
 
 
 def split_line(words: list[str]) -> CommandLine:
-    """The verb, which is the first word that is neither a flag nor an override, and what else there is.
+    """Parse a line: the verb is the first word that is neither a flag nor an override.
 
-    Raises UserError for a word that is not a verb, for a second text and for text that is not UTF-8.
+    Raises UserError for an unknown verb, for a second text and for text that is not UTF-8.
     """
     verb: str | None = None
     flags: list[str] = []
@@ -71,10 +71,10 @@ def split_line(words: list[str]) -> CommandLine:
 
 
 def as_settings(verb: str, words: list[str]) -> list[str]:
-    """The words after a verb, each made a setting: one without a key gets the key that the verb declares.
+    """The words after a verb as overrides: one without a key gets the key that the verb declares.
 
-    A verb that declares none has its words back as they are. Raises UserError for a second text and for one that is not
-    UTF-8.
+    Where the verb declares none, the words are returned unchanged. Raises UserError for a second text and for one that
+    is not UTF-8.
     """
     declared = VERBS[verb].argument if verb in VERBS else None
     if declared is None:
@@ -91,18 +91,18 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
     if key != declared:
         return [*settings, f"{key}=[{','.join(map(quoted, free))}]"]
     if len(free) > 1:
-        raise UserError(f'{key}: {free[0]!r} and {free[1]!r} are two: put one pair of quotes around it all, as "a b"')
+        raise UserError(f'{key}: {free[0]!r} and {free[1]!r} are two texts: put quotes around both together, as "a b"')
     return [*settings, f"{key}={quoted(free[0])}"]
 
 
 def _is_setting(word: str, known: set[str]) -> bool:
-    """Whether a word has the form of a setting: with white space in it only if the key is known; without, a key may be
-    misspelt, and `text=a=b` says that it is not.
+    """Whether a word has the form of an override. With white space in it, it must have a known key, else it is text;
+    without, the key may be misspelt (`text=a=b` gives a text that looks like an override).
     """
     setting = SETTING.match(word)
     return setting is not None and ((setting[1] or setting[2]) in known or re.search(r"\s", word) is None)
 
 
 def is_flag(word: str) -> bool:
-    """Whether a word of the line is one of Hydra's flags; text may begin with a dash too, but goes on after a space."""
+    """Whether a word is one of Hydra's flags: it begins with a dash and, unlike text, holds no white space."""
     return word.startswith("-") and re.search(r"\s", word) is None

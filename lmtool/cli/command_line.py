@@ -1,6 +1,6 @@
 """The command line: `lmtool <verb> [overrides] [-m]`.
 
-Nothing here imports torch or numpy, and the help pages do not import Hydra either, so that they appear at once.
+Nothing here imports torch or numpy, and the help pages do not import Hydra either, so that they appear without delay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"lmtool: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader of our output (a pager, head) has gone: not an error; keep Python's exit quiet too.
+        # The reader of the output (a pager, head) has closed it: not an error; nor may Python's exit write to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Interrupted as end:

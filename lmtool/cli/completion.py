@@ -1,7 +1,7 @@
 """Shell completion: `eval "$(lmtool completion bash)"`, and the same for zsh and fish.
 
-The shell asks `lmtool completion query <line>`; the answers are read off the YAML files, without Hydra, so that they
-come at once.
+The shell runs `lmtool completion query <line>`; candidates are read from the YAML files, without Hydra, which takes a
+tenth of a second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCRIPTS = {
     local IFS=$'\\n' word="${COMP_LINE:0:$COMP_POINT}"
     COMPREPLY=($(lmtool completion query "$word" 2>/dev/null))
     local last="${word##* }"
-    # bash cuts words at "=": give back only what comes after the last one.
+    # bash splits words at "=": return only what follows the last one.
     if [[ "$last" == *=* ]]; then COMPREPLY=("${COMPREPLY[@]#"${last%=*}="}"); fi
     [[ "${COMPREPLY[0]}" == *[=.] ]] && compopt -o nospace
 }
@@ -39,7 +39,10 @@ FLAGS = ("-m", "--multirun", "--help", "--cfg", "--config-dir")
 
 
 def run(words: list[str]) -> int:
-    """`lmtool completion <shell>` prints the shell's script; `query <line>` prints what may come next."""
+    """`lmtool completion <shell>` prints the shell's script; `query <line>` prints the candidates for its last word.
+
+    Raises UserError for an unknown shell.
+    """
     if words[:1] == ["query"]:
         print("\n".join(candidates(" ".join(words[1:]))))
         return 0
@@ -50,7 +53,7 @@ def run(words: list[str]) -> int:
 
 
 def candidates(line: str) -> list[str]:
-    """What may stand where the line, which begins with the program's name, ends."""
+    """The candidates for the last word of a line, which begins with the program's name."""
     words = line.split()[1:]
     verb = next((word for word in words if word in VERBS), None)
     last = "" if not words or line.endswith(" ") else words.pop()
@@ -62,12 +65,12 @@ def candidates(line: str) -> list[str]:
     try:
         with folder_in_use(options):
             return [name for name in _settings(verb, words, last) if name.startswith(last)]
-    except UserError:  # of the line so far, which running it will show
+    except UserError:  # a mistake earlier on the line, which running it will report
         return []
 
 
 def _settings(verb: str, words: list[str], last: str) -> list[str]:
-    """Groups, options and keys, in full."""
+    """Groups, options and keys, as whole words."""
     groups = chosen_groups(verb, words)
     key, equals, _ = last.partition("=")
     if equals:
@@ -91,7 +94,7 @@ def _keys(verb: str, words: list[str], groups: dict[str, str]) -> list[tuple[str
 
 
 def _values(verb: str, words: list[str], key: str) -> list[str]:
-    """true and false for a setting that is one of them."""
+    """true and false for a boolean setting."""
     for prefix, entries in _keys(verb, words, chosen_groups(verb, words)):
         for entry in entries:
             if prefix + ".".join(entry.path) == key and entry.value in ("true", "false"):

@@ -1,6 +1,6 @@
-"""The help pages, read off the YAML files themselves: what they say is what a person sees.
+"""The help pages, made from the YAML files and their comments.
 
-Only the standard library is imported here, so that a page appears at once.
+Only the standard library is imported here, so that a page appears without delay.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from itertools import zip_longest
 from pathlib import Path
 
 from lmtool.cli.yaml_text import Entry, YamlText, read
-from lmtool.config.options import conf_dir, yaml_files
+from lmtool.config.options import HOMES, conf_dir, yaml_files
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb, which the module of lmtool.commands of the same name runs: a summary, three examples.
+    """A verb, which the module of the same name in lmtool.commands runs: its summary and three examples.
 
-    argument: the key of what may be given without one, `words...` where it may be several words.
+    argument: the key of a word that is given without one; `words...` where several words may be.
     """
 
     summary: str
@@ -70,7 +70,7 @@ VERBS = {
         ),
     ),
     "tree": Verb(
-        "store -> a tree for hierarchical softmax, looked at",
+        "store -> a tree for hierarchical softmax: depths, codes, a picture",
         (
             "lmtool tree tree=huffman",
             "lmtool tree data=ptb tree=brown words=[the,of,market] levels=5",
@@ -78,7 +78,7 @@ VERBS = {
         ),
     ),
     "predict": Verb(
-        "run + text -> the likeliest next words",
+        "run + text -> the most probable next words",
         (
             'lmtool predict "the cat sat on"',
             'lmtool predict "the cat sat on" run=runs/kn5 top=3 oov=unk',
@@ -87,7 +87,7 @@ VERBS = {
         argument="text",
     ),
     "generate": Verb(
-        "run -> texts drawn from it",
+        "run -> texts sampled from it",
         (
             "lmtool generate",
             'lmtool generate "the cat" run=runs/kn5 count=3 seed=7',
@@ -96,7 +96,7 @@ VERBS = {
         argument="text",
     ),
     "neighbors": Verb(
-        "neural run + words -> the words most like them",
+        "neural run + words -> their nearest neighbours",
         (
             "lmtool neighbors value",
             "lmtool neighbors value function run=runs/nplm top=5",
@@ -152,7 +152,7 @@ def config_dir_of(words: list[str]) -> Path | None:
 
 
 def is_group(name: str, words: list[str]) -> bool:
-    """Whether there are options of a group."""
+    """Whether a name is a group: whether it has options."""
     return bool(yaml_files(name, beside=config_dir_of(words)))
 
 
@@ -171,32 +171,35 @@ def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
     given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
     experiment = given.get(f"+{EXPERIMENT}")
     if experiment is not None:
-        _require_option(EXPERIMENT, experiment, words)
+        require_option(EXPERIMENT, experiment, words)
         given = read(yaml_files(EXPERIMENT, beside=beside)[experiment]).groups | given
     groups: dict[str, str] = {}
     waiting = [read(conf_dir() / f"{verb}.yaml")]
     while waiting:
         for group, default in waiting.pop(0).groups.items():
             groups[group] = option = given.get(group, default)
-            _require_option(group, option, words)
+            require_option(group, option, words)
             waiting.append(option_text(group, option, words))
     return groups
 
 
-def _require_option(group: str, option: str, words: list[str]) -> None:
+def require_option(group: str, option: str, words: list[str]) -> None:
+    """Raise UserError, with the names that there are, unless a group has the option."""
     names = yaml_files(group, beside=config_dir_of(words))
+    if not names:
+        raise UserError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}")
     if option not in names:
         raise UserError(f"no {group}={option}{nearest(option, names)}")
 
 
 def option_text(group: str, option: str, words: list[str]) -> YamlText:
-    """The YAML file of an option, with the keys of what it starts from."""
+    """The YAML file of an option, with the keys of the files that it starts from."""
     files = yaml_files(group, beside=config_dir_of(words))
     return read(files[option], files)
 
 
 def options_of(group: str, words: list[str] | None = None) -> dict[str, str]:
-    """The options of a group, each with the first sentence of what its YAML file opens with."""
+    """The options of a group, each with the first sentence of its YAML file's description."""
     files = yaml_files(group, beside=config_dir_of(words or []))
     return {name: _first_sentence(read(path).description) for name, path in files.items()}
 
@@ -211,7 +214,8 @@ def overview() -> str:
     lines += [
         "",
         "lmtool <verb> --help shows the verb's groups and options; lmtool <verb> --cfg job all settings.",
-        "LMTOOL_DATA names the folder of raw corpora; options=FOLDER adds options of your own.",
+        "LMTOOL_DATA names the folder of raw corpora; options=FOLDER adds options of your own, --config-dir DIR",
+        "YAML presets.",
         *SWEEPS,
     ]
     return "\n".join(lines)

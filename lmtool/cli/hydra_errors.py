@@ -1,6 +1,6 @@
 """Hydra's and OmegaConf's errors in one line that names the key, the value and the valid names.
 
-What an error is about is taken from its type, its attributes and its causes, and from the command line itself.
+What is wrong is told by the error's type, attributes and causes, and by the command line itself.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from yaml import MarkedYAMLError
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import EXPERIMENT, chosen_groups, is_group, keys_of
-from lmtool.config.overrides import key_of
+from lmtool.cli.help_pages import EXPERIMENT, chosen_groups, config_dir_of, is_group, keys_of, require_option
+from lmtool.cli.yaml_text import read
+from lmtool.config.overrides import key_of, unreadable
 from lmtool.config.settings import error_line, keys_beside
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
-# What torch says where there is no memory: it has a type for CUDA's, none for that of processors.
+# Torch's messages where memory runs out: it has an exception type for GPUs alone.
 NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|size calculation overflowed")
 
-# Options of Hydra's that plugins bring, and the extra that installs each.
+# Options that Hydra's plugins bring, each with the extra that installs it.
 EXTRAS = {
     "hydra/launcher/joblib": "joblib",
     "hydra/launcher/submitit_local": "submitit",
@@ -32,33 +33,51 @@ EXTRAS = {
 }
 
 
-def as_user_error(error: BaseException, line: CommandLine) -> UserError | None:
-    """The one-line form of an error of composing a line; None for an error of any other kind."""
+def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = True) -> UserError | None:
+    """The one-line form of an error of composing a line; None for an error of any other kind.
+
+    composing: whether nothing has run yet, so that Python's own errors are about YAML files too.
+    """
     chain = list(_chain(error))
     for cause in chain:
         if isinstance(cause, UserError):
             return cause
         if isinstance(cause, MissingConfigException) and cause.missing_cfg_file:
-            return UserError(_unknown_option(cause.missing_cfg_file, list(cause.options or [])))
+            return UserError(_unknown_option(cause.missing_cfg_file, list(cause.options or []), line))
         if isinstance(cause, OverrideParseException):
-            return UserError(
-                f"cannot read {cause.override!r}: write key=value, with quotes around a value that holds "
-                "spaces, commas or brackets"
-            )
+            return unreadable(cause.override)
         if isinstance(cause, MarkedYAMLError):
-            return UserError(f"{' '.join(str(cause).split())}: this YAML file cannot be read; mend it")
+            return UserError(f"{' '.join(str(cause).split())}: this YAML file cannot be read: correct it")
     if not isinstance(error, HydraException | OmegaConfBaseException):
-        return None
+        return _unreadable_yaml(error, line) if composing else None
     for cause in chain:
         if isinstance(cause, ConfigAttributeError | ConfigKeyError):
             return UserError(_unknown_key(cause, line))
-    said = _of_the_line(line) if isinstance(error, ConfigCompositionException) else None
-    if said is not None:
-        return UserError(said)
+    message = _wrong_group(line) if isinstance(error, ConfigCompositionException) else None
+    if message is not None:
+        return UserError(message)
     for cause in chain:
         if isinstance(cause, OmegaConfBaseException):
             return UserError(error_line(cause))
-    return UserError("; ".join(dict.fromkeys(" ".join(str(cause).split()) for cause in chain if str(cause).strip())))
+    return UserError(_joined(chain))
+
+
+def _joined(chain: list[BaseException]) -> str:
+    """An error and its causes in one line."""
+    return "; ".join(dict.fromkeys(" ".join(str(cause).split()) for cause in chain if str(cause).strip()))
+
+
+def _unreadable_yaml(error: BaseException, line: CommandLine) -> UserError | None:
+    """What Hydra raises as Python's own errors while it reads the YAML files; None for an error of any other kind."""
+    if isinstance(error, UnicodeDecodeError):
+        folder = config_dir_of(line.words)
+        for path in sorted(folder.rglob("*.yaml")) if folder else []:
+            read(path)  # raises UserError for the one that it is
+    if isinstance(error, RecursionError):
+        return UserError("the defaults lists of the YAML files lead in a circle: a file of --config-dir names itself")
+    if isinstance(error, ValueError):
+        return UserError(_wrong_group(line) or _joined(list(_chain(error))))
+    return None
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -70,7 +89,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def within_memory(run: Callable[[Any], float | None]) -> Callable[[Any], float | None]:
-    """A command that says in one line that memory is not enough for what its settings ask for."""
+    """The command, with a UserError in place of the exceptions of numpy, Python and torch where memory runs out."""
 
     def guarded(composed: Any) -> float | None:
         try:
@@ -79,9 +98,9 @@ def within_memory(run: Callable[[Any], float | None]) -> Callable[[Any], float |
             if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
                 raise
             amount = re.search(r"allocate ([\d.]+) ?(bytes|[KMGTPE]iB)", str(error))
-            asked = f" ({_size(amount[1], amount[2])} more were asked for)" if amount else ""
+            size = f" ({_size(amount[1], amount[2])} more were needed)" if amount else ""
             raise UserError(
-                f"not enough memory{asked}: choose a smaller model or a shorter model.context_size, a smaller "
+                f"not enough memory{size}: choose a smaller model or a shorter model.context_size, a smaller "
                 "training.batch_size or data.vocabulary.size, or, for n-grams, set counts.memory"
             ) from error
 
@@ -92,12 +111,14 @@ def _size(number: str, unit: str) -> str:
     return f"{int(number) / 2**30:,.1f} GiB" if unit == "bytes" else f"{number.rstrip('.')} {unit}"
 
 
-def _unknown_option(missing: str, options: list[str]) -> str:
+def _unknown_option(missing: str, options: list[str], line: CommandLine) -> str:
     group, _, option = missing.rpartition("/")
     if missing in EXTRAS:
         return f'{group}={option} is not installed: pip install "lmtool[{EXTRAS[missing]}]"'
     if not group:
         return f"no configuration {missing!r}{nearest(option, options)}"
+    if not options and not group.startswith("hydra/"):
+        require_option(group, option, line.words)
     return f"no {group}={option}{nearest(option, options)}"
 
 
@@ -121,12 +142,14 @@ def _unused(words: list[str], used: dict[str, str]) -> str:
     return f"{' '.join(words)}: not used with {chosen}"
 
 
-def _of_the_line(line: CommandLine) -> str | None:
-    """What is wrong with the groups that a line chooses; None where they are right."""
+def _wrong_group(line: CommandLine) -> str | None:
+    """What is wrong with the groups that a line names; None where nothing is."""
     assert line.verb is not None, "a line without a verb is not composed"
     used = chosen_groups(line.verb, line.words)
     for word in line.overrides:
         key = key_of(word).partition("@")[0]
+        if key in used and word.partition("=")[2] in ("null", ""):
+            require_option(key, word.partition("=")[2], line.words)
         if "=" not in word or "." in key or "/" in key or key in used or key in keys_of(line.verb):
             continue
         if key == EXPERIMENT:

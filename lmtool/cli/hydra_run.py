@@ -1,4 +1,4 @@
-"""One command line becomes a composed configuration by Hydra, and its command is run, once or as a sweep."""
+"""Hydra composes the configuration of a command line, and runs its command with it, once or as a sweep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lmtool.sweeps import job, sweep
 
 
 class OptionFolders(SearchPathPlugin):
-    """Has Hydra look for YAML files in the places of options from outside lmtool, too."""
+    """Adds the folders of options from outside lmtool to Hydra's search path."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Add the folders after lmtool's own."""
@@ -32,7 +32,7 @@ class OptionFolders(SearchPathPlugin):
 def run_verb(line: CommandLine) -> int:
     """Run a verb's command; returns the exit code.
 
-    Raises UserError for a mistake in the settings, and what the command raises.
+    Raises UserError for a mistake in the settings, and whatever the command raises.
     """
     if OptionFolders not in Plugins.instance().discover(SearchPathPlugin):
         Plugins.instance().register(OptionFolders)
@@ -44,9 +44,9 @@ def run_verb(line: CommandLine) -> int:
         try:
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=line.verb)(task)()
         except sweep.Refused as refused:
-            raise refused.reason from None
+            raise hydra_errors.as_user_error(refused.reason, line, composing=False) or refused.reason from None
         except Exception as error:
-            fault = hydra_errors.as_user_error(error, line)
+            fault = hydra_errors.as_user_error(error, line, composing=watched.folder is None)
             if fault is not None:
                 raise fault from error
             if watched.cut_off(error):
@@ -76,8 +76,8 @@ def _as_command_line(words: list[str]) -> Iterator[None]:
 def _as_task(run: Callable[[Any], float | None], failed: list[Exception]) -> Callable[[Any], float | None]:
     """The command as Hydra's task.
 
-    In a sweep a failure is kept for the table and the sweep continues. In a single run it is put into `failed`, past
-    Hydra, which would print a line of its own about it.
+    In a sweep a failure is recorded for the table and the sweep continues. In a single run it is put into `failed`,
+    which hides it from Hydra: that would print a line of its own about it.
     """
     guarded = hydra_errors.within_memory(run)
 

@@ -16,40 +16,40 @@ KEY = "resume"
 
 
 def with_earlier_words(line: CommandLine) -> CommandLine:
-    """The line that a run or sweep was started with, with this line's overrides after it; others come back as they are.
+    """The line that a run or sweep was started with, then this line's overrides; a line without resume= as it is.
 
     A --config-dir is used again; a folder of options, whose Python files are run, must be named again. Raises UserError
-    where the folder holds nothing to resume, and for settings that cannot stand beside resume=.
+    where the folder holds nothing to resume, and for overrides that contradict resume=.
     """
     word = line.given(KEY)
     if line.verb is None or word is None or not value_of(word):
         return line
     folder = value_of(word)
-    own = [word for word in line.overrides if key_of(word) != KEY]
+    new = [word for word in line.overrides if key_of(word) != KEY]
     if line.multirun:
-        overrides, config_dir = restart.words_of(line.verb, Path(folder), own)
+        overrides, config_dir = restart.words_of(line.verb, Path(folder), new)
         flags = line.flags if any(flag in MULTIRUN for flag in line.flags) else [*line.flags, MULTIRUN[1]]
         line = replace(line, flags=flags)
     else:
-        overrides, config_dir = _training(folder, own)
-    _require_options_named(folder, overrides, own)
-    kept = [word for word in overrides if key_of(word) != "options" or word in own]
+        overrides, config_dir = _training(folder, new)
+    _require_options_named(folder, overrides, new)
+    overrides = [word for word in overrides if key_of(word) != "options" or word in new]
     flags = line.flags if config_dir_of(line.flags) or not config_dir else [*line.flags, "--config-dir", config_dir]
-    return replace(line, flags=flags, overrides=kept)
+    return replace(line, flags=flags, overrides=overrides)
 
 
-def _training(folder: str, own: list[str]) -> tuple[list[str], str | None]:
+def _training(folder: str, new: list[str]) -> tuple[list[str], str | None]:
     begun = Begun.open(Path(folder))
-    if any(key_of(word) == "hydra.run.dir" for word in own):
+    if any(key_of(word) == "hydra.run.dir" for word in new):
         raise UserError(f"resume={folder}: the training continues in that folder; leave hydra.run.dir out")
-    replaced = {key_of(word) for word in own} | {KEY, "hydra.run.dir"}
-    kept = [word for word in begun.overrides if key_of(word) not in replaced]
-    return [*kept, *own, f"{KEY}={quoted(folder)}", f"hydra.run.dir={quoted(folder)}"], begun.config_dir
+    replaced = {key_of(word) for word in new} | {KEY, "hydra.run.dir"}
+    earlier = [word for word in begun.overrides if key_of(word) not in replaced]
+    return [*earlier, *new, f"{KEY}={quoted(folder)}", f"hydra.run.dir={quoted(folder)}"], begun.config_dir
 
 
-def _require_options_named(folder: str, overrides: list[str], own: list[str]) -> None:
+def _require_options_named(folder: str, overrides: list[str], new: list[str]) -> None:
     earlier = next((word for word in overrides if key_of(word) == "options"), None)
-    if earlier is not None and value_of(earlier) and not any(key_of(word) == "options" for word in own):
+    if earlier is not None and value_of(earlier) and not any(key_of(word) == "options" for word in new):
         raise UserError(
             f"resume={folder}: it was started with {earlier}, a folder whose Python files are run: name it again"
         )

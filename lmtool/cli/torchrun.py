@@ -1,4 +1,4 @@
-"""Several processes of one command line, as torchrun starts them: only the first of them writes."""
+"""Several processes of one command line, started by torchrun: only the first of them writes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lmtool.errors import UserError
 
 
 def only_the_first_writes(line: CommandLine) -> CommandLine:
-    """The line of this process: one of a higher rank has an output folder of its own that goes with it.
+    """The line of this process; one of a higher rank gets a temporary output folder, which is removed when it ends.
 
-    Raises UserError for what several processes cannot do together.
+    Raises UserError for commands that several processes cannot run together.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return line
@@ -26,5 +26,5 @@ def only_the_first_writes(line: CommandLine) -> CommandLine:
         return line
     folder = tempfile.mkdtemp(prefix="lmtool-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    kept = [word for word in line.overrides if key_of(word) != "hydra.run.dir"]
-    return replace(line, overrides=[*kept, f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir=null"])
+    overrides = [word for word in line.overrides if key_of(word) != "hydra.run.dir"]
+    return replace(line, overrides=[*overrides, f"hydra.run.dir={quoted(folder)}", "hydra.output_subdir=null"])

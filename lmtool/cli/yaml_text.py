@@ -1,7 +1,7 @@
-"""The keys of a YAML file as it writes them, comments included: for help pages and completion.
+"""The keys of a YAML file as written, with their comments: for help pages and completion.
 
-Only the standard library is imported here, so that a page appears at once. A preset, whose defaults list starts from
-another YAML file of its group, has that file's keys with its own values.
+Only the standard library is imported here, so that a page appears without delay. A preset, whose defaults list starts
+from another YAML file of its group, has that file's keys with its own values.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lmtool.errors import UserError
+
 ENTRY = re.compile(r"(?P<indent> *)(?P<key>\w+):(?P<rest>.*)")
 DEFAULT = re.compile(r"\s*- (?:override )?/?(?P<name>\w+)(?:@\S+)?(?:: *(?P<option>\w+))?\s*$")
 HIDDEN = ("defaults", "hydra", "kind")
@@ -18,7 +20,7 @@ HIDDEN = ("defaults", "hydra", "kind")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of a YAML file. path: its keys from the outermost; value: as written; comment: without its mark."""
+    """A line of a YAML file. path: its keys from the outermost; value: as written; comment: without the `#`."""
 
     path: tuple[str, ...]
     value: str
@@ -37,8 +39,14 @@ class YamlText:
 
 
 def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlText:
-    """A YAML file, or an empty one where there is none. group: the files of its group, which it may start from."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    """Parse a YAML file; a missing one is empty. group: the files of its group, one of which it may start from.
+
+    Raises UserError for what is not UTF-8 text.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
     groups: dict[str, str] = {}
     entries: list[Entry] = []
     for line in _block(lines, "defaults"):
@@ -83,8 +91,8 @@ def _entries(lines: list[str]) -> list[Entry]:
     return entries
 
 
-def _merged(base: list[Entry], own: list[Entry]) -> list[Entry]:
-    changed = {entry.path: entry for entry in own}
+def _merged(base: list[Entry], entries: list[Entry]) -> list[Entry]:
+    changed = {entry.path: entry for entry in entries}
     merged = []
     for entry in base:
         new = changed.pop(entry.path, None)

@@ -1,4 +1,4 @@
-"""`lmtool compare`: scores of the same tokens -> one table, with tests."""
+"""`lmtool compare`: scores of the same tokens -> one table, with confidence intervals and significance tests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lmtool.system.tables import Cell, cell_text, text_table
 
 HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)"]
 KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation"]
-SAME = 1e-6  # differences of perplexity below this share are those of rounding: KenLM writes 7 digits, and SRILM 6
+SAME = 1e-6  # relative differences of perplexity below this are rounding: KenLM writes 7 digits, SRILM 6
 
 
 def run(composed: DictConfig) -> float | None:
-    """Compare what scored the same tokens with the first of it."""
+    """Compare models that scored the same tokens with the first of them."""
     config = typed(composed, CompareConfig)
     import numpy as np
 
@@ -34,11 +34,11 @@ def run(composed: DictConfig) -> float | None:
     members, tokens = scores_of(config.runs, config.split, config.store_dir, config.device)
     sentences = len(tokens.offsets) > 2
     offsets = tokens.offsets if sentences else blocks(tokens.count, config.block)
-    found = compare(
+    differences = compare(
         np.stack([member.log_prob for member in members]), offsets, resamples=config.resamples, seed=config.seed
     )
     rows: list[list[Cell]] = []
-    for member, difference in zip(members, [None, *found], strict=True):
+    for member, difference in zip(members, [None, *differences], strict=True):
         row: list[Cell] = [member.name, perplexity(member.log_prob)]
         if difference is None:
             row += [None] * 5
@@ -46,7 +46,7 @@ def run(composed: DictConfig) -> float | None:
             row += [difference.perplexity, *difference.interval, difference.p_bootstrap, difference.p_randomisation]
         rows.append(row)
     unit = "sentences" if sentences else f"blocks of {config.block} tokens"
-    drawn = f"{tokens.count:,} tokens in {len(offsets) - 1:,} {unit}; {config.resamples:,} draws of these"
+    resampled = f"{tokens.count:,} tokens in {len(offsets) - 1:,} {unit}; {config.resamples:,} draws of these"
     write_json(
         out / "result.json",
         {
@@ -59,14 +59,14 @@ def run(composed: DictConfig) -> float | None:
         },
     )
     _write_tables(out, rows)
-    print(drawn)
+    print(resampled)
     print(text_table(HEADER, rows))
     for member, row in zip(members, rows, strict=True):
         if not math.isfinite(float(str(row[1]))):
             zeros = int(np.isneginf(member.log_prob).sum())
-            print(f"note: {member.name} gives {zeros:,} tokens probability 0, so that its perplexity is infinite")
+            print(f"note: {member.name} gives {zeros:,} tokens probability 0: its perplexity is infinite")
         if row[2] is not None and abs(float(str(row[2]))) < SAME * float(str(row[1])):
-            print(f"note: {member.name} and {members[0].name} are the same to the digits that such files have")
+            print(f"note: {member.name} and {members[0].name} agree to the digits that such files have")
         if not member.normalised:
             print(f"note: {member.name} has scores that do not sum to one: not comparable with others")
     return None

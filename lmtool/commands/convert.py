@@ -1,4 +1,4 @@
-"""`lmtool convert`: run -> ARPA file, ARPA file -> run."""
+"""`lmtool convert`: ARPA file -> run; and run -> ARPA file, as `lmtool export` does it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from lmtool.config.groups import CountModelConfig
 from lmtool.config.settings import plain_values, typed
 from lmtool.config.verbs import ConvertConfig
 from lmtool.errors import UserError
@@ -18,39 +17,26 @@ from lmtool.system.files import write_json, written_whole
 
 
 def run(composed: DictConfig) -> float | None:
-    """Write a run's n-gram model as ARPA, or make a run of an ARPA file."""
+    """Make a run of an ARPA file, or write a run's n-gram model as ARPA."""
     config = typed(composed, ConvertConfig)
     use_threads(config.threads)
     if config.arpa is not None and config.to is None and config.run is None:
         require_new(output_dir())
         _read(config, config.arpa, output_dir())
     elif config.to is not None and config.arpa is None:
+        from lmtool.commands.export import write_ngrams
+
         write_ngrams(Run.open(run_folder(config.run)), config.store_dir, Path(config.to))
     else:
         raise UserError("lmtool convert takes run=PATH to=FILE.arpa, or arpa=FILE data=NAME")
     return None
 
 
-def write_ngrams(run: Run, store_dir: str, to: Path) -> dict[str, Any]:
-    """Write a run's n-gram model as ARPA; returns how many n-grams it has, by order, for result.json.
-
-    Raises UserError for a run of another kind.
-    """
-    from lmtool.ngram.arpa.write import write_arpa
-    from lmtool.ngram.model import NgramModel
-    from lmtool.runs.load import load
-
-    if run.kind != "train" or not isinstance(run.settings("model"), CountModelConfig):
-        raise UserError(f"{run.folder} is not an n-gram model: only these have an ARPA form")
-    loaded = load(run.folder, store_dir=store_dir)
-    assert isinstance(loaded.model, NgramModel)
-    table = loaded.model.table
-    write_arpa(table, loaded.vocabulary, to)
-    print(f"wrote {to}: {', '.join(f'{size:,}' for size in table.sizes)} n-grams of orders 1 to {table.order}")
-    return {"ngrams": list(table.sizes)}
-
-
 def _read(config: ConvertConfig, source: str, out: Path) -> None:
+    """Make a run of an ARPA file over the words of a data set, or over the file's own.
+
+    Raises UserError for a damaged file, and where the words differ and the data set cannot change its own.
+    """
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
     from lmtool.evaluation.printing import print_sizes
@@ -73,7 +59,7 @@ def _read(config: ConvertConfig, source: str, out: Path) -> None:
             temporary.write_text("".join(f"{word}\n" for word in arpa.words), encoding="utf-8")
         data = replace(data, vocabulary=replace(data.vocabulary, file=str((out / "words.txt").resolve()), size=None))
         prepared = preprocess(data, Path(config.store_dir), progress=on_terminal())
-        print(f"data={data.name} has other words: its store was made with those of {source}")
+        print(f"data={data.name} has other words: its store was written with those of {source}")
     with Corpus.open(prepared.path) as corpus:
         model = NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary)
         model.save(out / NGRAM_FILE)

@@ -40,33 +40,33 @@ def run(composed: DictConfig) -> float | None:
     use_threads(config.threads)
     out = output_dir()
     if not all(is_run(name) or not Path(name).exists() for name in config.runs):
-        found, weights, own_perplexities, said = mix_scores(config, out)
-        return _tell(out, config.runs, weights, own_perplexities, found.as_json() | said, found)
+        mixed_report, weights, member_perplexities, extra = mix_scores(config, out)
+        return _report(out, config.runs, weights, member_perplexities, mixed_report.as_json() | extra, mixed_report)
     members = [Run.open(Path(folder)) for folder in config.runs]
     _require_one_store(members)
     with corpus_of(members[0], config.store_dir, progress=on_terminal()) as corpus:
         models = [load_model(member, corpus.vocabulary, config.device) for member in members]
-        # Weights for questions say nothing of text, on which whole distributions would have to be mixed.
-        asked_only = config.fit_on is FitOn.cloze or only_questions(corpus, config.split)
-        text = None if asked_only else corpus.split(config.split)
+        # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
+        questions_only = config.fit_on is FitOn.cloze or only_questions(corpus, config.split)
+        text = None if questions_only else corpus.split(config.split)
         scored = {} if text is None else {id(model): score(model, text, progress=on_terminal()) for model in models}
-        own = [scored[id(model)].log_prob for model in models] if scored else []
-        known = np.stack(own) if own and config.fit_split == config.split else None
+        log_probs = [scored[id(model)].log_prob for model in models] if scored else []
+        known = np.stack(log_probs) if log_probs and config.fit_split == config.split else None
         fitted = fit_mixture(config, models, corpus, known)
-        if asked_only and corpus.cloze(config.split) is None:
+        if questions_only and corpus.cloze(config.split) is None:
             raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={config.split}")
         if config.fit_split == config.split and "fit" in fitted.result:
-            print(f"note: the weights were fitted on {config.split} itself; split=test scores other text")
+            print(f"note: the weights were fitted on {config.split} itself; split=test scores held-out text")
         mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
         cloze = score_questions(
-            corpus, config.split, out, lambda asked: cloze_log_prob(mixture, asked, corpus.vocabulary.bos)
+            corpus, config.split, out, lambda questions: cloze_log_prob(mixture, questions, corpus.vocabulary.bos)
         )
-        made = None
+        text_report = None
         if text is not None:
-            # What the members gave is known; only the mixture itself is still to be worked out.
+            # The members' log-probabilities are known: only the mixing remains.
             mixed = score(mixture, text, progress=on_terminal(), scored=lambda model, _: scored[id(model)].log_prob)
-            seconds = mixed.seconds + sum(found.seconds for found in scored.values())
-            made = report(config.split, text, type(mixed)(mixed.log_prob, seconds), cloze)
+            seconds = mixed.seconds + sum(scores.seconds for scores in scored.values())
+            text_report = report(config.split, text, type(mixed)(mixed.log_prob, seconds), cloze)
             scores = TokenScores(mixed.log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised)
             scores.save(out / SCORES_FILE)
         save_vocabulary(corpus.vocabulary, out / VOCABULARY)
@@ -81,16 +81,16 @@ def run(composed: DictConfig) -> float | None:
         weights=tuple(float(weight) for weight in fitted.weights),
         mixture=fitted.mixture,
     ).save()
-    result: dict[str, Any] = {"split": config.split, "cloze": cloze} if made is None else made.as_json()
+    result: dict[str, Any] = {"split": config.split, "cloze": cloze} if text_report is None else text_report.as_json()
     result |= {"method": config.method.value, **fitted.result}
     names = [str(member.folder) for member in members]
-    perplexities: list[float | None] = [perplexity(log_prob) for log_prob in own] or [None] * len(names)
+    perplexities: list[float | None] = [perplexity(log_prob) for log_prob in log_probs] or [None] * len(names)
     if config.cache is not None:
         names, perplexities = [*names, f"cache={config.cache.value}"], [*perplexities, None]
     if mixture.dynamic:
         result["dynamic"] = True
-        print("note: a dynamic model: it learns from the text as it reads it; compare it with others that do")
-    return _tell(out, names, fitted.weights.tolist(), perplexities, result, made)
+        print("note: this model is dynamic: it learns from the text as it reads it; compare it with dynamic models")
+    return _report(out, names, fitted.weights.tolist(), perplexities, result, text_report)
 
 
 def _require_one_store(members: list[Run]) -> None:
@@ -102,13 +102,13 @@ def _require_one_store(members: list[Run]) -> None:
             )
 
 
-def _tell(
+def _report(
     out: Path,
     names: list[str],
     weights: list[float],
     perplexities: Sequence[float | None],
     result: dict[str, Any],
-    found: Report | None,
+    text_report: Report | None,
 ) -> float | None:
     """Write result.json and print the table of members and the report of the mixture; returns its perplexity, or that
     of the questions where no text was scored.
@@ -117,15 +117,15 @@ def _tell(
     from lmtool.evaluation.score import finite_or_null
 
     rows: list[list[Cell]] = [list(row) for row in zip(names, weights, perplexities, strict=True)]
-    named = [finite_or_null(dict(zip(("run", "weight", "perplexity"), row, strict=True))) for row in rows]
-    write_json(out / "result.json", result | {"weights": weights, "members": named})
+    members = [finite_or_null(dict(zip(("run", "weight", "perplexity"), row, strict=True))) for row in rows]
+    write_json(out / "result.json", result | {"weights": weights, "members": members})
     total = sum(weights)
-    rows.append(["mixture", total, None if found is None else found.perplexity])
+    rows.append(["mixture", total, None if text_report is None else text_report.perplexity])
     print(text_table(["run", "weight", "perplexity"], rows))
-    if found is None:
+    if text_report is None:
         cloze: dict[str, float] | None = result["cloze"]
         print_cloze(cloze)
         return None if cloze is None else cloze["perplexity"]
     print()
-    print_report(found)
-    return found.perplexity
+    print_report(text_report)
+    return text_report.perplexity

@@ -39,35 +39,35 @@ def run(composed: DictConfig) -> float | None:
         if config.nbest is not None:
             return rescore(config, finished, model, corpus, out)
         if config.text is not None:
-            name, split, asked = config.text, _read_text(config.text, finished, corpus), None
+            name, split, cloze = config.text, _read_text(config.text, finished, corpus), None
         else:
-            name, asked = config.split, _questions(finished, model, corpus, config.split, out)
+            name, cloze = config.split, _questions(finished, model, corpus, config.split, out)
             if only_questions(corpus, name):
-                write_json(out / "result.json", {"split": name, "cloze": asked})
+                write_json(out / "result.json", {"split": name, "cloze": cloze})
                 return None
             split = corpus.split(name)
         scores = score(model, split, progress=on_terminal(), unnormalised=config.unnormalised)
         spread = log_z(model, split)
         share = split_accuracy(model, split, progress=on_terminal()) if config.accuracy else None
-        found = report(name, split, scores, asked, share)
+        text_report = report(name, split, scores, cloze, share)
         normalised = model.normalised and not config.unnormalised
         TokenScores(scores.log_prob, tokens_of(split, corpus.vocabulary), name, normalised).save(out / SCORES_FILE)
         if config.detail:
             _print_detail(model, split, scores.log_prob, corpus, name)
     extra = {"run": str(finished.folder.resolve()), "normalised": normalised} | ({"log_z": spread} if spread else {})
-    write_json(out / "result.json", found.as_json() | extra)
+    write_json(out / "result.json", text_report.as_json() | extra)
     print(f"run {finished.folder}")
-    print_report(found)
+    print_report(text_report)
     if spread:
-        said = f"{spread['mean']:>12.4f} +- {spread['std']:.4f} ({spread['contexts']:,} contexts)"
-        print(f"{'log Z of the scores':<20} {said}")
+        mean = f"{spread['mean']:>12.4f} +- {spread['std']:.4f} ({spread['contexts']:,} contexts)"
+        print(f"{'log Z of the scores':<20} {mean}")
     if not normalised:
-        print("note: these scores do not sum to one: the perplexity is not comparable with others")
-    return found.perplexity
+        print("note: these scores do not sum to one: do not compare this perplexity with others")
+    return text_report.perplexity
 
 
 def _read_text(path: str, run: Run, corpus: Corpus) -> Split:
-    """A text file, or standard input, cut into words as the run's data were."""
+    """A text file, or standard input, tokenised as the run's data were."""
     from lmtool.data.readers import read_blocks, read_stream
     from lmtool.data.text_split import split_of_text
 
@@ -76,7 +76,7 @@ def _read_text(path: str, run: Run, corpus: Corpus) -> Split:
 
 
 def _print_detail(model: LanguageModel, split: Split, log_prob: FloatArray, corpus: Corpus, name: str) -> None:
-    """SRILM's lines, with the lengths of what an n-gram model found."""
+    """Print SRILM's lines; those of n-gram models name the length of the n-gram that was matched."""
     import numpy as np
 
     from lmtool.evaluation.srilm_debug import detail_lines
@@ -102,12 +102,14 @@ def _print_detail(model: LanguageModel, split: Split, log_prob: FloatArray, corp
 def _questions(run: Run, model: LanguageModel, corpus: Corpus, split: str, out: Path) -> dict[str, float] | None:
     from lmtool.evaluation.cloze import cloze_log_prob, score_questions
 
-    asked = score_questions(corpus, split, out, lambda cloze: cloze_log_prob(model, cloze, corpus.vocabulary.bos))
-    return None if asked is None else asked | _local_cloze(run, corpus, split)
+    cloze = score_questions(
+        corpus, split, out, lambda questions: cloze_log_prob(model, questions, corpus.vocabulary.bos)
+    )
+    return None if cloze is None else cloze | _local_cloze(run, corpus, split)
 
 
 def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
-    """The questions scored with the counts of their candidates alone, where the run's smoother asks for it."""
+    """The questions scored by the counts of their candidates alone, where the run's smoother does so."""
     if run.kind != "train" or not run.config.get("smoother"):
         return {}
     from lmtool.evaluation.cloze import cloze_report

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def rescore(config: EvalConfig, run: Run, model: LanguageModel, corpus: Corpus, out: Path) -> float | None:
-    """Score the hypotheses, choose the weight, write the lists; returns the word error rate where it can be told."""
+    """Score the hypotheses, choose the weight, write the lists; returns the word error rate, None without references.
+
+    Raises UserError for a dynamic model, for lists that cannot be read, and where a hypothesis has probability 0.
+    """
     import numpy as np
 
     from lmtool.data.text_form import TextForm, cut_words
@@ -29,9 +32,9 @@ def rescore(config: EvalConfig, run: Run, model: LanguageModel, corpus: Corpus, 
 
     assert config.nbest is not None
     if model.dynamic:
-        raise UserError(f"nbest={config.nbest}: {run.folder} has a cache, and hypotheses are not running text")
+        raise UserError(f"nbest={config.nbest}: {run.folder} has a cache, which needs running text: take another")
     nbest = read_nbest(config.nbest, config.nbest_costs)
-    right = read_references(config.nbest_reference, nbest) if config.nbest_reference is not None else None
+    references = read_references(config.nbest_reference, nbest) if config.nbest_reference is not None else None
     rules = run.settings("data").vocabulary
     start = time.perf_counter()
     text_model = TextModel(model, TextForm(corpus.vocabulary, chars=rules.unit is Unit.char, lowercase=rules.lowercase))
@@ -47,15 +50,15 @@ def rescore(config: EvalConfig, run: Run, model: LanguageModel, corpus: Corpus, 
         "seconds": seconds,
     }
     weight, rate = config.nbest_weight, None
-    if right is not None:
-        of_list = np.repeat(np.arange(len(right)), np.diff(nbest.offsets))
-        errors = np.array([word_errors(w, right[k]) for w, k in zip(nbest.texts, of_list.tolist(), strict=True)])
+    if references is not None:
+        of_list = np.repeat(np.arange(len(references)), np.diff(nbest.offsets))
+        errors = np.array([word_errors(w, references[k]) for w, k in zip(nbest.texts, of_list.tolist(), strict=True)])
         if weight is None:
             weight = best_weight(nbest.total, log_prob, errors, nbest.offsets).weight
             result["tuned"] = True
-        total = sum(len(cut_words(line)) for line in right)
+        total = sum(len(cut_words(line)) for line in references)
         if total == 0:
-            raise UserError(f"{config.nbest_reference} has no words: there is nothing to be wrong about")
+            raise UserError(f"{config.nbest_reference} has no words: give the right transcriptions")
         best = np.minimum.reduceat(errors, nbest.offsets[:-1]).sum()
         rate = float(errors[chosen(nbest.total, log_prob, nbest.offsets, weight)].sum() / total)
         result |= {
@@ -74,11 +77,11 @@ def rescore(config: EvalConfig, run: Run, model: LanguageModel, corpus: Corpus, 
         ("weight", weight),
         ("word error rate", rate),
         ("  before", result.get("word_error_rate_before")),
-        ("  of the best there are", result.get("word_error_rate_oracle")),
+        ("  oracle", result.get("word_error_rate_oracle")),
     ):
         if value is not None:
             print(f"{name:<24} {cell_text(value):>12}")  # type: ignore[arg-type]
     if result.get("tuned"):
-        print("note: the weight was tuned on these lists themselves; nbest_weight= gives it to others")
+        print("note: the weight was tuned on these lists themselves; use it for other lists by nbest_weight=")
     print(f"wrote {', '.join(str(path) for path in files)}")
     return rate

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
+from lmtool.config.groups import CountModelConfig
 from lmtool.config.model_verbs import ExportConfig, Vectors, What
 from lmtool.config.settings import typed
 from lmtool.errors import UserError
@@ -26,10 +27,8 @@ def run(composed: DictConfig) -> float | None:
     to, folder = Path(config.to), run_folder(config.run)
     form = _format(to)
     if config.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
-        raise UserError(f"what={config.what.value}: {form} has the whole model; leave what out, or take to=FILE.txt")
+        raise UserError(f"what={config.what.value}: {form} takes the whole model; leave what out, or name to=FILE.txt")
     if form == "ARPA":
-        from lmtool.commands.convert import write_ngrams
-
         result = write_ngrams(Run.open(folder), config.store_dir, to)
     else:
         from lmtool.runs.load import load
@@ -45,6 +44,7 @@ def run(composed: DictConfig) -> float | None:
 
 
 def _format(to: Path) -> str:
+    """The format of a file by its suffix. Raises UserError for an unknown suffix."""
     match to.suffixes[-2:]:
         case [*_, ".txt" | ".vec"]:
             return "word2vec text"
@@ -54,7 +54,28 @@ def _format(to: Path) -> str:
             return "ARPA"
         case [*_, ".safetensors"]:
             return "safetensors"
-    raise UserError(f"to={to}: the suffix says what is written: .txt, .vec, .bin, .arpa, .arpa.gz or .safetensors")
+    raise UserError(f"to={to}: the suffix decides what is written: .txt, .vec, .bin, .arpa, .arpa.gz or .safetensors")
+
+
+def write_ngrams(run: Run, store_dir: str, to: Path) -> dict[str, Any]:
+    """Write a run's n-gram model as ARPA; returns the number of its n-grams by order, for result.json.
+
+    Raises UserError where the run's model has no ARPA form.
+    """
+    from lmtool.ngram.arpa.write import write_arpa
+    from lmtool.ngram.model import NgramModel
+    from lmtool.runs.load import load
+
+    refusal = f"{run.folder} is not an n-gram model: only these have an ARPA form"
+    if run.kind != "train" or not isinstance(run.settings("model"), CountModelConfig):
+        raise UserError(refusal)
+    loaded = load(run.folder, store_dir=store_dir)
+    if not isinstance(loaded.model, NgramModel):
+        raise UserError(refusal)
+    table = loaded.model.table
+    write_arpa(table, loaded.vocabulary, to)
+    print(f"wrote {to}: {', '.join(f'{size:,}' for size in table.sizes)} n-grams of orders 1 to {table.order}")
+    return {"ngrams": list(table.sizes)}
 
 
 def _write_vectors(loaded: TextModel, folder: Path, to: Path, which: Vectors, *, binary: bool) -> dict[str, Any]:
@@ -67,8 +88,8 @@ def _write_vectors(loaded: TextModel, folder: Path, to: Path, which: Vectors, *,
     write_vectors(words, vectors, to, binary=binary)
     changed = [word for word in words if writable(word) != word]
     if changed:
-        said = f"written as {writable(changed[0])} and so on"
-        print(f"note: {len(changed)} words have white space, which the format cannot have; it is {said}")
+        example = f"as in {writable(changed[0])}"
+        print(f"note: {len(changed)} words hold white space, which the format does not allow: replaced, {example}")
     print(f"wrote {to}: {len(words):,} words of dimension {vectors.shape[1]}")
     return {"words": len(words), "dimensions": vectors.shape[1]}
 

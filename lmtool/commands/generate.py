@@ -1,4 +1,4 @@
-"""`lmtool generate`: run -> texts drawn from it."""
+"""`lmtool generate`: run -> texts sampled from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lmtool.system.files import write_json
 
 
 def run(composed: DictConfig) -> float | None:
-    """Print texts that the model of a run draws, each on a line of its own, where the texts have one line."""
+    """Print texts sampled from the model of a run, one a line, or separated by empty lines where texts have several."""
     config = typed(composed, GenerateConfig)
     from lmtool.runs.load import load
 

@@ -1,4 +1,4 @@
-"""`lmtool ensemble` where a member is no model but scores alone: linear, token by token."""
+"""`lmtool ensemble` where a member has scores but no model: a linear mixture, token by token."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lmtool.evaluation.score import Report, Scores, perplexity, report
 
 
 def mix_scores(config: EnsembleConfig, out: Path) -> tuple[Report, list[float], list[float], dict[str, object]]:
-    """Mix runs and scores over the same tokens; keeps the scores. Returns the report, the weights, the members' own
-    perplexities, and what else result.json is to have.
+    """Mix runs and scores of the same tokens, and save the mixed scores. Returns the report, the weights, the members'
+    perplexities, and further entries of result.json.
 
     Raises UserError for what scores alone cannot do: other methods, caches, weights from another split.
     """
@@ -24,7 +24,7 @@ def mix_scores(config: EnsembleConfig, out: Path) -> tuple[Report, list[float], 
     from lmtool.mixtures.linear import fit_weights, mix
 
     if config.method is not MixMethod.linear or config.cache is not None:
-        raise UserError("runs= names scores without a model: these mix with method=linear and cache=null alone")
+        raise UserError("runs= names scores without a model, which mix only with method=linear and cache=null")
     if config.weights is None and config.fit_split != config.split:
         raise UserError(
             f"fit_split={config.fit_split}: runs= names scores without a model, of one text alone; give weights=, or "
@@ -33,19 +33,19 @@ def mix_scores(config: EnsembleConfig, out: Path) -> tuple[Report, list[float], 
     start = time.perf_counter()
     members, tokens = scores_of(config.runs, config.split, config.store_dir, config.device)
     log_prob = np.stack([member.log_prob for member in members])
-    weights, said = np.array(config.weights), {}
+    weights, extra = np.array(config.weights), {}
     if config.weights is None:
         fit = fit_weights(log_prob)
         weights = fit.weights
-        said = {"fit": {"split": config.fit_split, "iterations": fit.iterations, "gap": fit.gap}}
+        extra = {"fit": {"split": config.fit_split, "iterations": fit.iterations, "gap": fit.gap}}
         print(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     mixed = mix(log_prob, weights)
     name = members[0].split
     TokenScores(mixed, tokens, name, all(member.normalised for member in members)).save(out / SCORES_FILE)
     text = Split(tokens.ids, tokens.offsets, tokens.oov_positions, 0, len(tokens.words) - 1)
     print(
-        "note: some members are scores alone, so that this mixture is not a run; its scores.h5 can be compared and "
-        "mixed"
+        "note: some members have scores but no model, so that this mixture is not a run; its scores.h5 can be "
+        "compared and mixed"
     )
-    found = report(name, text, Scores(mixed, time.perf_counter() - start))
-    return found, weights.tolist(), [perplexity(member.log_prob) for member in members], dict(said)
+    mixed_report = report(name, text, Scores(mixed, time.perf_counter() - start))
+    return mixed_report, weights.tolist(), [perplexity(member.log_prob) for member in members], dict(extra)

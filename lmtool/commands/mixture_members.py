@@ -1,4 +1,4 @@
-"""What `compare` and `ensemble` take as members: runs, scores that are kept, files of other tools."""
+"""The members of `compare` and `ensemble`: runs, saved scores, files of other tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from lmtool.session import on_terminal
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The natural log-probabilities `[N]` of one model for tokens; split: what text they are."""
+    """The log-probabilities `[N]` in nats that one model gives N tokens. split: the name of their text; normalised:
+    whether its distributions sum to one.
+    """
 
     name: str
     log_prob: FloatArray
@@ -25,24 +27,24 @@ class Member:
 
 
 def scores_of(names: list[str], split: str, store_dir: str, device: str) -> tuple[list[Member], Tokens]:
-    """The scores of all members for the same tokens, and these; runs are scored on `split`.
+    """The scores of all members for the same tokens, and these tokens; runs are scored on `split`.
 
-    Raises UserError where a member is not to be found, and, with the first place, where tokens differ.
+    Raises UserError for a member that does not exist, and, naming the first difference, where tokens differ.
     """
     from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 
-    kept = {name: found for name in names if (found := _own(name, split, store_dir, device)) is not None}
-    others = {name: read_scores(name) for name in names if name not in kept}
-    if kept:
-        first = next(iter(kept))
-        tokens = kept[first].tokens
-        for name, found in kept.items():
-            _require_same(first, tokens, name, found.tokens)
+    scored = {name: s for name in names if (s := _scores_of_lmtool(name, split, store_dir, device)) is not None}
+    others = {name: read_scores(name) for name in names if name not in scored}
+    if scored:
+        first = next(iter(scored))
+        tokens = scored[first].tokens
+        for name, scores in scored.items():
+            _require_same(first, tokens, name, scores.tokens)
     else:
         tokens = tokens_of_file(next(iter(others.values())))
     members = [
-        Member(name, kept[name].log_prob, kept[name].split, kept[name].normalised)
-        if name in kept
+        Member(name, scored[name].log_prob, scored[name].split, scored[name].normalised)
+        if name in scored
         else Member(name, aligned(others[name], tokens), split, True)
         for name in names
     ]
@@ -50,18 +52,18 @@ def scores_of(names: list[str], split: str, store_dir: str, device: str) -> tupl
 
 
 def is_run(name: str) -> bool:
-    """Whether a member is a model of lmtool's, not scores alone."""
+    """Whether a member is a run folder, whose model can be used, rather than scores alone."""
     return Path(name).is_dir() and ((Path(name) / "run.json").exists() or not (Path(name) / SCORES_FILE).exists())
 
 
-def _own(name: str, split: str, store_dir: str, device: str) -> TokenScores | None:
-    """A member's scores where they are lmtool's; None for another tool's file."""
+def _scores_of_lmtool(name: str, split: str, store_dir: str, device: str) -> TokenScores | None:
+    """The scores of a run folder or of a scores.h5; None for another tool's file."""
     path = Path(name)
     if path.is_dir():
         if (path / SCORES_FILE).is_file():
-            found = TokenScores.open(path / SCORES_FILE)
-            if not is_run(name) or found.split == split:
-                return found
+            scores = TokenScores.open(path / SCORES_FILE)
+            if not is_run(name) or scores.split == split:
+                return scores
         return _scored(Run.open(path), split, store_dir, device)
     if not path.exists():
         raise UserError(f"no run folder and no file {name}: check the path")

@@ -1,4 +1,4 @@
-"""`lmtool neighbors`: neural run + words -> the words most like them."""
+"""`lmtool neighbors`: neural run + words -> the words with the most similar vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lmtool.system.files import write_json
 
 
 def run(composed: DictConfig) -> float | None:
-    """Print the nearest words of each word named, by the vectors of a neural run."""
+    """Print the nearest neighbours of each word named, by the vectors of a neural run."""
     config = typed(composed, NeighborsConfig)
     from lmtool.data.text_form import visible
     from lmtool.neural.vectors import nearest, word_vectors
@@ -24,16 +24,20 @@ def run(composed: DictConfig) -> float | None:
     folder = run_folder(config.run)
     loaded = load(folder, "cpu", store_dir=config.store_dir)
     vectors = word_vectors(neural_network(loaded, folder), config.of)
-    asked = [word.lower() if loaded.form.lowercase else word for word in config.words]
-    loaded.form.require_known(asked)
+    queries = [word.lower() if loaded.form.lowercase else word for word in config.words]
+    loaded.form.require_known(queries)
     words = loaded.vocabulary.words
     print(f"run {folder}")
     answers = []
-    for word in asked:
+    for word in queries:
         ids, likeness = nearest(vectors, loaded.vocabulary.ids[word], config.top, config.by)
-        found = [(words[index], value) for index, value in zip(ids.tolist(), likeness.tolist(), strict=True)]
+        neighbours = [(words[index], value) for index, value in zip(ids.tolist(), likeness.tolist(), strict=True)]
         print(f"\n{visible(word)}")
-        print(text_table(["rank", "word", config.by.value], [[k, visible(w), v] for k, (w, v) in enumerate(found, 1)]))
-        answers.append({"word": word, "neighbors": [{"word": w, config.by.value: v} for w, v in found]})
+        print(
+            text_table(
+                ["rank", "word", config.by.value], [[k, visible(w), v] for k, (w, v) in enumerate(neighbours, 1)]
+            )
+        )
+        answers.append({"word": word, "neighbors": [{"word": w, config.by.value: v} for w, v in neighbours]})
     write_json(out / "result.json", {"run": str(folder), "of": config.of.value, "words": answers})
     return None

@@ -1,4 +1,4 @@
-"""`lmtool predict`: run + text -> the likeliest next words."""
+"""`lmtool predict`: run + text -> the most probable next words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmtool.system.files import write_json
 
 
 def run(composed: DictConfig) -> float | None:
-    """Print the likeliest words after a text, or after each line of standard input."""
+    """Print the most probable words after a text, or after each line of standard input."""
     config = typed(composed, PredictConfig)
     from lmtool.data.text_form import visible
     from lmtool.runs.load import load
@@ -31,10 +31,10 @@ def run(composed: DictConfig) -> float | None:
     answers = []
     for number, text in enumerate(texts, start=1):
         try:
-            found = model.predict(text, config.top, sentence_start=config.sentence_start, oov=config.oov.value)
+            predicted = model.predict(text, config.top, sentence_start=config.sentence_start, oov=config.oov.value)
         except UserError as error:
             raise UserError(f"line {number}: {error}" if config.text is None else str(error)) from None
-        rows = [(word, p, math.log10(p)) for word, p in found]
+        rows = [(word, p, math.log10(p)) for word, p in predicted]
         if config.text is None:
             print(f"\n{text}")
         print(
@@ -50,9 +50,9 @@ def run(composed: DictConfig) -> float | None:
 
 
 def input_lines(example: str) -> list[str]:
-    """The lines of standard input, without their ends.
+    """The lines of standard input, without their line ends. example: a command line for the error message.
 
-    Raises UserError, with the example of a command line, where it is a terminal or has no line.
+    Raises UserError where standard input is a terminal, has no line, or is not UTF-8.
     """
     missing = UserError(f"text has no value: give one, as {example}, or one a line on standard input")
     if sys.stdin is None or sys.stdin.isatty():

@@ -14,7 +14,7 @@ from lmtool.system.tables import text_table
 
 
 def run(composed: DictConfig) -> float | None:
-    """Make the store of `data` unless it is there already, and print what it holds."""
+    """Write the store of `data` unless it is up to date, and print its contents."""
     config = typed(composed, PreprocessConfig)
     from lmtool.data.preprocess import preprocess
 

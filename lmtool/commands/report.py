@@ -1,4 +1,4 @@
-"""`lmtool report`: runs, sweeps and what else commands left -> one page with pictures."""
+"""`lmtool report`: runs, sweeps and other output folders -> one page with pictures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE = "report.html"
 
 
 def run(composed: DictConfig) -> float | None:
-    """Write report.html, which needs no other file, and its pictures as PNG."""
+    """Write report.html, a page without references to other files, and its pictures as PNG."""
     config = typed(composed, ReportConfig)
     if not can_plot():
         raise UserError('report needs matplotlib: pip install "lmtool[plots]"')
@@ -43,7 +43,7 @@ def run(composed: DictConfig) -> float | None:
     left_out = f" Not finished, and left out: {', '.join(map(str, unfinished))}." if unfinished else ""
     introduction = f"{datetime.now():%Y-%m-%d %H:%M}, {', '.join(config.paths) or folders[0].folder}.{left_out}"
     title = f"lmtool report: {', '.join(Path(path).resolve().name for path in config.paths) or folders[0].name}"
-    # All is made before anything is written, so that a mistake in one run leaves no part of a report.
+    # Everything is made before anything is written, so that a mistake in one run leaves no half report.
     html = page(title, introduction, sections)
     pictures = {
         f"{part.name}.png": part.png if isinstance(part, Drawing) else as_png(part.figure)
@@ -54,7 +54,7 @@ def run(composed: DictConfig) -> float | None:
     for name, content in (pictures | {PAGE: html.encode()}).items():
         with written_whole(out / name) as temporary:
             temporary.write_bytes(content)
-    shown = [str(each.folder) for each in folders]
+    shown = [str(source.folder) for source in folders]
     write_json(
         out / "result.json",
         {"page": PAGE, "pictures": list(pictures), "paths": shown, "unfinished": list(map(str, unfinished))},
@@ -69,34 +69,34 @@ def run(composed: DictConfig) -> float | None:
 
 
 def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -> list[Section]:
-    """All sections that have something to show, in the order of the page."""
+    """The sections that are not empty, in the order of the page."""
     from lmtool.plots.settings import settings_text
     from lmtool.report import maps, sections
     from lmtool.report.find import Kind
     from lmtool.report.reading import Bootstrap, read_entry, read_sweep
 
-    kinds = {kind: [each for each in folders if each.kind is kind] for kind in Kind}
-    sweeps = {each.folder: read_sweep(each.folder) for each in kinds[Kind.sweep]}
+    kinds = {kind: [source for source in folders if source.kind is kind] for kind in Kind}
+    sweeps = {source.folder: read_sweep(source.folder) for source in kinds[Kind.sweep]}
     bootstrap = Bootstrap(config.resamples, config.seed, config.block)
     entries = []
-    for each in folders:
-        if each.kind in (Kind.run, Kind.scores):
+    for source in folders:
+        if source.kind in (Kind.run, Kind.scores):
             settings = None
-            if each.sweep is not None:
-                settings = sweeps[each.sweep].settings_of(str(each.folder.relative_to(each.sweep)))
-            name = f"{each.name.partition('/')[0]}: {settings_text(settings)}" if settings else each.name
-            entries.append(read_entry(each, bootstrap, name))
-    # A sweep may have a hundred jobs: their curves stand in one chart, and they have no maps and trees.
-    own = [entry for entry in entries if entry.source.sweep is None]
-    neural = [entry for entry in own if entry.output is not None]
-    made = [sections.summary(entries)] if entries else []
-    made.append(sections.intervals(entries, names))
-    made += [sections.comparison(each, names) for each in kinds[Kind.compare]]
-    made += [sections.sweep_section(each, sweeps[each.folder], names) for each in kinds[Kind.sweep]]
-    made.append(sections.curves(entries, names))
-    made.append(sections.weights(entries, names))
-    made.append(sections.trees(maps.tree_tops(neural, config.levels, config.store_dir), kinds[Kind.tree], names))
+            if source.sweep is not None:
+                settings = sweeps[source.sweep].settings_of(str(source.folder.relative_to(source.sweep)))
+            name = f"{source.name.partition('/')[0]}: {settings_text(settings)}" if settings else source.name
+            entries.append(read_entry(source, bootstrap, name))
+    # A sweep may have a hundred jobs: their curves share one chart, and maps and trees are left out.
+    single = [entry for entry in entries if entry.source.sweep is None]
+    neural = [entry for entry in single if entry.output is not None]
+    parts = [sections.summary(entries)] if entries else []
+    parts.append(sections.intervals(entries, names))
+    parts += [sections.comparison(source, names) for source in kinds[Kind.compare]]
+    parts += [sections.sweep_section(source, sweeps[source.folder], names) for source in kinds[Kind.sweep]]
+    parts.append(sections.curves(entries, names))
+    parts.append(sections.weights(entries, names))
+    parts.append(sections.trees(maps.tree_tops(neural, config.levels, config.store_dir), kinds[Kind.tree], names))
     if config.map is not MapKind.none:
-        made.append(maps.word_maps(neural, config.map, config.words, config.seed, config.store_dir, names))
-    made.append(sections.range_tests(kinds[Kind.rates], names))
-    return [section for section in made if section.parts]
+        parts.append(maps.word_maps(neural, config.map, config.words, config.seed, config.store_dir, names))
+    parts.append(sections.range_tests(kinds[Kind.rates], names))
+    return [section for section in parts if section.parts]

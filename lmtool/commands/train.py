@@ -27,7 +27,7 @@ def run(composed: DictConfig) -> float | None:
             f"model={config.model.kind} is estimated by one process with several threads: run it without torchrun"
         )
     if config.resume is not None:
-        raise UserError(f"resume={config.resume}: model={config.model.kind} is estimated in one go; train it again")
+        raise UserError(f"resume={config.resume}: model={config.model.kind} is estimated in one pass; leave resume out")
     out = output_dir()
     with held(out):
         return train_ngram(config, config.model, out)

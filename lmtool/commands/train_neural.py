@@ -38,12 +38,15 @@ from lmtool.training.reporting import METRICS
 from lmtool.training.state import State, load_state
 from lmtool.trees.tree import Tree
 
-# Settings that say how a training is run, not what it is.
+# Settings of how a training is run, which a checkpoint need not keep.
 NOT_OF_THE_TRAINING = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir", "options"}
 
 
 def train_neural(config: TrainConfig, model: EncoderConfig) -> float:
-    """Train; returns the perplexity on valid."""
+    """Train into the run folder; returns the perplexity on valid.
+
+    Raises UserError where the store, the settings and the checkpoint to resume from do not fit.
+    """
     start = time.perf_counter()
     torch.set_num_threads(use_threads(config.threads))
     keep_freed_memory()
@@ -69,7 +72,7 @@ def _run(
     state = _state_to_resume(config, out, processes)
     settings = {key: value for key, value in plain_values(config).items() if key not in NOT_OF_THE_TRAINING}
     if training.precision is Arithmetic.bf16 and not has_bf16(device) and processes.first:
-        print(f"note: training.precision=bf16: this {device.type} has no units for it; fp32 may well be faster")
+        print(f"note: training.precision=bf16: this {device.type} has no bf16 units; fp32 may be faster")
     with _corpus(config, processes) as corpus:
         require_splits(corpus)
         if state is None and not config.lr_range:
@@ -100,15 +103,15 @@ def _run(
             progress=on_terminal(),
         )
         if processes.first and state is not None and trained.steps == state.values["progress"]["step"]:
-            print("note: its budget is used up; give it more, as with training.epochs=, to train on")
-        result = trained.as_json() | {"seconds": time.perf_counter() - start}
+            print("note: its budget is used up: nothing was trained; raise it, as with training.epochs=")
+        result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": choices()}
         if processes.first:
             _keep(result, config, model, settings, corpus, out)
     return trained.valid_perplexity
 
 
 def _state_to_resume(config: TrainConfig, out: Path, processes: Processes) -> State | None:
-    """The checkpoint that the training goes on from, if it does."""
+    """The checkpoint to resume from; None for a training from scratch."""
     state = None
     if processes.first:
         if config.lr_range and config.resume is not None:
@@ -121,8 +124,8 @@ def _state_to_resume(config: TrainConfig, out: Path, processes: Processes) -> St
                 print(f"note: {out} has no checkpoint yet; its training starts from scratch")
             else:
                 print(f"resuming {out} from step {state.values['progress']['step']:,}")
-    found: State | None = processes.from_first(state)
-    return found
+    state_of_all: State | None = processes.from_first(state)
+    return state_of_all
 
 
 def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, out: Path, *, first: bool) -> None:
@@ -137,18 +140,18 @@ def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, out
 
 
 def _require_within_budget(config: TrainConfig, tokens: int) -> None:
-    """Raise UserError where the schedule waits for steps that the epochs of so many examples do not have."""
+    """Raise UserError where the schedule needs more steps than the epochs of that many examples have."""
     training, schedule = config.training, config.schedule
     if training is None or training.epochs is None or schedule is None:
         return
-    # At most so many: a split that is streamed leaves more examples over at its ends.
+    # An upper bound: a split that is read in blocks leaves more examples over at their ends.
     steps = math.ceil(training.epochs * max(1, tokens // training.batch_size))
     budget = f"training.epochs={training.epochs:g} has {steps:,} steps of training.batch_size={training.batch_size}"
     schedule.require_steps(steps, budget)
 
 
 def _corpus(config: TrainConfig, processes: Processes) -> Corpus:
-    """The store, made by the first process where it has to be."""
+    """The store, written by the first process unless it is up to date."""
     path = None
     if processes.first:
         path = preprocess(config.data, Path(config.store_dir), progress=on_terminal()).path
@@ -156,7 +159,7 @@ def _corpus(config: TrainConfig, processes: Processes) -> Corpus:
 
 
 def _tree(config: TrainConfig, corpus: Corpus, out: Path, processes: Processes, *, resumed: bool) -> Tree | None:
-    """The tree of the settings, or the one that the training was begun with."""
+    """The tree of the settings, or the one that the training was started with."""
     if config.tree is None:
         return None
     if processes.first and not resumed:
@@ -165,8 +168,8 @@ def _tree(config: TrainConfig, corpus: Corpus, out: Path, processes: Processes, 
         save_tree(tree, out / TREE)
         seconds = time.perf_counter() - start
         print(f"tree={config.tree.kind}: {tree.words:,} words, {tree.nodes:,} nodes, {seconds:.1f} s")
-    found: Tree = processes.from_first(load_tree(out / TREE) if processes.first else None)
-    return found
+    tree_of_all: Tree = processes.from_first(load_tree(out / TREE) if processes.first else None)
+    return tree_of_all
 
 
 def _network(

@@ -33,7 +33,7 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, out: Path) -> floa
     with Corpus.open(store.path) as corpus:
         require_splits(corpus)
         result = _estimate(config, model, corpus, out)
-        result["seconds"] = time.perf_counter() - start
+        result |= {"seconds": time.perf_counter() - start, "options": choices()}
         write_json(out / "result.json", finite_or_null(result))
         save_trained(out, plain_values(config), choices(), corpus)
     print_training_result(result, out)
@@ -91,7 +91,7 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, out:
 
 
 def _cutoffs(prune: list[int] | None, order: int) -> list[int] | None:
-    """One cut-off an order; the last one given holds for the orders above it."""
+    """One cut-off per order; the last one given holds for the higher orders."""
     if not prune:
         return None
     if len(prune) > order:

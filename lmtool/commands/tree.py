@@ -1,4 +1,4 @@
-"""`lmtool tree`: store -> a tree over its words, looked at."""
+"""`lmtool tree`: store -> a tree over its words: depths, codes, a picture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmtool.system.spelling import nearest
 
 
 def run(composed: DictConfig) -> float | None:
-    """Build the configured tree and say what it is like; returns its frequency-weighted mean depth."""
+    """Build the configured tree and describe it; returns its frequency-weighted mean depth in decisions."""
     config = typed(composed, TreeVerbConfig)
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
@@ -39,21 +39,25 @@ def run(composed: DictConfig) -> float | None:
         start = time.perf_counter()
         tree = config.tree.build(tree_words(corpus))
         seconds = time.perf_counter() - start
-    found = analyse(tree, counts)
+    analysis = analyse(tree, counts)
+    sizes = f"{analysis.words:,} words, {analysis.leaves:,} leaves, {analysis.nodes:,} inner nodes"
+    print(f"tree={config.tree.kind}: {sizes}; built in {seconds:.1f} s")
     print(
-        f"tree={config.tree.kind}: {found.words:,} words, {found.leaves:,} leaves, {found.nodes:,} inner nodes; ",
+        f"depth: {analysis.minimal_depth} to {analysis.maximal_depth}, mean over words {analysis.mean_depth:.3f}, ",
         end="",
     )
-    print(f"built in {seconds:.1f} s")
-    print(f"depth: {found.minimal_depth} to {found.maximal_depth}, mean over words {found.mean_depth:.3f}, ", end="")
-    print(f"weighted by frequency {found.weighted_mean_depth:.3f} (at least the entropy, {found.entropy:.3f} bits)")
+    print(
+        f"weighted by frequency {analysis.weighted_mean_depth:.3f} (at least the entropy, {analysis.entropy:.3f} bits)"
+    )
     rows: list[list[Cell]] = [
         [row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, words, counts, shown)
     ]
     print("\n" + text_table(["word", "count", "share", "depth", "code"], rows))
     top = top_of(tree, words, counts, config.levels)
     print("\n" + tree_text(top))
-    write_json(out / "result.json", asdict(found) | {"seconds": seconds, "kind": config.tree.kind, "top": asdict(top)})
+    write_json(
+        out / "result.json", asdict(analysis) | {"seconds": seconds, "kind": config.tree.kind, "top": asdict(top)}
+    )
     if can_plot():
         from lmtool.plots.style import save_png
         from lmtool.plots.trees import tree_figure
@@ -62,12 +66,12 @@ def run(composed: DictConfig) -> float | None:
         print(f"\ndrawn in {out / 'tree.png'}")
     if config.to is not None:
         write_tree(Path(config.to), tree, words)
-        print(f"codes in {config.to}: for tree=file tree.path={config.to}")
-    return found.weighted_mean_depth
+        print(f"wrote the codes to {config.to}: use them by tree=file tree.path={config.to}")
+    return analysis.weighted_mean_depth
 
 
 def _shown(given: list[str] | None, vocabulary: Vocabulary) -> list[int]:
-    """The ids of the words to show: those given, or the most frequent and some at growing ranks."""
+    """The ids of the words to show: those given, else some of growing rank. Raises UserError for an unknown word."""
     if given is None:
         last = len(vocabulary) - 2
         return sorted({rank for rank in (0, 1, 2, 3, 9, 99, 999, 9_999, 99_999, last) if rank <= last})

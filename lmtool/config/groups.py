@@ -1,8 +1,8 @@
 """The contract of each group of options: the settings that all its options have, and what they build.
 
-An option's settings class is a dataclass below one of these; it adds its own settings with their types, checks their
-ranges in `__post_init__`, and implements what is abstract here. Class attributes say what else is asked of an option;
-they are no settings.
+An option's settings class is a dataclass derived from one of these; it adds its own settings with their types, checks
+their ranges in `__post_init__`, and implements the abstract methods. Class attributes are further properties of an
+option, not settings.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class DataConfig(ABC):
-    """Group `data`: where text comes from.
+    """Group `data`: the source of text.
 
-    takes_word_list: whether data.vocabulary.file may name the words.
+    takes_word_list: whether data.vocabulary.file may list the words.
     """
 
     takes_word_list: ClassVar[bool] = False
@@ -58,15 +58,15 @@ class DataConfig(ABC):
             raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
 
     def drops_tags(self) -> bool:
-        """Whether words are word/tag in the text, and the tag is dropped."""
+        """Whether tokens of the text are word/tag, and the tag is dropped."""
         return False
 
     @abstractmethod
     def source(self, *, progress: bool, download: bool) -> Source:
         """The text of each split, not read yet.
 
-        progress: whether to show progress bars. download: whether to go to the network for text that is not on this
-        machine; where it is False, that is a NoSource. Raises UserError for text that is nowhere to be found.
+        progress: whether to show progress bars. download: whether to download text that is not on this machine; where
+        it is False, such text raises NoSource. Raises UserError for text that cannot be found.
         """
 
 
@@ -79,7 +79,7 @@ class ModelConfig:
 
 @dataclass(slots=True)
 class CountModelConfig(ModelConfig, ABC):
-    """A model of n-gram counts: `order` words at most, the predicted one among them."""
+    """A model of n-gram counts. order: the most words of an n-gram, the predicted one included."""
 
     order: int = MISSING
 
@@ -93,7 +93,7 @@ class CountModelConfig(ModelConfig, ABC):
 
 @dataclass(slots=True)
 class EncoderConfig(ModelConfig, ABC):
-    """A network: an encoder of contexts, to which any output layer can be added."""
+    """A network: an encoder of contexts, which any output layer can follow."""
 
     context_size: int = MISSING
     embedding_dim: int = MISSING
@@ -110,16 +110,16 @@ class EncoderConfig(ModelConfig, ABC):
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
         """The encoder, with weights from torch's random state.
 
-        tied: whether the output vectors will be its embeddings, so that its hidden has their dimension. sparse: whether
+        tied: whether the output vectors will be its embeddings, so that its output has their dimension. sparse: whether
         the gradient of the embeddings is sparse.
         """
 
     def can_tie(self) -> bool:
-        """Whether the hidden can have the dimension of the embeddings, which tying needs."""
+        """Whether the encoder's output can have the dimension of the embeddings, which tying needs."""
         return True
 
     def weight_count(self, vocabulary_size: int) -> int:
-        """The number of weights in the embeddings and the large matrices."""
+        """The number of weights in the embeddings and the large matrices, for the check of memory."""
         return vocabulary_size * self.embedding_dim
 
     def size_settings(self) -> list[str]:
@@ -127,12 +127,12 @@ class EncoderConfig(ModelConfig, ABC):
         return ["embedding_dim", "context_size"]
 
     def initialise(self, network: nn.Module) -> None:
-        """Change the initial weights of the whole network, the output layer's too; by default they stay."""
+        """Change the initial weights of the whole network, output layer included; by default they stay."""
 
 
 @dataclass(slots=True)
 class OutputConfig(ABC):
-    """Group `output`: the layer that makes probabilities of a hidden.
+    """Group `output`: the layer that turns the encoder's output into probabilities.
 
     can_tie: whether it has a vector for each word, which the embeddings can be. dense_gradient: whether a step changes
     all these vectors. needs_tree: whether it is built over a tree. loss_is_log_prob: whether its training loss is
@@ -270,7 +270,7 @@ def require_tieable(model: EncoderConfig, output: OutputConfig) -> None:
     """Raise UserError where the settings tie output vectors to embeddings that the output layer cannot share."""
     if model.tied and not model.can_tie():
         raise UserError(
-            f"model.tied=true: the hidden of model={model.kind} has another dimension; take model.tied=null"
+            f"model.tied=true: the output of model={model.kind} has another dimension than its embeddings; take null"
         )
     if model.tied and not output.can_tie:
         raise UserError(

@@ -1,4 +1,4 @@
-"""conf/predict.yaml, generate.yaml, neighbors.yaml, export.yaml, report.yaml: what the verbs that use a model have."""
+"""The settings of predict, generate, neighbors, export and report; their values are in conf/VERB.yaml."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lmtool.errors import UserError
 
 
 class Oov(Enum):
-    """What becomes of a word out of the vocabulary."""
+    """How a word outside the vocabulary is treated."""
 
     error = "error"
     unk = "unk"
 
 
 class Likeness(Enum):
-    """How like two vectors are."""
+    """The similarity of two vectors."""
 
     cosine = "cosine"
     dot = "dot"
@@ -34,7 +34,7 @@ class Vectors(Enum):
 
 
 class What(Enum):
-    """What a file gets of a model; auto: what its suffix says."""
+    """What is written of a model; auto: as the file's suffix says."""
 
     auto = "auto"
     embeddings = "embeddings"
@@ -42,7 +42,7 @@ class What(Enum):
 
 
 class MapKind(Enum):
-    """How vectors of words are brought to two dimensions."""
+    """How word vectors are projected to two dimensions."""
 
     pca = "pca"
     tsne = "tsne"
@@ -51,14 +51,18 @@ class MapKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a word is drawn from a distribution; temperature 0 takes the likeliest."""
+    """How a word is drawn from a distribution.
+
+    temperature: p^(1/temperature); 0 takes the most probable word. top_k: top-k sampling (Fan et al. 2018). top_p:
+    nucleus sampling (Holtzman et al. 2020). Raises UserError for values out of range.
+    """
 
     temperature: float
     top_k: int | None
     top_p: float | None
 
     def __post_init__(self) -> None:
-        require(0 <= self.temperature < math.inf, "temperature", self.temperature, "0 (the likeliest word) or more")
+        require(0 <= self.temperature < math.inf, "temperature", self.temperature, "0 (the most probable word) or more")
         require_whole("top_k", self.top_k, null=True)
         require(self.top_p is None or 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1, or null")
 
@@ -119,7 +123,7 @@ class NeighborsConfig(VerbConfig):
         VerbConfig.__post_init__(self)
         require_whole("top", self.top)
         if not self.words:
-            raise UserError("words=[]: name a word or more, as lmtool neighbors value")
+            raise UserError("words=[]: name at least one word, as lmtool neighbors value")
 
 
 @dataclass(slots=True)

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -41,7 +42,7 @@ HOMES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where options from outside lmtool come from. package: None for a folder."""
+    """A package or folder with options from outside lmtool. package: its name; None for a folder."""
 
     folder: Path
     package: str | None
@@ -59,12 +60,35 @@ def conf_dir() -> Path:
     raise UserError(f"conf/ is missing beside {package}: install lmtool again")
 
 
+def _any_installed() -> bool:
+    """Whether an installed package names the entry-point group: importing importlib.metadata takes longer than looking,
+    and each help page and each completion would wait for it.
+    """
+    mark = f"[{ENTRY_POINTS}]".encode()
+    for folder in sys.path:
+        try:
+            infos = [
+                entry.path for entry in os.scandir(folder or ".") if entry.name.endswith((".dist-info", ".egg-info"))
+            ]
+        except OSError:
+            if os.path.isfile(folder):  # an archive, which importlib.metadata can read
+                return True
+            continue
+        for info in infos:
+            with suppress(OSError), open(os.path.join(info, "entry_points.txt"), "rb") as file:
+                if mark in file.read():
+                    return True
+    return False
+
+
 @cache
 def installed_places() -> tuple[Place, ...]:
     """The packages of the entry-point group, by name."""
+    if not _any_installed():
+        return ()
     from importlib.metadata import entry_points
 
-    found = []
+    places = []
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         spec = importlib.util.find_spec(entry.value)
         if spec is None or not spec.submodule_search_locations:
@@ -73,11 +97,11 @@ def installed_places() -> tuple[Place, ...]:
             )
         place = Place(Path(spec.submodule_search_locations[0]), entry.value)
         _require_new_names(place)
-        found.append(place)
-    return tuple(found)
+        places.append(place)
+    return tuple(places)
 
 
-_folders: list[Place] = []  # what this process was told by options=
+_folders: list[Place] = []  # named by options= in this process
 
 
 def use_folder(folder: str | Path | None) -> None:
@@ -113,18 +137,18 @@ def folder_in_use(folder: str | Path | None) -> Iterator[None]:
 
 
 def places() -> tuple[Place, ...]:
-    """Where options from outside lmtool come from now."""
+    """The packages and folders with options from outside lmtool that are in use."""
     return (*installed_places(), *_folders)
 
 
 def yaml_files(group: str, *, beside: Path | None = None) -> dict[str, Path]:
     """The YAML file of each option and preset of a group, by name; beside: the folder of --config-dir."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     folders = [conf_dir(), *(place.folder for place in places()), *([beside] if beside else [])]
     for folder in folders:
         for path in sorted((folder / group).glob("*.yaml")):
-            found.setdefault(path.stem, path)
-    return dict(sorted(found.items()))
+            files.setdefault(path.stem, path)
+    return dict(sorted(files.items()))
 
 
 def kinds(group: str) -> list[str]:
@@ -157,7 +181,7 @@ def settings_class(group: str, kind: str, *, came_from: str | None = None, besid
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path} cannot be imported ({reason}): mend it, or leave it out") from error
+        raise UserError(f"{path} cannot be imported ({reason}): correct it, or choose another option") from error
     return _settings_in(module, group, kind)
 
 
@@ -208,13 +232,13 @@ def _settings_in(module: ModuleType, group: str, kind: str) -> type:
     from lmtool.config.groups import BASES
 
     base = BASES[group]
-    found = [
+    classes = [
         item
         for item in vars(module).values()
         if isinstance(item, type) and issubclass(item, base) and item.__module__ == module.__name__
     ]
-    if len(found) != 1 or not is_dataclass(found[0]):
+    if len(classes) != 1 or not is_dataclass(classes[0]):
         raise UserError(
-            f"{module.__file__}: {len(found)} classes below {base.__name__}; an option of {group}= has one, a dataclass"
+            f"{module.__file__}: {len(classes)} classes below {base.__name__}; an option of {group}= has one dataclass"
         )
-    return found[0]
+    return classes[0]

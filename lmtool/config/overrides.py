@@ -1,19 +1,28 @@
-"""Overrides of Hydra's grammar, `key=value`, as text."""
+"""Overrides in Hydra's grammar, `key=value`: quoting and parsing."""
 
 from __future__ import annotations
 
 import re
 
+from lmtool.errors import UserError
+
+
+def unreadable(override: str | None) -> UserError:
+    """What is said of a word that is not an override."""
+    return UserError(
+        f"cannot read {override!r}: write key=value, with quotes around a value that holds spaces, commas or brackets"
+    )
+
 
 def escaped(text: str) -> str:
-    """A value of OmegaConf's that means the text itself: `${` would begin an interpolation."""
+    """A text as a value of OmegaConf's, with `${`, which would begin an interpolation, escaped."""
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def quoted(text: str) -> str:
-    """A value of the grammar that means the text itself, whatever it holds.
+    """Any text as a quoted value of the grammar.
 
-    In quotes only a quote and the backslashes before one are special.
+    Within quotes, only a quote and the backslashes before it are special.
     """
     text = re.sub(r"(\\+)(?='|\Z)", r"\1\1", escaped(text))
     return "'" + text.replace("'", "\\'") + "'"
@@ -25,12 +34,19 @@ def key_of(override: str) -> str:
 
 
 def value_of(override: str) -> str:
-    """The value of an override that is a string, without its quotes and escapes; empty for null.
+    """The value of an override as text, without its quotes and escapes; empty for null.
 
-    Raises Hydra's OverrideParseException for what is not an override.
+    Raises UserError for what is not an override.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
     from omegaconf import OmegaConf
 
-    value = OmegaConf.create({"value": OverridesParser.create().parse_override(override).value()})["value"]
+    try:
+        parsed = OverridesParser.create().parse_override(override).value()
+    except HydraException as error:
+        raise unreadable(override) from error
+    if parsed is not None and not isinstance(parsed, str):
+        return override.partition("=")[2]  # a number, a list, a choice of several
+    value = OmegaConf.create({"value": parsed})["value"]
     return "" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""What a value must be, said where it is not."""
+"""Checks of values, which raise a UserError that names the key, the value and the rule."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from lmtool.errors import UserError
 
-MISSING: Any = "???"  # OmegaConf's mark of a mandatory value: a setting whose value stands in a YAML file
-BITS = 63  # of a whole number without its sign: more do not go into arrays and files
+MISSING: Any = "???"  # OmegaConf's mark of a mandatory value, which a YAML file gives
+BITS = 63  # of a whole number without its sign: arrays and files hold 64-bit integers
 
 
 def require(condition: bool, key: str, value: object, rule: str) -> None:
@@ -18,9 +18,9 @@ def require(condition: bool, key: str, value: object, rule: str) -> None:
 
 
 def require_whole(key: str, value: int | None, low: int = 1, high: int | None = None, *, null: bool = False) -> None:
-    """Raise UserError unless a whole number is from low to high, or to what 64 bits hold. null: it may be null."""
+    """Raise UserError unless low <= value <= high; without high, value < 2^63. null: whether it may be null."""
     if value is None:
-        return  # the field's type allows it
+        return  # the field's type allows null or not
     one_sided = f"{low} or more" if value < low else f"below 2^{BITS}"
     rule = one_sided if high is None else f"from {low} to {high}"
     fits = low <= value < 1 << BITS if high is None else low <= value <= high
@@ -28,13 +28,13 @@ def require_whole(key: str, value: int | None, low: int = 1, high: int | None = 
 
 
 def require_seed(key: str, value: int | None, *, null: bool = False) -> None:
-    """Raise UserError for what is no seed: numpy takes none below 0, compiled loops none of more than 64 bits."""
+    """Raise UserError for a number that is not a seed: numpy takes none below 0, compiled loops none above 64 bits."""
     fits = value is None or 0 <= value < 1 << BITS
     require(fits, key, value, f"from 0 to below 2^{BITS}{', or null' if null else ''}")
 
 
 def size_in_bytes(text: str, key: str) -> int:
-    """Bytes from a size such as 512MiB, 4GB, 1.5GiB or 65536. Raises UserError, naming the key, where it is none."""
+    """Bytes from a size such as 512MiB, 4GB, 1.5GiB or 65536. Raises UserError, naming the key, for other text."""
     units = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "kib": 2**10, "m": 10**6, "mb": 10**6, "mib": 2**20}
     units |= {"g": 10**9, "gb": 10**9, "gib": 2**30, "tb": 10**12, "tib": 2**40}
     digits = text.strip().rstrip("bBiIkKmMgGtT ")
@@ -48,10 +48,10 @@ def size_in_bytes(text: str, key: str) -> int:
 
 
 def is_number(value: object, low: float, high: float) -> bool:
-    """Whether a value is a number from low to high; true and false are none."""
+    """Whether a value is a number from low to high; true and false are not numbers."""
     return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) <= high
 
 
 def are_numbers(values: object, low: float, high: float) -> bool:
-    """Whether a value is a list of one number or more, each from low to high."""
+    """Whether a value is a list of one or more numbers from low to high."""
     return isinstance(values, list) and bool(values) and all(is_number(value, low, high) for value in values)

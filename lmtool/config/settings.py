@@ -1,8 +1,9 @@
-"""Composed configurations become typed settings, and saved ones too.
+"""Typed settings from composed configurations and from saved ones.
 
 Hydra composes plain values: the YAML files name no schema. Here they are merged into the dataclasses of
-lmtool.config.verbs and, for each group of options, of the option that `kind` names; so a misspelt key or a value of the
-wrong type is refused, by its name, before any work starts. Below the command layer there are only these dataclasses.
+lmtool.config.verbs and, for each group of options, of the option that `kind` names, so that a misspelt key or a value
+of the wrong type is refused, by its name, before any work starts. Modules below the commands see only these
+dataclasses.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lmtool.config.overrides import escaped
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
-UNNAMED = {"counts": "sorted"}  # what runs of before 0.6 mean by a group's settings without a kind
+UNNAMED = {"counts": "sorted"}  # the kind of a group's settings that runs of before 0.6 saved without one
 T = TypeVar("T")
 
 
@@ -41,13 +42,13 @@ def typed(composed: DictConfig, expected: type[T]) -> T:
     for group in HOMES:
         if group in values and values[group] is not None and any(f.name == group for f in fields(expected)):  # type: ignore[arg-type]
             target[group] = _option(values.pop(group), group, beside=_config_dir())
-    made = _object(target, values, "")
-    assert isinstance(made, expected)
-    return made
+    settings = _object(target, values, "")
+    assert isinstance(settings, expected)
+    return settings
 
 
 def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | None = None) -> Any:
-    """The settings of an option again from the plain values that a run keeps, by their `kind`.
+    """The settings of an option from the plain values that a run saved, whose `kind` names the option.
 
     origins: where the run had options from outside lmtool from, by group. Raises UserError where no option answers to
     the kind, and where the values do not fit it, as after a change of version.
@@ -60,7 +61,7 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
 
 
 def _literal(value: Any) -> Any:
-    """A saved value that means what it says: `${` in it is text, not an interpolation."""
+    """A saved value with `${` escaped: it is text, not an interpolation."""
     if isinstance(value, str):
         return escaped(value)
     if isinstance(value, list):
@@ -71,7 +72,7 @@ def _literal(value: Any) -> Any:
 
 
 def plain_values(settings: Any) -> dict[str, Any]:
-    """Settings as the plain values that a run keeps: dictionaries, lists, strings, numbers and null."""
+    """Settings as the plain values that a run saves: dictionaries, lists, strings, numbers and null."""
     values = OmegaConf.to_container(OmegaConf.structured(settings), enum_to_str=True)
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
@@ -116,7 +117,7 @@ def _object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
 
 
 def error_line(error: OmegaConfBaseException, group: str = "") -> str:
-    """What OmegaConf refused, in one line: the key and why."""
+    """An error of OmegaConf's in one line: the key and the reason."""
     key = ".".join(part for part in (group, str(error.full_key or error.key or "")) if part) or "a setting"
     if isinstance(error, MissingMandatoryValue):
         return f"{key} has no value: give one on the command line, as {key}=..."
@@ -128,7 +129,7 @@ def error_line(error: OmegaConfBaseException, group: str = "") -> str:
 
 
 def keys_beside(error: OmegaConfBaseException) -> list[str]:
-    """The keys that there are where one was not found."""
+    """The keys that exist beside one that was not found."""
     parent = error.parent_node
     if parent is None or not OmegaConf.is_dict(parent):
         return []

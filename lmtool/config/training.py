@@ -1,4 +1,4 @@
-"""conf/training: the budget and the pace of neural training."""
+"""The settings of neural training: budget, batches, evaluation, checkpoints; their values are in conf/training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lmtool.errors import UserError
 
 
 class Arithmetic(Enum):
-    """The precision of the encoder's products in training."""
+    """The precision of the encoder's matrix products in training."""
 
     fp32 = "fp32"
     bf16 = "bf16"
@@ -19,7 +19,10 @@ class Arithmetic(Enum):
 
 @dataclass(slots=True)
 class TrainingConfig:
-    """The budget and the pace of neural training."""
+    """The budget of neural training, its batches, evaluations and checkpoints.
+
+    Raises UserError for values out of range, and where no budget is given.
+    """
 
     epochs: float | None = MISSING
     steps: int | None = MISSING

@@ -1,4 +1,4 @@
-"""conf/<verb>.yaml: what each verb has."""
+"""The settings of the verbs that train and score; their values are in conf/VERB.yaml."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lmtool.config.rules import MISSING, require, require_seed, require_whole
 from lmtool.config.training import TrainingConfig
 from lmtool.errors import UserError
 
-MOST_THREADS = 1024  # the libraries end the process where the system refuses them a thread
+MOST_THREADS = 1024  # the libraries end the process where the system refuses a thread
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
@@ -35,7 +35,7 @@ def require_device(device: str) -> None:
 
 @dataclass(slots=True)
 class VerbConfig:
-    """What every verb has."""
+    """Settings of every verb."""
 
     options: str | None = MISSING
     store_dir: str = MISSING
@@ -83,7 +83,7 @@ class TrainConfig(VerbConfig):
         require(rising, "lr_range_limits", limits, "two numbers above 0, the lower first, as [1e-5,10]")
         require_whole("lr_range_steps", self.lr_range_steps, 10, 1_000_000)
         cutoffs = self.prune if self.prune is not None else [0]
-        rule = "cut-offs of 0 or more, one an order, none below the one before it, and 0 for order 1"
+        rule = "cut-offs of 0 or more, one per order, none below the one before it, and 0 for order 1"
         require(cutoffs == sorted(cutoffs) and cutoffs[:1] == [0], "prune", self.prune, rule)
         require_whole("prune", cutoffs[-1], 0)
         threshold = self.prune_entropy
@@ -97,7 +97,7 @@ class TrainConfig(VerbConfig):
             require_tieable(self.model, self.output)
         training = self.training
         if training is None or self.lr_range or self.resume is not None:
-            return  # no schedule is used, or one that was begun under another budget
+            return  # no schedule is used, or one that was started under another budget
         if self.schedule is not None and training.steps is not None:
             self.schedule.require_steps(training.steps, f"training.steps={training.steps}")
 
@@ -188,14 +188,14 @@ class MixMethod(Enum):
 
 
 class CacheKind(Enum):
-    """What an ensemble remembers of the text."""
+    """The cache of an ensemble."""
 
     unigram = "unigram"
     neural = "neural"
 
 
 class FitOn(Enum):
-    """What an ensemble's weights make likely."""
+    """What an ensemble's weights are fitted on."""
 
     text = "text"
     cloze = "cloze"

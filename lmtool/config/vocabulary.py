@@ -1,4 +1,4 @@
-"""data.vocabulary: which words a model knows."""
+"""data.vocabulary: the words that a model knows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Unit(Enum):
 
 @dataclass(slots=True)
 class VocabularyConfig:
-    """Which words a model knows; all others become `<unk>`."""
+    """The words that a model knows; all others become `<unk>`."""
 
     file: str | None = MISSING
     size: int | None = MISSING
@@ -31,6 +31,6 @@ class VocabularyConfig:
         require_whole("data.vocabulary.min_count", self.min_count)
         if self.file is not None and self.size is not None:
             raise UserError(
-                f"data.vocabulary.size={self.size}: data.vocabulary.file={self.file} is the vocabulary as it is; "
+                f"data.vocabulary.size={self.size}: data.vocabulary.file={self.file} is the whole vocabulary; "
                 "leave one of them out"
             )

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import SCORES_FILE
+from lmtool.runs.lr_range import RATES
 from lmtool.runs.run import has_state
 
 DEEPEST = 3  # levels of folders that are searched
-SWEEP, RATES = "sweep.csv", "lr_range.json"
+SWEEP = "sweep.csv"
 
 
 class Kind(Enum):

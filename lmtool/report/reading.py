@@ -14,7 +14,8 @@ from lmtool.errors import UserError
 from lmtool.evaluation.significance import blocks, perplexity_interval
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.plots.settings import Job
-from lmtool.report.find import RATES, SWEEP, Kind, ReportFolder
+from lmtool.report.find import SWEEP, Kind, ReportFolder
+from lmtool.runs.lr_range import RATES, RangeTest
 from lmtool.runs.run import Run
 from lmtool.system.files import read_json
 
@@ -178,16 +179,6 @@ def read_sweep(folder: Path) -> Sweep:
     except (OSError, ValueError, IndexError, csv.Error) as error:
         raise UserError(f"{path} is damaged ({error}): start the sweep again, which skips finished jobs") from None
     return sweep
-
-
-@dataclass(frozen=True, slots=True)
-class RangeTest:
-    """lr_range.json: the rates, the losses in nats, the smoothed losses, and the proposed rate."""
-
-    rates: list[float]
-    losses: list[float]
-    smoothed: list[float]
-    proposed: float
 
 
 def read_rates(folder: Path) -> RangeTest:

@@ -35,12 +35,12 @@ def load(
     store_dir: str | Path | None = None,
     options: str | Path | None = None,
 ) -> TextModel:
-    """The model of a run folder, made by `lmtool train` or `lmtool ensemble`, n-gram, neural or a mixture.
+    """Load the model of a run folder of `lmtool train` or `lmtool ensemble`: n-gram, neural or a mixture.
 
-    device: for neural models, auto (cuda where there is one, else cpu), cpu, cuda or cuda:NUMBER. store_dir: where the
-    store of a run made before version 0.5, whose folder has no vocabulary, is made again if it is gone (None: where it
-    was). options: a folder with options of your own that the run uses; its Python files are run. Raises UserError where
-    the run is missing, unfinished or damaged, or uses an option that is not in use here.
+    device: for neural models, auto (cuda where there is one, else cpu), cpu, cuda, cuda:NUMBER or mps. store_dir: where
+    the store of a run of before version 0.5, whose folder has no vocabulary, is written again if it is gone (None:
+    where it was). options: a folder with options of your own that the run uses; its Python files are run. Raises
+    UserError where the run is missing, unfinished or damaged, or uses an option that is not in use here.
     """
     require_device(device)
     with folder_in_use(options):
@@ -71,7 +71,7 @@ def vocabulary_of(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
 
 
 def load_model(run: Run, vocabulary: Vocabulary, device: str = "cpu") -> LanguageModel:
-    """The language model of a finished run. device: for neural models, as the setting names it.
+    """The language model of a finished run over its vocabulary. device: for neural models, as in `load`.
 
     Raises UserError where a part of it is missing or damaged, and for a device that is not there.
     """
@@ -110,7 +110,7 @@ def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> Neu
 
 
 def tree_words(corpus: Corpus) -> TreeWords:
-    """What a tree over the words of a store can be built from."""
+    """The words, counts, text and vectors from which a tree over the words of a store can be built."""
     vocabulary = corpus.vocabulary
 
     def run_vectors(path: str, of_contexts: bool) -> npt.NDArray[np.float32]:
@@ -122,7 +122,7 @@ def tree_words(corpus: Corpus) -> TreeWords:
             raise UserError(f"tree.run={path} was trained on another vocabulary: take a run on this data set")
         model = load_model(run, vocabulary)
         if not isinstance(model, NeuralModel):
-            raise UserError(f"tree.run={path} is not a neural model: words have no representations in it")
+            raise UserError(f"tree.run={path} is not a neural model: its words have no vectors; name a neural run")
         return word_representations(model, corpus.split("train") if of_contexts else None)
 
     return TreeWords(
@@ -138,5 +138,5 @@ def neural_network(loaded: TextModel, folder: Path) -> NeuralModel:
     from lmtool.neural.model import NeuralModel
 
     if not isinstance(loaded.model, NeuralModel):
-        raise UserError(f"{folder} is not a neural model: words have no vectors in it; name one with run=PATH")
+        raise UserError(f"{folder} is not a neural model: its words have no vectors; name another with run=PATH")
     return loaded.model

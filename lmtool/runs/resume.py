@@ -1,4 +1,4 @@
-"""Resuming a training: the command line that started it, and what must not change on the way."""
+"""Resuming a training: the command line that started it, and the settings that must not change."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from lmtool.config.options import settings_class
 from lmtool.errors import UserError
 from lmtool.system.files import read_json, write_json
 
-# What may differ from how a training was started: its budget, and what does not touch the weights.
+# Settings that may differ from those a training was started with: its budget, and those that do not affect the weights.
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
     *("training.patience", "training.save_every", "training.tensorboard"),
 }
-# What the command line said, when it was last accepted. Hydra's own file has the words of a line that was refused, too.
+# The command line that was last accepted. Hydra's own file may hold one that was refused.
 BEGUN = "begun.json"
 HYDRAS = ".hydra"
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The command line that a training was started with. config_dir: of --config-dir, absolute."""
+    """The command line that a training was started with. config_dir: the absolute folder of --config-dir."""
 
     overrides: list[str]
     config_dir: str | None = None
 
     def save(self, folder: Path) -> None:
-        """Keep it in a run folder, for a line with resume= to start from."""
+        """Write it into a run folder, for a later line with resume=. Raises UserError where it cannot be written."""
         write_json(folder / BEGUN, {"overrides": self.overrides, "config_dir": self.config_dir})
 
     @classmethod
     def open(cls, folder: Path) -> Begun:
-        """Read it back: Hydra's own copy where the training was ended before it was accepted.
+        """Read it from a run folder; Hydra's own copy where the training ended before the line was accepted.
 
-        Raises UserError where the folder has neither, and where it is damaged.
+        Raises UserError where the folder has neither, and where the file is damaged.
         """
         if not (folder / BEGUN).is_file() and (folder / HYDRAS / "overrides.yaml").is_file():
             return cls._of_hydra(folder / HYDRAS)
@@ -46,7 +46,10 @@ class Begun:
         remedy = f"train from scratch instead of resume={folder}"
         saved = read_json(folder / BEGUN, remedy)
         try:
-            return cls([str(word) for word in saved["overrides"]], saved.get("config_dir"))
+            overrides = [str(word) for word in saved["overrides"]]
+            if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # of before 0.6
+                return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir)
+            return cls(overrides, saved.get("config_dir"))
         except (AttributeError, KeyError, TypeError) as error:
             raise UserError(f"{folder / BEGUN} is damaged ({error!r}); {remedy}") from error
 
@@ -63,13 +66,13 @@ class Begun:
 
 
 def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
-    """Compare the settings that a training was started with to those of now; returns notes about harmless changes.
+    """Compare the settings that a training was started with to the present ones; returns notes about allowed changes.
 
-    The data may have another name as long as the store is the same, which its fingerprint says. Raises UserError,
-    naming the setting, for any other change.
+    The data may have another name as long as the store has the same fingerprint. Raises UserError, naming the setting,
+    for any other change.
     """
     old, new = _flat(before), _flat(now)
-    # What an option of a group is comes before what it has.
+    # A changed option is reported before its settings.
     for key in sorted(old.keys() | new.keys(), key=lambda key: (not key.endswith(".kind"), key)):
         free = key in FREE or key.split(".")[0] == "data"
         if not free and key not in old and key.endswith(".kind") and new.get(key) is not None:
@@ -78,7 +81,7 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
             name = key.removesuffix(".kind")
             raise UserError(
                 f"{name}={new.get(key)}: the training in {folder} was started with {old.get(key)}, which cannot "
-                "change on the way; leave it out, or train from scratch in another folder"
+                "change in between; leave it out, or train from scratch in another folder"
             )
     notes = []
     for key in ("threads", "device"):
@@ -88,8 +91,8 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
     kind = new.get("schedule.kind")
     if budget and kind is not None and settings_class("schedule", kind).follows_budget:  # type: ignore[attr-defined]
         notes.append(
-            f"training.{budget[0]} has changed: the learning rate continues as schedule={kind} has it at this share of "
-            "the new budget"
+            f"training.{budget[0]} has changed: the learning rate continues as schedule={kind} has it at this share "
+            "of the new budget"
         )
     return notes
 

@@ -1,7 +1,7 @@
-"""The run folder: all that is needed to evaluate what a command made, or to make it again.
+"""The run folder: all that is needed to use the model that a command made, or to make it again.
 
-run.json names what the run is (`train` or `ensemble`), its data, store and model; the model's own file lies
-beside it. It is written last, so that a folder with a run.json is whole.
+run.json says what the run is (`train` or `ensemble`), and its data, store and model; the model's own file is beside it.
+It is written last, so that a folder with a run.json is complete.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ REMEDY = "train it again, or name another run with run=PATH"
 class Run:
     """A finished run.
 
-    kind: `train` or `ensemble`. config: the composed settings, plain values. store: the path of the HDF5
-    store at the time; its fingerprint says whether another file serves as well. members, weights and mixture,
-    which says in plain values how they are mixed: of an ensemble. choices: the name that the user chose in each group
-    of options, as {"model": "hsoftmax"}, whose kind is in config. origins: where options from outside lmtool come from,
-    by group.
+    kind: `train` or `ensemble`. config: the composed settings as plain values. store: the path of the HDF5 store at
+    that time; another file with the same fingerprint serves as well. members, weights, mixture: of an ensemble; mixture
+    says in plain values how the members are mixed. choices: the option that the user chose in each group, as
+    {"model": "hsoftmax"}, whose kind is in config. origins: where options from outside lmtool come from, by group.
     """
 
     folder: Path
@@ -50,12 +49,12 @@ class Run:
     def settings(self, group: str) -> Any:
         """The settings of the option that the run used in a group.
 
-        Raises UserError where no option in use answers to its name, and where the saved values do not fit it.
+        Raises UserError where the option is not in use here, and where the saved values do not fit it.
         """
         return saved_settings(self.config[group], group, self.origins)
 
     def save(self) -> None:
-        """Write run.json, which makes the folder a run."""
+        """Write run.json, which completes the folder. Raises UserError where it cannot be written."""
         write_json(
             self.folder / "run.json",
             {
@@ -94,8 +93,8 @@ class Run:
                 vocabulary_fingerprint=str(saved["vocabulary_fingerprint"]),
                 members=tuple(saved["members"]),
                 weights=tuple(saved["weights"]),
-                mixture=dict(saved.get("mixture", {})),  # older runs mix linearly and say nothing
-                choices=dict(saved.get("choices", {})),  # nor do they keep these two
+                mixture=dict(saved.get("mixture", {})),  # missing in older runs, which mix linearly
+                choices=dict(saved.get("choices", {})),  # missing before 0.6
                 origins=dict(saved.get("origins", {})),
             )
         except (KeyError, TypeError) as error:
@@ -103,16 +102,16 @@ class Run:
 
 
 def has_state(folder: Path) -> bool:
-    """Whether a folder holds a checkpoint of a training, whole or not."""
+    """Whether a folder holds a checkpoint of a training, damaged or not."""
     return (folder / STATE).exists() or (folder / STATE_BEFORE).exists()
 
 
 def newest() -> Path:
     """The run below ./outputs and ./multirun that ended last. Raises UserError where there is none."""
-    found = [path for top in ("outputs", "multirun") for path in Path(top).glob("**/run.json")]
-    if not found:
+    runs = [path for top in ("outputs", "multirun") for path in Path(top).glob("**/run.json")]
+    if not runs:
         raise UserError("no run below ./outputs or ./multirun: make one with lmtool train, or name one with run=PATH")
-    return max(found, key=lambda path: path.stat().st_mtime_ns).parent
+    return max(runs, key=lambda path: path.stat().st_mtime_ns).parent
 
 
 def run_folder(named: str | None) -> Path:
@@ -121,12 +120,12 @@ def run_folder(named: str | None) -> Path:
 
 
 def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
-    """Write the vocabulary and run.json of a trained model, which makes the folder a run."""
+    """Write the vocabulary and run.json of a trained model, which completes the folder."""
     from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
 
     save_vocabulary(corpus.vocabulary, out / VOCABULARY)
-    chosen = {group: settings[group]["kind"] for group in HOMES if settings.get(group)}
-    found = {group: origin(group, kind) for group, kind in chosen.items()}
+    used = {group: settings[group]["kind"] for group in HOMES if settings.get(group)}
+    origins = {group: origin(group, kind) for group, kind in used.items()}
     Run(
         folder=out,
         kind="train",
@@ -135,5 +134,5 @@ def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], c
         store_fingerprint=corpus.fingerprint,
         vocabulary_fingerprint=corpus.vocabulary.fingerprint(),
         choices=choices,
-        origins={group: place for group, place in found.items() if place is not None},
+        origins={group: place for group, place in origins.items() if place is not None},
     ).save()

@@ -1,4 +1,4 @@
-"""The store that a run was trained on, found again or made again."""
+"""The store that a run was trained on, opened or written again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lmtool.runs.run import REMEDY, Run
 
 
 def corpus_of(run: Run, store_dir: str, *, progress: bool) -> Corpus:
-    """Open the store of a run; where it is gone, make it again from the run's own settings.
+    """Open the store of a run; where it is gone, write it again from the run's settings.
 
-    Raises UserError where the sources have changed since, as the run would be scored on other text.
+    Raises UserError where the sources have changed since, so that the run would be scored on other text.
     """
     path = Path(run.store)
     if not path.is_file():

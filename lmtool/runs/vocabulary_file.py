@@ -1,7 +1,7 @@
-"""The vocabulary as a text file in a run folder: with it a model can be used where its store is not.
+"""The vocabulary as a text file in a run folder, with which a model can be used without its store.
 
-A line a word, in the order of the ids: the word, a tab, how often it stands in train. In a word, backslashes, tabs and
-line ends are written \\\\, \\t, \\n and \\r.
+One line per word, in the order of the ids: the word, a tab, its count in train. In a word, backslashes, tabs and line
+ends are written \\\\, \\t, \\n and \\r.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MEANT = {written: letter for letter, written in _WRITTEN.items()}
 
 
 def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
-    """Write it, whole or not at all. Raises UserError where the file cannot be written."""
+    """Write a vocabulary, whole or not at all. Raises UserError where the file cannot be written."""
     pairs = zip(vocabulary.words, vocabulary.counts.tolist(), strict=True)
     lines = (f"{word.translate(_LETTERS)}\t{count}\n" for word, count in pairs)
     with written_whole(path) as temporary:
@@ -30,7 +30,7 @@ def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
-    """Read it back. Raises UserError where the file cannot be read or is damaged."""
+    """Read a vocabulary. Raises UserError where the file cannot be read or is damaged."""
     try:
         text = path.read_bytes().decode()
         fields = text.replace("\n", "\t").split("\t")[:-1]
@@ -38,7 +38,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}): delete it, and the run's store is read instead") from error
     if "\\" in text:
-        words = [re.sub(r"\\[\\tnr]", lambda found: _MEANT[found[0]], word) for word in words]
+        words = [re.sub(r"\\[\\tnr]", lambda match: _MEANT[match[0]], word) for word in words]
     ids = {word: index for index, word in enumerate(words)}
     if not words or words[-1] != BOS or UNK not in ids or not len(ids) == len(words) == len(counts):
         raise UserError(

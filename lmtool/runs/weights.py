@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors, which cannot execute anything when it is loaded."""
+"""Weights on disk, as safetensors, which execute nothing when they are loaded."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ CHECKPOINT, TREE = "checkpoint.safetensors", "tree.safetensors"  # their names i
 
 
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str]) -> None:
-    """Write the parameters and buffers of a model with notes about them, whole or not at all."""
+    """Write the parameters and buffers of a model, with notes as metadata, whole or not at all.
+
+    Raises UserError where the file cannot be written.
+    """
     with written_whole(path) as temporary:
         try:
-            save_model(model, str(temporary), metadata=notes)  # what is tied is written once
-        except SafetensorError as error:  # its form of an OSError
+            save_model(model, str(temporary), metadata=notes)  # tied tensors are written once
+        except SafetensorError as error:  # of an OSError
             raise OSError(str(error)) from error
 
 
@@ -37,8 +40,9 @@ def export_weights(
     """Write a model for other programs, whole or not at all: its parameters and buffers by their names, and its tree's
     `tree.children` `[N, 2]` and `tree.leaf_words` `[L]`.
 
-    In the metadata stand, in JSON, `description`, which is `about` with `lmtool`, the version, and `tied`, the names
-    of tensors that are others of the file; and `words`, by id.
+    The metadata hold, in JSON, `description`, which is `about` with `lmtool`, the version, and `tied`, a map from the
+    name of a tied tensor to the name it is stored under; and `words`, by id. Raises UserError where the file cannot be
+    written.
     """
     tensors: dict[str, npt.NDArray[Any]] = {}
     tied: dict[str, str] = {}
@@ -61,7 +65,7 @@ def export_weights(
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Read them back into a model of the same shape.
+    """Read weights into a model of the same shape.
 
     Raises UserError where the file is missing, damaged, or of a model of another shape.
     """
@@ -76,7 +80,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def read_notes(path: Path) -> dict[str, str]:
-    """The notes that were written with the weights. Raises UserError where the file is missing or damaged."""
+    """The metadata that were written with the weights. Raises UserError where the file is missing or damaged."""
     if not path.is_file():
         raise UserError(f"the checkpoint {path} is missing: {REMEDY}")
     try:
@@ -93,11 +97,11 @@ def save_tree(tree: Tree, path: Path) -> None:
 
 
 def load_tree(path: Path) -> Tree:
-    """Read it back. Raises UserError where the file is missing or damaged."""
+    """Read a tree. Raises UserError where the file is missing or damaged."""
     if not path.is_file():
         raise UserError(f"the tree {path} is missing: {REMEDY}")
     try:
-        found = safetensors.numpy.load_file(path)
-        return Tree(found["children"], found["leaf_words"])
+        arrays = safetensors.numpy.load_file(path)
+        return Tree(arrays["children"], arrays["leaf_words"])
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error

@@ -1,4 +1,4 @@
-"""One job of a sweep: it keeps to its folder, notes how it ended in job.json, and is not done twice."""
+"""One job of a sweep: it records in its folder, in job.json, how it ended, and is not run again once it is done."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 
 STATUS = "job.json"
-REFUSED = "job-refused.json"  # of a job that may not touch its folder's job.json, since the folder is another's
+REFUSED = "job-refused.json"  # of a job whose folder, with its job.json, belongs to another job
 METRICS = ("valid_perplexity", "perplexity")
-MADE = ("run.json", "result.json")
+RESULTS = ("run.json", "result.json")
 log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 
 
 def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
-    """Run one job of a sweep and note how it ended in its folder; a failure counts as infinitely bad.
+    """Run one job of a sweep and record in its folder how it ended; returns its metric, infinite for a failure.
 
-    A job that is done and whole is not done again. What is no Exception, such as Ctrl-C, passes and leaves job.json at
-    `running`.
+    A job that is done, with its files whole, is not run again. An exception that is not an Exception, such as
+    KeyboardInterrupt, passes and leaves job.json at `running`.
     """
     from hydra.core.hydra_config import HydraConfig
 
@@ -48,7 +48,7 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
         "overrides": [word for word in settings.overrides.task if key_of(word) != "options"],
     }
     try:
-        # A job may live on when the process that started it was killed, and the sweep be started again.
+        # A job may still run when the process that started it was killed and the sweep is started again.
         with held(folder, ".job.lock"):
             before = read_record(folder)
             _require_same(folder, before, about)
@@ -63,7 +63,7 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
 
 
 def _run(run: Callable[[Any], float | None], composed: DictConfig, folder: Path, about: Record) -> Record:
-    for name in MADE:  # of an earlier time, which did not end well
+    for name in RESULTS:  # of an earlier attempt, which failed
         (folder / name).unlink(missing_ok=True)
     start = time.perf_counter()
     try:
@@ -72,7 +72,7 @@ def _run(run: Callable[[Any], float | None], composed: DictConfig, folder: Path,
         record = about | {"status": "done", "value": value, "error": None, "code": 0}
         if value is None or not math.isfinite(value):
             record["value"] = None
-        record["made"] = [name for name in MADE if (folder / name).exists()]
+        record["made"] = [name for name in RESULTS if (folder / name).exists()]
         write_json(folder / STATUS, record | _spent(start))
         return record
     except UserError as error:
@@ -86,7 +86,7 @@ def _run(run: Callable[[Any], float | None], composed: DictConfig, folder: Path,
 
 
 def _spent(start: float) -> Record:
-    """What a job had of the machine."""
+    """The time, threads and GPUs of a job."""
     devices = os.environ.get(session.DEVICES)
     return {"seconds": round(time.perf_counter() - start, 3), "threads": parallel.threads(), "devices": devices}
 
@@ -96,24 +96,24 @@ def _failure(error: str, code: int) -> Record:
 
 
 def _note(path: Path, record: Record) -> None:
-    with suppress(UserError):  # a full disk: what could not be noted as done counts as cut off
+    with suppress(UserError):  # a full disk: a job that could not be recorded counts as cut off
         write_json(path, record)
 
 
 def _require_same(folder: Path, before: Record | None, about: Record) -> None:
     if before is not None and any(before.get(key) != about[key] for key in about):
-        what = " ".join(before.get("overrides") or ["of another version of lmtool"])
-        raise UserError(f"{folder} holds another job ({what}): choose another hydra.sweep.dir")
+        overrides = " ".join(before.get("overrides") or ["of another version of lmtool"])
+        raise UserError(f"{folder} holds another job ({overrides}): choose another hydra.sweep.dir")
 
 
 def folders(sweep: Path) -> Iterator[Path]:
-    """The folders of a sweep's jobs."""
+    """The folders of a sweep's jobs, in the order of their numbers."""
     names = {path.parent for name in (STATUS, REFUSED) for path in sweep.rglob(name)}
     yield from sorted(names, key=lambda path: (len(path.name), path))
 
 
 def read_record(folder: Path) -> Record | None:
-    """What job.json says, None where there is none. Raises UserError where it is damaged."""
+    """The contents of job.json; None where there is none. Raises UserError where it is damaged."""
     if not (folder / STATUS).exists():
         return None
     record = read_json(folder / STATUS, f"remove {folder} and start the sweep again")
@@ -123,22 +123,22 @@ def read_record(folder: Path) -> Record | None:
 
 
 def finished(folder: Path, record: Record | None) -> Record | None:
-    """The record of a job that is done and whose files can still be read; None where there is work to do.
+    """The record of a job that is done and whose files can still be read; None for one that must be run.
 
-    A job may be killed between its last file and its note: that is done too.
+    A job that was killed between writing its last file and its record is done too.
     """
     if record is None or record["status"] not in ("done", "running"):
         return None
     read: dict[str, Any] = {}
-    for name in record.get("made", MADE):
+    for name in record.get("made", RESULTS):
         try:
             read[name] = read_json(folder / name, "")
         except UserError:
             return None
-    if "result.json" not in read:  # a job that leaves nothing to look at, such as preprocess, asks itself what to do
+    if "result.json" not in read:  # a job without a result to check
         return None
     if record["status"] == "running":
         value = next((read["result.json"].get(name) for name in METRICS if name in read["result.json"]), None)
-        record = record | {"status": "done", "value": value, "error": None, "code": 0, "made": list(MADE)}
+        record = record | {"status": "done", "value": value, "error": None, "code": 0, "made": list(RESULTS)}
         _note(folder / STATUS, record)
     return record

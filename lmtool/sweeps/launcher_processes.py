@@ -1,4 +1,4 @@
-"""The processes that launchers start: one that dies costs its own job alone, and none outlives the sweep."""
+"""The processes that launchers start: one that dies fails its own job alone, and none outlives the sweep."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def looked_after(launcher: Mapping[str, Any]) -> Iterator[None]:
-    """Look after the processes of Hydra's launcher of these settings, while it launches in this block.
+    """End the processes of Hydra's launcher with these settings when this block, in which it launches, ends.
 
-    Raises UserError for SLURM's where SLURM is not.
+    Raises UserError for SLURM's launcher where SLURM is not installed.
     """
     target = str(launcher.get("_target_", ""))
     if target.endswith("JoblibLauncher"):
@@ -29,8 +29,8 @@ def looked_after(launcher: Mapping[str, Any]) -> Iterator[None]:
     elif "submitit_launcher" in target:
         if target.endswith("SlurmLauncher") and shutil.which("sbatch") is None:
             raise UserError(
-                "hydra/launcher=submitit_slurm: there is no sbatch here; start the sweep on a machine that has SLURM's "
-                "commands, or take hydra/launcher=submitit_local"
+                "hydra/launcher=submitit_slurm: no sbatch on this machine; start the sweep where SLURM's commands are "
+                "installed, or take hydra/launcher=submitit_local"
             )
         with _submitit():
             yield
@@ -51,16 +51,16 @@ def _joblib() -> Iterator[None]:
 def _end_joblib(kill: bool) -> None:
     from joblib.externals.loky import get_reusable_executor
 
-    # They would wait for work for minutes, with all their memory: lmtool ends without Python's own clearing up.
+    # The workers would wait for more work for minutes, with all their memory.
     executor = get_reusable_executor(reuse=True)
-    # joblib's has `terminate`, which also removes the folder it shares with its workers; one just made has not.
+    # joblib's executor has `terminate`, which also removes the folder shared with its workers; a new one has not.
     end = executor.terminate if hasattr(executor, "terminate") else executor.shutdown
     end(kill_workers=kill)
 
 
 @contextmanager
 def _submitit() -> Iterator[None]:
-    """Cancel the jobs of a sweep that is ended, and let one whose process dies cost itself alone."""
+    """Cancel the jobs of a sweep that is interrupted; a job whose process dies fails alone."""
     with jobs_wrapped(_Awaited) as jobs:
         try:
             yield
@@ -71,7 +71,7 @@ def _submitit() -> Iterator[None]:
 
 
 class _Awaited:
-    """A job of submitit's; where its process died, its result is that of a failed job, and its folder tells more."""
+    """A job of submitit's whose result, where its process died, is that of a failed job."""
 
     def __init__(self, job: Any) -> None:
         self.job = job
@@ -80,10 +80,10 @@ class _Awaited:
         from submitit.core.utils import FailedJobError, UncompletedJobError
 
         try:
-            found: list[Any] = self.job.results()
-            return found
+            results: list[Any] = self.job.results()
+            return results
         except (FailedJobError, UncompletedJobError) as error:
             log.error("lmtool: a job's process ended before its job: %s", str(error).partition("\n")[0])
-            lost = JobReturn(status=JobStatus.COMPLETED)
-            lost.return_value = float("inf")
-            return [lost]
+            failed = JobReturn(status=JobStatus.COMPLETED)
+            failed.return_value = float("inf")
+            return [failed]

@@ -1,4 +1,4 @@
-"""A sweep that was started before: the same line again, or `-m resume=DIR`, resumes it."""
+"""Restarting a sweep, by the same command line again or by `-m resume=DIR`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from lmtool.sweeps.job import folders
 from lmtool.system.files import written_whole
 
 MULTIRUN = "multirun.yaml"
-# Settings of Hydra's that change neither what the jobs are nor what they are numbered.
-OWN = ("hydra.sweep.dir", "hydra.mode", "hydra.sweeper.n_trials", "hydra.sweeper.max_failure_rate")
+# Settings of Hydra's that change neither the jobs nor their numbers.
+NEUTRAL = ("hydra.sweep.dir", "hydra.mode", "hydra.sweeper.n_trials", "hydra.sweeper.max_failure_rate")
 
 
 def words_of(verb: str, folder: Path, new: list[str]) -> tuple[list[str], str | None]:
     """The overrides that the sweep in a folder was started with, then the new ones; and its --config-dir.
 
-    Raises UserError where the folder holds no sweep of this verb, and where new settings of the jobs stand beside it.
+    Raises UserError where the folder holds no sweep of this verb, and for new overrides that would change its jobs.
     """
     if not (folder / MULTIRUN).is_file():
         raise UserError(f"{folder} holds no sweep (it has no {MULTIRUN}); for a single run leave out -m")
@@ -34,17 +34,17 @@ def words_of(verb: str, folder: Path, new: list[str]) -> tuple[list[str], str | 
     changed = [word for word in new if not word.startswith(("hydra.", "hydra/")) and key_of(word) != "options"]
     if changed:
         raise UserError(f"{' '.join(changed)}: -m resume={folder} takes the settings of the sweep there; leave it out")
-    kept = [str(word) for word in config.hydra.overrides.hydra if not key_of(str(word)).startswith(OWN[:2])]
+    hydras = [str(word) for word in config.hydra.overrides.hydra if not key_of(str(word)).startswith(NEUTRAL[:2])]
     replaced = {key_of(word) for word in new}
-    kept = [word for word in kept if key_of(word) not in replaced]
-    if "hydra/launcher" in replaced:  # another one, which has settings of its own
-        kept = [word for word in kept if not key_of(word).startswith(("hydra/launcher", "hydra.launcher"))]
+    hydras = [word for word in hydras if key_of(word) not in replaced]
+    if "hydra/launcher" in replaced:  # the settings of the one before do not fit it
+        hydras = [word for word in hydras if not key_of(word).startswith(("hydra/launcher", "hydra.launcher"))]
     task = [str(word) for word in config.hydra.overrides.task if key_of(str(word)) not in replaced]
-    return [*task, *kept, *new, f"hydra.sweep.dir={quoted(str(folder))}"], config_dir_of(config.hydra)
+    return [*task, *hydras, *new, f"hydra.sweep.dir={quoted(str(folder))}"], config_dir_of(config.hydra)
 
 
 def read(folder: Path) -> DictConfig:
-    """The settings a sweep was started with. Raises UserError where they are damaged."""
+    """The settings that a sweep was started with. Raises UserError where they are damaged."""
     try:
         config = OmegaConf.load(folder / MULTIRUN)
         if isinstance(config, DictConfig) and OmegaConf.select(config, "hydra.overrides.task") is not None:
@@ -55,11 +55,11 @@ def read(folder: Path) -> DictConfig:
 
 
 def require_same(folder: Path, config: DictConfig) -> None:
-    """Raise UserError where jobs of another sweep stand in the folder, or of one that cannot come again."""
+    """Raise UserError where the folder holds jobs of another sweep, or of a search that cannot be repeated."""
     if not any(folders(folder)) or not (folder / MULTIRUN).is_file():
         return
     before = read(folder)
-    if jobs_said(before) != jobs_said(config):
+    if _jobs_of(before) != _jobs_of(config):
         raise UserError(
             f"{folder} holds another sweep ({command(before)}): choose another hydra.sweep.dir, "
             f"or resume it: lmtool {before.hydra.job.config_name} -m resume={folder}"
@@ -67,36 +67,36 @@ def require_same(folder: Path, config: DictConfig) -> None:
     sampler = config.hydra.sweeper.get("sampler")
     if sampler is not None and "seed" in sampler and sampler.seed is None and not config.hydra.sweeper.get("storage"):
         raise UserError(
-            f"{folder} holds trials that cannot come again without hydra.sweeper.sampler.seed=N: "
+            f"{folder} holds trials that cannot be repeated without hydra.sweeper.sampler.seed=N: "
             "choose another hydra.sweep.dir"
         )
 
 
 def require_storage(config: DictConfig) -> None:
-    """Raise UserError where a study is to be kept by versions that cannot."""
+    """Raise UserError where a study is to be stored and the installed versions cannot store it."""
     if config.hydra.sweeper.get("storage") and int(version("sqlalchemy").split(".")[0]) > 1:
         raise UserError(
-            f"hydra.sweeper.storage={config.hydra.sweeper.storage}: optuna {version('optuna')} keeps studies with "
-            "SQLAlchemy 1.4 alone; a sweep with hydra.sweeper.sampler.seed=N can be started again without"
+            f"hydra.sweeper.storage={config.hydra.sweeper.storage}: optuna {version('optuna')} stores studies with "
+            "SQLAlchemy 1.4 only; without it, a sweep with hydra.sweeper.sampler.seed=N can be resumed"
         )
 
 
-def jobs_said(config: DictConfig) -> tuple[Any, ...]:
-    """What decides what the jobs of a sweep are: the verb, its settings, the sweeper's, the folders' names."""
+def _jobs_of(config: DictConfig) -> tuple[Any, ...]:
+    """What determines the jobs of a sweep: the verb, its settings, the sweeper's, the names of the folders."""
     hydras = [str(word) for word in config.hydra.overrides.hydra]
-    telling = ("hydra/sweeper", "hydra.sweeper", "hydra.sweep.subdir")
-    kept = sorted(word for word in hydras if key_of(word).startswith(telling) and key_of(word) not in OWN)
+    determining = ("hydra/sweeper", "hydra.sweeper", "hydra.sweep.subdir")
+    overrides = sorted(word for word in hydras if key_of(word).startswith(determining) and key_of(word) not in NEUTRAL)
     task = [str(word) for word in config.hydra.overrides.task if key_of(str(word)) != "options"]
-    return config.hydra.job.config_name, task, kept
+    return config.hydra.job.config_name, task, overrides
 
 
 def command(config: DictConfig) -> str:
     """The command line of a sweep, without the folder and the launcher."""
-    verb, task, hydras = jobs_said(config)
+    verb, task, hydras = _jobs_of(config)
     return " ".join(["lmtool", verb, "-m", *task, *hydras])
 
 
 def keep(folder: Path, config: DictConfig) -> None:
-    """Write multirun.yaml, as Hydra's own sweeper does, but not every sweeper."""
+    """Write multirun.yaml, which Hydra's own sweeper writes, but not every other."""
     with written_whole(folder / MULTIRUN) as temporary:
         OmegaConf.save(config, temporary)

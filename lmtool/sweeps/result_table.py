@@ -1,4 +1,4 @@
-"""The tables that a sweep ends with: its jobs, and where only the seed differs their mean and spread."""
+"""The tables of a sweep: its jobs, and, where jobs differ in the seed alone, mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Table = tuple[list[str], list[list[Cell]]]  # header and rows
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A job as it ended. code: what it adds to the exit code, as a command line's."""
+    """How a job ended. code: the exit code that its command would have."""
 
     job: str
     settings: dict[str, str]
@@ -31,9 +31,9 @@ class Row:
 
 
 def rows_of(sweep: Path) -> list[Row]:
-    """What the jobs of a sweep left in their folders, the best first, those without a metric last."""
-    found = [row for folder in folders(sweep) for row in _rows_in(folder, str(folder.relative_to(sweep)))]
-    return sorted(found, key=lambda row: float("inf") if row.value is None else row.value)
+    """The jobs of a sweep, read from their folders: lowest metric first, jobs without one last."""
+    rows = [row for folder in folders(sweep) for row in _rows_in(folder, str(folder.relative_to(sweep)))]
+    return sorted(rows, key=lambda row: float("inf") if row.value is None else row.value)
 
 
 def _rows_in(folder: Path, job: str) -> list[Row]:
@@ -43,7 +43,7 @@ def _rows_in(folder: Path, job: str) -> list[Row]:
         if (folder / REFUSED).exists():
             refused = read_json(folder / REFUSED, "start the sweep again")
             rows.append(_row(folder, job, refused))
-        # A job that another process still runs is one job; in a folder that is another job's there are two.
+        # A refused job may be one that another process still runs, or a second one in the folder of another job.
         if record is not None and (refused is None or record.get("overrides") != refused["overrides"]):
             rows.append(_row(folder, job, record))
     except UserError as error:
@@ -58,21 +58,21 @@ def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
         return Row(job, settings, None, None, None, "cut off", 1)
     if record["status"] != "done":
         return Row(job, settings, None, None, record.get("seconds"), str(record["error"]), int(record["code"]))
-    made = "result.json" in record.get("made", [])
-    result = read_json(folder / "result.json", "start the sweep again") if made else {}
+    has_result = "result.json" in record.get("made", [])
+    result = read_json(folder / "result.json", "start the sweep again") if has_result else {}
     metric = next((name for name in METRICS if name in result), None)
     value = result.get(metric) if metric else record.get("value")
     return Row(job, settings, metric, value, result.get("seconds", record.get("seconds")), "done", 0)
 
 
 def exit_code(rows: list[Row]) -> int:
-    """0, or 2 where all jobs that failed did so by the user's mistake, or 1."""
+    """0 if all jobs are done, 2 if those that failed did so by mistakes of the user, else 1."""
     codes = {row.code for row in rows}
     return 1 if 1 in codes else max(codes, default=0)
 
 
 def jobs_table(rows: list[Row]) -> Table:
-    """A line a job: the job, each setting that varied, the metric, seconds, how it ended."""
+    """One row per job: the job, each setting that varies, the metric, seconds, status."""
     varied = _varied(rows)
     header = ["job", *varied, _metric(rows), "seconds", "status"]
     return header, [
@@ -112,11 +112,11 @@ def _metric(rows: list[Row]) -> str:
 
 
 def write(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Path]:
-    """Keep tables as NAME.csv each, and all as sweep.md under the command; returns what was written."""
+    """Write each table as NAME.csv, and all as sweep.md under the command; returns the files."""
     written = []
     for name, table in tables.items():
         if table is None:
-            (sweep / f"{name}.csv").unlink(missing_ok=True)  # of an earlier time, with other jobs
+            (sweep / f"{name}.csv").unlink(missing_ok=True)  # of an earlier start, with other jobs
             continue
         with written_whole(sweep / f"{name}.csv") as temporary, temporary.open("w", newline="") as handle:
             csv.writer(handle).writerows([table[0], *table[1]])
@@ -128,7 +128,7 @@ def write(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Pa
 
 
 def shown(table: Table) -> str:
-    """The table for a terminal; of an error the first line."""
+    """A table for a terminal, with the first line of each error."""
     header, rows = table
     return text_table(
         header, [[cell.partition("\n")[0] if isinstance(cell, str) else cell for cell in row] for row in rows]

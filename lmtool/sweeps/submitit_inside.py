@@ -1,9 +1,8 @@
-"""The one place that touches an inside of submitit's: the map of its executor, which Hydra's plugin calls.
+"""The one module that replaces a method of submitit's: `AutoExecutor.map_array`, which Hydra's plugin calls.
 
 The plugin waits for its jobs one by one, leaves at the first whose process died, and cancels none when it is
-interrupted; it has no setting and no hook for either. So while a sweep is launched, the executor's jobs are remembered
-and wrapped. Where submitit has changed, nothing is touched: the sweep runs as the plugin has it, and says so. A test
-notices.
+interrupted; it has no setting and no hook for either. So while a sweep is launched, the executor's jobs are recorded
+and wrapped. If submitit changes the method's form, nothing is replaced, and a note says so; a test fails then.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def is_known() -> bool:
-    """Whether the executor's map is what this module wraps: map_array(self, fn, *iterables) -> list of jobs."""
+    """Whether the method has the form that this module wraps: map_array(self, fn, *iterables) -> list of jobs."""
     import submitit
 
     method = getattr(submitit.AutoExecutor, "map_array", None)
@@ -39,7 +38,7 @@ def jobs_wrapped(wrapper: type) -> Iterator[list[Any]]:
 
     jobs: list[Any] = []
     if not is_known():
-        log.warning("note: this version of submitit is not known: a job's process that dies ends the sweep")
+        log.warning("note: unknown version of submitit: a job whose process dies will end the sweep")
         yield jobs
         return
     original = submitit.AutoExecutor.map_array

@@ -1,7 +1,7 @@
 """A sweep (`-m`) from its start to its tables.
 
-Hydra composes the jobs and gives them to a launcher; jobs.py is what each of them does. What is here happens in the
-process that starts them.
+Hydra composes the jobs and passes them to a launcher; each runs as job.py says. This module runs in the process that
+starts them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from lmtool.system import parallel
 
 
 class Refused(SystemExit):
-    """A sweep that must not start, with the reason. Hydra makes a warning of any Exception of a callback."""
+    """A sweep that must not start, with the reason.
+
+    It is not an Exception, because Hydra turns an Exception of a callback into a warning.
+    """
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -36,16 +39,16 @@ class Refused(SystemExit):
 
 
 class Sweep:
-    """The sweep of one command line; `folder` stays None where it is none."""
+    """The sweep of one command line; `folder` stays None where the line starts a single run."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.verb = self.command = ""
-        self.kept: dict[Path, str] = {}  # what stood in job.json of the jobs that are not run again
+        self.finished_before: dict[Path, str] = {}  # job.json of the jobs that are not run again
         self.until_end = ExitStack()
 
     def begin(self, config: DictConfig) -> None:
-        """Take the folder for this process. Raises UserError where that cannot be, or another sweep is in it."""
+        """Lock the folder for this process. Raises UserError where another process or another sweep has it."""
         folder = Path(config.hydra.sweep.dir)
         self.until_end.enter_context(held(folder))
         restart.require_same(folder, config)
@@ -54,9 +57,9 @@ class Sweep:
             (job / REFUSED).unlink(missing_ok=True)
             try:
                 if finished(job, read_record(job)):
-                    self.kept[job] = (job / STATUS).read_text(encoding="utf-8")
+                    self.finished_before[job] = (job / STATUS).read_text(encoding="utf-8")
             except UserError:
-                pass  # the job says so itself
+                pass  # the job will report it
         restart.keep(folder, config)
         count = session.jobs_at_once(config.hydra.launcher, _number_of_jobs(config), parallel.cores())
         self.until_end.enter_context(session.announced(count))
@@ -64,7 +67,7 @@ class Sweep:
         self.folder, self.verb, self.command = folder, config.hydra.job.config_name, restart.command(config)
 
     def end(self) -> int:
-        """Print the tables and keep them; returns the exit code that the jobs amount to."""
+        """Print the tables and write them; returns the exit code of the sweep."""
         if self.folder is None:
             return 0
         rows = result_table.rows_of(self.folder)
@@ -74,16 +77,16 @@ class Sweep:
         written = result_table.write(self.folder, self.command, {"sweep": jobs, "sweep-seeds": seeds})
         for table in filter(None, (jobs, seeds)):
             print(f"\n{result_table.shown(table)}")
-        same = sum((job / STATUS).read_text(encoding="utf-8") == text for job, text in self.kept.items())
+        same = sum((job / STATUS).read_text(encoding="utf-8") == text for job, text in self.finished_before.items())
         if same:
             print(f"\n{same} of these {'was' if same == 1 else 'were'} finished before and not run again")
         print(f"\nalso in {', '.join(map(str, written))}")
         return result_table.exit_code(rows)
 
     def cut_off(self, error: Exception) -> bool:
-        """After a launcher's own failure, such as a job's process that was killed: say so and print the tables.
+        """Report a failure of the launcher, such as a job's process that was killed, and print the tables.
 
-        False where the error is none of a launcher's.
+        False where the error is not a launcher's.
         """
         if self.folder is None or type(error).__module__.partition(".")[0] not in ("joblib", "submitit", "concurrent"):
             return False
@@ -103,7 +106,7 @@ _current: ContextVar[Sweep] = ContextVar("sweep")
 
 @contextmanager
 def watched() -> Iterator[Sweep]:
-    """The sweep of the command line that runs in this block, if it is one; its folder is free when the block ends."""
+    """The sweep of the command line that runs in this block; its folder is unlocked when the block ends."""
     sweep = Sweep()
     token = _current.set(sweep)
     try:
@@ -118,7 +121,7 @@ def watched() -> Iterator[Sweep]:
 
 
 class Start(Callback):
-    """What Hydra calls when a sweep is composed, before it begins (conf/common.yaml names it)."""
+    """Hydra's callback for the start of a sweep (conf/common.yaml names it)."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Begin the sweep, or refuse it."""
@@ -129,7 +132,7 @@ class Start(Callback):
 
 
 def _number_of_jobs(config: DictConfig) -> int | None:
-    """How many jobs a launcher is given at a time, None where the sweeper does not say."""
+    """How many jobs a launcher gets at a time; None where the sweeper's settings do not say."""
     sweeper = config.hydra.sweeper
     if "n_trials" in sweeper and "n_jobs" in sweeper:
         return min(int(sweeper.n_trials), int(sweeper.n_jobs))
@@ -141,6 +144,6 @@ def _number_of_jobs(config: DictConfig) -> int | None:
         for override in OverridesParser.create().parse_overrides(words):
             if override.is_sweep_override():
                 count *= sum(1 for _ in override.sweep_string_iterator())
-    except HydraException:  # glob(), which needs the folders of the configuration
+    except HydraException:  # glob(), which needs the configuration's folders
         return sweeper.max_batch_size and int(sweeper.max_batch_size)
     return min(count, int(sweeper.max_batch_size or count))

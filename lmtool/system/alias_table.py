@@ -14,7 +14,7 @@ from numba import njit
 def alias_table(scaled: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Thresholds and aliases, `[W]` each, of probabilities `[W]` that are scaled to a mean of 1.
 
-    A draw takes a place w of the W at random, and keeps w with probability thresholds[w], else aliases[w].
+    A draw takes one of the W outcomes, w, uniformly, and returns w with probability thresholds[w], else aliases[w].
     """
     thresholds, aliases = scaled.copy(), np.empty(len(scaled), dtype=np.int64)
     _fill(thresholds, aliases)
@@ -23,7 +23,7 @@ def alias_table(scaled: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64
 
 @njit(cache=True, nogil=True)
 def _fill(scaled: Any, alias: Any) -> None:
-    """Make places of height 1 of heights `scaled` `[W]` of mean 1: what one place lacks comes from `alias`."""
+    """Turn `scaled` `[W]`, of mean 1, into thresholds in place; what an outcome lacks to 1 comes from its alias."""
     size = len(scaled)
     low, high = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     lows = highs = 0

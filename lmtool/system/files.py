@@ -1,4 +1,4 @@
-"""Files are whole or not there: everything that lmtool keeps is written under a temporary name first."""
+"""Files that are written whole or not at all, under a temporary name first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from lmtool.errors import UserError
 
-_MASK = os.umask(0)  # there is no way to ask for it without setting it
+_MASK = os.umask(0)  # it cannot be read without being set
 os.umask(_MASK)
 
 
@@ -20,8 +20,8 @@ def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
 
     The temporary is synced to disk before the rename and removed after a failure, so that `path` holds
-    the old file or the new one at every moment. synced=False leaves the syncing to the system, for what can be made
-    again: then only a power cut can leave less than the whole. Raises UserError where the disk is full or the
+    the old file or the new one at every moment. synced=False leaves the syncing to the system, for files that can be
+    made again: then a power cut can leave less than the whole. Raises UserError where the disk is full or the
     folder cannot be written to.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -31,10 +31,10 @@ def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
         if synced:
             with temporary.open("rb") as handle:
                 os.fsync(handle.fileno())
-        temporary.chmod(0o666 & ~_MASK)  # some libraries make files that nobody else can read
+        temporary.chmod(0o666 & ~_MASK)  # some libraries create files that other users cannot read
         temporary.replace(path)
     except OSError as error:
-        with suppress(OSError):  # where the folder is the trouble, nothing was written
+        with suppress(OSError):  # the folder itself may be the reason
             temporary.unlink(missing_ok=True)
         raise cannot_write(path, error) from error
     except BaseException:
@@ -45,7 +45,7 @@ def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
 def reserve(path: Path, size: int) -> None:
     """Raise OSError now if `size` bytes more cannot be written beside `path`.
 
-    The HDF5 library can crash the process when the disk fills while it writes, so space is tried for first.
+    The HDF5 library can crash the process when the disk fills while it writes; so the space is checked first.
     """
     probe = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

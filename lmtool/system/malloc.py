@@ -1,4 +1,4 @@
-"""How the C library keeps memory that tensors have freed."""
+"""Have the C library keep the memory that tensors free."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ALL = 1 << 30  # bytes
 def keep_freed_memory() -> None:
     """Have the C library keep freed blocks for the next step instead of giving them back to the system.
 
-    A step of training frees and asks for the same large blocks; each that is mapped anew costs a page fault every 4
-    KiB, which can take longer than the arithmetic. Does nothing where the C library is not GNU's.
+    A step of training frees and allocates the same large blocks; a new mapping costs a page fault per 4 KiB, which can
+    take longer than the arithmetic. Does nothing where the C library is not GNU's.
     """
     if sys.platform != "linux":
         return

@@ -1,4 +1,4 @@
-"""How much memory there is."""
+"""The memory that is available."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def memory_available() -> int | None:
-    """Bytes that this process can take without pushing others out; None where the system does not say."""
+    """Bytes that this process can allocate without swapping, within its cgroup's limit; None where that is unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))

@@ -1,4 +1,4 @@
-"""Work on several threads: for compiled functions, which let go of Python's lock."""
+"""Calls on several threads, for compiled functions, which release Python's global lock."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ _here = threading.local()
 
 
 def use(count: int | None) -> int:
-    """Use that many threads from now on, or one for each core that this process may use; returns how many."""
+    """Set the number of threads, by default one for each core that this process may use; returns it."""
     global _threads
     _threads = count or cores()
     return _threads
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads() -> int:
-    """How many threads are used."""
+    """The number of threads in use."""
     return _threads or use(None)
 
 
 def cut_evenly(total: int, pieces: int | None = None) -> list[tuple[int, int]]:
-    """`total` things in about equal consecutive pieces, one a thread if not said, as (first, last + 1)."""
+    """range(total) in consecutive pieces of about equal size, as (first, last + 1); by default one per thread."""
     count = pieces or threads()
     ends = [total * piece // count for piece in range(count + 1)]
     return list(itertools.pairwise(ends))
 
 
 def run(calls: Iterable[Call]) -> list[Any]:
-    """The results of calls `(function, *arguments)`, made side by side; the first error among them is raised.
+    """Run calls `(function, *arguments)` in parallel and return their results; the first error is raised.
 
-    The caller's thread does its share. To hand over and to wait takes some hundredths of a millisecond, less than with
-    the standard library's pools: the compiled loops of a step of training are not much longer than that.
+    The caller's thread takes a share. Handing over and waiting takes some hundredths of a millisecond, less than with
+    the standard library's pools, and the compiled loops of a training step take not much longer.
     """
     waiting = list(calls)
     used = min(threads(), len(waiting))
@@ -53,16 +53,16 @@ def run(calls: Iterable[Call]) -> list[Any]:
     answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in shares]
     for worker, share, answer in zip(_some_workers(used - 1), shares[1:], answers[1:], strict=True):
         worker.put((share, answer))
-    found = [_made(shares[0]), *(answer.get() for answer in answers[1:])]
+    outcomes = [_results(shares[0]), *(answer.get() for answer in answers[1:])]
     results: list[Any] = [None] * len(waiting)
-    for place, made in enumerate(found):
-        if isinstance(made, BaseException):
-            raise made
-        results[place::used] = made
+    for place, outcome in enumerate(outcomes):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        results[place::used] = outcome
     return results
 
 
-def _made(calls: list[Call]) -> list[Any] | BaseException:
+def _results(calls: list[Call]) -> list[Any] | BaseException:
     try:
         return [function(*arguments) for function, *arguments in calls]
     except BaseException as error:
@@ -81,9 +81,9 @@ def _work(tasks: SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]) -> None:
     _here.working = True
     while True:
         share, answer = tasks.get()
-        answer.put(_made(share))
-        del share, answer  # what they hold is not kept until the next task
+        answer.put(_results(share))
+        del share, answer  # so that their arrays are freed before the next task
 
 
-if hasattr(os, "register_at_fork"):  # the threads do not come along
+if hasattr(os, "register_at_fork"):  # a forked child has no such threads
     os.register_at_fork(after_in_child=_workers.clear)

@@ -1,4 +1,4 @@
-"""Which of the words that are known are spelt most like one that is not."""
+"""The known words that are spelt most like an unknown one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ COMPARED = 300  # words that difflib compares letter by letter, at some hundredt
 
 
 def close_words(word: str, known: Sequence[str], count: int = 3) -> list[str]:
-    """At most `count` of the known words, the closest first; none where none is close.
+    """At most `count` known words that are close to `word`, the closest first.
 
-    The word in another case comes first. Among more than COMPARED words only those of about the same length that share
-    the first or the last letter are compared: a million words take some tenths of a second.
+    The same word in another case comes first. Among more than COMPARED words only those of about the same length that
+    share the first or the last letter are compared: a million words take some tenths of a second.
     """
     cases = [form for form in (word.lower(), word.capitalize(), word.upper()) if form != word]
     compared: Iterable[str] = known

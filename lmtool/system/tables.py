@@ -8,7 +8,7 @@ Cell = str | int | float | None
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """Columns set under their header: words to the left, numbers to the right; a dash for None."""
+    """A table in plain text: text columns flush left, numbers flush right; a dash for None."""
     shown = [[cell_text(cell) for cell in row] for row in rows]
     widths = [max(len(line[k]) for line in [list(header), *shown]) for k in range(len(header))]
     right = [
@@ -24,7 +24,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """The same as a table of Markdown."""
+    """A table in Markdown."""
 
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
@@ -34,7 +34,7 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str
 
 
 def cell_text(cell: Cell) -> str:
-    """Integers with separators, other numbers with the digits that matter."""
+    """A cell as text: integers with separators, other numbers with five significant digits or more; `-` for None."""
     if cell is None:
         return "-"
     if isinstance(cell, bool) or not isinstance(cell, int | float):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,23 +15,12 @@ from torch import Tensor
 
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.sparse_optim import clip_gradients
+from lmtool.runs.lr_range import RangeTest
 from lmtool.training.optimisers import set_rate
 
 MARGIN = 10.0  # the rate at which the loss is lowest, divided by the proposed one
 SMOOTHING = 0.95  # decay rate of the running mean of the losses
 DIVERGED = 1.0  # nats above the lowest loss, where the test ends
-
-
-@dataclass(frozen=True, slots=True)
-class RangeTest:
-    """rates: those tried, ascending. losses: in nats at each, before its step. smoothed: their running mean. proposed:
-    a tenth of the rate at which that mean is lowest, as many steps at a rate diverge where a single one does not.
-    """
-
-    rates: list[float]
-    losses: list[float]
-    smoothed: list[float]
-    proposed: float
 
 
 def range_test(

@@ -101,8 +101,6 @@ def made(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Besides `runs`: evaluations, mixtures, a comparison, sweeps, a tree, a range test."""
     folder = tmp_path_factory.mktemp("made")
     at, own = f"hydra.run.dir={folder}", [f"store_dir={runs}/stores", "threads=1"]
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr("lmtool.commands.train_neural.can_plot", lambda: False)  # drawing takes longer than training
     for line in (
         ["eval", f"run={runs}/kn3", "split=test", f"{at}/eval-kn3"],
         ["eval", f"run={runs}/nplm", "split=test", f"{at}/eval-nplm"],
@@ -115,7 +113,6 @@ def made(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["train", "-m", "model=nplm", *NEURAL, *RATES, f"hydra.sweep.dir={folder}/lrs"],
     ):
         assert main([*line, *own]) == 0
-    monkeypatch.undo()
     return folder
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-
 from torch import Tensor, nn
 
 from lmtool.config.groups import OutputConfig

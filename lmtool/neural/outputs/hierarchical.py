@@ -12,7 +12,6 @@ from enum import Enum
 
 import numpy as np
 import torch
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -198,7 +197,8 @@ class HierarchicalSoftmax(OutputLayer):
             arrays = [tensor.cpu().numpy() for tensor in (log_second, scores)]
             cuts = parallel.cut_evenly(len(h))
             parallel.run(
-                (tree_loops.add_down, *arrays, self.tree.children, log_leaf.numpy(), first, last) for first, last in cuts
+                (tree_loops.add_down, *arrays, self.tree.children, log_leaf.numpy(), first, last)
+                for first, last in cuts
             )
         return log_leaf
 

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-
 from torch import Tensor, nn
 
 from lmtool.config.groups import OutputConfig

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -10,12 +10,11 @@ from enum import Enum
 from typing import Any
 
 import torch
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.config.rules import MISSING
 from lmtool.config.groups import OutputConfig
+from lmtool.config.rules import MISSING
 from lmtool.neural.kernels import loops
 from lmtool.neural.kernels.sparse_rows import compiled, take_gradients
 from lmtool.neural.outputs.word_scores import WordScores

@@ -1,0 +1,64 @@
+"""Runs that version 0.5.0 left, in data_of_050: they open, score and resume to the numbers that it gave.
+
+Each was made there on data=toy: an n-gram model of order 2, and a network of 87 weights after one epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmtool import load
+from tests.conftest import ROOT
+
+Run = Callable[..., str]
+LOG_PROBS = {"bigram": -50.52334859967232, "nplm": -82.59256788190329}  # of the test split, by 0.5.0
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "tests" / "data_of_050", tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", LOG_PROBS)
+def test_scored(name: str, lmtool: Run, older: Path) -> None:
+    lmtool("eval", f"run={name}", "split=test", "hydra.run.dir=scores", "device=cpu")
+    result = json.loads(Path("scores/result.json").read_text())
+    assert result["tokens"] == 27 and result["log_prob"] == pytest.approx(LOG_PROBS[name], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", LOG_PROBS)
+def test_loaded_without_its_store(name: str, older: Path) -> None:
+    assert load(older / name, device="cpu").predict("the", top=1)
+
+
+def test_mixed_with_a_run_of_today(lmtool: Run, older: Path) -> None:
+    lmtool("train", "model=ngram", "model.order=2", "data=toy", "hydra.run.dir=now")
+    lmtool("ensemble", "runs=[bigram,now]", "weights=[0.5,0.5]", "split=test", "hydra.run.dir=mix")
+    log_prob = json.loads(Path("mix/result.json").read_text())["log_prob"]
+    assert log_prob == pytest.approx(LOG_PROBS["bigram"], rel=1e-12)  # it is the same model
+
+
+def test_resumed(lmtool: Run, older: Path) -> None:
+    lmtool("train", "resume=nplm", "training.epochs=2")
+    losses = [json.loads(line)["valid_loss"] for line in Path("nplm/metrics.jsonl").read_text().splitlines()]
+    assert losses == pytest.approx([2.929637998965788, 2.924990851288585], rel=1e-5)  # the second by 0.5.0 too
+
+
+def test_a_folder_of_yaml_is_read_from_hydras_copy(lmtool: Run, older: Path) -> None:
+    """begun.json of 0.5.0 does not say what --config-dir was."""
+    own = older / "own" / "optim"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("defaults: [adamw, _self_]\n\nlr: 0.01\n")
+    words = ["data=toy", "model.hidden_dim=4", "training.epochs=1", "training.batch_size=64", "training.minutes=null"]
+    lmtool("train", "--config-dir", "own", "optim=mine", *words, "hydra.run.dir=run")
+    begun = json.loads(Path("run/begun.json").read_text())
+    del begun["config_dir"]
+    Path("run/begun.json").write_text(json.dumps(begun))
+    lmtool("train", "resume=run", "training.epochs=2")
+    assert json.loads(Path("run/result.json").read_text())["epochs"] == 2

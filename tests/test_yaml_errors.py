@@ -1,0 +1,78 @@
+"""Mistakes in YAML files of one's own: one line each, which names the file, the key or the option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., str]
+MISTAKES = {
+    "option": ("defaults:\n  - /output@_global_.output: nope\n  - _self_\n", "no output=nope; there are adaptive"),
+    "override": (
+        "defaults:\n  - nplm\n  - _self_\n  - override /output@_global_.output: nce_\n",
+        "no output=nce_; did you mean nce?",
+    ),
+    "group": (
+        "defaults:\n  - nplm\n  - _self_\n  - override /outptu@_global_.output: nce\n",
+        "no group 'outptu', of outptu=nce; did you mean output?",
+    ),
+    "base": ("defaults: [nplmm, _self_]\n", "no model=nplmm; did you mean nplm?"),
+    "syntax": ("defaults: [nplm, _self_]\nhidden_dim: [5\nlayers: 3: 4\n", 'mine.yaml", line 3'),
+    "twice": ("kind: nplm\nkind: ngram\n", "found duplicate key kind"),
+    "interpolation": ("defaults: [nplm, _self_]\n\nhidden_dim: ${nowhere.x}\n", "model.hidden_dim: Interpolation key"),
+    "resolver": ("defaults: [nplm, _self_]\n\nhidden_dim: ${nowhere:x}\n", "model.hidden_dim: Unsupported interpol"),
+    "grammar": ('defaults: [nplm, _self_]\n\nhidden_dim: "${model"\n', "hidden_dim: no viable alternative"),
+    "type": ("defaults: [nplm, _self_]\n\nhidden_dim: many\n", "model.hidden_dim: Value 'many'"),
+    "list": ("defaults: [nplm, _self_]\n\nhidden_dim: [1, 2]\n", "model.hidden_dim: Value '[1, 2]'"),
+    "choice": ("defaults: [nplm, _self_]\n\nactivation: tan\n", "model.activation: Invalid value 'tan'"),
+    "key": ("defaults: [nplm, _self_]\n\nhiden_dim: 4\n", "no key 'model.hiden_dim'; did you mean hidden_dim?"),
+    "no list": ("defaults: nplm\n", "model/mine', defaults must be a list"),
+    "two keys": ("defaults: [{a: b, c: d}]\n", "In model/mine: Too many keys in default item"),
+    "circle": ("defaults: [mine]\n", "lead in a circle"),
+    "kind": ("kind: mine\n", "model.kind=mine: no option of lmtool answers to it"),
+    "empty": ("", "model.kind=None: no option of lmtool answers to it"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_yaml_file_is_one_line(mistake: str, lmtool: Run, tmp_path: Path) -> None:
+    text, said = MISTAKES[mistake]
+    (tmp_path / "own" / "model").mkdir(parents=True)
+    (tmp_path / "own" / "model" / "mine.yaml").write_text(text)
+    line = lmtool("train", "--config-dir", "own", "model=mine", "data=toy", code=2)
+    assert said in line and line.startswith("lmtool: ") and line.count("\n") == 1, line
+    assert not line.rstrip().endswith(":")
+
+
+def test_a_file_that_is_not_text(lmtool: Run, tmp_path: Path) -> None:
+    (tmp_path / "own" / "model").mkdir(parents=True)
+    (tmp_path / "own" / "model" / "mine.yaml").write_bytes(b"\xff\xfe")
+    for flag in ((), ("--help",)):
+        line = lmtool("train", "--config-dir", "own", "model=mine", *flag, code=2)
+        assert "own/model/mine.yaml is not UTF-8 text" in line and line.count("\n") == 1
+
+
+@pytest.mark.parametrize("word", ["model=null", "data=null", "output=null"])
+def test_a_group_needs_an_option(word: str, lmtool: Run) -> None:
+    assert f"no {word}; there are" in lmtool("train", "data=toy", word, code=2)
+
+
+def test_a_sweeps_folder_that_cannot_be_resolved(lmtool: Run) -> None:
+    line = lmtool("train", "-m", "data=toy", "seed=1,2", "model=ngram", "hydra.sweep.subdir=${x}", code=2)
+    assert "Interpolation key 'x' not found" in line
+
+
+def test_an_experiment_may_be_a_sweep(lmtool: Run, tmp_path: Path) -> None:
+    (tmp_path / "own" / "experiment").mkdir(parents=True)
+    (tmp_path / "own" / "experiment" / "orders.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /model: ngram\n  - override /data: toy\n  - _self_\n\n"
+        "hydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n      model.order: 1,2\n"
+    )
+    line = ("train", "--config-dir", "own", "+experiment=orders")
+    assert "also in sweep/sweep.csv" in lmtool(*line, "hydra.sweep.dir=sweep")
+    assert sorted(path.parent.name for path in Path("sweep").glob("*/run.json")) == ["0", "1"]
+    assert "were finished before" in lmtool("train", "-m", "resume=sweep")
+    lmtool(*line, "hydra.mode=RUN", "hydra.run.dir=one")
+    assert Path("one/run.json").exists()
