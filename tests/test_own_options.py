@@ -208,3 +208,15 @@ def test_the_finder() -> None:
         assert settings_class("smoother", "dirichlet") is settings_class("smoother", "dirichlet")
     with pytest.raises(UserError):
         settings_class("smoother", "dirichlet")
+
+
+def test_a_model_of_neither_family_is_refused(lmtool: Run, tmp_path: Path) -> None:
+    own = tmp_path / "own" / "model"
+    own.mkdir(parents=True)
+    (own / "odd.yaml").write_text("kind: odd\n")
+    (own / "odd.py").write_text(
+        "from dataclasses import dataclass\nfrom lmtool.config.groups import ModelConfig\n\n\n"
+        "@dataclass(slots=True)\nclass Odd(ModelConfig):\n    pass\n"
+    )
+    said = lmtool("train", "model=odd", "data=toy", "options=own", code=2)
+    assert "model=odd: its settings must be below EncoderConfig or CountModelConfig" in said

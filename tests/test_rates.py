@@ -144,4 +144,6 @@ def test_range_test_from_the_command_line(lmtool: Run) -> None:
     assert len(found["losses"]) == len(found["rates"]) and all(map(math.isfinite, found["losses"]))
     assert Path("run/lr_range.png").read_bytes().startswith(b"\x89PNG")
     assert not Path("run/run.json").exists()
-    assert "begin lower" in lmtool(*words, "lr_range_limits=[1e8,1e9]", "optim=sgd", "training.clip_norm=null", code=2)
+    assert "choose a lower first rate" in lmtool(
+        *words, "lr_range_limits=[1e8,1e9]", "optim=sgd", "training.clip_norm=null", code=2
+    )

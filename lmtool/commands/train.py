@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from lmtool.config.groups import CountModelConfig, EncoderConfig
+from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
 from lmtool.config.settings import typed
 from lmtool.config.verbs import TrainConfig
 from lmtool.errors import UserError
@@ -18,7 +18,8 @@ def run(composed: DictConfig) -> float | None:
         from lmtool.commands.train_neural import train_neural
 
         return train_neural(config, config.model)
-    assert isinstance(config.model, CountModelConfig), "models are count-based or neural"
+    if not isinstance(config.model, CountModelConfig):
+        raise neither(config.model)
     from lmtool.commands.train_ngram import train_ngram
     from lmtool.runs.lock import held
 

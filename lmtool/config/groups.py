@@ -266,6 +266,13 @@ class ScheduleConfig(ABC):
         return None
 
 
+def neither(model: ModelConfig) -> UserError:
+    """What is said of an option of the group `model` that is neither count-based nor an encoder."""
+    return UserError(
+        f"model={model.kind}: its settings must be below EncoderConfig or CountModelConfig; correct the option"
+    )
+
+
 def require_tieable(model: EncoderConfig, output: OutputConfig) -> None:
     """Raise UserError where the settings tie output vectors to embeddings that the output layer cannot share."""
     if model.tied and not model.can_tie():

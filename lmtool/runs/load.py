@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.groups import CountModelConfig, EncoderConfig
+from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
 from lmtool.config.options import folder_in_use
 from lmtool.config.verbs import require_device
 from lmtool.config.vocabulary import Unit
@@ -86,7 +86,8 @@ def load_model(run: Run, vocabulary: Vocabulary, device: str = "cpu") -> Languag
     settings = run.settings("model")
     if isinstance(settings, CountModelConfig):
         return settings.load(run.folder, vocabulary)
-    assert isinstance(settings, EncoderConfig), "models are count-based or neural"
+    if not isinstance(settings, EncoderConfig):
+        raise neither(settings)
     from lmtool.neural.devices import choose_device
 
     return load_neural(run, settings, vocabulary).to(choose_device(device))

@@ -1,6 +1,6 @@
 """What every output layer is: hidden vectors -> log-probabilities of the words that can be predicted.
 
-Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted (ids 0 to O-1), K words asked for.
+Shapes: B examples, D dimension of the hidden, O words that can be predicted (ids 0 to O-1), K words asked for.
 """
 
 from __future__ import annotations
