@@ -121,7 +121,7 @@ def test_scores_without_a_model_are_mixed_token_by_token(runs: Run) -> None:
     other = ("runs=[kn3,other.txt]", "split=test")
     assert "without a model, of one text alone" in runs("ensemble", *other, code=2)
     assert "other.txt: other tokens" in runs("ensemble", *other, "weights=[0.5,0.5]", code=2)
-    assert "method=linear and cache=null alone" in runs("ensemble", "runs=[kn3,other.txt]", "method=classes", code=2)
+    assert "only with method=linear" in runs("ensemble", "runs=[kn3,other.txt]", "method=classes", code=2)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def run(composed: DictConfig) -> float | None:
         names, perplexities = [*names, f"cache={config.cache.value}"], [*perplexities, None]
     if mixture.dynamic:
         result["dynamic"] = True
-        print("note: this model is dynamic: it learns from the text as it reads it; compare it with dynamic models")
+        print("note: a dynamic model: it learns from the text as it reads it; compare it with dynamic models")
     return _report(out, names, fitted.weights.tolist(), perplexities, result, text_report)
 
 

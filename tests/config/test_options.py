@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import is_dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,9 +47,10 @@ def home_files(group: str, name: str) -> set[Path]:
     return {path for path in paths if path.is_file()} | {conf_dir() / group / f"{name}.yaml"}
 
 
-def strings(path: Path) -> Iterator[str]:
+@cache
+def strings(path: Path) -> tuple[str, ...]:
     """The strings of a Python file that are not docstrings."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(text_of(path))
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -57,14 +58,18 @@ def strings(path: Path) -> Iterator[str]:
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            yield node.value
+    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
+    return tuple(dict.fromkeys(node.value for node in constants if isinstance(node.value, str)))
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
 
 
 def names_option(path: Path, group: str, name: str) -> list[str]:
     """How a Python file names an option: imports of its module, its settings class, strings."""
-    text = path.read_text()
+    text = text_of(path)
     found = []
     for home in HOMES[group]:
         if re.search(rf"\b{re.escape(home)}\.{name}\b|from {re.escape(home)} import .*\b{name}\b", text):
@@ -88,7 +93,7 @@ def test_nothing_else_names_an_option(group: str, name: str) -> None:
     for path in sorted(conf_dir().rglob("*.yaml")):
         if path in own:
             continue
-        for line in path.read_text().splitlines():
+        for line in text_of(path).splitlines():
             line = line.partition("#")[0]
             default = re.match(r"\s*- ", line)  # a defaults list: of a verb, a preset, an experiment
             assert default or not re.search(rf"\bkind: {name}\b", line) or path.parent.name != group, (path, line)

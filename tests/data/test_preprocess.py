@@ -148,7 +148,7 @@ def test_a_source_that_draws_ids(tmp_path: Path) -> None:
     with Corpus.open(prepared.path) as corpus:
         assert corpus.splits == ["train", "valid"] and corpus.vocabulary.words[0] == "tails"
         assert [corpus.vocabulary.words[k] for k in corpus.split("valid").ids] == ["heads", "tails", "tails", "</s>"]
-    with pytest.raises(UserError, match=r"GiB of ids do not fit on the disk of .*: draw fewer tokens"):
+    with pytest.raises(UserError, match=r"GiB, which do not fit on the disk of .*: draw fewer tokens"):
         preprocess(Coin("coin", "many", True, RULES, tokens=1 << 60), tmp_path, progress=False)
     assert not list(tmp_path.glob(".*"))
 

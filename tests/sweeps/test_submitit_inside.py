@@ -41,4 +41,4 @@ def test_where_it_has_moved_nothing_is_touched(
     assert not is_known()
     with jobs_wrapped(Wrapped) as jobs:
         assert submitit.AutoExecutor.map_array is other and jobs == []
-    assert "not known" in caplog.text
+    assert "unknown version of submitit" in caplog.text
