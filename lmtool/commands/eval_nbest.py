@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmtool.config.verbs import EvalConfig
-from lmtool.config.vocabulary import Unit
 from lmtool.errors import UserError
 from lmtool.system.files import write_json
 from lmtool.system.tables import cell_text
@@ -25,19 +24,18 @@ def rescore(config: EvalConfig, run: Run, model: LanguageModel, corpus: Corpus, 
     """
     import numpy as np
 
-    from lmtool.data.text_form import TextForm, cut_words
+    from lmtool.data.text_form import cut_words
     from lmtool.evaluation.nbest import hypothesis_log_prob, read_nbest, read_references, write_nbest
     from lmtool.evaluation.word_errors import best_weight, chosen, word_errors
-    from lmtool.text_model import TextModel
+    from lmtool.runs.load import text_model_of
 
     assert config.nbest is not None
     if model.dynamic:
         raise UserError(f"nbest={config.nbest}: {run.folder} has a cache, which needs running text: take another")
     nbest = read_nbest(config.nbest, config.nbest_costs)
     references = read_references(config.nbest_reference, nbest) if config.nbest_reference is not None else None
-    rules = run.settings("data").vocabulary
     start = time.perf_counter()
-    text_model = TextModel(model, TextForm(corpus.vocabulary, chars=rules.unit is Unit.char, lowercase=rules.lowercase))
+    text_model = text_model_of(run, model, corpus.vocabulary)
     log_prob = hypothesis_log_prob(nbest, text_model.score)
     seconds = time.perf_counter() - start
     if np.isneginf(log_prob).any():

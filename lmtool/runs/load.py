@@ -47,7 +47,12 @@ def load(
         run = Run.open(Path(path))
         vocabulary = vocabulary_of(run, store_dir)
         model = load_model(run, vocabulary, device)
-        rules = run.settings("data").vocabulary
+        return text_model_of(run, model, vocabulary)
+
+
+def text_model_of(run: Run, model: LanguageModel, vocabulary: Vocabulary) -> TextModel:
+    """The model of a run with the rules by which the run's data became words."""
+    rules = run.settings("data").vocabulary
     return TextModel(model, TextForm(vocabulary, chars=rules.unit is Unit.char, lowercase=rules.lowercase))
 
 
