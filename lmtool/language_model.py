@@ -18,7 +18,9 @@ class LanguageModel(Protocol):
     Legend of shapes: N contexts, C words in each (`context_size`), V vocabulary entries, K candidates. Contexts are
     int64 ids `[N, C]`, oldest word first, left-padded with `<s>` where the sentence (or the text) begins. All
     log-probabilities are natural logarithms in float64. `<s>` is never predicted: its entry in a distribution is the
-    probability that a model reserves for types in no vocabulary, -inf for a model that reserves nothing.
+    probability that a model reserves for types in no vocabulary, -inf for a model that reserves nothing. Ids may be of
+    any integer type, in lists, too; for others, for another shape and for ids out of range lmtool's models raise
+    ValueError. N may be 0.
     """
 
     @property

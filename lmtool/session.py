@@ -1,4 +1,5 @@
-"""The environment of one command: its output folder, threads, GPU, and whether it runs on a terminal or in a sweep.
+"""The environment of one command: its output folder, threads, GPU, and whether it runs on a terminal, in a sweep or
+from Python.
 
 Jobs of a sweep that run at once share the machine; the process that starts them tells them how many they are.
 """
@@ -9,8 +10,9 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,71 +29,100 @@ SHARED = "LMTOOL_SHARED_DEVICES"
 DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
-def output_dir() -> Path:
-    """The folder that this run of the command writes to."""
-    from hydra.core.hydra_config import HydraConfig
+@dataclass(frozen=True, slots=True)
+class Session:
+    """How one command runs, apart from its settings.
 
-    return Path(HydraConfig.get().runtime.output_dir)
+    out: the folder that it writes to. begun: the line that resume= would start from. choices: the option chosen in each
+    group, presets by their own name: {"model": "hsoftmax", ...}. launcher: Hydra's settings of the launcher of the
+    sweep that this is a job of; None outside a sweep. progress: whether to show bars. quiet: whether `say` prints
+    nothing, as in Python, where the result is shown instead. keeps: whether `out` stays; pictures are drawn only then.
+    on_evaluation: called with each line of metrics.jsonl; where it returns True, the training ends. notes, warnings:
+    what `note` and `warn` were given.
+    """
 
+    out: Path
+    begun: Begun = field(default_factory=lambda: Begun([]))
+    choices: dict[str, str] = field(default_factory=dict)
+    launcher: Mapping[str, Any] | None = None
+    progress: bool = False
+    quiet: bool = False
+    keeps: bool = True
+    on_evaluation: Callable[[dict[str, Any]], object] | None = None
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
-def require_new(out: Path) -> None:
-    """Raise UserError where a folder holds a run already, or, outside a sweep, a training that was cut off."""
-    if (out / "run.json").exists():
-        raise UserError(f"{out} already holds a trained model: choose another folder with hydra.run.dir=PATH")
-    if has_state(out) and not in_sweep():
-        raise UserError(
-            f"{out} holds a training that was cut off: resume it with resume={out}, or choose another folder with "
-            "hydra.run.dir=PATH"
+    @classmethod
+    def of_hydra(cls, *, quiet: bool = False) -> Session:
+        """That of the command line that Hydra runs now."""
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.types import RunMode
+
+        hydra = HydraConfig.get()
+        chosen = ((str(key).split("@")[0], str(name)) for key, name in hydra.runtime.choices.items())
+        return cls(
+            out=Path(hydra.runtime.output_dir),
+            begun=Begun([str(word) for word in hydra.overrides.task], config_dir_of(hydra)),
+            choices={group: name for group, name in chosen if group in HOMES},
+            launcher=hydra.launcher if hydra.mode == RunMode.MULTIRUN else None,
+            progress=on_terminal(),
+            quiet=quiet,
         )
 
+    @property
+    def in_sweep(self) -> bool:
+        """Whether this is one of the jobs of a sweep."""
+        return self.launcher is not None
 
-def command_words() -> Begun:
-    """The overrides and the --config-dir of this command line, which a later line with resume= starts from."""
-    from hydra.core.hydra_config import HydraConfig
+    def say(self, text: str = "") -> None:
+        """Print for the user of the command line."""
+        if not self.quiet:
+            print(text)
 
-    hydra = HydraConfig.get()
-    return Begun([str(word) for word in hydra.overrides.task], config_dir_of(hydra))
+    def note(self, text: str) -> None:
+        """Print and keep what the user should know."""
+        self.notes.append(text)
+        self.say(f"note: {text}")
 
+    def warn(self, text: str) -> None:
+        """Print and keep what is likely to be a mistake."""
+        self.warnings.append(text)
+        self.say(f"warning: {text}")
 
-def in_sweep() -> bool:
-    """Whether this is one of the jobs of a sweep."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
+    def require_new(self) -> None:
+        """Raise UserError where the folder holds a run already, or, outside a sweep, a training that was cut off."""
+        if (self.out / "run.json").exists():
+            raise UserError(f"{self.out} already holds a trained model: choose another folder with hydra.run.dir=PATH")
+        if has_state(self.out) and not self.in_sweep:
+            raise UserError(
+                f"{self.out} holds a training that was cut off: resume it with resume={self.out}, or choose another "
+                "folder with hydra.run.dir=PATH"
+            )
 
-    return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
+    def use_threads(self, threads: int | None) -> int:
+        """Have the numerical libraries use that many threads, or one for each core that this process may use; returns
+        the number.
+
+        Processes of one machine that train one model, and jobs of a sweep that run at once, share the cores.
+        """
+        jobs = at_once() if self.in_sweep else 1
+        count = parallel.use(threads_for(threads, self.launcher or {}, jobs, parallel.cores()))
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        if threads is None and here > 1:
+            count = parallel.use(max(1, count // here))
+        if at_once() > 1:  # read by the libraries below torch and numpy when they are first imported
+            os.environ.setdefault("OMP_NUM_THREADS", str(count))
+        # Read by numba when it is first imported; torch is told by the neural commands.
+        os.environ.setdefault("NUMBA_NUM_THREADS", str(count))
+        # Read by torch's OpenMP when it is first imported: its idle threads sleep soon, instead of spinning on the
+        # cores that the compiled loops' threads need next.
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+        return count
 
 
 def processes_started() -> int:
     """The number of processes that torchrun started together; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def choices() -> dict[str, str]:
-    """The option that the user chose in each group, presets by their own name: {"model": "hsoftmax", ...}."""
-    from hydra.core.hydra_config import HydraConfig
-
-    chosen = ((str(key).split("@")[0], str(name)) for key, name in HydraConfig.get().runtime.choices.items())
-    return {group: name for group, name in chosen if group in HOMES}
-
-
-def use_threads(threads: int | None) -> int:
-    """Have the numerical libraries use that many threads, or one for each core that this process may use; returns the
-    number.
-
-    Processes of one machine that train one model, and jobs of a sweep that run at once, share the cores.
-    """
-    count = parallel.use(threads_of_this_process(threads))
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if threads is None and here > 1:
-        count = parallel.use(max(1, count // here))
-    if at_once() > 1:  # read by the libraries below torch and numpy when they are first imported
-        os.environ.setdefault("OMP_NUM_THREADS", str(count))
-    # Read by numba when it is first imported; torch is told by the neural commands.
-    os.environ.setdefault("NUMBA_NUM_THREADS", str(count))
-    # Read by torch's OpenMP when it is first imported: its idle threads sleep soon, instead of spinning on the cores
-    # that the compiled loops' threads need next.
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    return count
 
 
 def on_terminal() -> bool:
@@ -139,16 +170,6 @@ def at_once() -> int:
 def threads_for(given: int | None, launcher: Mapping[str, Any], jobs: int, cores: int) -> int:
     """The threads of one of `jobs` jobs that share `cores` cores: those given, its launcher's, or an equal share."""
     return given or launcher.get("cpus_per_task") or max(1, cores // jobs)
-
-
-def threads_of_this_process(given: int | None) -> int:
-    """The number of threads for this process, which may be one of several jobs."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
-
-    is_job = HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
-    launcher: Mapping[str, Any] = HydraConfig.get().launcher if is_job else {}
-    return threads_for(given, launcher, at_once() if is_job else 1, parallel.cores())
 
 
 def visible_devices(environment: Mapping[str, str], devices: int) -> list[str]:

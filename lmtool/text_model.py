@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import secrets
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from lmtool.config.model_verbs import Oov, Sampling
+from lmtool.config.model_verbs import Likeness, Oov, Sampling, Vectors
 from lmtool.config.rules import require, require_seed, require_whole
 from lmtool.data.corpus import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.evaluation.score import score
+from lmtool.errors import UserError
+from lmtool.evaluation.score import perplexity, score
 from lmtool.generation import generate
 from lmtool.language_model import FloatArray, IntArray, LanguageModel, Ranking
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
-@dataclass(frozen=True, slots=True)
+    from lmtool.neural.model import NeuralModel
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class TextModel:
     """A language model with its vocabulary and the rules by which text becomes words.
 
-    model: the LanguageModel itself. form: how text is split into words. In methods that take text, `oov` says what a
+    model: the LanguageModel itself. form: how text is split into words. name: the run folder or file that it was loaded
+    from. In methods that take text, `oov` says what a
     word out of the vocabulary becomes: "error" raises a UserError that names the closest words, "unk" takes `<unk>`;
     `sentence_start=False` says that the text does not begin a sentence: the missing context is `<unk>` in place of
     `<s>`.
@@ -29,6 +38,17 @@ class TextModel:
 
     model: LanguageModel
     form: TextForm
+    name: str = ""
+
+    def __repr__(self) -> str:
+        unit = "characters" if self.form.chars else "words"
+        kind = type(self.model).__name__
+        return f"TextModel({self.name}: {kind} of {len(self.vocabulary) - 1:,} {unit}, contexts of {self.context_size})"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of the vocabulary by id, most frequent first, without `<s>`."""
+        return self.vocabulary.words[:-1]
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -77,28 +97,70 @@ class TextModel:
         """
         return self.model.log_prob_candidates(contexts, candidates)
 
-    def score(self, sentences: Iterable[str]) -> list[FloatArray]:
-        """The natural log-probability of each token of each sentence: a float64 array `[tokens]` for each of them.
+    @overload
+    def score(self, sentences: str) -> FloatArray: ...  # type: ignore[overload-overlap]
 
-        The tokens of a sentence are its words and, where the model's data have sentences, `</s>`. A word out of the
-        vocabulary counts as `<unk>`, as in `lmtool eval`. Raises UserError for a sentence with a line end within it or
-        with `<s>` or `</s>` as a word.
+    @overload
+    def score(self, sentences: Iterable[str | Sequence[str]]) -> list[FloatArray]: ...
+
+    def score(self, sentences: str | Iterable[str | Sequence[str]]) -> FloatArray | list[FloatArray]:
+        """The natural log-probability of each token of each sentence: a float64 array `[tokens]` for each of them; that
+        array alone for one string.
+
+        A sentence is a string or a list of words. Its tokens are its words and, where the model's data have sentences,
+        `</s>`. A word out of the vocabulary counts as `<unk>`, as in `lmtool eval`. Raises UserError for a sentence
+        with a line end within it or with `<s>` or `</s>` as a word.
         """
-        eos = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
-        ids = [np.append(self.form.encode(self.form.split(text), Oov.unk), eos) for text in sentences]
-        sizes = [len(sentence) for sentence in ids]
-        if not sum(sizes):
+        if isinstance(sentences, str):
+            return self.score([sentences])[0]
+        text, sizes = self._split_of(sentences)
+        if not text.tokens:
             return [np.empty(0) for _ in sizes]
-        offsets = np.cumsum([0, *(size for size in sizes if size)])
+        return np.split(score(self.model, text).log_prob, np.cumsum(sizes)[:-1])
+
+    def perplexity(self, text: str | Iterable[str | Sequence[str]]) -> float:
+        """exp(-mean log p) over all tokens of sentences, as `score` takes them. Raises UserError for an empty text."""
+        return perplexity(score(self.model, self.split_of([text] if isinstance(text, str) else text)).log_prob)
+
+    def split_of(self, sentences: Iterable[str | Sequence[str]]) -> Split:
+        """Sentences, each a string or a list of words, as text that can be scored.
+
+        Raises UserError where it is empty.
+        """
+        text, _ = self._split_of(sentences)
+        if not text.tokens:
+            raise UserError("text=[]: there is nothing to score; give one sentence or more")
+        return text
+
+    def _split_of(self, sentences: Iterable[str | Sequence[str]]) -> tuple[Split, list[int]]:
+        """The text and the number of tokens of each sentence; sentences without a token are left out of the text."""
+        eos = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
+        words = [self._words_of(sentence) for sentence in sentences]
+        ids = [np.append(self.form.encode(sentence, Oov.unk), eos).astype(np.int64) for sentence in words]
+        known = [[word in self.vocabulary.ids for word in sentence] + [True] * len(eos) for sentence in words]
+        sizes = [len(sentence) for sentence in ids]
+        gap = 0 if self.form.chars else 1  # the space between words, or the line end after the last
+        characters = sum(sum(map(len, sentence)) + max(gap * len(sentence), len(eos)) for sentence in words)
         text = Split(
-            np.concatenate(ids).astype(np.int64),
-            offsets,
-            np.empty(0, dtype=np.int64),
-            0,
+            np.concatenate([np.empty(0, dtype=np.int64), *ids]),
+            np.cumsum([0, *(size for size in sizes if size)]),
+            np.flatnonzero(~np.array([k for flags in known for k in flags], dtype=bool)),
+            characters,
             self.vocabulary.bos,
             apart=True,
         )
-        return np.split(score(self.model, text).log_prob, np.cumsum(sizes)[:-1])
+        return text, sizes
+
+    def _words_of(self, sentence: str | Sequence[str]) -> list[str]:
+        if isinstance(sentence, str):
+            return self.form.split(sentence)
+        words = list(sentence)
+        for word in words:
+            if not isinstance(word, str):
+                raise UserError(f"{word!r} is not a word: a sentence is a string or a list of strings")
+            if self.form.split(word) != [word.lower() if self.form.lowercase else word]:
+                raise UserError(f"{word!r} is not one word of this model's text: give the sentence as one string")
+        return [word.lower() for word in words] if self.form.lowercase else words
 
     def predict(
         self, text: str = "", top: int = 10, *, sentence_start: bool = True, oov: str = "error"
@@ -123,7 +185,7 @@ class TextModel:
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
-        seed: int = 1,
+        seed: int | None = None,
         sentence_start: bool = True,
         oov: str = "error",
     ) -> list[str]:
@@ -131,25 +193,62 @@ class TextModel:
 
         temperature: words are drawn from p^(1/temperature); 0 takes the most likely word. top_k: only from the k most
         likely words (top-k sampling, Fan et al. 2018). top_p: only from the most likely words that together have this
-        probability (nucleus sampling, Holtzman et al. 2020). seed: the same one gives the same texts. sentence_start,
-        oov: see the class. Raises UserError for a word out of the vocabulary and for a setting out of its range.
+        probability (nucleus sampling, Holtzman et al. 2020). seed: the same one gives the same texts; None takes a
+        random one. sentence_start, oov: see the class. Raises UserError for a word out of the vocabulary and for a
+        setting out of its range.
         """
         sampling = Sampling(temperature, top_k, top_p)
         require_whole("count", count)
         require_whole("length", length)
-        require_seed("seed", seed)
+        require_seed("seed", seed, null=True)
+        seed = random_seed() if seed is None else seed
         ids = self.ids(text, oov)
         context = self.context(ids, sentence_start=sentence_start)
         sampled = generate(self.model, self.vocabulary, context, sampling, count=count, length=length, seed=seed)
         return [self.form.join([*ids.tolist(), *continuation]) for continuation in sampled]
 
-    def ids(self, text: str, oov: str = "error") -> IntArray:
-        """The ids of a text's words, int64 `[words]`. oov: see the class.
+    def ids(self, text: str | Sequence[str], oov: str = "error") -> IntArray:
+        """The ids int64 `[words]` of a text or of a list of words. oov: see the class.
 
-        Raises UserError for a word out of the vocabulary unless oov="unk", and for a text that is not one sentence.
+        Raises UserError for a word out of the vocabulary.
         """
         require(oov in ("error", "unk"), "oov", oov, "error or unk")
-        return self.form.encode(self.form.split(text), Oov(oov))
+        return self.form.encode(self._words_of(text), Oov(oov))
+
+    @property
+    def network(self) -> NeuralModel:
+        """The neural model. Raises UserError where the model is not one."""
+        from lmtool.neural.model import NeuralModel
+
+        if not isinstance(self.model, NeuralModel):
+            raise UserError(f"{self.name} is not a neural model: its words have no vectors; name another with run=PATH")
+        return self.model
+
+    @property
+    def embeddings(self) -> npt.NDArray[np.float32]:
+        """The embeddings of `words`, `[V - 1, E]`. Raises UserError where the model is not neural."""
+        from lmtool.neural.vectors import word_vectors
+
+        return word_vectors(self.network, Vectors.embeddings)[: len(self.words)]
+
+    def neighbors(
+        self, word: str, top: int = 10, *, by: str = "cosine", of: str = "embeddings"
+    ) -> list[tuple[str, float]]:
+        """The words with the most similar vectors, and their similarity: at most `top` of them, itself left out.
+
+        by: cosine or dot. of: embeddings, or output for the vectors of the output layer. Raises UserError for a word
+        out of the vocabulary, and where the model is not neural.
+        """
+        from lmtool.neural.vectors import nearest, word_vectors
+
+        require_whole("top", top)
+        require(by in Likeness.__members__, "by", by, "cosine or dot")
+        require(of in Vectors.__members__, "of", of, "embeddings or output")
+        vectors = word_vectors(self.network, Vectors(of))
+        word = word.lower() if self.form.lowercase else word
+        self.form.require_known([word])
+        ids, similarity = nearest(vectors, self.vocabulary.ids[word], top, Likeness(by))
+        return [(self.vocabulary.words[i], value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]
 
     def context(self, ids: IntArray, *, sentence_start: bool = True) -> IntArray:
         """The context int64 `[C]` after ids `[words]`: the last C of them, after `<s>` or `<unk>` where they are
@@ -158,6 +257,11 @@ class TextModel:
         size = self.context_size
         before = self.vocabulary.bos if sentence_start else self.vocabulary.unk
         return np.concatenate([np.full(size, before, dtype=np.int64), ids])[len(ids) :]
+
+
+def random_seed() -> int:
+    """A seed that is different each time, small enough to be typed."""
+    return secrets.randbelow(1 << 31)
 
 
 def likeliest(model: LanguageModel, contexts: IntArray, k: int, bos: int) -> tuple[IntArray, FloatArray]:

@@ -12,6 +12,7 @@ from lmtool.evaluation.score import score
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.build import ends_of
 from lmtool.mixtures.by_context_class import ClassMixture
+from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
 from lmtool.mixtures.linear import Ends, Mixture
 from lmtool.mixtures.log_linear import LogLinear
 from lmtool.neural.encoders.cbow import CbowModel
@@ -131,12 +132,15 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_contract(name: str, toy: Corpus) -> None:
-    model = MODELS[name](toy)
+@pytest.fixture(scope="module", params=MODELS)
+def model(request: pytest.FixtureRequest, toy: Corpus) -> LanguageModel:
+    return MODELS[request.param](toy)
+
+
+def test_contract(model: LanguageModel, toy: Corpus, request: pytest.FixtureRequest) -> None:
     assert isinstance(model, LanguageModel)
     assert model.normalised is True and model.dynamic is False
-    assert model.across_sentences is ("across" in name)
+    assert model.across_sentences is ("across" in request.node.name)
     valid, size = toy.split("valid"), len(toy.vocabulary)
     contexts = valid.seen(model.across_sentences).contexts(0, valid.tokens, model.context_size)
     targets = valid.ids.astype(np.int64)
@@ -151,3 +155,121 @@ def test_contract(name: str, toy: Corpus) -> None:
         model.log_prob_candidates(contexts, candidates), np.take_along_axis(dist, candidates, axis=1), rtol=1e-6
     )
     np.testing.assert_allclose(score(model, valid).log_prob, log_prob, rtol=1e-6)
+
+
+def test_what_fits(model: LanguageModel, toy: Corpus) -> None:
+    """Any integer type, lists and tensors; no contexts, and no candidates."""
+    valid, size = toy.split("valid").seen(model.across_sentences), len(toy.vocabulary)
+    contexts, targets = valid.windows(np.arange(8), model.context_size)
+    wanted = model.log_prob(contexts, targets)
+    for convert in (np.int32, np.uint16, torch.from_numpy, lambda array: array.tolist(), np.asfortranarray):
+        np.testing.assert_array_equal(model.log_prob(convert(contexts), convert(targets)), wanted)
+    contexts.setflags(write=False)
+    np.testing.assert_array_equal(model.log_prob(contexts, targets), wanted)
+    none = contexts[:0]
+    assert model.log_prob(none, targets[:0]).shape == (0,) and model.log_dist(none).shape == (0, size)
+    assert model.log_prob_candidates(none, np.empty((0, 3), dtype=int)).shape == (0, 3)
+    assert model.log_prob_candidates(contexts, np.empty((8, 0), dtype=int)).shape == (8, 0)
+
+
+def refuses(model: LanguageModel, contexts: np.ndarray, targets: np.ndarray, size: int) -> None:
+    """It raises ValueError, naming the argument, for all that does not fit; contexts `[N, C]` and targets `[N]` do."""
+    candidates, first = targets[:, None], np.arange(contexts.shape[1]) == 0
+    longer = np.concatenate([contexts, candidates], axis=1)
+    wrong = [longer, contexts[0], contexts[None], "text", [[0], [0, 0]]]
+    if contexts.shape[1]:
+        wrong += [
+            contexts[:, 1:],
+            contexts.astype(float),
+            *(np.where(first, id_, contexts) for id_ in (-1, -100, size)),
+        ]
+    for bad in wrong:
+        for method, others in (("log_prob", [targets]), ("log_dist", []), ("log_prob_candidates", [candidates])):
+            with pytest.raises(ValueError, match="contexts "):
+                getattr(model, method)(bad, *others)
+    for number in (-1, -100, size, 2**62):
+        with pytest.raises(ValueError, match=r"(targets|candidates) must be integers .*; got a m"):
+            model.log_prob(contexts, np.full_like(targets, number))
+        with pytest.raises(ValueError, match=r"candidates must be integers .*; got a m"):
+            model.log_prob_candidates(contexts, np.full_like(candidates, number))
+    for bad in (targets[1:], candidates, targets.astype(float), targets > 0, "text", None):
+        with pytest.raises(ValueError, match="targets must be integers"):
+            model.log_prob(contexts, bad)
+    for bad in (candidates[1:], targets, candidates.astype(float), candidates[None]):
+        with pytest.raises(ValueError, match="candidates must be integers"):
+            model.log_prob_candidates(contexts, bad)
+
+
+def test_what_does_not_fit(model: LanguageModel, toy: Corpus) -> None:
+    valid, size = toy.split("valid").seen(model.across_sentences), len(toy.vocabulary)
+    refuses(model, *valid.windows(np.arange(5), model.context_size), size)
+
+
+@pytest.mark.parametrize("cache", [UnigramCache(3), None], ids=["unigram", "neural"])
+def test_a_mixture_with_a_cache_refuses_the_same(cache: UnigramCache | None, toy: Corpus) -> None:
+    network = nplm(toy)
+    model = CachedMixture([ngram(toy, 3), network], np.array([0.5, 0.2, 0.3]), cache or NeuralCache(3, 0.5, network))
+    refuses(model, *toy.split("valid").windows(np.arange(5), model.context_size), len(toy.vocabulary))
+
+
+def test_more_that_ngrams_refuse(toy: Corpus) -> None:
+    model, size = ngram(toy, 3), len(toy.vocabulary)
+    contexts, targets = toy.split("valid").windows(np.arange(5), 2)
+    for call in (
+        lambda: model.matched_lengths(contexts[:, :1], targets),
+        lambda: model.context_lengths(contexts + size),
+    ):
+        with pytest.raises(ValueError, match="contexts must be integers"):
+            call()
+    with pytest.raises(ValueError, match=r"matched_lengths: targets must be integers .*\[5\]; got int64 \[4\]"):
+        model.matched_lengths(contexts, targets[1:])
+    assert model.log_prob_text([], [0]).shape == (0,)
+    for ids, offsets, error in (
+        ([size], [0, 1], "ids must be integers from 0 to .*; got a maximum"),
+        ([-1], [0, 1], "ids must be integers .*; got a minimum of -1"),
+        ([0.5], [0, 1], "ids must be integers .*; got float64"),
+        ([0, 1], [0, 3], "offsets must ascend from 0 to 2, the number of ids"),
+        ([0, 1], [1, 2], "offsets must ascend"),
+        ([0, 1], [0, 2, 1, 2], "offsets must ascend"),
+        ([0, 1], [], "offsets must ascend"),
+        ([0, 1], [0, -5, 2], "offsets must be integers of 0 or more; got a minimum of -5"),
+    ):
+        with pytest.raises(ValueError, match=f"NgramModel.log_prob_text: {error}"):
+            model.log_prob_text(ids, offsets)
+
+
+def test_more_that_networks_refuse(toy: Corpus) -> None:
+    model, size = with_output(toy, NCE), len(toy.vocabulary)
+    contexts, targets = toy.split("valid").windows(np.arange(5), 3)
+    for call in (model.hidden, model.likeliest, model.log_z, lambda bad: model.top(bad, 2)):
+        with pytest.raises(ValueError, match=r"NeuralModel.\w+: contexts must be integers from 0 to"):
+            call(contexts + size)
+    with pytest.raises(ValueError, match="unnormalised: targets must be integers"):
+        model.unnormalised(contexts, targets[1:])
+    with pytest.raises(ValueError, match=f"unnormalised: y must be ids from 0 to {size - 2}"):  # <s> is never predicted
+        model.unnormalised(contexts, np.full(5, size - 1))
+    assert model.training
+    for k in (0, -1, 1.5, size):
+        with pytest.raises(ValueError, match="top: k must be"):
+            model.top(contexts, k)
+    with pytest.raises(ValueError, match=r"NCELoss.forward: y must be int64 \[5\]; got int64 \[4\]"):
+        model(torch.from_numpy(contexts), torch.from_numpy(targets[1:]))
+    assert model.top(contexts[:0], 2)[0].shape == (0, 2) and model.likeliest(contexts[:0]).shape == (0,)
+    assert model.hidden(contexts[:0]).shape == (0, 8)
+
+
+def test_weights_that_are_none(toy: Corpus) -> None:
+    one = ngram(toy, 1)
+    half, cache = np.array([0.5, 0.5]), UnigramCache(3)
+    wrong = {
+        r"Mixture: weights must be \[2\] numbers; got float64 \[1\]": lambda: Mixture([one, one], np.ones(1)),
+        "Mixture: weights must sum to one; got a sum of 2.0": lambda: Mixture([one, one], np.ones(2)),
+        "Mixture: weights must be finite and 0 or more": lambda: Mixture([one, one], np.array([1.5, -0.5])),
+        "LogLinear: weights must be finite": lambda: LogLinear([one, one], np.array([np.nan, 1])),
+        r"ClassMixture: weights must be \[1, 2\] numbers": lambda: ClassMixture([one, one], half, one),
+        r"CachedMixture: weights must be \[3\] numbers": lambda: CachedMixture([one, one], half, cache),
+        "Mixture: members must be one language model or more": lambda: Mixture([], np.ones(0)),
+    }
+    for error, make in wrong.items():
+        with pytest.raises(ValueError, match=error):
+            make()

@@ -143,7 +143,7 @@ def test_log_linear_weights_are_where_no_other_is_better() -> None:
     log_dist, targets = random_members(2, 300, 5)
     chunks = chunks_of(log_dist, targets)
     fit = fit_log_linear(chunks, 2)
-    assert fit.decrement <= 1e-9 and fit.weights == pytest.approx([0.6, 0.6], abs=0.2)
+    assert fit.gap <= 1e-9 and fit.weights == pytest.approx([0.6, 0.6], abs=0.2)
     best, gradient, _ = likelihood(fit.weights, chunks)
     np.testing.assert_allclose(gradient, 0, atol=1e-5)
     grid = np.arange(0, 1.5, 0.1)

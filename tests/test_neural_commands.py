@@ -133,7 +133,7 @@ def test_a_mixture_of_neural_models(lmtool: Run) -> None:
     lmtool("train", "model=hsoftmax", *SMALL, *HIDDEN, "hydra.run.dir=hs")
     lmtool("ensemble", "runs=[kn,hs]", "hydra.run.dir=mix")
     mixed = result("mix")
-    assert mixed["perplexity"] <= min(member["perplexity"] for member in mixed["members"]) + 1e-9
+    assert mixed["perplexity"] <= min(member["perplexity"] for member in mixed["members"]) * (1 + 1e-9)  # EM's gap
 
 
 MISTAKES = [

@@ -82,6 +82,7 @@ def test_the_tour_of_the_readme_runs(lmtool: Callable[..., str], with_curves: No
         assert lmtool(*words)
     assert Path("runs/nplm/curves.png").is_file() == can_plot()
     assert python_of_the_readme("lmtool.load")["model"].context_size == 4
+    assert python_of_the_readme("from_texts")["mixture"].perplexity < 5
 
 
 def test_the_python_of_the_readme_runs() -> None:

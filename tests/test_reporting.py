@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
 import termios
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from lmtool.cli.command_line import main
 from lmtool.config.training import Arithmetic
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import accuracy
 from lmtool.neural.devices import choose_device
+from lmtool.system.progress import progress_bar
+from lmtool.training.rate_trace import RateTrace
 from lmtool.training.reporting import METRICS, Reporter
-from tests.conftest import fresh_process, neural
+from lmtool.training.schedules.constant import ConstantSchedule
+from tests.conftest import NEURAL, fresh_process, neural
 from tests.test_training import run, training
 
 Run = Callable[..., str]
@@ -36,8 +44,22 @@ def test_plain_lines_in_a_file(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert all(letter.isprintable() or letter == "\n" for letter in done.stderr + done.stdout)
     lines = done.stderr.splitlines()
-    assert len(lines) == 6 and lines[-1].startswith("100 %  epoch 3.00  loss ")
-    assert all(word in lines[-1] for word in ("valid", "perplexity", "accuracy", "examples/s"))
+    assert len(lines) == 6
+    number = r"[\d,.]+"
+    assert re.fullmatch(
+        rf"100 %  epoch 3.00  train perplexity {number}  valid perplexity {number}  valid accuracy {number}"
+        rf"  {number} examples/s  0:\d\d used",
+        lines[-1],
+    )
+
+
+def all_of(terminal: int) -> bytes:
+    """What was written to the other end of a pseudo-terminal, which is closed or will be."""
+    said = b""
+    with suppress(OSError):  # which is how Linux says that the other end is closed
+        while piece := os.read(terminal, 4096):
+            said += piece
+    return said
 
 
 def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
@@ -46,35 +68,187 @@ def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "lmtool", *LINE, "hydra.run.dir=run"]
     with subprocess.Popen(words, cwd=tmp_path, stderr=theirs, stdout=subprocess.DEVNULL) as process:
         os.close(theirs)
-        said = b""
-        while True:
-            try:
-                piece = os.read(ours, 4096)
-            except OSError:  # the other end is closed
-                break
-            if not piece:
-                break
-            said += piece
+        said = all_of(ours)
     os.close(ours)
     assert process.returncode == 0
     assert b"\r" in said and b"|" in said and "epoch 3.00" in said.decode()
 
 
+def reporter(folder: Path | None, *, bar: bool = False, log_prob: bool = True) -> Reporter:
+    return Reporter(folder, bar=bar, tensorboard=False, loss_is_log_prob=log_prob)
+
+
 def test_the_time_left_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    reporter = Reporter(tmp_path, bar=False, tensorboard=False)
+    lines = reporter(tmp_path)
     caplog.set_level("INFO")
-    reporter.step(reporter._last_report + 60, 0.25, 1.5, 5.0, 1234.5, 90.0)
-    assert caplog.messages == [" 25 %  epoch 1.50  loss 5.0000  perplexity 148.4  1,234 examples/s  4:30 left"]
-    reporter.step(reporter._last_report + 1, 0.25, 1.5, 5.0, 1234.5, 90.0)
-    reporter.step(reporter._last_report + 60, 0.25, 1.5, 5.0, 1234.5, 3000.0)
+    lines.step(lines._last_report + 60, 0.25, 1.5, 5.0, 1234.5, 90.0)
+    assert caplog.messages == [" 25 %  epoch 1.50  train perplexity 148.4  1,234 examples/s  4:30 left"]
+    lines.step(lines._last_report + 1, 0.25, 1.5, 5.0, 1234.5, 90.0)
+    lines.step(lines._last_report + 60, 0.25, 1.5, 800.0, 1234.5, 3000.0)
     assert len(caplog.messages) == 2 and caplog.messages[1].endswith("2:30:00 left")
-    reporter.close()
+    assert "train perplexity 1.01e+304  " in caplog.messages[1]
+    lines.close()
+
+
+METRICS_LINE = {"epoch": 1.5, "step": 3, "train_loss": 5.0, "valid_accuracy": 0.25, "valid_perplexity": 150.204}
+METRICS_LINE |= {"examples_per_second": 1234.5, "seconds": 34.0}
+
+
+def test_what_is_not_a_log_likelihood_has_no_perplexity(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = reporter(tmp_path, log_prob=False)
+    caplog.set_level("INFO")
+    lines.step(lines._last_report + 60, 0.25, 1.5, 5.0, 1234.5, 90.0)
+    lines.evaluation(0.25, METRICS_LINE)
+    lines.close()
+    assert caplog.messages == [
+        " 25 %  epoch 1.50  train loss 5.0000  1,234 examples/s  4:30 left",
+        " 25 %  epoch 1.50  train loss 5.0000  valid perplexity 150.20  valid accuracy 0.250  "
+        "1,234 examples/s  0:34 used",
+    ]
+
+
+def test_noise_contrastive_training_shows_its_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "model=nplm", "output=nce", "output.noise=5", *NEURAL]) == 0
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("100 %")]
+    assert "  train loss " in line and "train perplexity" not in line and "  valid perplexity " in line
+
+
+# The most useful parts, in columns of the terminal, the last of which tqdm leaves free.
+NARROW = {
+    100: (
+        "epoch 1.50  train perplexity 148.4  1,234 examples/s  4:30 left",
+        "epoch 1.50  train perplexity 148.4  valid perplexity 150.20  valid accuracy 0.250  0:34 used",
+    ),
+    60: (
+        "epoch 1.50  train perplexity 148.4  4:30 left",
+        "epoch 1.50  train perplexity 148.4  valid perplexity 150.20",
+    ),
+    40: ("train perplexity 148.4", "epoch 1.50  valid perplexity 150.20"),
+}
+
+
+@pytest.mark.parametrize("columns", NARROW)
+def test_a_bar_fits_its_terminal(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        bar = reporter(tmp_path, bar=True)
+        bar.step(bar._last_report + 60, 0.25, 1.5, 5.0, 1234.5, 90.0)
+        bar.evaluation(0.5, METRICS_LINE)
+        bar.close()
+    lines = [line.removeprefix("\x1b[A") for line in re.split(r"[\r\n]+", all_of(ours).decode())]
+    os.close(ours)
+    step, evaluation = NARROW[columns]
+    assert all(len(line) < columns for line in lines) and [line.rstrip() for line in lines].count(evaluation) == 1
+    (shown,) = {line for line in lines if line.startswith(" 25 %|")}
+    assert len(shown) == columns - 1 and shown.endswith(f"| {step}") and ", " not in shown.replace("1,234", "")
+    assert lines[-1] == ""
+
+
+def test_a_bar_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A widget where ipywidgets is installed, else text, without a warning (an error here)."""
+
+    class Widget:
+        def __init__(self, children: tuple[object, ...] = (), **values: object) -> None:
+            self.children, self.layout, self.style, self.bar_style = children, SimpleNamespace(), SimpleNamespace(), ""
+
+        def close(self) -> None:
+            self.layout.visibility = "closed"
+
+    def names(**values: object) -> ModuleType:
+        module = ModuleType("stand-in")
+        vars(module).update(values)
+        return module
+
+    shell = names(get_ipython=lambda: SimpleNamespace())
+    for name, module in (
+        ("IPython", shell),
+        ("IPython.display", names(display=lambda widget: None)),
+        ("ipykernel.zmqshell", names()),
+        ("ipykernel", names()),
+    ):
+        monkeypatch.setitem(sys.modules, name, module)
+    for widgets, is_widget in ((None, False), (names(HTML=Widget, HBox=Widget, FloatProgress=Widget), True)):
+        for name in ("auto", "autonotebook", "notebook"):
+            monkeypatch.delitem(sys.modules, f"tqdm.{name}", raising=False)
+        monkeypatch.setitem(sys.modules, "ipywidgets", widgets)
+        bar = progress_bar(total=3)
+        assert hasattr(bar, "container") == is_widget
+        bar.close()
+        in_notebook = reporter(tmp_path, bar=True)
+        in_notebook.evaluation(0.5, METRICS_LINE)
+        assert "valid perplexity 150.20" in capsys.readouterr().out  # what is on standard error is shown in red
+        in_notebook.close()
+    for name in ("auto", "autonotebook", "notebook"):
+        monkeypatch.delitem(sys.modules, f"tqdm.{name}")
+
+
+# the learning rate of every step
+
+
+def polyline(rates: list[float]) -> list[tuple[int, float]]:
+    trace = RateTrace()
+    points = [trace.add(step, rate) for step, rate in enumerate(rates)]
+    return [point for point in (*points, trace.end()) if point is not None]
+
+
+def test_straight_rates_have_their_ends_alone() -> None:
+    assert polyline([0.5] * 100) == [(0, 0.5), (99, 0.5)]
+    assert polyline([0.0, 1.0, 2.0, 3.0]) == [(0, 0.0), (3, 3.0)]
+    # A warm-up of four steps, a level, and a drop between two steps.
+    assert polyline([0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0, 0.1, 0.1]) == [
+        *((0, 0.25), (3, 1.0), (6, 1.0), (7, 0.1), (8, 0.1))
+    ]
+    assert polyline([0.5]) == [(0, 0.5)] and polyline([]) == []
+
+
+def test_curved_rates_stay_close_to_their_lines() -> None:
+    rates = [0.01 * 0.5 * (1 + math.cos(math.pi * step / 5000)) for step in range(5000)]
+    points = polyline(rates)
+    assert 5 < len(points) < 60
+    drawn = np.interp(np.arange(5000), *zip(*points, strict=True))
+    assert np.abs(drawn - rates).max() <= 0.002 * 0.01 * 1.0001
+
+
+def test_rates_of_later_steps_are_removed(tmp_path: Path) -> None:
+    file = tmp_path / "learning_rates.csv"
+    file.write_text("step,lr\n0,0.1\n5,0.2\n9,0.3\n12,0.")
+    lines = reporter(tmp_path)
+    lines.rewind(9)
+    assert file.read_text() == "step,lr\n0,0.1\n5,0.2\n"
+    lines.rate(9, 0.5)
+    lines.rate(10, 0.25)
+    lines.close()
+    assert file.read_text() == "step,lr\n0,0.1\n5,0.2\n9,0.5\n10,0.25\n"
+
+
+def test_a_training_records_its_rates(toy: Corpus, tmp_path: Path) -> None:
+    run(toy, tmp_path, training(epochs=4), schedule=ConstantSchedule("constant", 0.5))
+    steps, rates = np.loadtxt(tmp_path / "learning_rates.csv", delimiter=",", skiprows=1).T
+    last = json.loads((tmp_path / METRICS).read_text().splitlines()[-1])
+    assert steps[0] == 0 and steps[-1] == last["step"] - 1 and rates[-1] == last["lr"]
+    # Warmed up over half of the steps from a hundredth of the peak.
+    assert rates[0] == pytest.approx(last["lr"] / 100)
+    assert np.interp(last["step"] / 4, steps, rates) == pytest.approx(last["lr"] / 2, rel=0.01)
+    assert np.interp(last["step"] * 3 / 4, steps, rates) == pytest.approx(last["lr"])
 
 
 def test_metrics_of_later_steps_are_removed(tmp_path: Path) -> None:
     (tmp_path / METRICS).write_text('{"step": 1}\n{"step": 5}\n{"step": 9}\n{"ste')
-    Reporter(tmp_path, bar=False, tensorboard=False).rewind(5)
+    reporter(tmp_path).rewind(5)
     assert (tmp_path / METRICS).read_text() == '{"step": 1}\n{"step": 5}\n'
+
+
+def test_a_perplexity_beyond_floating_point_ends_a_training(
+    toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmtool.training.loop._Training._valid_loss", lambda *_: 800.0)
+    with pytest.raises(UserError, match=r"^the loss is 800 at step 8: lower optim\.lr .*; nothing was saved$"):
+        run(toy, tmp_path, training(epochs=1))
 
 
 def test_accuracy_by_hand(toy: Corpus) -> None:
@@ -109,7 +283,7 @@ def test_tensorboard(lmtool: Run) -> None:
 def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(UserError, match=r'pip install "lmtool\[tensorboard\]"'):
-        Reporter(tmp_path, bar=False, tensorboard=True)
+        Reporter(tmp_path, bar=False, tensorboard=True, loss_is_log_prob=True)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's tracer looks at it

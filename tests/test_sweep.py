@@ -77,7 +77,7 @@ def test_started_again_what_is_whole_stays_and_the_rest_is_done(lmtool: Run) -> 
     assert "model=xx" in lmtool(*NGRAM[:2], "model=xx", DIR, code=2)  # no job ran: the folder is still free
     line = (*NGRAM, "model.order=2,0,3,4", DIR)
     assert "model.order=0: must be" in lmtool(*line, code=2)
-    assert [row["model.order"] for row in table()] == ["4", "3", "2", "0"]
+    assert [row["model.order"] for row in table()] == ["3", "4", "2", "0"]
     assert table()[-1]["status"].startswith("model.order=0: must be from 1 to 16")
     before, values = stamps(), {job: status(job)["value"] for job in (0, 2, 3)}
     Path("sweep/0/result.json").write_text("{")  # damaged
@@ -120,11 +120,13 @@ def test_failures_of_our_own_give_code_1_and_ctrl_c_stops_all(
     lmtool: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from lmtool.commands import train
+    from lmtool.config.verbs import TrainConfig
+    from lmtool.results import RateTest
 
-    def run(composed: Any) -> float:
-        if composed.seed == 2:
+    def run(config: TrainConfig, session: session.Session) -> RateTest:
+        if config.seed == 2:
             raise failure
-        return math.nan
+        return RateTest([], [], [], 0.0)  # whose metric is not a number
 
     monkeypatch.setattr(train, "run", run)
     failure: BaseException = RuntimeError("not the user's")
@@ -142,7 +144,7 @@ def test_other_verbs_are_swept_too(lmtool: Run) -> None:
     lmtool(*NGRAM, "model.order=1,2", DIR)
     lmtool("eval", "-m", "run=sweep/0,sweep/1", "hydra.sweep.dir=evals")
     rows = table("evals/sweep.csv")
-    assert list(rows[0])[1:3] == ["run", "perplexity"] and rows[0]["run"] == "sweep/1"
+    assert list(rows[0])[1:4] == ["run", "split", "perplexity"] and rows[0]["run"] == "sweep/1"
     lmtool("ensemble", "-m", "runs=[sweep/0,sweep/1]", "hydra.sweep.dir=mixed")
     assert [(row["status"], float(row["perplexity"]) > 1) for row in table("mixed/sweep.csv")] == [("done", True)]
 

@@ -9,25 +9,49 @@ import pytest
 
 Run = Callable[..., str]
 MISTAKES = {
-    "option": ("defaults:\n  - /output@_global_.output: nope\n  - _self_\n", "no output=nope; there are adaptive"),
+    "option": (
+        "defaults:\n  - /output@_global_.output: nope\n  - _self_\n",
+        "own/model/mine.yaml:2: no output=nope; there are adaptive",
+    ),
     "override": (
         "defaults:\n  - nplm\n  - _self_\n  - override /output@_global_.output: nce_\n",
-        "no output=nce_; did you mean nce?",
+        "own/model/mine.yaml:4: no output=nce_; did you mean nce?",
     ),
     "group": (
         "defaults:\n  - nplm\n  - _self_\n  - override /outptu@_global_.output: nce\n",
-        "no group 'outptu', of outptu=nce; did you mean output?",
+        "own/model/mine.yaml:4: no group 'outptu', of outptu=nce; did you mean output?",
     ),
-    "base": ("defaults: [nplmm, _self_]\n", "no model=nplmm; did you mean nplm?"),
-    "syntax": ("defaults: [nplm, _self_]\nhidden_dim: [5\nlayers: 3: 4\n", 'mine.yaml", line 3'),
-    "twice": ("kind: nplm\nkind: ngram\n", "found duplicate key kind"),
-    "interpolation": ("defaults: [nplm, _self_]\n\nhidden_dim: ${nowhere.x}\n", "model.hidden_dim: Interpolation key"),
-    "resolver": ("defaults: [nplm, _self_]\n\nhidden_dim: ${nowhere:x}\n", "model.hidden_dim: Unsupported interpol"),
+    "base": ("defaults: [nplmm, _self_]\n", "own/model/mine.yaml:1: no model=nplmm; did you mean nplm?"),
+    "syntax": (
+        "defaults: [nplm, _self_]\nhidden_dim: [5\nlayers: 3: 4\n",
+        "own/model/mine.yaml:3: while parsing a flow sequence, expected ',' or ']', but got ':': correct",
+    ),
+    "twice": (
+        "kind: nplm\nkind: ngram\n",
+        "own/model/mine.yaml:2: while constructing a mapping, found duplicate key kind: correct this YAML file",
+    ),
+    "interpolation": (
+        "defaults: [nplm, _self_]\n\nhidden_dim: ${nowhere.x}\n",
+        "own/model/mine.yaml:3: model.hidden_dim: Interpolation key",
+    ),
+    "resolver": (
+        "defaults: [nplm, _self_]\n\nhidden_dim: ${nowhere:x}\n",
+        "own/model/mine.yaml:3: model.hidden_dim: Unsupported interpol",
+    ),
     "grammar": ('defaults: [nplm, _self_]\n\nhidden_dim: "${model"\n', "hidden_dim: no viable alternative"),
-    "type": ("defaults: [nplm, _self_]\n\nhidden_dim: many\n", "model.hidden_dim: Value 'many'"),
-    "list": ("defaults: [nplm, _self_]\n\nhidden_dim: [1, 2]\n", "model.hidden_dim: Value '[1, 2]'"),
-    "choice": ("defaults: [nplm, _self_]\n\nactivation: tan\n", "model.activation: Invalid value 'tan'"),
-    "key": ("defaults: [nplm, _self_]\n\nhiden_dim: 4\n", "no key 'model.hiden_dim'; did you mean hidden_dim?"),
+    "type": ("defaults: [nplm, _self_]\n\nhidden_dim: many\n", "own/model/mine.yaml:3: model.hidden_dim: Value 'many'"),
+    "list": (
+        "defaults: [nplm, _self_]\n\nhidden_dim: [1, 2]\n",
+        "own/model/mine.yaml:3: model.hidden_dim: Value '[1, 2]'",
+    ),
+    "choice": (
+        "defaults: [nplm, _self_]\n\nactivation: tan\n",
+        "own/model/mine.yaml:3: model.activation: Invalid value 'tan', expected one of [tanh, gelu, relu, sigmoid]",
+    ),
+    "key": (
+        "defaults: [nplm, _self_]\n\nhiden_dim: 4\n",
+        "own/model/mine.yaml:3: no key 'model.hiden_dim'; did you mean hidden_dim?",
+    ),
     "no list": ("defaults: nplm\n", "model/mine', defaults must be a list"),
     "two keys": ("defaults: [{a: b, c: d}]\n", "In model/mine: Too many keys in default item"),
     "circle": ("defaults: [mine]\n", "lead in a circle"),
@@ -52,6 +76,29 @@ def test_a_file_that_is_not_text(lmtool: Run, tmp_path: Path) -> None:
     for flag in ((), ("--help",)):
         line = lmtool("train", "--config-dir", "own", "model=mine", *flag, code=2)
         assert "own/model/mine.yaml is not UTF-8 text" in line and line.count("\n") == 1
+
+
+EXPERIMENTS = {
+    "seeed: 3\n": "own/experiment/e.yaml:2: no key 'seeed'; did you mean seed?",
+    "seed: many\n": "own/experiment/e.yaml:2: seed: Value 'many' of type 'str' could not be converted to Integer",
+    "model:\n  ordr: 3\n": "own/experiment/e.yaml:3: no key 'model.ordr'; did you mean order?",
+    "model:\n\torder: 3\n": "own/experiment/e.yaml:3: while scanning for the next token, found character",
+    "defaults:\n  - override /modl: nplm\n": "own/experiment/e.yaml:3: no group 'modl', of modl=nplm; did you mean",
+    "data:\n  vocabulary: {siz: 3}\n": "own/experiment/e.yaml:3: no key 'data.vocabulary.siz'; did you mean size?",
+}
+
+
+@pytest.mark.parametrize("text", EXPERIMENTS)
+def test_a_mistake_in_an_experiment(text: str, lmtool: Run) -> None:
+    Path("own/experiment").mkdir(parents=True)
+    Path("own/experiment/e.yaml").write_text("# @package _global_\n" + text)
+    line = lmtool("train", "--config-dir", "own", "+experiment=e", "model=ngram", "data=toy", code=2)
+    assert line.startswith(f"lmtool: {EXPERIMENTS[text]}") and line.count("\n") == 1, line
+
+
+def test_the_command_line_is_blamed_for_what_it_gives(lmtool: Run) -> None:
+    words = ("train", "data=toy", "training={epochs: many}")
+    assert lmtool(*words, code=2).startswith("lmtool: training.epochs: Value 'many'")
 
 
 @pytest.mark.parametrize("word", ["model=null", "data=null", "output=null"])

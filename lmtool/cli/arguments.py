@@ -6,19 +6,26 @@ A word without a key gets the key that its verb declares: `lmtool predict "the c
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 
-from lmtool.cli.help_pages import VERBS, keys_of
+from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, VERBS, keys_of
 from lmtool.config.overrides import key_of, quoted
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
 # Hydra's forms: key=value, +key=value, ++key=value, group@package=option, ~key and ~key=value.
 SETTING = re.compile(r"(?:\+{0,2}(\w+)[\w./@:-]*=|~(\w+)[\w./@:-]*(?:=|$))")
-# Hydra's flags that take a value of their own; the next word on the line is not an override.
-FLAGS_WITH_VALUE = {"--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--info"}
-MULTIRUN = ("-m", "--multirun")
+# Hydra's flags that take a value of their own, the next word on the line, each with its choices where they are few.
+FLAGS_WITH_VALUE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("--cfg", "-c"), ("job", "hydra", "all")),
+    **dict.fromkeys(("--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"), ()),
+    "--experimental-rerun": (),
+}
+USUAL_FLAGS = ("-m", "--multirun", "--help", "--cfg", "--config-dir", "--version")
+RARE_FLAGS = ("-h", "--hydra-help", "--resolve", "--run", "-r", "--shell-completion", "-sc", "--info", "-i")
+FLAGS = {*FLAGS_WITH_VALUE, *USUAL_FLAGS, *RARE_FLAGS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +54,47 @@ class CommandLine:
 def split_line(words: list[str]) -> CommandLine:
     """Parse a line: the verb is the first word that is neither a flag nor an override.
 
-    Raises UserError for an unknown verb, for a second text and for text that is not UTF-8.
+    Raises UserError for an unknown verb or flag, for a second text and for text that is not UTF-8.
     """
     verb: str | None = None
     flags: list[str] = []
     overrides: list[str] = []
-    takes_value = False
+    waiting: str | None = None  # a flag whose value comes next
     for word in words:
-        if takes_value:
-            flags.append(word)
-            takes_value = False
+        if waiting is not None:
+            flags.append(_flag_value(waiting, word))
+            waiting = None
         elif is_flag(word):
-            flags.append(word)
-            takes_value = word in FLAGS_WITH_VALUE
+            flag, equals, value = word.partition("=")
+            if flag not in FLAGS:
+                raise UserError(f"no flag {flag}{nearest(flag, USUAL_FLAGS)}{_as_text(word, verb)}")
+            takes_value = flag in FLAGS_WITH_VALUE
+            flags.append(f"{flag}={_flag_value(flag, value)}" if equals and takes_value else word)
+            waiting = flag if takes_value and not equals else None
         elif verb is None and "=" not in word and word[0:1] not in ("+", "~"):
             verb = word
         else:
             overrides.append(word)
+    if waiting is not None:
+        raise UserError(f"{waiting} needs a value after it")
     known = (*VERBS, "help", "completion")
     if verb is not None and verb not in known:
         raise UserError(f"no verb {verb!r}{nearest(verb, known)}; see lmtool --help")
     return CommandLine(verb, flags, as_settings(verb, overrides) if verb else overrides)
+
+
+def _flag_value(flag: str, value: str) -> str:
+    """The value of a flag, with `~/` as the home folder."""
+    choices = FLAGS_WITH_VALUE[flag]
+    if choices and value not in choices:
+        raise UserError(f"{flag} {value}: must be one of {', '.join(choices)}")
+    return os.path.expanduser(value) if flag in CONFIG_DIR else value
+
+
+def _as_text(word: str, verb: str | None) -> str:
+    """How text that begins with a dash is given, for a verb that reads text."""
+    is_read = verb in VERBS and VERBS[verb].argument == "text"
+    return f"; or, for text that begins with a dash, text={word}" if is_read else ""
 
 
 def as_settings(verb: str, words: list[str]) -> list[str]:

@@ -40,6 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    verb = next((word for word in words if not word.startswith("-")), None)
+    if verb == "completion":  # what follows is another line, or a part of one
+        from lmtool.cli import completion
+
+        return completion.run(words[words.index(verb) + 1 :])
     line = split_line(words)
     if line.verb is None:
         if "--version" in line.words:
@@ -49,16 +54,16 @@ def _dispatch(words: list[str]) -> int:
         else:
             raise UserError(f"no verb in {' '.join(line.words)!r}: choose one of {', '.join(help_pages.VERBS)}")
         return 0
-    if line.verb == "completion":
-        from lmtool.cli import completion
-
-        return completion.run(line.overrides)
     options = line.given("options")
     with folder_in_use(options.partition("=")[2].strip("'") or None if options else None):
         if line.verb == "help" or "--help" in line.flags or "-h" in line.flags:
             page = line.overrides[0] if line.verb == "help" and line.overrides else line.verb
             print(help_pages.overview() if page == "help" else help_pages.verb_page(page, line.words))
             return 0
+        from lmtool.cli.as_typed import as_typed
         from lmtool.cli.hydra_run import run_verb
+        from lmtool.cli.line_checks import require_possible
 
+        line = as_typed(line)
+        require_possible(line)
         return run_verb(line)

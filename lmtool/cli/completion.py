@@ -1,50 +1,75 @@
 """Shell completion: `eval "$(lmtool completion bash)"`, and the same for zsh and fish.
 
-The shell runs `lmtool completion query <line>`; candidates are read from the YAML files, without Hydra, which takes a
-tenth of a second.
+The shell runs `lmtool completion query <line>`; candidates are read from the YAML files and the options' source,
+without Hydra, which takes a tenth of a second.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import sys
 
-from lmtool.cli.help_pages import EXPERIMENT, VERBS, chosen_groups, config_dir_of, option_text
+from lmtool.cli.arguments import USUAL_FLAGS, CommandLine
+from lmtool.cli.help_pages import CONFIG_DIR, EXPERIMENT, MULTIRUN, PLUGINS, VERBS, config_dir_of, option_text
+from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
 from lmtool.cli.yaml_text import Entry, read
 from lmtool.config.options import conf_dir, folder_in_use, yaml_files
+from lmtool.config.setting_types import SettingType
 from lmtool.errors import UserError
 
 SCRIPTS = {
     "bash": """_lmtool() {
-    local IFS=$'\\n' word="${COMP_LINE:0:$COMP_POINT}"
-    COMPREPLY=($(lmtool completion query "$word" 2>/dev/null))
-    local last="${word##* }"
-    # bash splits words at "=": return only what follows the last one.
-    if [[ "$last" == *=* ]]; then COMPREPLY=("${COMPREPLY[@]#"${last%=*}="}"); fi
-    [[ "${COMPREPLY[0]}" == *[=.] ]] && compopt -o nospace
+    local found line="${COMP_LINE:0:$COMP_POINT}"
+    COMPREPLY=()
+    # bash splits words at "=" and ":"; "$2" is the part of the last one that candidates replace.
+    while IFS= read -r found; do COMPREPLY+=("$found"); done < <(lmtool completion query "$line" "$2" 2>/dev/null)
+    if [[ "${COMPREPLY[0]}" == *[=./] || "$line" == *=\\[* ]]; then compopt -o nospace 2>/dev/null; fi
 }
-complete -F _lmtool lmtool
+complete -o bashdefault -o default -F _lmtool lmtool
 """,
     "zsh": """#compdef lmtool
 _lmtool() {
     local -a found
-    found=("${(@f)$(lmtool completion query "$LBUFFER" 2>/dev/null)}")
-    compadd -Q -S '' -- $found
+    found=("${(@f)$(lmtool completion query "${(j: :)words[1,CURRENT-1]} $PREFIX" 2>/dev/null)}")
+    if [[ -n "${found[1]}" ]]; then
+        compadd -U -Q -S '' -- $found
+    else
+        compset -P '*='
+        _files
+    fi
 }
 compdef _lmtool lmtool
 """,
-    "fish": """complete -c lmtool -f -a '(lmtool completion query (commandline -cp) 2>/dev/null)'
+    "fish": """function __lmtool_candidates
+    set -l found (lmtool completion query (commandline -cp | string collect) 2>/dev/null | string unescape)
+    if test -n "$found[1]"
+        printf '%s\\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+complete -c lmtool -f -a '(__lmtool_candidates)'
 """,
 }
-FLAGS = ("-m", "--multirun", "--help", "--cfg", "--config-dir")
+# The values of settings that are names, by the last part of their keys.
+NAMES = {
+    **dict.fromkeys(("split", "fit_split", "tune_on"), ("train", "valid", "test")),
+    "device": ("auto", "cpu", "cuda", "mps"),
+}
+SPECIAL = re.compile(r"([^\w@%+=:,./~\[\]-])")  # escaped by a backslash in all three shells
 
 
 def run(words: list[str]) -> int:
-    """`lmtool completion <shell>` prints the shell's script; `query <line>` prints the candidates for its last word.
+    """`lmtool completion <shell>` prints the shell's script; `query <line> [<part>]` the candidates for its last word.
 
-    Raises UserError for an unknown shell.
+    part: the end of the last word that candidates replace. Raises UserError for an unknown shell.
     """
     if words[:1] == ["query"]:
-        print("\n".join(candidates(" ".join(words[1:]))))
+        line, *parts = words[1:] or [""]
+        kept = len(_last_word(line)) - len(parts[0]) if parts else 0
+        sys.stdout.writelines(f"{candidate[kept:]}\n" for candidate in candidates(line))
         return 0
     if len(words) == 1 and words[0] in SCRIPTS:
         sys.stdout.write(SCRIPTS[words[0]])
@@ -53,50 +78,99 @@ def run(words: list[str]) -> int:
 
 
 def candidates(line: str) -> list[str]:
-    """The candidates for the last word of a line, which begins with the program's name."""
-    words = line.split()[1:]
+    """The candidates for the last word of a line, which begins with the program's name, in the shell's syntax; none
+    where the word is in quotes, which the shell's own completion knows.
+    """
+    typed = _last_word(line)
+    try:
+        words = shlex.split(line[: len(line) - len(typed)])[1:]
+        (last,) = shlex.split(typed) or [""]
+    except ValueError:  # an open quote
+        return []
+    found = [name for name in _whole_words(words, last) if name.startswith(last)]
+    return [typed + SPECIAL.sub(r"\\\1", name[len(last) :]) for name in found]
+
+
+def _last_word(line: str) -> str:
+    """The end of a line from its last white space that is not escaped."""
+    match = re.search(r"(?:\\.|[^\s\\])*\\?\Z", line)
+    return match[0] if match else ""
+
+
+def _whole_words(words: list[str], last: str) -> list[str]:
     verb = next((word for word in words if word in VERBS), None)
-    last = "" if not words or line.endswith(" ") else words.pop()
-    if verb is None or verb not in words:
-        return [name for name in (*VERBS, "completion") if name.startswith(last)]
+    flag, equals, value = last.partition("=")
+    if words and words[-1] in CONFIG_DIR:
+        return _paths(last)
+    if flag in CONFIG_DIR and equals:
+        return [f"{flag}={path}" for path in _paths(value)]
     if last.startswith("-"):
-        return [flag for flag in FLAGS if flag.startswith(last)]
+        return list(USUAL_FLAGS)
+    if verb is None:
+        return [*VERBS, "completion"]
+    overrides = [word for word in words if word != verb]
     options = next((word.partition("=")[2] for word in words if word.startswith("options=")), None)
     try:
-        with folder_in_use(options):
-            return [name for name in _settings(verb, words, last) if name.startswith(last)]
+        with folder_in_use(options or None):
+            settings = LineSettings(CommandLine(verb, [], overrides))
+            return _with_value(settings, last) if equals else _keys(settings, last)
     except UserError:  # a mistake earlier on the line, which running it will report
         return []
 
 
-def _settings(verb: str, words: list[str], last: str) -> list[str]:
-    """Groups, options and keys, as whole words."""
-    groups = chosen_groups(verb, words)
-    key, equals, _ = last.partition("=")
-    if equals:
-        group = key.lstrip("+")
-        is_group = group in groups or group == EXPERIMENT
-        values = yaml_files(group, beside=config_dir_of(words)) if is_group else _values(verb, words, key)
-        return [f"{key}={value}" for value in values]
-    names = [name for group in groups for name in (f"{group}=", f"{group}.")]
-    if verb == "train":
+def _keys(settings: LineSettings, last: str) -> list[str]:
+    """Groups and keys, each with what follows it, and paths where the verb takes them without a key."""
+    names = [name for group in settings.groups for name in (f"{group}=", f"{group}.")]
+    if settings.verb == "train":
         names.append(f"+{EXPERIMENT}=")
-    for prefix, entries in _keys(verb, words, groups):
+    if last.startswith("h"):
+        names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)]
+    for prefix, entries in _entries(settings):
         if not prefix or last.startswith(prefix):
             parents = {entry.path[:-1] for entry in entries}
             names += [prefix + ".".join(entry.path) + "=" for entry in entries if entry.path not in parents]
-    return names
+    return names + (_paths(last) if VERBS[settings.verb].argument == "paths..." else [])
 
 
-def _keys(verb: str, words: list[str], groups: dict[str, str]) -> list[tuple[str, list[Entry]]]:
-    top = [entry for name in ("common", verb) for entry in read(conf_dir() / f"{name}.yaml").entries]
-    return [("", top), *((f"{g}.", option_text(g, option, words).entries) for g, option in groups.items())]
+def _entries(settings: LineSettings) -> list[tuple[str, list[Entry]]]:
+    top = [entry for name in ("common", settings.verb) for entry in read(conf_dir() / f"{name}.yaml").entries]
+    options = settings.groups.items()
+    return [("", top), *((f"{g}.", option_text(g, option, settings.words).entries) for g, option in options)]
 
 
-def _values(verb: str, words: list[str], key: str) -> list[str]:
-    """true and false for a boolean setting."""
-    for prefix, entries in _keys(verb, words, chosen_groups(verb, words)):
-        for entry in entries:
-            if prefix + ".".join(entry.path) == key and entry.value in ("true", "false"):
-                return ["true", "false"]
-    return []
+def _with_value(settings: LineSettings, last: str) -> list[str]:
+    """A key with each of its values; in a list and in a sweep, what follows the last comma is completed."""
+    key, _, value = last.partition("=")
+    group = key.lstrip("+")
+    type = settings.type_of(group) or SettingType()
+    several = value.startswith("[") or type.item is not None or any(flag in settings.words for flag in MULTIRUN)
+    start = max(value.rfind("["), value.rfind(",")) + 1 if several else 0
+    if group in PLUGINS:
+        values = list(PLUGINS[group])
+    elif settings.is_group(group):
+        values = list(yaml_files(group, beside=config_dir_of(settings.words)))
+    else:
+        values = _values(group, type, value[start:])
+    return [f"{key}={value[:start]}{name}" for name in values]
+
+
+def _values(key: str, type: SettingType, text: str) -> list[str]:
+    """The values of a setting that begin with a text."""
+    names = NAMES.get(key.rpartition(".")[2])
+    if names or type.values:
+        return list(names or type.values)
+    if "bool" in type.names:
+        return ["true", "false"]
+    return _paths(text) if type.may_be_text else []
+
+
+def _paths(text: str) -> list[str]:
+    """The files and folders that begin with a text, folders with a slash; `~/` stays as it is."""
+    folder, name = os.path.split(text)
+    prefix = text[: len(text) - len(name)]
+    try:
+        entries = sorted(os.scandir(os.path.expanduser(folder) or "."), key=lambda entry: entry.name)
+    except OSError:
+        return []
+    shown = [entry for entry in entries if not entry.name.startswith(".") or name.startswith(".")]
+    return [f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}" for entry in shown]

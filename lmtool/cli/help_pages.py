@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from lmtool.cli.yaml_text import Entry, YamlText, read
-from lmtool.config.options import HOMES, conf_dir, yaml_files
+from lmtool.config.options import HOMES, conf_dir, meant, yaml_files
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
@@ -138,8 +138,23 @@ SWEEPS = (
 )
 
 
+# Options of Hydra's plugins, each with lmtool's extra that installs it.
+PLUGINS: dict[str, dict[str, str | None]] = {
+    "hydra/launcher": {"basic": None, "joblib": "joblib", "submitit_local": "submitit", "submitit_slurm": "submitit"},
+    "hydra/sweeper": {"basic": None, "optuna": "optuna"},
+}
 EXPERIMENT = "experiment"
 CONFIG_DIR = ("--config-dir", "-cd")
+MULTIRUN = ("-m", "--multirun")
+
+
+class NoOptionError(UserError):
+    """An option that its group does not have."""
+
+    def __init__(self, message: str, group: str, option: str) -> None:
+        super().__init__(message)
+        self.group = group
+        self.option = option
 
 
 def config_dir_of(words: list[str]) -> Path | None:
@@ -163,16 +178,23 @@ def keys_of(verb: str) -> set[str]:
 
 
 def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
-    """The groups that a command line uses, each with its option: its own choices, else the defaults.
+    """The groups that a command line uses, each with its option: its own choices, else the defaults; in a sweep the
+    first of several.
 
     Raises UserError for an option that does not exist.
     """
     beside = config_dir_of(words)
     given = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
+    if any(flag in MULTIRUN for flag in words):
+        given = {key: value.partition(",")[0] for key, value in given.items()}
+    given = {key: value.strip("'\"") for key, value in given.items()}
     experiment = given.get(f"+{EXPERIMENT}")
     if experiment is not None:
         require_option(EXPERIMENT, experiment, words)
-        given = read(yaml_files(EXPERIMENT, beside=beside)[experiment]).groups | given
+        overridden = read(yaml_files(EXPERIMENT, beside=beside)[experiment]).groups
+        for group, option in overridden.items():
+            require_option(group, option, words)
+        given = overridden | given
     groups: dict[str, str] = {}
     waiting = [read(conf_dir() / f"{verb}.yaml")]
     while waiting:
@@ -184,12 +206,13 @@ def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
 
 
 def require_option(group: str, option: str, words: list[str]) -> None:
-    """Raise UserError, with the names that there are, unless a group has the option."""
+    """Raise NoOptionError, with the names that there are, unless a group has the option."""
     names = yaml_files(group, beside=config_dir_of(words))
     if not names:
-        raise UserError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}")
+        raise NoOptionError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}", group, option)
     if option not in names:
-        raise UserError(f"no {group}={option}{nearest(option, names)}")
+        hint = meant(group, option, beside=config_dir_of(words))
+        raise NoOptionError(f"no {group}={option}{hint}", group, option)
 
 
 def option_text(group: str, option: str, words: list[str]) -> YamlText:

@@ -5,6 +5,7 @@ What is wrong is told by the error's type, attributes and causes, and by the com
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,23 +15,26 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from yaml import MarkedYAMLError
 
 from lmtool.cli.arguments import CommandLine
-from lmtool.cli.help_pages import EXPERIMENT, chosen_groups, config_dir_of, is_group, keys_of, require_option
+from lmtool.cli.help_pages import (
+    EXPERIMENT,
+    PLUGINS,
+    NoOptionError,
+    chosen_groups,
+    config_dir_of,
+    is_group,
+    require_option,
+)
+from lmtool.cli.key_hints import unknown_key, unused
+from lmtool.cli.line_settings import LineSettings
+from lmtool.cli.yaml_places import place_of, place_of_default
 from lmtool.cli.yaml_text import read
 from lmtool.config.overrides import key_of, unreadable
-from lmtool.config.settings import error_line, keys_beside
+from lmtool.config.settings import SettingError, error_line, keys_beside, whole_key
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
 # Torch's messages where memory runs out: it has an exception type for GPUs alone.
 NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|size calculation overflowed")
-
-# Options that Hydra's plugins bring, each with the extra that installs it.
-EXTRAS = {
-    "hydra/launcher/joblib": "joblib",
-    "hydra/launcher/submitit_local": "submitit",
-    "hydra/launcher/submitit_slurm": "submitit",
-    "hydra/sweeper/optuna": "optuna",
-}
 
 
 def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = True) -> UserError | None:
@@ -47,7 +51,11 @@ def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = 
         if isinstance(cause, OverrideParseException):
             return unreadable(cause.override)
         if isinstance(cause, MarkedYAMLError):
-            return UserError(f"{' '.join(str(cause).split())}: this YAML file cannot be read: correct it")
+            return UserError(_yaml_syntax(cause))
+        if isinstance(cause, OSError) and cause.filename is not None and composing:
+            return UserError(
+                f"cannot use {cause.filename}: {cause.strerror}; choose another folder, as hydra.run.dir=FOLDER"
+            )
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return _unreadable_yaml(error, line) if composing else None
     for cause in chain:
@@ -58,8 +66,45 @@ def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = 
         return UserError(message)
     for cause in chain:
         if isinstance(cause, OmegaConfBaseException):
-            return UserError(error_line(cause))
+            return UserError(_placed(error_line(cause), whole_key(cause), line))
     return UserError(_joined(chain))
+
+
+def explaining(run: Callable[[Any], float | None], line: CommandLine) -> Callable[[Any], float | None]:
+    """The command of a line; a mistake in its typed settings is told with what was meant on the line, or with the YAML
+    file and line that it is in.
+    """
+
+    def explained(composed: Any) -> float | None:
+        try:
+            return run(composed)
+        except SettingError as error:
+            words = [word for word in line.overrides if key_of(word) == error.key]
+            if words and error.key == EXPERIMENT:
+                raise UserError(f"{words[-1]}: its YAML file must begin with the line # @package _global_") from error
+            if words and error.unknown:
+                raise UserError(unknown_key(words[-1], LineSettings(line))) from error
+            raise UserError(_placed(str(error), error.key, line)) from error
+
+    return explained
+
+
+def _placed(message: str, key: str, line: CommandLine) -> str:
+    """A message about a key, with the file and line that give it, unless the command line does."""
+    for word in line.overrides:
+        given = key_of(word)
+        if given == key or key.startswith(f"{given}[") or (key.startswith(f"{given}.") and "={" in word):
+            return message
+    place = place_of(key, LineSettings(line))
+    return f"{place}: {message}" if place else message
+
+
+def _yaml_syntax(error: MarkedYAMLError) -> str:
+    """A mistake in the form of a YAML file, with the file and line."""
+    mark = error.problem_mark or error.context_mark
+    place = f"{os.path.relpath(mark.name)}:{mark.line + 1}" if mark is not None else "a YAML file"
+    reason = ", ".join(" ".join(part.split()) for part in (error.context, error.problem) if part)
+    return f"{place}: {reason}: correct this YAML file"
 
 
 def _joined(chain: list[BaseException]) -> str:
@@ -77,6 +122,9 @@ def _unreadable_yaml(error: BaseException, line: CommandLine) -> UserError | Non
         return UserError("the defaults lists of the YAML files lead in a circle: a file of --config-dir names itself")
     if isinstance(error, ValueError):
         return UserError(_wrong_group(line) or _joined(list(_chain(error))))
+    if isinstance(error, AttributeError | TypeError | KeyError | AssertionError):
+        reason = str(error).strip().partition("\n")[0]
+        return UserError(f"Hydra cannot compose {' '.join(line.words)}: {reason or type(error).__name__}")
     return None
 
 
@@ -113,12 +161,16 @@ def _size(number: str, unit: str) -> str:
 
 def _unknown_option(missing: str, options: list[str], line: CommandLine) -> str:
     group, _, option = missing.rpartition("/")
-    if missing in EXTRAS:
-        return f'{group}={option} is not installed: pip install "lmtool[{EXTRAS[missing]}]"'
+    extra = PLUGINS.get(group, {}).get(option)
+    if extra is not None:
+        return f'{group}={option} is not installed: pip install "lmtool[{extra}]"'
     if not group:
         return f"no configuration {missing!r}{nearest(option, options)}"
-    if not options and not group.startswith("hydra/"):
-        require_option(group, option, line.words)
+    if not group.startswith("hydra/"):
+        try:
+            require_option(group, option, line.words)
+        except NoOptionError as error:
+            return _without_option(error, line)
     return f"no {group}={option}{nearest(option, options)}"
 
 
@@ -127,36 +179,44 @@ def _unknown_key(error: OmegaConfBaseException, line: CommandLine) -> str:
     key = str(error.full_key or error.key)
     words = [word for word in line.overrides if key_of(word) == key or key_of(word).startswith(f"{key}.")]
     whole = key_of(words[0]) if words else key
-    if "." not in key and is_group(key, line.words) and line.verb is not None:
-        return _unused(words or [whole], chosen_groups(line.verb, line.words))
     for part in ("launcher", "sweeper"):
         chosen = any(word.startswith(f"hydra/{part}=") for word in line.overrides)
         if whole.startswith(f"hydra.{part}.") and not chosen:
-            options = ", ".join(name.rpartition("/")[2] for name in EXTRAS if name.split("/")[1] == part)
+            options = ", ".join(option for option, extra in PLUGINS[f"hydra/{part}"].items() if extra)
             return f"no key {whole!r} with hydra/{part}=basic; choose one of {options} too"
-    return f"no key {whole!r}{nearest(key.rpartition('.')[2], keys_beside(error))}"
-
-
-def _unused(words: list[str], used: dict[str, str]) -> str:
-    chosen = ", ".join(f"{group}={option}" for group, option in used.items())
-    return f"{' '.join(words)}: not used with {chosen}"
+    if words:
+        return unknown_key(words[0], LineSettings(line), keys_beside(error))
+    return _placed(f"no key {whole!r}{nearest(whole.rpartition('.')[2], keys_beside(error))}", whole, line)
 
 
 def _wrong_group(line: CommandLine) -> str | None:
-    """What is wrong with the groups that a line names; None where nothing is."""
+    """What is wrong with the groups that a line and its YAML files name; None where nothing is."""
     assert line.verb is not None, "a line without a verb is not composed"
-    used = chosen_groups(line.verb, line.words)
+    try:
+        used = chosen_groups(line.verb, line.words)
+    except NoOptionError as error:
+        return _without_option(error, line)
+    settings = LineSettings(line)
     for word in line.overrides:
         key = key_of(word).partition("@")[0]
-        if key in used and word.partition("=")[2] in ("null", ""):
-            require_option(key, word.partition("=")[2], line.words)
-        if "=" not in word or "." in key or "/" in key or key in used or key in keys_of(line.verb):
+        if "=" not in word or "." in key or "/" in key or key in (*used, *settings.top, "hydra"):
             continue
         if key == EXPERIMENT:
             if not word.startswith("+"):
                 return f"{key}= must be appended: write +{key}="
         elif is_group(key, line.words):
-            return _unused([word], used)
+            return unused(word, settings)
         elif not word.startswith("+"):
-            return f"no group {key!r}{nearest(key, [*used, *keys_of(line.verb) - {'hydra'}])}"
+            return unknown_key(word, settings)
     return None
+
+
+def _without_option(error: NoOptionError, line: CommandLine) -> str:
+    """The message of an option that does not exist, with the YAML file and line that name it, unless the command line
+    does.
+    """
+    given = [word.partition("=")[2] for word in line.overrides if key_of(word) == error.group]
+    if any(error.option in value.split(",") for value in given):
+        return str(error)
+    place = place_of_default(error.option, LineSettings(line))
+    return f"{place}: {error}" if place else str(error)

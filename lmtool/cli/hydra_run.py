@@ -17,6 +17,9 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from lmtool.cli import hydra_errors, resume, torchrun
 from lmtool.cli.arguments import CommandLine
 from lmtool.config.options import conf_dir, places
+from lmtool.config.settings import typed
+from lmtool.results import Result
+from lmtool.session import Session
 from lmtool.sweeps import job, sweep
 
 
@@ -29,17 +32,16 @@ class OptionFolders(SearchPathPlugin):
             search_path.append(provider="lmtool-options", path=f"file://{place.folder}")
 
 
-def run_verb(line: CommandLine) -> int:
-    """Run a verb's command; returns the exit code.
+def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
+    """Run a verb's command; returns the exit code. quiet: whether nothing is printed of its results.
 
     Raises UserError for a mistake in the settings, and whatever the command raises.
     """
-    if OptionFolders not in Plugins.instance().discover(SearchPathPlugin):
-        Plugins.instance().register(OptionFolders)
+    register_option_folders()
     line = torchrun.only_the_first_writes(resume.with_earlier_words(line))
-    command = importlib.import_module(f"lmtool.commands.{line.verb}")
     failed: list[Exception] = []
-    task = _as_task(command.run, failed)
+    command = _command(f"lmtool.commands.{line.verb}", quiet=quiet)
+    task = _as_task(hydra_errors.explaining(command, line), failed)
     with sweep.watched() as watched, _as_command_line(line.words):
         try:
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=line.verb)(task)()
@@ -54,7 +56,24 @@ def run_verb(line: CommandLine) -> int:
             raise
         if failed:
             raise failed[0]
-        return watched.end()
+        return watched.end(quiet=quiet)
+
+
+def register_option_folders() -> None:
+    """Have Hydra find the YAML files of options from outside lmtool."""
+    if OptionFolders not in Plugins.instance().discover(SearchPathPlugin):
+        Plugins.instance().register(OptionFolders)
+
+
+def _command(module: str, *, quiet: bool) -> Callable[[Any], float | None]:
+    """A command that takes what Hydra composed and returns the metric that sweeps compare."""
+
+    def run(composed: Any) -> float | None:
+        command = importlib.import_module(module)
+        result = command.run(typed(composed, command.SETTINGS), Session.of_hydra(quiet=quiet))
+        return result.metric if isinstance(result, Result) else None
+
+    return run
 
 
 @contextmanager

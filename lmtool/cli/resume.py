@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from lmtool.cli.arguments import MULTIRUN, CommandLine
-from lmtool.cli.help_pages import config_dir_of
+from lmtool.cli.arguments import CommandLine
+from lmtool.cli.help_pages import MULTIRUN, config_dir_of
 from lmtool.config.overrides import key_of, quoted, value_of
 from lmtool.errors import UserError
 from lmtool.runs.resume import Begun

@@ -14,6 +14,9 @@ from pathlib import Path
 from lmtool.errors import UserError
 
 ENTRY = re.compile(r"(?P<indent> *)(?P<key>\w+):(?P<rest>.*)")
+KIND = re.compile(r"kind: *(?P<kind>\w+)")
+FLOW_ITEM = re.compile(r"\{[^}]*\}|[^,\s]+")
+FLOW = re.compile(r"defaults: *\[(?P<items>.*)\]")
 DEFAULT = re.compile(r"\s*- (?:override )?/?(?P<name>\w+)(?:@\S+)?(?:: *(?P<option>\w+))?\s*$")
 HIDDEN = ("defaults", "hydra", "kind")
 
@@ -30,12 +33,13 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class YamlText:
     """A YAML file. description: the comment it opens with, without the first line, the command; groups: of its defaults
-    list, with the option each names; entries: its keys, outer ones first.
+    list, with the option each names; entries: its keys, outer ones first; kind: of an option, None for other files.
     """
 
     description: str
     groups: dict[str, str]
     entries: list[Entry]
+    kind: str | None
 
 
 def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlText:
@@ -49,7 +53,8 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlText:
         raise UserError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
     groups: dict[str, str] = {}
     entries: list[Entry] = []
-    for line in _block(lines, "defaults"):
+    kind: str | None = None
+    for line in default_items(lines):
         default = DEFAULT.match(line)
         if default is None:
             continue
@@ -58,19 +63,24 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlText:
             groups[name] = option
         elif group is not None and name in group and group[name] != path:
             base = read(group[name], group)
-            groups, entries = base.groups | groups, base.entries
-    return YamlText(_description(lines), groups, _merged(entries, _entries(lines)))
+            groups, entries, kind = base.groups | groups, base.entries, base.kind
+    for line in lines:
+        own = KIND.match(line)
+        kind = own["kind"] if own else kind
+    return YamlText(_description(lines), groups, _merged(entries, _entries(lines)), kind)
 
 
-def _block(lines: list[str], key: str) -> list[str]:
-    """The lines below a top-level key."""
-    inside, block = False, []
+def default_items(lines: list[str]) -> list[str]:
+    """The items of the defaults list, one a line."""
+    inside, items = False, []
     for line in lines:
         if re.match(r"\w", line):
-            inside = line.startswith(f"{key}:")
+            inside = line.startswith("defaults:")
+            flow = FLOW.match(line)
+            items += [f"- {item.strip('{} ')}" for item in FLOW_ITEM.findall(flow["items"])] if flow else []
         elif inside:
-            block.append(line)
-    return block
+            items.append(line)
+    return items
 
 
 def _entries(lines: list[str]) -> list[Entry]:

@@ -6,32 +6,33 @@ import csv
 import io
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
-from lmtool.config.settings import typed
 from lmtool.config.verbs import CompareConfig
-from lmtool.session import output_dir, use_threads
+from lmtool.results import Comparison
+from lmtool.session import Session
 from lmtool.system.files import write_json, written_whole
-from lmtool.system.tables import Cell, cell_text, text_table
+from lmtool.system.tables import Cell, markdown_table
 
+if TYPE_CHECKING:
+    from lmtool.commands.mixture_members import Member
+
+SETTINGS = CompareConfig
 HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)"]
 KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation"]
 SAME = 1e-6  # relative differences of perplexity below this are rounding: KenLM writes 7 digits, SRILM 6
 
 
-def run(composed: DictConfig) -> float | None:
+def run(config: CompareConfig, session: Session) -> Comparison:
     """Compare models that scored the same tokens with the first of them."""
-    config = typed(composed, CompareConfig)
     import numpy as np
 
     from lmtool.commands.mixture_members import scores_of
     from lmtool.evaluation.score import finite_or_null, perplexity
     from lmtool.evaluation.significance import blocks, compare
 
-    use_threads(config.threads)
-    out = output_dir()
-    members, tokens = scores_of(config.runs, config.split, config.store_dir, config.device)
+    session.use_threads(config.threads)
+    members, tokens = scores_of(config.runs, config.split, config.store_dir, config.device, progress=session.progress)
     sentences = len(tokens.offsets) > 2
     offsets = tokens.offsets if sentences else blocks(tokens.count, config.block)
     differences = compare(
@@ -46,40 +47,60 @@ def run(composed: DictConfig) -> float | None:
             row += [difference.perplexity, *difference.interval, difference.p_bootstrap, difference.p_randomisation]
         rows.append(row)
     unit = "sentences" if sentences else f"blocks of {config.block} tokens"
+    texts = ", ".join(dict.fromkeys(member.split for member in members))
     resampled = f"{tokens.count:,} tokens in {len(offsets) - 1:,} {unit}; {config.resamples:,} draws of these"
+    comparison = Comparison(
+        HEADER,
+        rows,
+        split=texts,
+        tokens=tokens.count,
+        resampled=f"{texts}: {resampled}",
+        notes=session.notes,
+    )
     write_json(
-        out / "result.json",
+        session.out / "result.json",
         {
             "split": members[0].split,
             "tokens": tokens.count,
             "unit": unit,
             "units": len(offsets) - 1,
             "resamples": config.resamples,
-            "members": [finite_or_null(dict(zip(KEYS, row, strict=True))) for row in rows],
+            "members": [
+                finite_or_null(dict(zip(KEYS, row, strict=True)))
+                | {"split": member.split, "normalised": member.normalised, "fitted_on_this_text": member.fitted}
+                for member, row in zip(members, rows, strict=True)
+            ],
         },
     )
-    _write_tables(out, rows)
-    print(resampled)
-    print(text_table(HEADER, rows))
+    _write_tables(session.out, rows)
+    session.say(f"{comparison.heading()}\n{comparison.table_text()}")
+    _note(members, rows, session)
+    return comparison
+
+
+def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> None:
+    """Say what forbids to compare some of the figures as they stand."""
+    if len({member.split for member in members}) > 1:
+        named = ", ".join(f"{member.name} on {member.split}" for member in members)
+        session.note(f"the same tokens under several names: {named}")
     for member, row in zip(members, rows, strict=True):
         if not math.isfinite(float(str(row[1]))):
-            zeros = int(np.isneginf(member.log_prob).sum())
-            print(f"note: {member.name} gives {zeros:,} tokens probability 0: its perplexity is infinite")
+            session.note(f"{member.name} gives {member.zeros:,} tokens probability 0: its perplexity is infinite")
         if row[2] is not None and abs(float(str(row[2]))) < SAME * float(str(row[1])):
-            print(f"note: {member.name} and {members[0].name} agree to the digits that such files have")
+            session.note(f"{member.name} and {members[0].name} agree to the digits that such files have")
         if not member.normalised:
-            print(f"note: {member.name} has scores that do not sum to one: not comparable with others")
-    return None
+            session.note(f"{member.name} has scores that do not sum to one: not comparable with others")
+        if member.fitted:
+            session.note(
+                f"the weights of {member.name} were fitted on {member.split} itself, which favours it here: compare on "
+                "a split that none was fitted on, as split=test"
+            )
 
 
 def _write_tables(out: Path, rows: list[list[Cell]]) -> None:
     """compare.csv with all digits and compare.md for a report."""
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows([KEYS, *rows])
-    lines = [HEADER, ["---", *["---:"] * (len(HEADER) - 1)], *[[cell_text(cell) for cell in row] for row in rows]]
-    for name, text in (
-        ("compare.csv", written.getvalue()),
-        ("compare.md", "".join(f"| {' | '.join(line)} |\n" for line in lines)),
-    ):
+    for name, text in (("compare.csv", written.getvalue()), ("compare.md", f"{markdown_table(HEADER, rows)}\n")):
         with written_whole(out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")

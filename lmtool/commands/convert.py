@@ -6,47 +6,48 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
-from lmtool.config.settings import plain_values, typed
+from lmtool.config.settings import plain_values
 from lmtool.config.verbs import ConvertConfig
 from lmtool.errors import UserError
+from lmtool.results import Written
 from lmtool.runs.run import Run, run_folder
-from lmtool.session import on_terminal, output_dir, require_new, use_threads
+from lmtool.session import Session
 from lmtool.system.files import write_json, written_whole
 
+SETTINGS = ConvertConfig
 
-def run(composed: DictConfig) -> float | None:
+
+def run(config: ConvertConfig, session: Session) -> Written:
     """Make a run of an ARPA file, or write a run's n-gram model as ARPA."""
-    config = typed(composed, ConvertConfig)
-    use_threads(config.threads)
+    session.use_threads(config.threads)
     if config.arpa is not None and config.to is None and config.run is None:
-        require_new(output_dir())
-        _read(config, config.arpa, output_dir())
-    elif config.to is not None and config.arpa is None:
+        session.require_new()
+        return _read(config, config.arpa, session)
+    if config.to is not None and config.arpa is None:
         from lmtool.commands.export import write_ngrams
 
-        write_ngrams(Run.open(run_folder(config.run)), config.store_dir, Path(config.to))
-    else:
-        raise UserError("lmtool convert takes run=PATH to=FILE.arpa, or arpa=FILE data=NAME")
-    return None
+        to = Path(config.to)
+        about, _ = write_ngrams(Run.open(run_folder(config.run)), config.store_dir, to, session)
+        session.say(f"wrote {to}: {about}")
+        return Written(to, about, session.notes)
+    raise UserError("lmtool convert takes run=PATH to=FILE.arpa, or arpa=FILE data=NAME")
 
 
-def _read(config: ConvertConfig, source: str, out: Path) -> None:
+def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     """Make a run of an ARPA file over the words of a data set, or over the file's own.
 
     Raises UserError for a damaged file, and where the words differ and the data set cannot change its own.
     """
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
-    from lmtool.evaluation.printing import print_sizes
+    from lmtool.evaluation.printing import sizes_text
     from lmtool.ngram.arpa.read import arpa_table, read_arpa, words_of_file
     from lmtool.ngram.model import NGRAM_FILE, NgramModel
     from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
 
-    arpa = read_arpa(source)
+    out, arpa = session.out, read_arpa(source)
     data = config.data
-    prepared = preprocess(data, Path(config.store_dir), progress=on_terminal())
+    prepared = preprocess(data, Path(config.store_dir), progress=session.progress)
     with Corpus.open(prepared.path) as corpus:
         reserved = {corpus.vocabulary.words[i] for i in (corpus.vocabulary.unk, corpus.vocabulary.bos)}
         known = set(corpus.vocabulary.words) - reserved - {"</s>"}
@@ -58,8 +59,8 @@ def _read(config: ConvertConfig, source: str, out: Path) -> None:
         with written_whole(out / "words.txt") as temporary:
             temporary.write_text("".join(f"{word}\n" for word in arpa.words), encoding="utf-8")
         data = replace(data, vocabulary=replace(data.vocabulary, file=str((out / "words.txt").resolve()), size=None))
-        prepared = preprocess(data, Path(config.store_dir), progress=on_terminal())
-        print(f"data={data.name} has other words: its store was written with those of {source}")
+        prepared = preprocess(data, Path(config.store_dir), progress=session.progress)
+        session.say(f"data={data.name} has other words: its store was written with those of {source}")
     with Corpus.open(prepared.path) as corpus:
         model = NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary)
         model.save(out / NGRAM_FILE)
@@ -77,5 +78,5 @@ def _read(config: ConvertConfig, source: str, out: Path) -> None:
         store_fingerprint=fingerprints[0],
         vocabulary_fingerprint=fingerprints[1],
     ).save()
-    print_sizes(model.table.sizes)
-    print(f"run={out}")
+    session.say(f"{sizes_text(model.table.sizes)}\nrun={out}")
+    return Written(out, f"a run with the {sum(model.table.sizes):,} n-grams of {source}", session.notes)

@@ -2,73 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from omegaconf import DictConfig
-
-from lmtool.config.settings import plain_values, typed
+from lmtool.config.settings import plain_values
 from lmtool.config.verbs import EnsembleConfig, FitOn
 from lmtool.errors import UserError
-from lmtool.session import on_terminal, output_dir, use_threads
+from lmtool.results import NOT_COMPARABLE, Evaluation, MixedRun
+from lmtool.runs.run import Run
+from lmtool.session import Session
 from lmtool.system.files import write_json
-from lmtool.system.tables import Cell, text_table
 
-if TYPE_CHECKING:
-    from lmtool.evaluation.score import Report
-    from lmtool.runs.run import Run
+SETTINGS = EnsembleConfig
 
 
-def run(composed: DictConfig) -> float | None:
-    """Mix finished runs with given or fitted weights, score a split; returns the mixture's perplexity."""
-    config = typed(composed, EnsembleConfig)
+def run(config: EnsembleConfig, session: Session) -> MixedRun:
+    """Mix finished runs with given or fitted weights, and score a split."""
     import numpy as np
 
     from lmtool.commands.mix_scores import mix_scores
     from lmtool.commands.mixture_members import is_run
-    from lmtool.evaluation.cloze import cloze_log_prob, only_questions, score_questions
+    from lmtool.evaluation.cloze import only_questions, score_questions
     from lmtool.evaluation.score import perplexity, report, score
     from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
     from lmtool.mixtures.build import build_mixture
     from lmtool.mixtures.fit import fit_mixture
     from lmtool.runs.load import load_model
-    from lmtool.runs.run import Run
     from lmtool.runs.store import corpus_of
     from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
 
-    use_threads(config.threads)
-    out = output_dir()
+    session.use_threads(config.threads)
+    out = session.out
     if not all(is_run(name) or not Path(name).exists() for name in config.runs):
-        mixed_report, weights, member_perplexities, extra = mix_scores(config, out)
-        return _report(out, config.runs, weights, member_perplexities, mixed_report.as_json() | extra, mixed_report)
+        evaluation, weights, member_perplexities, extra = mix_scores(config, session)
+        mixed = MixedRun(out, config.runs, weights, member_perplexities, evaluation, session.notes)
+        return _finished(mixed, extra, session)
     members = [Run.open(Path(folder)) for folder in config.runs]
     _require_one_store(members)
-    with corpus_of(members[0], config.store_dir, progress=on_terminal()) as corpus:
+    with corpus_of(members[0], config.store_dir, progress=session.progress) as corpus:
         models = [load_model(member, corpus.vocabulary, config.device) for member in members]
         # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
         questions_only = config.fit_on is FitOn.cloze or only_questions(corpus, config.split)
         text = None if questions_only else corpus.split(config.split)
-        scored = {} if text is None else {id(model): score(model, text, progress=on_terminal()) for model in models}
+        scored = {} if text is None else {id(model): score(model, text, progress=session.progress) for model in models}
         log_probs = [scored[id(model)].log_prob for model in models] if scored else []
         known = np.stack(log_probs) if log_probs and config.fit_split == config.split else None
-        fitted = fit_mixture(config, models, corpus, known)
+        fitted = fit_mixture(config, models, corpus, known, session.say)
         if questions_only and corpus.cloze(config.split) is None:
             raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={config.split}")
+        if "fit" in fitted.result and not fitted.result["fit"]["converged"]:
+            session.note("the weights have not converged: there may be better ones")
         if config.fit_split == config.split and "fit" in fitted.result:
-            print(f"note: the weights were fitted on {config.split} itself; split=test scores held-out text")
+            session.note(f"the weights were fitted on {config.split} itself; split=test scores held-out text")
         mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
-        cloze = score_questions(
-            corpus, config.split, out, lambda questions: cloze_log_prob(mixture, questions, corpus.vocabulary.bos)
-        )
-        text_report = None
+        cloze = score_questions(mixture, corpus, config.split, out, session.say, session.note)
+        evaluation = Evaluation(str(out), config.split, None, None, mixture.normalised, cloze)
         if text is not None:
             # The members' log-probabilities are known: only the mixing remains.
-            mixed = score(mixture, text, progress=on_terminal(), scored=lambda model, _: scored[id(model)].log_prob)
-            seconds = mixed.seconds + sum(scores.seconds for scores in scored.values())
-            text_report = report(config.split, text, type(mixed)(mixed.log_prob, seconds), cloze)
-            scores = TokenScores(mixed.log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised)
-            scores.save(out / SCORES_FILE)
+            scores = score(mixture, text, progress=session.progress, scored=lambda model, _: scored[id(model)].log_prob)
+            seconds = scores.seconds + sum(of_member.seconds for of_member in scored.values())
+            evaluation.report = report(config.split, text, type(scores)(scores.log_prob, seconds), cloze)
+            evaluation.scores = TokenScores(
+                scores.log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised
+            )
+            evaluation.scores.save(out / SCORES_FILE)
         save_vocabulary(corpus.vocabulary, out / VOCABULARY)
     Run(
         folder=out,
@@ -81,16 +78,18 @@ def run(composed: DictConfig) -> float | None:
         weights=tuple(float(weight) for weight in fitted.weights),
         mixture=fitted.mixture,
     ).save()
-    result: dict[str, Any] = {"split": config.split, "cloze": cloze} if text_report is None else text_report.as_json()
-    result |= {"method": config.method.value, **fitted.result}
+    extra = {"method": config.method.value, **fitted.result}
     names = [str(member.folder) for member in members]
     perplexities: list[float | None] = [perplexity(log_prob) for log_prob in log_probs] or [None] * len(names)
     if config.cache is not None:
         names, perplexities = [*names, f"cache={config.cache.value}"], [*perplexities, None]
     if mixture.dynamic:
-        result["dynamic"] = True
-        print("note: a dynamic model: it learns from the text as it reads it; compare it with dynamic models")
-    return _report(out, names, fitted.weights.tolist(), perplexities, result, text_report)
+        extra["dynamic"] = True
+        session.note("a dynamic model: it learns from the text as it reads it; compare it with dynamic models")
+    mixed = MixedRun(
+        out, names, fitted.weights.tolist(), perplexities, evaluation, session.notes, store_dir=config.store_dir
+    )
+    return _finished(mixed, extra, session)
 
 
 def _require_one_store(members: list[Run]) -> None:
@@ -102,30 +101,17 @@ def _require_one_store(members: list[Run]) -> None:
             )
 
 
-def _report(
-    out: Path,
-    names: list[str],
-    weights: list[float],
-    perplexities: Sequence[float | None],
-    result: dict[str, Any],
-    text_report: Report | None,
-) -> float | None:
-    """Write result.json and print the table of members and the report of the mixture; returns its perplexity, or that
-    of the questions where no text was scored.
-    """
-    from lmtool.evaluation.printing import print_cloze, print_report
+def _finished(mixed: MixedRun, extra: dict[str, Any], session: Session) -> MixedRun:
+    """Write result.json; print the table of members and the report of the mixture."""
     from lmtool.evaluation.score import finite_or_null
 
-    rows: list[list[Cell]] = [list(row) for row in zip(names, weights, perplexities, strict=True)]
-    members = [finite_or_null(dict(zip(("run", "weight", "perplexity"), row, strict=True))) for row in rows]
-    write_json(out / "result.json", result | {"weights": weights, "members": members})
-    total = sum(weights)
-    rows.append(["mixture", total, None if text_report is None else text_report.perplexity])
-    print(text_table(["run", "weight", "perplexity"], rows))
-    if text_report is None:
-        cloze: dict[str, float] | None = result["cloze"]
-        print_cloze(cloze)
-        return None if cloze is None else cloze["perplexity"]
-    print()
-    print_report(text_report)
-    return text_report.perplexity
+    lines = zip(mixed.names, mixed.weights, mixed.perplexities, strict=True)
+    members = [finite_or_null({"run": name, "weight": weight, "perplexity": value}) for name, weight, value in lines]
+    evaluation = mixed.evaluation
+    write_json(
+        session.out / "result.json", evaluation.as_json() | extra | {"weights": mixed.weights, "members": members}
+    )
+    session.say(f"{mixed.table_text()}\n\n{evaluation.lines()}")
+    if not evaluation.normalised:
+        session.note(f"a member's scores do not sum to one, so that the mixture's do not: {NOT_COMPARABLE}")
+    return mixed

@@ -2,85 +2,159 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
-from lmtool.config.settings import typed
 from lmtool.config.verbs import EvalConfig
-from lmtool.session import on_terminal, output_dir, use_threads
+from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
+from lmtool.runs.run import Run
+from lmtool.session import Session
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus, Split
-    from lmtool.language_model import FloatArray, LanguageModel
-    from lmtool.runs.run import Run
+    from lmtool.data.vocabulary import Vocabulary
+    from lmtool.language_model import LanguageModel
+    from lmtool.text_model import TextModel
+
+SETTINGS = EvalConfig
 
 
-def run(composed: DictConfig) -> float | None:
-    """Score a split with a finished run's model; returns the perplexity."""
-    config = typed(composed, EvalConfig)
+def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
+    """Score a split, a text or n-best lists with a finished run's model."""
     from lmtool.commands.eval_nbest import rescore
+    from lmtool.evaluation.token_scores import SCORES_FILE
+    from lmtool.runs.load import load_named
+    from lmtool.runs.run import run_folder
+
+    session.use_threads(config.threads)
+    if config.text is None and config.nbest is None:
+        evaluation = _of_split(config, Run.open(run_folder(config.run)), session)
+    else:
+        loaded = load_named(config.run, config.arpa, config.device, config.store_dir)
+        if config.nbest is not None:
+            return rescore(config, loaded, session)
+        evaluation = _of_text(config, loaded, session)
+    result = evaluation.as_json()
+    if evaluation.scores is not None:
+        evaluation.scores.save(session.out / SCORES_FILE)
+        result |= {"run": str(Path(evaluation.run).resolve())}
+    write_json(session.out / "result.json", result)
+    session.say(f"run {evaluation.run}\n{evaluation.lines()}")
+    if not evaluation.normalised:
+        session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
+    return evaluation
+
+
+def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation:
+    """Score a split of the run's data, and its cloze questions where it has some."""
     from lmtool.evaluation.cloze import only_questions
-    from lmtool.evaluation.printing import print_report
-    from lmtool.evaluation.score import log_z, report, score, split_accuracy
-    from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
     from lmtool.runs.load import load_model
-    from lmtool.runs.run import Run, run_folder
     from lmtool.runs.store import corpus_of
 
-    use_threads(config.threads)
-    out = output_dir()
-    finished = Run.open(run_folder(config.run))
-    with corpus_of(finished, config.store_dir, progress=on_terminal()) as corpus:
+    name, run = config.split, str(finished.folder)
+    with corpus_of(finished, config.store_dir, progress=session.progress) as corpus:
         model = load_model(finished, corpus.vocabulary, config.device)
-        if config.nbest is not None:
-            return rescore(config, finished, model, corpus, out)
-        if config.text is not None:
-            name, split, cloze = config.text, _read_text(config.text, finished, corpus), None
-        else:
-            name, cloze = config.split, _questions(finished, model, corpus, config.split, out)
-            if only_questions(corpus, name):
-                write_json(out / "result.json", {"split": name, "cloze": cloze})
-                return None
-            split = corpus.split(name)
-        scores = score(model, split, progress=on_terminal(), unnormalised=config.unnormalised)
-        spread = log_z(model, split)
-        share = split_accuracy(model, split, progress=on_terminal()) if config.accuracy else None
-        text_report = report(name, split, scores, cloze, share)
-        normalised = model.normalised and not config.unnormalised
-        TokenScores(scores.log_prob, tokens_of(split, corpus.vocabulary), name, normalised).save(out / SCORES_FILE)
-        if config.detail:
-            _print_detail(model, split, scores.log_prob, corpus, name)
-    extra = {"run": str(finished.folder.resolve()), "normalised": normalised} | ({"log_z": spread} if spread else {})
-    write_json(out / "result.json", text_report.as_json() | extra)
-    print(f"run {finished.folder}")
-    print_report(text_report)
-    if spread:
-        mean = f"{spread['mean']:>12.4f} +- {spread['std']:.4f} ({spread['contexts']:,} contexts)"
-        print(f"{'log Z of the scores':<20} {mean}")
-    if not normalised:
-        print("note: these scores do not sum to one: do not compare this perplexity with others")
-    return text_report.perplexity
+        cloze = _questions(finished, model, corpus, name, session)
+        if only_questions(corpus, name):
+            return Evaluation(run, name, None, None, model.normalised, cloze, None, session.notes)
+        split = corpus.split(name)
+    if finished.fitted_on(name):
+        session.note(f"the weights of this mixture were fitted on {name} itself; split=test is held-out text")
+    evaluation = evaluate_split(
+        model,
+        split,
+        corpus.vocabulary,
+        session,
+        run=run,
+        name=name,
+        accuracy=config.accuracy,
+        unnormalised=config.unnormalised,
+        cloze=cloze,
+    )
+    if config.detail:
+        _print_detail(model, split, evaluation, session, sentences=corpus.sentences)
+    return evaluation
 
 
-def _read_text(path: str, run: Run, corpus: Corpus) -> Split:
-    """A text file, or standard input, tokenised as the run's data were."""
+def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluation:
+    """Score files, or standard input, tokenised as the run's data were; the run's store is not needed."""
     from lmtool.data.readers import read_blocks, read_stream
+    from lmtool.data.text_files import text_files
     from lmtool.data.text_split import split_of_text
 
-    blocks = read_stream(iter([sys.stdin.buffer]), "standard input") if path == "-" else read_blocks(path)
-    return split_of_text(blocks, path, run.settings("data"), corpus.vocabulary)
+    name = str(config.text)
+    standard_input = name == "-"
+    blocks = (
+        read_stream(iter([sys.stdin.buffer]), "standard input")
+        if standard_input
+        else read_blocks(*text_files(name, "text"))
+    )
+    split = split_of_text(blocks, name, loaded.form)
+    evaluation = evaluate_split(
+        loaded.model,
+        split,
+        loaded.vocabulary,
+        session,
+        run=loaded.name,
+        name=name,
+        accuracy=config.accuracy,
+        unnormalised=config.unnormalised,
+    )
+    if config.detail:
+        _print_detail(loaded.model, split, evaluation, session, sentences=loaded.vocabulary.eos is not None)
+    if evaluation.oov and (evaluation.log_probs[evaluation.oov_positions] == -math.inf).all():
+        session.note(
+            f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {loaded.name} "
+            "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
+        )
+    return evaluation
 
 
-def _print_detail(model: LanguageModel, split: Split, log_prob: FloatArray, corpus: Corpus, name: str) -> None:
+def evaluate_split(
+    model: LanguageModel,
+    split: Split,
+    vocabulary: Vocabulary,
+    session: Session,
+    *,
+    run: str,
+    name: str,
+    accuracy: bool = False,
+    unnormalised: bool = False,
+    cloze: dict[str, float] | None = None,
+) -> Evaluation:
+    """Score text with a model. run, name: of the model and the text, for the report; cloze: the results of its
+    questions; accuracy, unnormalised: as in EvalConfig.
+
+    Raises UserError for unnormalised scores of a model that has none, and for the accuracy of one with a cache.
+    """
+    from lmtool.evaluation.score import log_z, report, score, split_accuracy
+    from lmtool.evaluation.token_scores import TokenScores, tokens_of
+
+    scores = score(model, split, progress=session.progress, unnormalised=unnormalised)
+    share = split_accuracy(model, split, progress=session.progress) if accuracy else None
+    normalised = model.normalised and not unnormalised
+    return Evaluation(
+        run,
+        name,
+        report(name, split, scores, cloze, share),
+        TokenScores(scores.log_prob, tokens_of(split, vocabulary), name, normalised),
+        normalised,
+        cloze,
+        log_z(model, split),
+        session.notes,
+    )
+
+
+def _print_detail(
+    model: LanguageModel, split: Split, evaluation: Evaluation, session: Session, *, sentences: bool
+) -> None:
     """Print SRILM's lines; those of n-gram models name the length of the n-gram that was matched."""
     import numpy as np
 
     from lmtool.evaluation.srilm_debug import detail_lines
-    from lmtool.evaluation.token_scores import tokens_of
     from lmtool.ngram.model import NgramModel
 
     matched = None
@@ -94,17 +168,16 @@ def _print_detail(model: LanguageModel, split: Split, log_prob: FloatArray, corp
                 for first in range(0, split.tokens, 65536)
             ]
         )
-    tokens = tokens_of(split, corpus.vocabulary)
-    for line in detail_lines(tokens, log_prob, matched, sentences=corpus.sentences, name=name):
-        print(line)
+    for line in detail_lines(
+        evaluation.token_scores.tokens, evaluation.log_probs, matched, sentences=sentences, name=evaluation.split
+    ):
+        session.say(line)
 
 
-def _questions(run: Run, model: LanguageModel, corpus: Corpus, split: str, out: Path) -> dict[str, float] | None:
-    from lmtool.evaluation.cloze import cloze_log_prob, score_questions
+def _questions(run: Run, model: LanguageModel, corpus: Corpus, split: str, session: Session) -> dict[str, float] | None:
+    from lmtool.evaluation.cloze import score_questions
 
-    cloze = score_questions(
-        corpus, split, out, lambda questions: cloze_log_prob(model, questions, corpus.vocabulary.bos)
-    )
+    cloze = score_questions(model, corpus, split, session.out, session.say, session.note)
     return None if cloze is None else cloze | _local_cloze(run, corpus, split)
 
 

@@ -5,42 +5,43 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
 from lmtool.config.groups import CountModelConfig
 from lmtool.config.model_verbs import ExportConfig, Vectors, What
-from lmtool.config.settings import typed
 from lmtool.errors import UserError
+from lmtool.results import Written
 from lmtool.runs.run import Run, run_folder
-from lmtool.session import output_dir, use_threads
+from lmtool.session import Session
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
+    from lmtool.ngram.model import NgramModel
     from lmtool.text_model import TextModel
 
 
-def run(composed: DictConfig) -> float | None:
+SETTINGS = ExportConfig
+
+
+def run(config: ExportConfig, session: Session) -> Written:
     """Write a run's model in the format that the file's suffix names."""
-    config = typed(composed, ExportConfig)
-    use_threads(config.threads)
-    out = output_dir()
+    session.use_threads(config.threads)
     to, folder = Path(config.to), run_folder(config.run)
     form = _format(to)
     if config.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
         raise UserError(f"what={config.what.value}: {form} takes the whole model; leave what out, or name to=FILE.txt")
     if form == "ARPA":
-        result = write_ngrams(Run.open(folder), config.store_dir, to)
+        about, result = write_ngrams(Run.open(folder), config.store_dir, to, session)
     else:
         from lmtool.runs.load import load
 
         loaded = load(folder, "cpu", store_dir=config.store_dir)
         if form == "safetensors":
-            result = _write_weights(loaded, folder, to)
+            about, result = _write_weights(loaded, folder, to)
         else:
             which = Vectors.output if config.what is What.output else Vectors.embeddings
-            result = _write_vectors(loaded, folder, to, which, binary=form == "word2vec binary")
-    write_json(out / "result.json", {"run": str(folder), "to": str(to), "format": form} | result)
-    return None
+            about, result = _write_vectors(loaded, to, which, session, binary=form == "word2vec binary")
+    session.say(f"wrote {to}: {about}")
+    write_json(session.out / "result.json", {"run": str(folder), "to": str(to), "format": form} | result)
+    return Written(to, about, session.notes)
 
 
 def _format(to: Path) -> str:
@@ -57,8 +58,8 @@ def _format(to: Path) -> str:
     raise UserError(f"to={to}: the suffix decides what is written: .txt, .vec, .bin, .arpa, .arpa.gz or .safetensors")
 
 
-def write_ngrams(run: Run, store_dir: str, to: Path) -> dict[str, Any]:
-    """Write a run's n-gram model as ARPA; returns the number of its n-grams by order, for result.json.
+def write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> tuple[str, dict[str, Any]]:
+    """Write a run's n-gram model as ARPA; returns what was written, and the number of n-grams by order for result.json.
 
     Raises UserError where the run's model has no ARPA form.
     """
@@ -74,35 +75,56 @@ def write_ngrams(run: Run, store_dir: str, to: Path) -> dict[str, Any]:
         raise UserError(refusal)
     table = loaded.model.table
     write_arpa(table, loaded.vocabulary, to)
-    print(f"wrote {to}: {', '.join(f'{size:,}' for size in table.sizes)} n-grams of orders 1 to {table.order}")
-    return {"ngrams": list(table.sizes)}
+    if table.missing:
+        _note_differences(run, loaded.model, store_dir, session)
+    about = f"{', '.join(f'{size:,}' for size in table.sizes)} n-grams of orders 1 to {table.order}"
+    return about, {"ngrams": list(table.sizes)}
 
 
-def _write_vectors(loaded: TextModel, folder: Path, to: Path, which: Vectors, *, binary: bool) -> dict[str, Any]:
+def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Session) -> None:
+    """Say what other tools make of a model that gives contexts it does not have a weight, as the format does not."""
+    from lmtool.evaluation.score import perplexity, score
+    from lmtool.ngram.arpa.write import arpa_form
+    from lmtool.ngram.model import NgramModel
+    from lmtool.runs.store import corpus_of
+
+    order = model.table.order
+    if order < 4:
+        session.note("written so that other tools get the same scores, which do not sum to one")
+        return
+    other = NgramModel(arpa_form(model.table), model.vocabulary)
+    with corpus_of(run, store_dir, progress=False) as corpus:
+        here, there = (perplexity(score(scorer, corpus.split("valid")).log_prob) for scorer in (model, other))
+    session.note(
+        "written so that other tools get the same scores, which do not sum to one, but for the first "
+        f"{order - 2} words of sentences that begin in an unseen way: perplexity of valid {here:.4f} here, "
+        f"{there:.4f} there"
+    )
+
+
+def _write_vectors(
+    loaded: TextModel, to: Path, which: Vectors, session: Session, *, binary: bool
+) -> tuple[str, dict[str, Any]]:
     from lmtool.data.word2vec_file import writable, write_vectors
     from lmtool.neural.vectors import word_vectors
-    from lmtool.runs.load import neural_network
 
-    vectors = word_vectors(neural_network(loaded, folder), which)
+    vectors = word_vectors(loaded.network, which)
     words = loaded.vocabulary.words[: len(vectors)]
     write_vectors(words, vectors, to, binary=binary)
     changed = [word for word in words if writable(word) != word]
     if changed:
         example = f"as in {writable(changed[0])}"
-        print(f"note: {len(changed)} words hold white space, which the format does not allow: replaced, {example}")
-    print(f"wrote {to}: {len(words):,} words of dimension {vectors.shape[1]}")
-    return {"words": len(words), "dimensions": vectors.shape[1]}
+        session.note(f"{len(changed)} words hold white space, which the format does not allow: replaced, {example}")
+    dimensions = vectors.shape[1]
+    return f"{len(words):,} words of dimension {dimensions}", {"words": len(words), "dimensions": dimensions}
 
 
-def _write_weights(loaded: TextModel, folder: Path, to: Path) -> dict[str, Any]:
-    from lmtool.runs.load import neural_network
+def _write_weights(loaded: TextModel, folder: Path, to: Path) -> tuple[str, dict[str, Any]]:
     from lmtool.runs.weights import export_weights
 
-    model = neural_network(loaded, folder)
+    model = loaded.network
     settings = Run.open(folder).config
     about = {name: value for name, value in settings.items() if name in ("model", "output", "tree", "data")}
     export_weights(model, model.output.tree, about, loaded.vocabulary.words, to)
-    print(
-        f"wrote {to}: {model.parameter_count:,} weights of {settings['model']['kind']} + {settings['output']['kind']}"
-    )
-    return {"parameters": model.parameter_count}
+    about_file = f"{model.parameter_count:,} weights of {settings['model']['kind']} + {settings['output']['kind']}"
+    return about_file, {"parameters": model.parameter_count}

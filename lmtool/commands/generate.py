@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
-
 from lmtool.config.model_verbs import GenerateConfig
-from lmtool.config.settings import typed
-from lmtool.runs.run import run_folder
-from lmtool.session import output_dir, use_threads
+from lmtool.session import Session
 from lmtool.system.files import write_json
 
+SETTINGS = GenerateConfig
 
-def run(composed: DictConfig) -> float | None:
+
+def run(config: GenerateConfig, session: Session) -> None:
     """Print texts sampled from the model of a run, one a line, or separated by empty lines where texts have several."""
-    config = typed(composed, GenerateConfig)
-    from lmtool.runs.load import load
+    from lmtool.runs.load import load_named
+    from lmtool.text_model import random_seed
 
-    use_threads(config.threads)
-    out = output_dir()
-    folder = run_folder(config.run)
-    model = load(folder, config.device, store_dir=config.store_dir)
+    session.use_threads(config.threads)
+    model = load_named(config.run, config.arpa, config.device, config.store_dir)
+    seed = random_seed() if config.seed is None else config.seed
     texts = model.generate(
         config.text,
         count=config.count,
@@ -27,11 +24,10 @@ def run(composed: DictConfig) -> float | None:
         temperature=config.temperature,
         top_k=config.top_k,
         top_p=config.top_p,
-        seed=config.seed,
+        seed=seed,
         sentence_start=config.sentence_start,
         oov=config.oov.value,
     )
-    print(f"run {folder}\n")
-    print(("\n\n" if any("\n" in text for text in texts) else "\n").join(texts))
-    write_json(out / "result.json", {"run": str(folder), "seed": config.seed, "texts": texts})
-    return None
+    session.say(f"run {model.name}, seed={seed}\n")
+    session.say(("\n\n" if any("\n" in text for text in texts) else "\n").join(texts))
+    write_json(session.out / "result.json", {"run": model.name, "seed": seed, "texts": texts})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Split
@@ -11,17 +10,16 @@ from lmtool.data.windows import StoredTokens
 from lmtool.errors import UserError
 from lmtool.neural.model import NeuralModel
 from lmtool.plots import can_plot
+from lmtool.results import RateTest
 from lmtool.runs.lr_range import RATES
+from lmtool.session import Session
 from lmtool.system.files import write_json
-from lmtool.system.tables import text_table
 from lmtool.training.batches import Batches
 from lmtool.training.lr_range_test import range_test
 from lmtool.training.optimisers import make_optimisers
 
-SHOWN = 12  # rows of the table
 
-
-def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | StoredTokens, out: Path) -> None:
+def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | StoredTokens, session: Session) -> RateTest:
     """Run the range test and propose a rate; writes lr_range.json and, with matplotlib, lr_range.png.
 
     Raises UserError where the loss diverges within 10 steps.
@@ -39,11 +37,10 @@ def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | Stor
     )
     if len(test.rates) < 10:
         raise UserError(f"lr_range_limits={[low, high]}: the loss diverged within 10 steps; choose a lower first rate")
+    out = session.out
     write_json(out / RATES, asdict(test))
-    every = max(1, len(test.rates) // SHOWN)
-    rows = [[rate, loss] for rate, loss in zip(test.rates[::every], test.smoothed[::every], strict=True)]
-    print(text_table(["optim.lr", "loss, smoothed"], rows))
-    print(f"\nproposed: optim.lr={test.proposed:.2g}, a tenth of where the loss was lowest; in {out / RATES}")
+    result = RateTest(test.rates, test.losses, test.smoothed, test.proposed)
+    session.say(f"{result.table_text()}\n\n{result.heading()}; in {out / RATES}")
     if can_plot():
         from lmtool.plots.lr_range import loss_against_rate
         from lmtool.plots.style import save_png
@@ -51,4 +48,5 @@ def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | Stor
         title = f"optim={config.optim.kind}, data={config.data.name}"
         figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed, title)
         save_png(figure, out / "lr_range.png")
-        print(f"drawn in {out / 'lr_range.png'}")
+        session.say(f"drawn in {out / 'lr_range.png'}")
+    return result

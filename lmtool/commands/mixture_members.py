@@ -11,29 +11,40 @@ from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown
 from lmtool.language_model import FloatArray
 from lmtool.runs.run import Run
-from lmtool.session import on_terminal
+from lmtool.system.files import read_json
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The log-probabilities `[N]` in nats that one model gives N tokens. split: the name of their text; normalised:
-    whether its distributions sum to one.
+    """The log-probabilities `[N]` in nats that one model gives N tokens.
+
+    split: the name of their text. normalised: whether its distributions sum to one. fitted: whether it is a mixture
+    whose weights were fitted on this very text.
     """
 
     name: str
     log_prob: FloatArray
     split: str
     normalised: bool
+    fitted: bool = False
+
+    @property
+    def zeros(self) -> int:
+        """The number of tokens of probability 0."""
+        return int(np.isneginf(self.log_prob).sum())
 
 
-def scores_of(names: list[str], split: str, store_dir: str, device: str) -> tuple[list[Member], Tokens]:
+def scores_of(
+    names: list[str], split: str, store_dir: str, device: str, *, progress: bool
+) -> tuple[list[Member], Tokens]:
     """The scores of all members for the same tokens, and these tokens; runs are scored on `split`.
 
     Raises UserError for a member that does not exist, and, naming the first difference, where tokens differ.
     """
     from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 
-    scored = {name: s for name in names if (s := _scores_of_lmtool(name, split, store_dir, device)) is not None}
+    found = {name: _scores_of_lmtool(name, split, store_dir, device, progress) for name in names}
+    scored = {name: scores for name, scores in found.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}
     if scored:
         first = next(iter(scored))
@@ -43,8 +54,8 @@ def scores_of(names: list[str], split: str, store_dir: str, device: str) -> tupl
     else:
         tokens = tokens_of_file(next(iter(others.values())))
     members = [
-        Member(name, scored[name].log_prob, scored[name].split, scored[name].normalised)
-        if name in scored
+        Member(name, s.log_prob, s.split, s.normalised, _fitted(Path(name), s.split))
+        if (s := scored.get(name)) is not None
         else Member(name, aligned(others[name], tokens), split, True)
         for name in names
     ]
@@ -56,7 +67,7 @@ def is_run(name: str) -> bool:
     return Path(name).is_dir() and ((Path(name) / "run.json").exists() or not (Path(name) / SCORES_FILE).exists())
 
 
-def _scores_of_lmtool(name: str, split: str, store_dir: str, device: str) -> TokenScores | None:
+def _scores_of_lmtool(name: str, split: str, store_dir: str, device: str, progress: bool) -> TokenScores | None:
     """The scores of a run folder or of a scores.h5; None for another tool's file."""
     path = Path(name)
     if path.is_dir():
@@ -64,23 +75,34 @@ def _scores_of_lmtool(name: str, split: str, store_dir: str, device: str) -> Tok
             scores = TokenScores.open(path / SCORES_FILE)
             if not is_run(name) or scores.split == split:
                 return scores
-        return _scored(Run.open(path), split, store_dir, device)
+        return _scored(Run.open(path), split, store_dir, device, progress)
     if not path.exists():
         raise UserError(f"no run folder and no file {name}: check the path")
     return TokenScores.open(path) if path.suffix == ".h5" else None
 
 
-def _scored(run: Run, split: str, store_dir: str, device: str) -> TokenScores:
+def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -> TokenScores:
     from lmtool.evaluation.score import score
     from lmtool.evaluation.token_scores import tokens_of
     from lmtool.runs.load import load_model
     from lmtool.runs.store import corpus_of
 
-    with corpus_of(run, store_dir, progress=on_terminal()) as corpus:
+    with corpus_of(run, store_dir, progress=progress) as corpus:
         model = load_model(run, corpus.vocabulary, device)
         text = corpus.split(split)
-        scores = score(model, text, progress=on_terminal())
+        scores = score(model, text, progress=progress)
         return TokenScores(scores.log_prob, tokens_of(text, corpus.vocabulary), split, model.normalised)
+
+
+def _fitted(path: Path, split: str) -> bool:
+    """Whether the model of a run folder, of its evaluation, or of a scores.h5 in either, is a mixture fitted on that
+    split.
+    """
+    folder = path if path.is_dir() else path.parent
+    if not (folder / "run.json").is_file() and (folder / "result.json").is_file():
+        evaluated = read_json(folder / "result.json", "evaluate the run again").get("run")
+        folder = Path(evaluated) if isinstance(evaluated, str) else folder
+    return (folder / "run.json").is_file() and Run.open(folder).fitted_on(split)
 
 
 def _require_same(first: str, tokens: Tokens, name: str, others: Tokens) -> None:

@@ -5,29 +5,24 @@ from __future__ import annotations
 import math
 import sys
 
-from omegaconf import DictConfig
-
 from lmtool.config.model_verbs import PredictConfig
-from lmtool.config.settings import typed
 from lmtool.errors import UserError
-from lmtool.runs.run import run_folder
-from lmtool.session import output_dir, use_threads
+from lmtool.session import Session
 from lmtool.system.files import write_json
 
+SETTINGS = PredictConfig
 
-def run(composed: DictConfig) -> float | None:
+
+def run(config: PredictConfig, session: Session) -> None:
     """Print the most probable words after a text, or after each line of standard input."""
-    config = typed(composed, PredictConfig)
     from lmtool.data.text_form import visible
-    from lmtool.runs.load import load
+    from lmtool.runs.load import load_named
     from lmtool.system.tables import text_table
 
-    use_threads(config.threads)
-    out = output_dir()
+    session.use_threads(config.threads)
     texts = [config.text] if config.text is not None else input_lines('lmtool predict "the cat sat on"')
-    folder = run_folder(config.run)
-    model = load(folder, config.device, store_dir=config.store_dir)
-    print(f"run {folder}")
+    model = load_named(config.run, config.arpa, config.device, config.store_dir)
+    session.say(f"run {model.name}")
     answers = []
     for number, text in enumerate(texts, start=1):
         try:
@@ -36,17 +31,16 @@ def run(composed: DictConfig) -> float | None:
             raise UserError(f"line {number}: {error}" if config.text is None else str(error)) from None
         rows = [(word, p, math.log10(p)) for word, p in predicted]
         if config.text is None:
-            print(f"\n{text}")
-        print(
+            session.say(f"\n{text}")
+        session.say(
             text_table(
                 ["rank", "word", "probability", "log10 p"], [[k, visible(w), *n] for k, (w, *n) in enumerate(rows, 1)]
             )
         )
         answers.append({"text": text, "words": [{"word": w, "probability": p, "log10": log} for w, p, log in rows]})
     if not model.model.normalised:
-        print("note: these scores do not sum to one")
-    write_json(out / "result.json", {"run": str(folder), "contexts": answers})
-    return None
+        session.note("these scores do not sum to one")
+    write_json(session.out / "result.json", {"run": model.name, "contexts": answers})
 
 
 def input_lines(example: str) -> list[str]:

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
-from lmtool.config.settings import typed
 from lmtool.config.verbs import PreprocessConfig
-from lmtool.session import on_terminal, output_dir, use_threads
+from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.tables import text_table
 
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
 
-def run(composed: DictConfig) -> float | None:
+SETTINGS = PreprocessConfig
+
+
+def run(config: PreprocessConfig, session: Session) -> Corpus:
     """Write the store of `data` unless it is up to date, and print its contents."""
-    config = typed(composed, PreprocessConfig)
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.oov import oov_warning
     from lmtool.data.preprocess import preprocess
 
-    use_threads(config.threads)
-    prepared = preprocess(config.data, Path(config.store_dir), progress=on_terminal())
+    session.use_threads(config.threads)
+    prepared = preprocess(config.data, Path(config.store_dir), progress=session.progress)
     header = list(prepared.rows[0])
-    print(text_table(header, [list(row.values()) for row in prepared.rows]))
+    session.say(text_table(header, [list(row.values()) for row in prepared.rows]))
     for note in prepared.notes:
-        print(f"note: {note}")
-    print(f"{'wrote' if prepared.created else 'nothing to do: up to date is'} {prepared.path}")
+        session.note(note)
+    corpus = Corpus.open(prepared.path)
+    if (warning := oov_warning(corpus)) is not None:
+        session.warn(warning)
+    session.say(f"{'wrote' if prepared.created else 'nothing to do: up to date is'} {prepared.path}")
     result = {"store": str(prepared.path), "created": prepared.created, "splits": prepared.rows}
-    write_json(output_dir() / "result.json", result)
-    return None
+    write_json(session.out / "result.json", result)
+    return corpus

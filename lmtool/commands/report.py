@@ -6,14 +6,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
 from lmtool.config.model_verbs import MapKind, ReportConfig
-from lmtool.config.settings import typed
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
+from lmtool.results import Written
 from lmtool.runs.run import newest
-from lmtool.session import output_dir, use_threads
+from lmtool.session import Session
 from lmtool.system.files import write_json, written_whole
 
 if TYPE_CHECKING:
@@ -24,9 +22,11 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 
 
-def run(composed: DictConfig) -> float | None:
+SETTINGS = ReportConfig
+
+
+def run(config: ReportConfig, session: Session) -> Written:
     """Write report.html, a page without references to other files, and its pictures as PNG."""
-    config = typed(composed, ReportConfig)
     if not can_plot():
         raise UserError('report needs matplotlib: pip install "lmtool[plots]"')
     from lmtool.plots.style import as_png
@@ -35,8 +35,8 @@ def run(composed: DictConfig) -> float | None:
     from lmtool.report.page import page
     from lmtool.report.sections import unique_names
 
-    use_threads(config.threads)
-    out = output_dir()
+    session.use_threads(config.threads)
+    out = session.out
     folders, unfinished = find_folders([Path(path) for path in config.paths] or [newest()])
     names = unique_names()
     sections = _sections(config, folders, names)
@@ -60,12 +60,13 @@ def run(composed: DictConfig) -> float | None:
         {"page": PAGE, "pictures": list(pictures), "paths": shown, "unfinished": list(map(str, unfinished))},
     )
     for path in unfinished:
-        print(f"note: {path} is not finished: left out")
+        session.note(f"{path} is not finished: left out")
     for section in sections:
         count = sum(isinstance(part, Picture | Drawing) for part in section.parts)
-        print(f"{section.title}{f': {count} picture' if count else ''}{'s' if count > 1 else ''}")
-    print(f"{out / PAGE}, {len(html.encode()) / 1e6:.1f} MB; its pictures as PNG beside it")
-    return None
+        session.say(f"{section.title}{f': {count} picture' if count else ''}{'s' if count > 1 else ''}")
+    about = f"{len(html.encode()) / 1e6:.1f} MB; its pictures as PNG beside it"
+    session.say(f"{out / PAGE}, {about}")
+    return Written(out / PAGE, about, session.notes)
 
 
 def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -> list[Section]:

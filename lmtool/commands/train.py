@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
-
 from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
-from lmtool.config.settings import typed
 from lmtool.config.verbs import TrainConfig
 from lmtool.errors import UserError
-from lmtool.session import output_dir, processes_started
+from lmtool.results import RateTest, TrainedRun
+from lmtool.session import Session, processes_started
+
+SETTINGS = TrainConfig
 
 
-def run(composed: DictConfig) -> float | None:
-    """Train the configured model; returns its perplexity on valid, which sweeps compare."""
-    config = typed(composed, TrainConfig)
+def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
+    """Train the configured model."""
     if isinstance(config.model, EncoderConfig):
         from lmtool.commands.train_neural import train_neural
 
-        return train_neural(config, config.model)
+        return train_neural(config, config.model, session)
     if not isinstance(config.model, CountModelConfig):
         raise neither(config.model)
     from lmtool.commands.train_ngram import train_ngram
@@ -29,6 +28,5 @@ def run(composed: DictConfig) -> float | None:
         )
     if config.resume is not None:
         raise UserError(f"resume={config.resume}: model={config.model.kind} is estimated in one pass; leave resume out")
-    out = output_dir()
-    with held(out):
-        return train_ngram(config, config.model, out)
+    with held(session.out):
+        return train_ngram(config, config.model, session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,22 @@ from lmtool.config.settings import plain_values
 from lmtool.config.training import Arithmetic
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus, Split
+from lmtool.data.oov import tell_oov
 from lmtool.data.preprocess import preprocess
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import UserError
-from lmtool.evaluation.printing import print_training_result
+from lmtool.evaluation.printing import training_line
 from lmtool.neural.devices import choose_device, has_bf16
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.plots import can_plot
+from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.load import tree_words
 from lmtool.runs.lock import held
 from lmtool.runs.resume import require_same
 from lmtool.runs.run import has_state, save_trained
 from lmtool.runs.store import require_splits
 from lmtool.runs.weights import TREE, load_tree, save_tree
-from lmtool.session import choices, command_words, in_sweep, on_terminal, output_dir, require_new, use_threads
+from lmtool.session import Session
 from lmtool.system.files import read_json, write_json
 from lmtool.system.malloc import keep_freed_memory
 from lmtool.training.loop import Plan, train
@@ -42,55 +45,56 @@ from lmtool.trees.tree import Tree
 NOT_OF_THE_TRAINING = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir", "options"}
 
 
-def train_neural(config: TrainConfig, model: EncoderConfig) -> float:
-    """Train into the run folder; returns the perplexity on valid.
+def train_neural(config: TrainConfig, model: EncoderConfig, session: Session) -> TrainedRun | RateTest:
+    """Train into the run folder.
 
     Raises UserError where the store, the settings and the checkpoint to resume from do not fit.
     """
     start = time.perf_counter()
-    torch.set_num_threads(use_threads(config.threads))
+    torch.set_num_threads(session.use_threads(config.threads))
     keep_freed_memory()
     device = choose_device(config.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     with joined_processes(device) as processes:
-        out = Path(processes.from_first(str(output_dir())))
+        out = Path(processes.from_first(str(session.out)))
         with held(out) if processes.first else nullcontext():
-            return _run(config, model, out, device, processes, start)
+            return _run(config, model, replace(session, out=out), device, processes, start)
 
 
 def _run(
     config: TrainConfig,
     model: EncoderConfig,
-    out: Path,
+    session: Session,
     device: torch.device,
     processes: Processes,
     start: float,
-) -> float:
-    training = config.training
+) -> TrainedRun | RateTest:
+    training, out = config.training, session.out
     assert training is not None, "each neural conf/model/*.yaml chooses one"
-    state = _state_to_resume(config, out, processes)
+    state = _state_to_resume(config, session, processes)
     settings = {key: value for key, value in plain_values(config).items() if key not in NOT_OF_THE_TRAINING}
     if training.precision is Arithmetic.bf16 and not has_bf16(device) and processes.first:
-        print(f"note: training.precision=bf16: this {device.type} has no bf16 units; fp32 may be faster")
-    with _corpus(config, processes) as corpus:
+        session.note(f"training.precision=bf16: this {device.type} has no bf16 units; fp32 may be faster")
+    with _corpus(config, session, processes) as corpus:
         require_splits(corpus)
+        if processes.first:
+            tell_oov(corpus, session.say, session.warn)
         if state is None and not config.lr_range:
             _require_within_budget(config, corpus.tokens("train"))
         if processes.first and training.batch_size > corpus.tokens("train"):
             tokens = corpus.tokens("train")
-            print(f"note: training.batch_size={training.batch_size}: train has {tokens:,} examples, all in one batch")
+            session.note(f"training.batch_size={training.batch_size}: train has {tokens:,} examples, all in one batch")
         if state is not None:
-            _require_fitting(state, settings, corpus, out, first=processes.first)
+            _require_fitting(state, settings, corpus, session, first=processes.first)
         if processes.first and not config.lr_range:
-            command_words().save(out)
-        tree = _tree(config, corpus, out, processes, resumed=state is not None)
+            session.begun.save(out)
+        tree = _tree(config, corpus, session, processes, resumed=state is not None)
         network = _network(config, model, corpus, tree, device)
         if config.lr_range:
             from lmtool.commands.lr_range import try_rates
 
-            try_rates(config, network, corpus.split("train").seen(model.across_sentences), out)
-            return float("nan")
+            return try_rates(config, network, corpus.split("train").seen(model.across_sentences), session)
         across = model.across_sentences
         splits = _train_split(corpus, training.memory, across), corpus.split("valid").seen(across)
         trained = train(
@@ -100,43 +104,44 @@ def _run(
             out,
             processes=processes,
             resume=state,
-            progress=on_terminal(),
+            progress=session.progress,
+            on_evaluation=session.on_evaluation,
         )
         if processes.first and state is not None and trained.steps == state.values["progress"]["step"]:
-            print("note: its budget is used up: nothing was trained; raise it, as with training.epochs=")
-        result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": choices()}
+            session.note("its budget is used up: nothing was trained; raise it, as with training.epochs=")
+        result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
         if processes.first:
-            _keep(result, config, model, settings, corpus, out)
-    return trained.valid_perplexity
+            _keep(result, config, model, settings, corpus, session)
+    return TrainedRun.of(out, result, config.store_dir, session.notes)
 
 
-def _state_to_resume(config: TrainConfig, out: Path, processes: Processes) -> State | None:
+def _state_to_resume(config: TrainConfig, session: Session, processes: Processes) -> State | None:
     """The checkpoint to resume from; None for a training from scratch."""
-    state = None
+    state, out = None, session.out
     if processes.first:
         if config.lr_range and config.resume is not None:
             raise UserError("lr_range=true tries rates on a new model: leave resume out")
         if config.resume is None:
-            require_new(out)
-        if config.resume is not None or (in_sweep() and has_state(out)):
+            session.require_new()
+        if config.resume is not None or (session.in_sweep and has_state(out)):
             state = load_state(out)
             if state is None:
-                print(f"note: {out} has no checkpoint yet; its training starts from scratch")
+                session.note(f"{out} has no checkpoint yet; its training starts from scratch")
             else:
-                print(f"resuming {out} from step {state.values['progress']['step']:,}")
+                session.say(f"resuming {out} from step {state.values['progress']['step']:,}")
     state_of_all: State | None = processes.from_first(state)
     return state_of_all
 
 
-def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, out: Path, *, first: bool) -> None:
-    about = state.values["about"]
+def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, session: Session, *, first: bool) -> None:
+    about, out = state.values["about"], session.out
     if about["store"] != corpus.fingerprint:
         raise UserError(
             f"{out} was trained on another store than {corpus.path}: give it the same data, or train from scratch in "
             "another folder"
         )
     for note in require_same(about["settings"], settings, out) if first else []:
-        print(f"note: {note}")
+        session.note(note)
 
 
 def _require_within_budget(config: TrainConfig, tokens: int) -> None:
@@ -150,25 +155,25 @@ def _require_within_budget(config: TrainConfig, tokens: int) -> None:
     schedule.require_steps(steps, budget)
 
 
-def _corpus(config: TrainConfig, processes: Processes) -> Corpus:
+def _corpus(config: TrainConfig, session: Session, processes: Processes) -> Corpus:
     """The store, written by the first process unless it is up to date."""
     path = None
     if processes.first:
-        path = preprocess(config.data, Path(config.store_dir), progress=on_terminal()).path
+        path = preprocess(config.data, Path(config.store_dir), progress=session.progress).path
     return Corpus.open(Path(processes.from_first(path)))
 
 
-def _tree(config: TrainConfig, corpus: Corpus, out: Path, processes: Processes, *, resumed: bool) -> Tree | None:
+def _tree(config: TrainConfig, corpus: Corpus, session: Session, processes: Processes, *, resumed: bool) -> Tree | None:
     """The tree of the settings, or the one that the training was started with."""
     if config.tree is None:
         return None
     if processes.first and not resumed:
         start = time.perf_counter()
         tree = config.tree.build(tree_words(corpus))
-        save_tree(tree, out / TREE)
+        save_tree(tree, session.out / TREE)
         seconds = time.perf_counter() - start
-        print(f"tree={config.tree.kind}: {tree.words:,} words, {tree.nodes:,} nodes, {seconds:.1f} s")
-    tree_of_all: Tree = processes.from_first(load_tree(out / TREE) if processes.first else None)
+        session.say(f"tree={config.tree.kind}: {tree.words:,} words, {tree.nodes:,} nodes, {seconds:.1f} s")
+    tree_of_all: Tree = processes.from_first(load_tree(session.out / TREE) if processes.first else None)
     return tree_of_all
 
 
@@ -182,8 +187,9 @@ def _network(
 
 def _plan(config: TrainConfig, settings: dict[str, Any], corpus: Corpus) -> Plan:
     assert config.training is not None and config.optim is not None and config.schedule is not None, "chosen as well"
+    assert config.output is not None, "as above"
     about = {"settings": settings, "store": corpus.fingerprint}
-    return Plan(config.training, config.optim, config.schedule, config.seed, about)
+    return Plan(config.training, config.optim, config.schedule, config.seed, about, config.output.loss_is_log_prob)
 
 
 def _train_split(corpus: Corpus, memory: str | None, across_sentences: bool) -> Split | StoredTokens:
@@ -198,13 +204,14 @@ def _keep(
     model: EncoderConfig,
     settings: dict[str, Any],
     corpus: Corpus,
-    out: Path,
+    session: Session,
 ) -> None:
     assert config.output is not None, "as above"
+    out = session.out
     if config.resume is not None and (out / "result.json").exists():
         result["seconds"] += read_json(out / "result.json", "delete it")["seconds"]
     write_json(out / "result.json", result)
-    save_trained(out, settings, choices(), corpus)
+    save_trained(out, settings, session.choices, corpus)
     if can_plot():
         from lmtool.plots.curves import read_history, training_curves
         from lmtool.plots.style import save_png
@@ -212,4 +219,4 @@ def _keep(
         title = f"{model.kind} + {config.output.kind}, data={config.data.name}"
         history = read_history(out / METRICS, config.output.loss_is_log_prob)
         save_png(training_curves(history, title), out / "curves.png")
-    print_training_result(result, out)
+    session.say(training_line(result, out))

@@ -10,40 +10,43 @@ from lmtool.config.groups import CountModelConfig
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import TrainConfig
 from lmtool.errors import UserError
-from lmtool.session import choices, on_terminal, require_new, use_threads
+from lmtool.results import NOT_COMPARABLE, TrainedRun
+from lmtool.session import Session
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
 
 
-def train_ngram(config: TrainConfig, model: CountModelConfig, out: Path) -> float:
-    """Estimate the model of the settings into a run folder; returns its perplexity on valid."""
+def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
+    """Estimate the model of the settings into the run folder."""
     from lmtool.data.corpus import Corpus
+    from lmtool.data.oov import tell_oov
     from lmtool.data.preprocess import preprocess
-    from lmtool.evaluation.printing import print_training_result
+    from lmtool.evaluation.printing import training_line
     from lmtool.evaluation.score import finite_or_null
     from lmtool.runs.run import save_trained
     from lmtool.runs.store import require_splits
 
-    require_new(out)
-    use_threads(config.threads)
+    out = session.out
+    session.require_new()
+    session.use_threads(config.threads)
     start = time.perf_counter()
-    store = preprocess(config.data, Path(config.store_dir), progress=on_terminal())
+    store = preprocess(config.data, Path(config.store_dir), progress=session.progress)
     with Corpus.open(store.path) as corpus:
         require_splits(corpus)
-        result = _estimate(config, model, corpus, out)
-        result |= {"seconds": time.perf_counter() - start, "options": choices()}
+        tell_oov(corpus, session.say, session.warn)
+        result = _estimate(config, model, corpus, session)
+        result |= {"seconds": time.perf_counter() - start, "options": session.choices}
         write_json(out / "result.json", finite_or_null(result))
-        save_trained(out, plain_values(config), choices(), corpus)
-    print_training_result(result, out)
-    perplexity: float = result["valid_perplexity"]
-    return perplexity
+        save_trained(out, plain_values(config), session.choices, corpus)
+    session.say(training_line(result, out))
+    return TrainedRun.of(out, result, config.store_dir, session.notes)
 
 
-def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, out: Path) -> dict[str, Any]:
+def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, session: Session) -> dict[str, Any]:
     """Steps 1 to 5: count, tune, estimate, prune, score valid; returns what goes into result.json."""
-    from lmtool.evaluation.printing import print_sizes
+    from lmtool.evaluation.printing import sizes_text
     from lmtool.evaluation.score import perplexity, score
     from lmtool.ngram.estimate import estimate
     from lmtool.ngram.model import NGRAM_FILE, NgramModel
@@ -62,9 +65,9 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, out:
         from lmtool.ngram.tuning import fit_and_tune
 
         tuned = fit_and_tune(counts, smoother, corpus.split(tuning_split), storage)
-        print(f"tuned on {tuning_split}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
+        session.say(f"tuned on {tuning_split}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
         for k, row in enumerate(smoother.values.tolist(), start=1):
-            print(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
+            session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
     table = estimate(counts, smoother, cutoffs=cutoffs, fit=tuning_split is None, storage=storage)
     if config.prune_entropy is not None:
         from lmtool.ngram.pruning import prune_by_entropy
@@ -72,13 +75,16 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, out:
         table = prune_by_entropy(table, config.prune_entropy, corpus.vocabulary.eos)
     estimated = time.perf_counter()
     for note in table.notes:
-        print(f"note: {note}")
+        session.note(note)
     language_model = NgramModel(table, corpus.vocabulary)
-    language_model.save(out / NGRAM_FILE)
-    print_sizes(table.sizes)
-    valid = score(language_model, corpus.split("valid"), progress=on_terminal())
+    language_model.save(session.out / NGRAM_FILE)
+    session.say(sizes_text(table.sizes))
+    valid = score(language_model, corpus.split("valid"), progress=session.progress)
     examples = corpus.tokens("train")
-    return {
+    unequal = {} if language_model.normalised else {"normalised": False}
+    if unequal:
+        session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
+    return unequal | {
         "valid_perplexity": perplexity(valid.log_prob),
         "parameters": sum(table.sizes),
         "ngrams": list(table.sizes),

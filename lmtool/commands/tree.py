@@ -6,32 +6,30 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from omegaconf import DictConfig
-
-from lmtool.config.settings import typed
 from lmtool.config.verbs import TreeVerbConfig
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.session import on_terminal, output_dir, use_threads
+from lmtool.results import BuiltTree
+from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.system.spelling import nearest
 
+SETTINGS = TreeVerbConfig
 
-def run(composed: DictConfig) -> float | None:
-    """Build the configured tree and describe it; returns its frequency-weighted mean depth in decisions."""
-    config = typed(composed, TreeVerbConfig)
+
+def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
+    """Build the configured tree and describe it."""
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
     from lmtool.plots import can_plot
     from lmtool.runs.load import tree_words
-    from lmtool.system.tables import Cell, text_table
     from lmtool.trees.analysis import analyse, path_rows
     from lmtool.trees.drawing import top_of, tree_text
     from lmtool.trees.tree_file import write_tree
 
-    use_threads(config.threads)
-    out = output_dir()
-    prepared = preprocess(config.data, Path(config.store_dir), progress=on_terminal())
+    session.use_threads(config.threads)
+    out = session.out
+    prepared = preprocess(config.data, Path(config.store_dir), progress=session.progress)
     with Corpus.open(prepared.path) as corpus:
         vocabulary = corpus.vocabulary
         words, counts = vocabulary.words[:-1], vocabulary.counts[:-1]
@@ -40,34 +38,30 @@ def run(composed: DictConfig) -> float | None:
         tree = config.tree.build(tree_words(corpus))
         seconds = time.perf_counter() - start
     analysis = analyse(tree, counts)
-    sizes = f"{analysis.words:,} words, {analysis.leaves:,} leaves, {analysis.nodes:,} inner nodes"
-    print(f"tree={config.tree.kind}: {sizes}; built in {seconds:.1f} s")
-    print(
-        f"depth: {analysis.minimal_depth} to {analysis.maximal_depth}, mean over words {analysis.mean_depth:.3f}, ",
-        end="",
-    )
-    print(
-        f"weighted by frequency {analysis.weighted_mean_depth:.3f} (at least the entropy, {analysis.entropy:.3f} bits)"
-    )
-    rows: list[list[Cell]] = [
-        [row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, words, counts, shown)
-    ]
-    print("\n" + text_table(["word", "count", "share", "depth", "code"], rows))
     top = top_of(tree, words, counts, config.levels)
-    print("\n" + tree_text(top))
+    built = BuiltTree(
+        config.tree.kind,
+        tree,
+        analysis,
+        [[row.word, row.count, row.share, row.depth, row.code] for row in path_rows(tree, words, counts, shown)],
+        tree_text(top),
+        seconds,
+        session.notes,
+    )
+    session.say(f"{built.heading()}\n\n{built.table_text()}\n\n{built.drawing}")
     write_json(
         out / "result.json", asdict(analysis) | {"seconds": seconds, "kind": config.tree.kind, "top": asdict(top)}
     )
-    if can_plot():
+    if session.keeps and can_plot():
         from lmtool.plots.style import save_png
         from lmtool.plots.trees import tree_figure
 
         save_png(tree_figure(top), out / "tree.png")
-        print(f"\ndrawn in {out / 'tree.png'}")
+        session.say(f"\ndrawn in {out / 'tree.png'}")
     if config.to is not None:
         write_tree(Path(config.to), tree, words)
-        print(f"wrote the codes to {config.to}: use them by tree=file tree.path={config.to}")
-    return analysis.weighted_mean_depth
+        session.say(f"wrote the codes to {config.to}: use them by tree=file tree.path={config.to}")
+    return built
 
 
 def _shown(given: list[str] | None, vocabulary: Vocabulary) -> list[int]:

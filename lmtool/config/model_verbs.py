@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from lmtool.config.rules import MISSING, require, require_seed, require_whole
-from lmtool.config.verbs import VerbConfig, require_device
+from lmtool.config.verbs import VerbConfig, require_device, require_one_model
 from lmtool.errors import UserError
 
 
@@ -72,6 +72,7 @@ class PredictConfig(VerbConfig):
     """`lmtool predict`"""
 
     run: str | None = MISSING
+    arpa: str | None = MISSING
     text: str | None = MISSING
     top: int = MISSING
     sentence_start: bool = MISSING
@@ -80,6 +81,7 @@ class PredictConfig(VerbConfig):
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
+        require_one_model(self.run, self.arpa)
         require_whole("top", self.top)
         require_device(self.device)
 
@@ -89,22 +91,24 @@ class GenerateConfig(VerbConfig):
     """`lmtool generate`"""
 
     run: str | None = MISSING
+    arpa: str | None = MISSING
     text: str = MISSING
     count: int = MISSING
     length: int = MISSING
     temperature: float = MISSING
     top_k: int | None = MISSING
     top_p: float | None = MISSING
-    seed: int = MISSING
+    seed: int | None = MISSING
     sentence_start: bool = MISSING
     oov: Oov = MISSING
     device: str = MISSING
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
+        require_one_model(self.run, self.arpa)
         require_whole("count", self.count)
         require_whole("length", self.length)
-        require_seed("seed", self.seed)
+        require_seed("seed", self.seed, null=True)
         Sampling(self.temperature, self.top_k, self.top_p)
         require_device(self.device)
 

@@ -27,7 +27,9 @@ from types import ModuleType
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
+_ROOT = Path(__file__).resolve().parent.parent.parent  # the folder that holds the package
 ENTRY_POINTS = "lmtool.options"
+OTHER_NAMES = "# Also known as:"
 HOMES: dict[str, tuple[str, ...]] = {
     "data": ("lmtool.data.sources",),
     "model": ("lmtool.neural.encoders", "lmtool.ngram.models"),
@@ -151,6 +153,30 @@ def yaml_files(group: str, *, beside: Path | None = None) -> dict[str, Path]:
     return dict(sorted(files.items()))
 
 
+def meant(group: str, name: str, *, beside: Path | None = None) -> str:
+    """What is meant by a name that no option of a group has, as the end of an error message.
+
+    Other tools' names for an option are in the comment that its YAML file opens with, `# Also known as: mkn, ...`. Case
+    and hyphens do not matter.
+    """
+    files = yaml_files(group, beside=beside)
+    close = [option for option, path in files.items() if _plain(name) in map(_plain, (option, *_other_names(path)))]
+    return f"; did you mean {' or '.join(close)}?" if close else nearest(name, files)
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def _other_names(path: Path) -> list[str]:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if not line.startswith("#"):
+            break
+        if line.startswith(OTHER_NAMES):
+            return line.removeprefix(OTHER_NAMES).split(",")
+    return []
+
+
 def kinds(group: str) -> list[str]:
     """The names of the options of a group: the YAML files that have a Python file of the same name."""
     return [name for name in yaml_files(group) if _located(group, name) is not None]
@@ -160,6 +186,14 @@ def origin(group: str, kind: str) -> str | None:
     """Where an option from outside lmtool comes from; None for lmtool's own."""
     located = _located(group, kind)
     return None if located is None or isinstance(located, str) else str(located[0])
+
+
+def python_file(group: str, kind: str) -> Path | None:
+    """The Python file of an option, which is not imported; None where there is none."""
+    located = _located(group, kind)
+    if isinstance(located, str):
+        return _ROOT.joinpath(*located.split(".")).with_suffix(".py")
+    return None if located is None else located[1]
 
 
 def settings_class(group: str, kind: str, *, came_from: str | None = None, beside: Path | None = None) -> type:
@@ -198,9 +232,9 @@ def _located(group: str, kind: str) -> str | tuple[Place, Path] | None:
     """The module of lmtool's own option, or the place and file of one from outside."""
     if not kind.isidentifier():
         return None
-    root = Path(__file__).resolve().parent.parent.parent
     for home in HOMES[group]:
-        if (root / home.replace(".", "/") / f"{kind}.py").is_file() and (conf_dir() / group / f"{kind}.yaml").is_file():
+        path = _ROOT / home.replace(".", "/") / f"{kind}.py"
+        if path.is_file() and (conf_dir() / group / f"{kind}.yaml").is_file():
             return f"{home}.{kind}"
     for place in places():
         path = place.folder / group / f"{kind}.py"

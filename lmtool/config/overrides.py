@@ -9,9 +9,7 @@ from lmtool.errors import UserError
 
 def unreadable(override: str | None) -> UserError:
     """What is said of a word that is not an override."""
-    return UserError(
-        f"cannot read {override!r}: write key=value, with quotes around a value that holds spaces, commas or brackets"
-    )
+    return UserError(f"cannot read {override!r}: write key=value, and a list as key=[a,b]")
 
 
 def escaped(text: str) -> str:
@@ -24,7 +22,12 @@ def quoted(text: str) -> str:
 
     Within quotes, only a quote and the backslashes before it are special.
     """
-    text = re.sub(r"(\\+)(?='|\Z)", r"\1\1", escaped(text))
+    return in_quotes(escaped(text))
+
+
+def in_quotes(text: str) -> str:
+    """Text as a quoted value of the grammar, in which `${...}` stays an interpolation."""
+    text = re.sub(r"(\\+)(?='|\Z)", r"\1\1", text)
     return "'" + text.replace("'", "\\'") + "'"
 
 
@@ -34,13 +37,14 @@ def key_of(override: str) -> str:
 
 
 def value_of(override: str) -> str:
-    """The value of an override as text, without its quotes and escapes; empty for null.
+    """The value of an override as text, without its quotes and escapes; empty for null; an interpolation as it is.
 
     Raises UserError for what is not an override.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     try:
         parsed = OverridesParser.create().parse_override(override).value()
@@ -48,5 +52,8 @@ def value_of(override: str) -> str:
         raise unreadable(override) from error
     if parsed is not None and not isinstance(parsed, str):
         return override.partition("=")[2]  # a number, a list, a choice of several
-    value = OmegaConf.create({"value": parsed})["value"]
+    try:
+        value = OmegaConf.create({"value": parsed})["value"]
+    except OmegaConfBaseException:
+        return str(parsed)
     return "" if value is None else str(value)

@@ -26,12 +26,28 @@ from lmtool.config.overrides import escaped
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
+
+class SettingError(UserError):
+    """A key that is not known, or a value of the wrong type. key: the whole key, empty for a value that is not given;
+    unknown: whether there is no such key.
+    """
+
+    def __init__(self, message: str, key: str = "", unknown: bool = False) -> None:
+        super().__init__(message, key, unknown)  # all arguments, so that it can be pickled
+        self.key = key
+        self.unknown = unknown
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 UNNAMED = {"counts": "sorted"}  # the kind of a group's settings that runs of before 0.6 saved without one
 T = TypeVar("T")
 
 
-def typed(composed: DictConfig, expected: type[T]) -> T:
-    """The composed configuration as the dataclass `expected` of a verb, options included.
+def typed(composed: DictConfig, expected: type[T], beside: Path | None = None) -> T:
+    """The composed configuration as the dataclass `expected` of a verb, options included. beside: the folder of
+    --config-dir; None: as Hydra knows it.
 
     Raises UserError, naming the key, for a mandatory value that is not given, a key that is not known, and a value of
     the wrong type or out of its range.
@@ -41,7 +57,7 @@ def typed(composed: DictConfig, expected: type[T]) -> T:
     target = OmegaConf.structured(expected)
     for group in HOMES:
         if group in values and values[group] is not None and any(f.name == group for f in fields(expected)):  # type: ignore[arg-type]
-            target[group] = _option(values.pop(group), group, beside=_config_dir())
+            target[group] = _option(values.pop(group), group, beside=beside or _config_dir())
     settings = _object(target, values, "")
     assert isinstance(settings, expected)
     return settings
@@ -101,7 +117,7 @@ def _merged(target: DictConfig, values: dict[str, Any], group: str) -> DictConfi
     try:
         merged = OmegaConf.merge(target, values)
     except OmegaConfBaseException as error:
-        raise UserError(error_line(error, group)) from error
+        raise _setting_error(error, group) from error
     assert isinstance(merged, DictConfig)
     return merged
 
@@ -113,12 +129,23 @@ def _object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
     except OmegaConfBaseException as error:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from None
-        raise UserError(error_line(error, group)) from error
+        raise _setting_error(error, group) from error
+
+
+def _setting_error(error: OmegaConfBaseException, group: str) -> SettingError:
+    unknown = isinstance(error, ConfigKeyError | ConfigAttributeError)
+    key = "" if isinstance(error, MissingMandatoryValue) else whole_key(error, group)
+    return SettingError(error_line(error, group), key, unknown)
+
+
+def whole_key(error: OmegaConfBaseException, group: str = "") -> str:
+    """The key that an error of OmegaConf's is about, with its group."""
+    return ".".join(part for part in (group, str(error.full_key or error.key or "")) if part)
 
 
 def error_line(error: OmegaConfBaseException, group: str = "") -> str:
     """An error of OmegaConf's in one line: the key and the reason."""
-    key = ".".join(part for part in (group, str(error.full_key or error.key or "")) if part) or "a setting"
+    key = whole_key(error, group) or "a setting"
     if isinstance(error, MissingMandatoryValue):
         return f"{key} has no value: give one on the command line, as {key}=..."
     if isinstance(error, ConfigKeyError | ConfigAttributeError):

@@ -33,6 +33,12 @@ def require_device(device: str) -> None:
     require(DEVICE.fullmatch(device) is not None, "device", device, "auto, cpu, cuda, cuda:NUMBER or mps")
 
 
+def require_one_model(run: str | None, arpa: str | None) -> None:
+    """Raise UserError where both a run and an ARPA file are named."""
+    if run is not None and arpa is not None:
+        raise UserError(f"run={run} and arpa={arpa} are two models: leave one out")
+
+
 @dataclass(slots=True)
 class VerbConfig:
     """Settings of every verb."""
@@ -132,6 +138,7 @@ class EvalConfig(VerbConfig):
     """`lmtool eval`"""
 
     run: str | None = MISSING
+    arpa: str | None = MISSING
     split: str = MISSING
     text: str | None = MISSING
     accuracy: bool = MISSING
@@ -156,6 +163,9 @@ class EvalConfig(VerbConfig):
             for name in ("text", "detail", "accuracy", "unnormalised"):
                 value = getattr(self, name)
                 require(not value, name, value, f"left out with nbest={self.nbest}")
+        require_one_model(self.run, self.arpa)
+        if self.arpa is not None and self.text is None and self.nbest is None:
+            raise UserError(f"arpa={self.arpa} has no data of its own: give text=FILE")
 
 
 @dataclass(slots=True)

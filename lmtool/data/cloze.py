@@ -44,6 +44,15 @@ class Cloze:
         return padded[np.where(inside, where, -1)]
 
 
+def unk_sharers(candidates: IntArray, unk: int) -> IntArray:
+    """How many candidates of its question share the probability of each of the candidates `[Q, K]`, `[Q, K]`.
+
+    The number of those that are `<unk>` to the model for these, 1 for words of the vocabulary.
+    """
+    oov = candidates == unk
+    return np.where(oov, oov.sum(axis=1, keepdims=True), 1)
+
+
 def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, lowercase: bool) -> Cloze:
     """Read a file of questions; where there is a file of answers too, check that they agree.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,9 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.config.groups import DataConfig
+from lmtool.config.rules import require
+from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.cloze import Cloze
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.windows import FAR, StoredTokens, Windows, positions
@@ -21,6 +25,7 @@ from lmtool.language_model import IntArray
 
 KIND = "lmtool corpus"
 FORMAT = 1
+Sentence = str | Sequence[str]
 REMEDY = "delete it and run lmtool preprocess again"
 
 
@@ -79,7 +84,12 @@ class Split:
 
 
 class Corpus:
-    """A store, opened for reading; a context manager."""
+    """A store, opened for reading; a context manager.
+
+    path: of the store. name: data.name. sentences: whether its text is sentences, which end in `</s>`, and not one
+    stream. splits: their names. fingerprint: the same where settings and text are the same. provenance: what the store
+    was made of.
+    """
 
     def __init__(self, file: h5py.File, path: Path) -> None:
         self._file = file
@@ -112,6 +122,63 @@ class Corpus:
             if isinstance(error, KeyError | OSError):
                 raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
             raise
+
+    @classmethod
+    def from_texts(
+        cls,
+        train: Iterable[Sentence],
+        valid: Iterable[Sentence] | float,
+        test: Iterable[Sentence] | float | None = None,
+        *,
+        name: str = "texts",
+        sentences: bool = True,
+        unit: str = "word",
+        lowercase: bool = False,
+        min_count: int = 1,
+        size: int | None = None,
+        words: Iterable[str] | None = None,
+        store_dir: str | Path = "stores",
+    ) -> Corpus:
+        """A corpus of text that is given here; its store is written to `store_dir`, unless it is there already.
+
+        train, valid, test: sentences in any iterable, which is read once. A sentence is a string, cut into words at
+        ASCII white space as a line of a file is, or a list of words. valid may be a share instead, such as 0.1, which
+        is cut from the end of train, and test then too, from behind valid: by sentences, or by words where `sentences`
+        is False. name: of the data set and, with a hash, of the store's file. sentences: False for one stream without
+        `</s>`, whose contexts cross the strings. unit: "word", or "char" for a model of characters. lowercase: whether
+        all text becomes lower case. min_count: words with fewer occurrences in train become `<unk>`. size: at most so
+        many words, the most frequent; None for no limit. words: the whole vocabulary instead. Text of more than some
+        32 MB goes through a temporary file. Raises UserError for what is not text, for `<s>` and `</s>` in it, and
+        where the store cannot be written.
+        """
+        from lmtool.data.sources.texts import write_texts
+
+        kinds: list[tuple[str, object, type]] = [("name", name, str), ("sentences", sentences, bool)]
+        kinds += [("lowercase", lowercase, bool), ("min_count", min_count, int)]
+        kinds += [("size", size, int)] if size is not None else []
+        for key, value, kind in kinds:
+            require(isinstance(value, kind), key, repr(value), f"of type {kind.__name__}")
+        require(unit in [known.value for known in Unit], "unit", repr(unit), "'word' or 'char'")
+        rules = VocabularyConfig(file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit))
+        splits = {"train": train, "valid": valid, "test": test}
+        path = write_texts(splits, name=name, sentences=sentences, rules=rules, words=words, store_dir=Path(store_dir))
+        return cls.open(path)
+
+    @cached_property
+    def settings(self) -> DataConfig:
+        """The settings of the data set, as they were when the store was written.
+
+        Raises UserError where they do not fit this version, or are those of an option that is not in use here.
+        """
+        from lmtool.config.settings import saved_settings
+
+        settings = saved_settings(self.provenance["settings"], "data")
+        assert isinstance(settings, DataConfig)
+        return settings
+
+    def __repr__(self) -> str:
+        tokens = ", ".join(f"{row['split']} {row['tokens']:,}" for row in self.provenance["rows"])
+        return f"<Corpus {self.name}: {tokens} tokens; vocabulary {self.provenance['rows'][0]['vocabulary']:,}>"
 
     def close(self) -> None:
         """Close the file; what was read stays."""
@@ -164,6 +231,13 @@ class Corpus:
         """The memory of training on a split in memory: its ids twice, positions, and the order of the examples."""
         ids = self._read(f"splits/{name}")["ids"]
         return len(ids) * (2 * int(ids.dtype.itemsize) + 1 + 8)
+
+    def oov_share(self, name: str) -> float:
+        """The share of a split's tokens that are out of vocabulary and became `<unk>`, from 0 to 1.
+
+        `<unk>` in the text itself is a word of the vocabulary and not counted.
+        """
+        return len(self._read(f"splits/{name}")["oov_positions"]) / self.tokens(name)
 
     def tokens(self, name: str) -> int:
         """The number of tokens of a split, without reading it."""

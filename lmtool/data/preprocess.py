@@ -25,7 +25,7 @@ from lmtool.config.groups import DataConfig
 from lmtool.data.choose_vocabulary import read_word_list, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.provisional import Provisional, provisional_ids, remove_stale_files
-from lmtool.data.sources.base import NoSource, Source
+from lmtool.data.sources.base import NoSource, NotKept, Source
 from lmtool.data.store_writer import Row, count_ids, write_cloze, write_split, write_vocabulary
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, reserve, written_whole
@@ -43,21 +43,22 @@ class Prepared:
     notes: list[str]
 
 
-def preprocess(data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared:
+def preprocess(data: DataConfig, store_dir: Path, *, progress: bool, source: Source | None = None) -> Prepared:
     """Make the store of a data set, unless there is one and neither settings nor text have changed.
 
     A finished store is used, with a note, where its text is no longer on this machine: nothing is downloaded for a
-    comparison. progress: whether to show progress bars. Raises UserError for text that is missing or not text, and
-    where the store cannot be written.
+    comparison. progress: whether to show progress bars. source: the text, where the caller has it; None for what the
+    settings find. Raises UserError for text that is missing or not text, and where the store cannot be written.
     """
     path = store_path(data, store_dir)
     existing = _provenance(path)
     try:
-        source = data.source(progress=progress, download=existing is None)
-    except NoSource:
+        source = source or data.source(progress=progress, download=existing is None)
+    except NoSource as missing:
         if existing is None:
             raise
-        log.warning("note: the sources of data=%s cannot be found; the store %s is used as it is", data.name, path)
+        if not isinstance(missing, NotKept):
+            log.warning("note: the sources of data=%s cannot be found; the store %s is used as it is", data.name, path)
         return Prepared(path, False, existing["rows"], existing["notes"])
     if existing is not None and _same_text(existing, source):
         return Prepared(path, False, existing["rows"], existing["notes"])
@@ -150,7 +151,9 @@ def _given_words(data: DataConfig, source: Source, provisional: Provisional) -> 
     """The words of the vocabulary in their order, where they are given; None where train decides."""
     if source.drawn is not None:
         return provisional.types
-    return None if source.word_list is None else read_word_list(source.word_list, data.vocabulary)
+    if isinstance(source.word_list, str):
+        return read_word_list(source.word_list, data.vocabulary)
+    return source.word_list
 
 
 def _notes(source: Source, provisional: Provisional, entropy: float | None) -> list[str]:

@@ -13,16 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from lmtool.config.groups import DataConfig
 from lmtool.data.sources.base import Blocks, DrawnIds, Source, cut_points
 from lmtool.data.text_split import tokeniser_of
 from lmtool.errors import UserError
+from lmtool.system.progress import token_bar
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 TEMPORARY = re.compile(r"\..*\.(\d+)\.(?:ids\.)?tmp")
 Ids = npt.NDArray[np.int32]
@@ -48,7 +51,7 @@ def provisional_ids(data: DataConfig, source: Source, store: Path, *, progress: 
 
     Raises UserError for text that is not text or has `<s>` or `</s>` in it, and where the ids do not fit on the disk.
     """
-    with ExitStack() as files, tqdm(unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
+    with ExitStack() as files, token_bar(None, shown=progress) as bar:
         if source.drawn is not None:
             provisional = _drawn(source.drawn, store, files, bar)
         else:
@@ -75,6 +78,8 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
         ends = cut_points(len(whole), *source.parts)
         splits = {"train": whole[: ends[0]], "valid": whole[ends[0] : ends[1]], "test": whole[ends[1] :]}
         characters = {}  # known of the whole only
+    if "test" in splits and not len(splits["test"]):
+        del splits["test"]
     return Provisional(splits, tokeniser.types(), characters, tokeniser.empty_lines)
 
 

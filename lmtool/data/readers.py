@@ -1,12 +1,15 @@
-"""Text files as blocks of whole lines: plain, .gz, .xz, .bz2, or a member of a .zip; always UTF-8."""
+"""Text files as blocks of whole lines: plain, .gz, .xz, .bz2, or a member of a .zip; always UTF-8.
+
+A byte-order mark of UTF-8 at the start of a file is no part of its text.
+"""
 
 from __future__ import annotations
 
 import bz2
+import codecs
 import fnmatch
 import gzip
 import hashlib
-import io
 import lzma
 import zipfile
 import zlib
@@ -19,20 +22,32 @@ from lmtool.errors import UserError
 BLOCK = 4 << 20  # bytes read at once
 LONGEST_LINE = 64 << 20  # bytes; more than this in one line is not text
 MEMBER = "::"  # archive.zip::folder/file.txt
+# Byte-order marks of other encodings than UTF-8; that of UTF-16 LE begins that of UTF-32 LE.
+OTHER_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 
 
-def read_blocks(name: str) -> Iterator[bytes]:
-    """Blocks of whole lines of a text file, each valid UTF-8 and ending in a newline.
+def read_blocks(*names: str) -> Iterator[bytes]:
+    """Blocks of whole lines of text files, one file after the other, each valid UTF-8 and ending in a newline.
 
-    name: a path; for a .zip `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path alone for all
-    its files, in the order of their names. Raises UserError for a file that is missing, cannot be unpacked, is empty or
-    is not UTF-8 text.
+    names: paths; for a .zip `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path alone for all
+    its files, in the order of their names. Raises UserError for a file that is missing, cannot be unpacked or is not
+    UTF-8 text, and where all of them are empty.
     """
+    what = names[0] if len(names) == 1 else f"each of the {len(names):,} files from {names[0]} on"
+    return _not_empty((block for name in names for block in _file_blocks(name)), what)
+
+
+def _file_blocks(name: str) -> Iterator[bytes]:
     path, _, member = name.partition(MEMBER)
     try:
-        yield from read_stream(_open(Path(path), member), name)
+        yield from _checked_blocks(_open(Path(path), member), name)
     except FileNotFoundError:
-        raise UserError(f"no file {path}: check the path, or set LMTOOL_DATA to the folder it is in") from None
+        raise UserError(f"no file {path}: check the path") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
         raise UserError(f"{name} cannot be unpacked ({error}): fetch it again") from error
     except OSError as error:
@@ -44,15 +59,36 @@ def read_stream(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
 
     Raises UserError for a text that is empty or is not UTF-8.
     """
-    line = 1
+    return _not_empty(_checked_blocks(handles, name), name)
+
+
+def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
     empty = True
-    for block in _whole_lines(handles, name):
-        _check_text(block, name, line)
-        line += block.count(b"\n")
-        empty = empty and not block.strip()
+    for block in blocks:
+        empty = empty and block.isspace()
         yield block
     if empty:
-        raise UserError(f"{name} is empty: give a file with text in it")
+        raise UserError(f"{what} is empty: give a file with text in it")
+
+
+def _checked_blocks(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
+    line = 1
+    for handle in handles:
+        first = True
+        for block in _whole_lines(handle, name):
+            text = _without_mark(block, name) if first else block
+            _check_text(text, name, line)
+            line += block.count(b"\n")
+            first = False
+            yield text
+
+
+def _without_mark(block: bytes, name: str) -> bytes:
+    """The first block of a file without its byte-order mark. Raises UserError for one of another encoding."""
+    for mark, encoding in OTHER_MARKS.items():
+        if block.startswith(mark):
+            raise UserError(f"{name} is {encoding}, not UTF-8: convert it, as with iconv -f {encoding} -t UTF-8")
+    return block.removeprefix(codecs.BOM_UTF8)
 
 
 def sha256_of(path: Path) -> str:
@@ -91,21 +127,20 @@ def _members(path: Path, member: str) -> Iterator[IO[bytes]]:
                 yield handle
 
 
-def _whole_lines(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
-    for handle in handles:
-        waiting: list[bytes] = []  # the pieces of a line that has not ended yet
-        waiting_bytes = 0
-        while block := handle.read(BLOCK):
-            cut = block.rfind(b"\n") + 1
-            if cut:
-                yield b"".join([*waiting, block[:cut]])
-                waiting, waiting_bytes = [], 0
-            waiting.append(block[cut:])
-            waiting_bytes += len(block) - cut
-            if waiting_bytes > LONGEST_LINE:
-                raise UserError(f"{name} has a line of over {LONGEST_LINE >> 20} MiB: is it one sentence per line?")
-        if waiting_bytes:
-            yield b"".join([*waiting, b"\n"])
+def _whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
+    waiting: list[bytes] = []  # the pieces of a line that has not ended yet
+    waiting_bytes = 0
+    while block := handle.read(BLOCK):
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*waiting, block[:cut]])
+            waiting, waiting_bytes = [], 0
+        waiting.append(block[cut:])
+        waiting_bytes += len(block) - cut
+        if waiting_bytes > LONGEST_LINE:
+            raise UserError(f"{name} has a line of over {LONGEST_LINE >> 20} MiB: is it one sentence per line?")
+    if waiting_bytes:
+        yield b"".join([*waiting, b"\n"])
 
 
 def _check_text(block: bytes, name: str, line: int) -> None:
@@ -122,8 +157,7 @@ def _check_text(block: bytes, name: str, line: int) -> None:
 
 
 def read_text(name: str) -> str:
-    """A whole small text file, such as a word list. Raises UserError as read_blocks does."""
-    buffer = io.BytesIO()
-    for block in read_blocks(name):
-        buffer.write(block)
-    return buffer.getvalue().decode("utf-8")
+    """A whole small text file, such as a word list, its lines ending in "\\n" also where those of the file end in
+    "\\r\\n". Raises UserError as read_blocks does.
+    """
+    return b"".join(read_blocks(name)).decode("utf-8").replace("\r\n", "\n")

@@ -22,11 +22,14 @@ def cut_words(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """How a data set's text is made of words. chars: each character is a word. lowercase: all text is in lower case."""
+    """How a data set's text is made of words. chars: each character is a word. lowercase: all text is in lower case.
+    tags: words of files are word/tag, and the tag is dropped.
+    """
 
     vocabulary: Vocabulary
     chars: bool
     lowercase: bool
+    tags: bool = False
 
     def split(self, text: str) -> list[str]:
         """The words of a text.

@@ -9,6 +9,7 @@ import numpy as np
 from lmtool.config.groups import DataConfig
 from lmtool.config.vocabulary import Unit
 from lmtool.data.corpus import Split
+from lmtool.data.text_form import TextForm
 from lmtool.data.tokeniser import CharTokeniser, WordTokeniser
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import IntArray
@@ -22,13 +23,18 @@ def tokeniser_of(data: DataConfig) -> WordTokeniser | CharTokeniser:
     return WordTokeniser(sentences=data.sentences, tags=data.drops_tags(), lowercase=rules.lowercase)
 
 
-def split_of_text(blocks: Iterable[bytes], name: str, data: DataConfig, vocabulary: Vocabulary) -> Split:
-    """The tokens of blocks of whole lines, tokenised as the data set was, with the ids of its vocabulary.
+def split_of_text(blocks: Iterable[bytes], name: str, form: TextForm) -> Split:
+    """The tokens of blocks of whole lines, tokenised by the rules of a run's data, with the ids of its vocabulary.
 
     A word out of the vocabulary is `<unk>` and counted as OOV. Raises UserError, naming `name`, for `<s>` or `</s>` in
     the text.
     """
-    tokeniser = tokeniser_of(data)
+    vocabulary, sentences = form.vocabulary, form.vocabulary.eos is not None
+    tokeniser: WordTokeniser | CharTokeniser
+    if form.chars:
+        tokeniser = CharTokeniser(sentences=sentences, lowercase=form.lowercase)
+    else:
+        tokeniser = WordTokeniser(sentences=sentences, tags=form.tags, lowercase=form.lowercase)
     provisional = np.concatenate([tokeniser(block, name) for block in blocks])
     types = tokeniser.types()
     known = np.array([word in vocabulary.ids for word in types])

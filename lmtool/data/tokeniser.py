@@ -153,12 +153,12 @@ class WordTokeniser:
         self._tags = tags
 
     def __call__(self, block: bytes, name: str) -> Ids:
-        """The provisional ids int32 `[N]` of a block of whole lines in UTF-8.
+        """The provisional ids int32 `[N]` of a block of whole lines in UTF-8, which end in "\\n" or "\\r\\n".
 
         name: of the text, for errors. Raises UserError for `<s>` or `</s>` in the text.
         """
         text = block.decode("utf-8")
-        self.characters += len(text)
+        self.characters += len(text) - text.count("\r\n")  # which is one line end
         if self._lowercase:
             block = text.lower().encode("utf-8")
         return self._run(np.frombuffer(block, dtype=np.uint8), name)
@@ -231,7 +231,10 @@ class CharTokeniser:
         self.characters = 0
 
     def __call__(self, block: bytes, name: str) -> Ids:
-        """The provisional ids int32 `[N]` of a block of whole lines in UTF-8. name: of the text, for errors."""
+        """The provisional ids int32 `[N]` of a block of whole lines in UTF-8, which end in "\\n" or "\\r\\n".
+
+        name: of the text, for errors.
+        """
         text = block.decode("utf-8").replace("\r\n", "\n")
         self.characters += len(text)
         if self._lowercase:

@@ -1,6 +1,7 @@
 """Cloze questions (CS287 HW3): which of K candidates stood in the gap after a context?
 
-The probabilities of a question's candidates are renormalised over them.
+The probabilities of a question's candidates are renormalised over them. Where several are out of vocabulary, a model
+cannot tell them apart: they share p(<unk>) equally.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lmtool.data.cloze import Cloze
+from lmtool.data.cloze import Cloze, unk_sharers
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity
@@ -22,21 +23,37 @@ CHUNK = 1024  # questions that are scored at once
 
 
 def score_questions(
-    corpus: Corpus, split: str, out: Path, score: Callable[[Cloze], FloatArray]
+    model: LanguageModel,
+    corpus: Corpus,
+    split: str,
+    out: Path,
+    say: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> dict[str, float] | None:
     """Score the questions of a split, write them as the competition's CSV, and report where the answers are known.
 
-    score: gives the log-probabilities `[Q, K]` of the candidates. None for a split without questions or answers.
+    say: prints what was written. note: keeps what the user should know. The report has, beside that of cloze_report,
+    oov_candidates and oov_answers: how many candidates share p(<unk>), and how many of these are the answer. None for a
+    split without questions or answers.
     """
     questions = corpus.cloze(split)
     if questions is None:
         return None
-    log_prob = score(questions)
+    sharers = unk_sharers(questions.candidates, corpus.vocabulary.unk)
+    log_prob = cloze_log_prob(model, questions, corpus.vocabulary.bos) - np.log(sharers)
     save_cloze(out / CLOZE_FILE, log_prob)
-    print(f"{len(log_prob):,} cloze questions: the probabilities are in {out / CLOZE_FILE}")
-    if (questions.answers < 0).any():
+    say(f"{len(log_prob):,} cloze questions: the probabilities are in {out / CLOZE_FILE}")
+    oov, known = sharers > 1, (questions.answers >= 0).all()
+    answers = int(oov[np.arange(len(oov)), questions.answers].sum()) if known else 0
+    if oov.any():
+        among = f", {answers:,} of them the answer" if known else ""
+        note(
+            f"{oov.sum():,} of the {oov.size:,} candidates are out of vocabulary{among}: "
+            "those of a question share p(<unk>) equally"
+        )
+    if not known:
         return None
-    return cloze_report(log_prob, questions.answers)
+    return cloze_report(log_prob, questions.answers) | {"oov_candidates": int(oov.sum()), "oov_answers": answers}
 
 
 def only_questions(corpus: Corpus, split: str) -> bool:
@@ -45,13 +62,28 @@ def only_questions(corpus: Corpus, split: str) -> bool:
 
 
 def cloze_log_prob(model: LanguageModel, cloze: Cloze, bos: int) -> FloatArray:
-    """Log-probabilities `[Q, K]` of the candidates of all questions, not renormalised. bos: the id of `<s>`."""
+    """Log-probabilities `[Q, K]` of the candidates of all questions, not renormalised: p(<unk>) for each of those out
+    of vocabulary. bos: the id of `<s>`.
+    """
     contexts: IntArray = cloze.contexts_matrix(model.context_size, bos)
     log_probs = [
         model.log_prob_candidates(contexts[first : first + CHUNK], cloze.candidates[first : first + CHUNK])
         for first in range(0, len(contexts), CHUNK)
     ]
     return np.concatenate(log_probs)
+
+
+def with_one_unk(log_prob: FloatArray, cloze: Cloze, unk: int) -> tuple[FloatArray, IntArray]:
+    """Log-probabilities `[M, Q, K]` with p(<unk>) at the first of the candidates out of vocabulary alone, and the
+    places of the answers `[Q]`, that one for all of these.
+
+    The answers' log-probabilities are the shared ones but for constants: what is fitted on them suits both.
+    """
+    oov = cloze.candidates == unk
+    first = oov.argmax(axis=1)
+    others = oov & (np.arange(oov.shape[1]) != first[:, None])
+    answers = np.where(oov[np.arange(len(oov)), cloze.answers], first, cloze.answers)
+    return np.where(others, -np.inf, log_prob), answers
 
 
 def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
@@ -62,7 +94,7 @@ def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
     """
     if (answers < 0).any():
         raise UserError("the cloze questions of this split come without their answers: nothing to score")
-    renormalised = over_candidates(log_prob)
+    renormalised = log_softmax(log_prob)
     return {
         "questions": len(answers),
         "perplexity": perplexity(renormalised[np.arange(len(answers)), answers]),
@@ -70,8 +102,8 @@ def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
     }
 
 
-def over_candidates(log_prob: FloatArray) -> FloatArray:
-    """Log-probabilities `[Q, K]` renormalised over the K candidates; uniform where all of them are -inf."""
+def log_softmax(log_prob: FloatArray) -> FloatArray:
+    """Scores `[Q, K]` as log-probabilities, normalised over the K columns; uniform where all of them are -inf."""
     largest = log_prob.max(axis=1, keepdims=True)
     shifted = np.where(np.isneginf(largest), 0.0, log_prob - np.where(np.isneginf(largest), 0.0, largest))
     renormalised: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
@@ -83,7 +115,7 @@ def save_cloze(path: Path, log_prob: FloatArray) -> None:
 
     log_prob: `[Q, K]`. Raises UserError where the file cannot be written.
     """
-    p = np.exp(over_candidates(log_prob))
+    p = np.exp(log_softmax(log_prob))
     rows = [f"{k},{','.join(f'{value:.9g}' for value in row)}" for k, row in enumerate(p.tolist(), start=1)]
     header = ",".join(["ID", *(f"Class{k}" for k in range(1, p.shape[1] + 1))])
     with written_whole(path) as temporary:

@@ -1,4 +1,4 @@
-"""What train, eval and ensemble print of their results."""
+"""Results of train, eval and ensemble as lines of text; result.json has all digits."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.evaluation.score import Report
-from lmtool.system.tables import cell_text
+from lmtool.system.tables import Cell, cell_text
+
+Rows = list[tuple[str, float | None]]
 
 
-def print_training_result(result: dict[str, Any], out: Path) -> None:
-    """Print the last line of a training: perplexity on valid, size, seconds and run folder.
+def training_line(result: dict[str, Any], out: Path) -> str:
+    """The last line of a training: perplexity on valid, size, seconds and run folder.
 
     result: as in result.json, but with inf where that has null.
     """
     unit = "n-grams" if "ngrams" in result else "parameters"
     size = f"{result['parameters']:,} {unit}"
-    print(f"valid perplexity {result['valid_perplexity']:.4f}, {size}, {result['seconds']:.1f} s; run={out}")
+    return f"valid perplexity {result['valid_perplexity']:.4f}, {size}, {result['seconds']:.1f} s; run={out}"
 
 
-def print_sizes(sizes: list[int]) -> None:
-    """Print the number of n-grams of each order."""
-    print("order  n-grams")
-    for order, count in enumerate(sizes, start=1):
-        print(f"{order:5}  {count:,}")
+def sizes_text(sizes: list[int]) -> str:
+    """The number of n-grams of each order."""
+    return "\n".join(["order  n-grams", *(f"{order:5}  {count:,}" for order, count in enumerate(sizes, start=1))])
 
 
-def print_report(result: Report) -> None:
-    """Print a report; result.json has all digits."""
-    lines: list[tuple[str, float | None]] = [
+def report_rows(result: Report) -> Rows:
+    """The names and values of a report, and of its cloze questions; what is not known is left out."""
+    rows: Rows = [
         (f"tokens ({result.split})", result.tokens),
         ("  out of vocabulary", result.oov),
         ("perplexity", result.perplexity),
@@ -39,25 +39,23 @@ def print_report(result: Report) -> None:
         ("accuracy", result.accuracy),
         ("tokens per second", round(result.tokens_per_second)),
     ]
-    _print_lines(lines)
-    print_cloze(result.cloze)
+    return [(name, value) for name, value in rows if value is not None] + cloze_rows(result.cloze)
 
 
-def print_cloze(cloze: dict[str, float] | None) -> None:
-    """Print the results of cloze questions, if there are any."""
-    if cloze is not None:
-        _print_lines(
-            [
-                ("cloze questions", int(cloze["questions"])),
-                ("  perplexity", cloze["perplexity"]),
-                ("  accuracy", cloze["accuracy"]),
-                ("  perplexity (local)", cloze.get("local_perplexity")),
-                ("  accuracy (local)", cloze.get("local_accuracy")),
-            ]
-        )
+def cloze_rows(cloze: dict[str, float] | None) -> Rows:
+    """The results of cloze questions, if there are any."""
+    if cloze is None:
+        return []
+    rows: Rows = [
+        ("cloze questions", int(cloze["questions"])),
+        ("  perplexity", cloze["perplexity"]),
+        ("  accuracy", cloze["accuracy"]),
+        ("  perplexity (local)", cloze.get("local_perplexity")),
+        ("  accuracy (local)", cloze.get("local_accuracy")),
+    ]
+    return [(name, value) for name, value in rows if value is not None]
 
 
-def _print_lines(lines: Sequence[tuple[str, float | None]]) -> None:
-    for name, value in lines:
-        if value is not None:
-            print(f"{name:<20} {cell_text(value):>12}")
+def rows_text(rows: Sequence[tuple[str, Cell]], width: int = 20) -> str:
+    """Names and values, a line each. width: of the names."""
+    return "\n".join(f"{name:<{width}} {cell_text(value):>12}" for name, value in rows)

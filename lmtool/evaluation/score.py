@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from tqdm import tqdm
 
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.language_model import Choosing, FloatArray, IntArray, LanguageModel, TextScorer, Unnormalised
+from lmtool.system.progress import token_bar
 
 CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 DISTS = 256  # whole distributions that are held at once
@@ -112,7 +112,7 @@ def score(
         return Scores(model.log_prob_text(split.ids, split.offsets), time.perf_counter() - start)
     split = split.seen(model.across_sentences)
     log_prob = np.empty(end_at - start_at, dtype=np.float64)
-    with tqdm(total=len(log_prob), unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
+    with token_bar(len(log_prob), shown=progress) as bar:
         for first in range(start_at, end_at, CHUNK):
             last = min(first + CHUNK, end_at)
             contexts = split.contexts(first, last, model.context_size)
@@ -147,7 +147,7 @@ def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False
         raise UserError("accuracy=true: a mixture with a member that has a cache has no accuracy; evaluate that member")
     hits = 0.0
     text = split.seen(model.across_sentences)
-    with tqdm(total=split.tokens, unit=" tokens", unit_scale=True, disable=not progress, leave=False) as bar:
+    with token_bar(split.tokens, shown=progress) as bar:
         for first in range(0, split.tokens, 4096):
             last = min(first + 4096, split.tokens)
             targets = split.ids[first:last].astype(np.int64)

@@ -15,7 +15,7 @@ import numpy as np
 from lmtool.data.corpus import Split
 from lmtool.evaluation.score import Scored
 from lmtool.language_model import FloatArray, IntArray, LanguageModel
-from lmtool.mixtures.linear import Ends, Members, contexts_of, fit_weights
+from lmtool.mixtures.linear import Ends, Members, checked_weights, contexts_of, fit_weights
 
 CHUNK = 1 << 16  # tokens whose contexts are materialised at once
 
@@ -73,8 +73,13 @@ class ClassMixture(Members):
     def __init__(
         self, members: list[LanguageModel], weights: FloatArray, classifier: Classifier, ends: Ends | None = None
     ) -> None:
-        super().__init__(members, weights, ends)
+        """Raises ValueError for weights of another shape, that are negative or not finite, or do not sum to one."""
         self.classifier = classifier
+        super().__init__(members, weights, ends)
+
+    def _checked_weights(self, weights: FloatArray) -> FloatArray:
+        shape = (1 + self.classifier.context_size, len(self.members))
+        return checked_weights("ClassMixture: weights", weights, shape)
 
     def _mix(self, log_prob: FloatArray, classes: IntArray) -> FloatArray:
         """log p `[N, ...]` from the members' `[M, N, ...]` and the classes `[N]`."""
@@ -88,14 +93,17 @@ class ClassMixture(Members):
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
+        contexts = self._contexts("log_prob", contexts)
         return self._mix(self.member_log_probs(contexts, targets), self._classes(contexts))
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`."""
+        contexts = self._contexts("log_dist", contexts)
         return self._mix(self.member_dists(contexts), self._classes(contexts))
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`."""
+        contexts = self._contexts("log_prob_candidates", contexts)
         return self._mix(self.member_candidates(contexts, candidates), self._classes(contexts))
 
     def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from lmtool.data.corpus import Split
 from lmtool.evaluation.score import Scored
 from lmtool.language_model import FloatArray, IntArray, LanguageModel
-from lmtool.mixtures.linear import Ends, Mixture, mix
+from lmtool.mixtures.linear import Ends, Mixture, checked_weights, mix
 
 BLOCK = 256  # tokens whose products with the tokens in the cache are computed at once
 CHUNK = 8192  # tokens whose hidden units are computed at once
@@ -34,11 +34,19 @@ class Encoding(LanguageModel, Protocol):
         """The hidden units after contexts `[N, C]`, float32 `[N, D]`."""
 
 
+def _require_size(size: int) -> None:
+    if size < 1:
+        raise ValueError(f"size={size}: a cache holds 1 token or more")
+
+
 @dataclass(frozen=True, slots=True)
 class UnigramCache:
-    """The relative frequencies of the last `size` tokens."""
+    """The relative frequencies of the last `size` tokens. Raises ValueError for a size below 1."""
 
     size: int
+
+    def __post_init__(self) -> None:
+        _require_size(self.size)
 
     def log_prob(self, split: Split) -> FloatArray:
         """log p of each token `[N]`; -inf for the first one, and for words that are not in the cache."""
@@ -73,11 +81,17 @@ def _relative_frequencies(ids: Any, size: int, words: int, p: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NeuralCache:
-    """The last `size` tokens, weighted by the similarity of the hidden units of `encoder` before them."""
+    """The last `size` tokens, weighted by the similarity of the hidden units of `encoder` before them.
+
+    Raises ValueError for a size below 1.
+    """
 
     size: int
     theta: float
     encoder: Encoding
+
+    def __post_init__(self) -> None:
+        _require_size(self.size)
 
     def log_prob(self, split: Split) -> FloatArray:
         """log p of each token `[N]`; -inf for the first one, and for words that are not in the cache."""
@@ -155,6 +169,8 @@ class CachedMixture:
     def __init__(
         self, members: list[LanguageModel], weights: FloatArray, cache: Cache, ends: Ends | None = None
     ) -> None:
+        """Raises ValueError for weights that are not M + 1, finite, 0 or more and sum to one."""
+        weights = checked_weights("CachedMixture: weights", weights, (len(members) + 1,))
         static, equal = weights[:-1].sum(), np.full(len(members), 1 / len(members))
         self.static = Mixture(members, weights[:-1] / static if static > 0 else equal, ends)
         self.weights = weights

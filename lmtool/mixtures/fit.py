@@ -11,14 +11,14 @@ import numpy as np
 from lmtool.config.verbs import CacheKind, EnsembleConfig, FitOn, MixMethod
 from lmtool.data.corpus import Corpus, Split
 from lmtool.errors import UserError
-from lmtool.evaluation.cloze import cloze_log_prob
+from lmtool.evaluation.cloze import cloze_log_prob, with_one_unk
 from lmtool.evaluation.score import score
 from lmtool.language_model import FloatArray, IntArray, LanguageModel
 from lmtool.mixtures.build import ends_of
 from lmtool.mixtures.by_context_class import Classifier, classes_of_split, fit_class_weights
 from lmtool.mixtures.cache import Encoding, Hidden, UnigramCache, hidden_units, neural_cache
-from lmtool.mixtures.linear import fit_weights, longest_context, member_dists, mix
-from lmtool.mixtures.log_linear import CHUNK, Chunks, fit_log_linear
+from lmtool.mixtures.linear import TOLERANCE, fit_weights, longest_context, member_dists, mix
+from lmtool.mixtures.log_linear import CHUNK, Chunks, fit_log_linear, without_lone_reserves
 from lmtool.system.tables import cell_text
 
 
@@ -32,18 +32,22 @@ class FittedMixture:
 
 
 def fit_mixture(
-    config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus, log_prob: FloatArray | None
+    config: EnsembleConfig,
+    models: list[LanguageModel],
+    corpus: Corpus,
+    log_prob: FloatArray | None,
+    say: Callable[[str], None],
 ) -> FittedMixture:
-    """The weights of the settings, given or fitted; prints how they were fitted.
+    """The weights of the settings, given or fitted.
 
-    log_prob: of the models on fit_split, `[M, N]`, if it is known already. Raises UserError where no model is of the
-    kind that the method needs, for a model with a cache where the method takes none, and where no weights give all
-    tokens a probability above 0.
+    log_prob: of the models on fit_split, `[M, N]`, if it is known already. say: prints how they were fitted. Raises
+    UserError where no model is of the kind that the method needs, for a model with a cache where the method takes none,
+    and where no weights give all tokens a probability above 0.
     """
     if any(model.dynamic for model in models) and (config.method is not MixMethod.linear or config.cache is not None):
         raise UserError("a run with a cache can only be mixed linearly, and without another cache")
     if config.method is MixMethod.log_linear:
-        return _log_linear(config, models, corpus)
+        return _log_linear(config, models, corpus, say)
     if config.method is MixMethod.linear and config.cache is None and config.weights is not None:
         return FittedMixture(np.array(config.weights), {"method": "linear"})
     if config.cache is not None and config.weights is not None and not _needs_theta(config):
@@ -53,11 +57,11 @@ def fit_mixture(
     if log_prob is None:
         log_prob = np.stack([score(model, split).log_prob for model in models])
     if config.method is MixMethod.classes:
-        return _classes(config, models, split, log_prob)
+        return _classes(config, models, split, log_prob, say)
     if config.cache is not None:
-        return _cached(config, models, split, log_prob)
+        return _cached(config, models, split, log_prob, say)
     fit = fit_weights(log_prob)
-    print(f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
+    say(f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     return FittedMixture(fit.weights, {"method": "linear"}, {"fit": _fit(config, fit.iterations, fit.gap)})
 
 
@@ -68,28 +72,34 @@ def _fit_text(config: EnsembleConfig, corpus: Corpus) -> Split:
 
 
 def _fit(config: EnsembleConfig, iterations: int, gap: float) -> dict[str, Any]:
-    return {"split": config.fit_split, "iterations": iterations, "gap": gap}
+    return {"split": config.fit_split, "iterations": iterations, "gap": gap, "converged": bool(gap <= TOLERANCE)}
 
 
-def _classes(config: EnsembleConfig, models: list[LanguageModel], split: Split, log_prob: FloatArray) -> FittedMixture:
+def _classes(
+    config: EnsembleConfig,
+    models: list[LanguageModel],
+    split: Split,
+    log_prob: FloatArray,
+    say: Callable[[str], None],
+) -> FittedMixture:
     place, classifier = next(((k, m) for k, m in enumerate(models) if isinstance(m, Classifier)), (0, None))
     if classifier is None:
         raise UserError("method=classes needs an n-gram run among runs: its counts say which class a context is of")
     classes = classes_of_split(classifier, split)
     fit = fit_class_weights(log_prob, classes, classifier.context_size + 1)
-    print(
-        f"EM on {config.fit_split}, by class: at most {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum"
-    )
-    print("words of context seen  tokens  weights")
+    say(f"EM on {config.fit_split}, by class: at most {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
+    say("words of context seen  tokens  weights")
     for length, (tokens, weights) in enumerate(zip(fit.tokens.tolist(), fit.weights.tolist(), strict=True)):
-        print(f"{length:>21}  {tokens:>6,}  {'  '.join(map(cell_text, weights))}")
+        say(f"{length:>21}  {tokens:>6,}  {'  '.join(map(cell_text, weights))}")
     mean = fit.tokens @ fit.weights / fit.tokens.sum()
     table = fit.weights.tolist()
     mixture = {"method": "classes", "classifier": place, "class_weights": table}
     return FittedMixture(mean, mixture, {"fit": _fit(config, fit.iterations, fit.gap), "class_weights": table})
 
 
-def _log_linear(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> FittedMixture:
+def _log_linear(
+    config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus, say: Callable[[str], None]
+) -> FittedMixture:
     mixture = {"method": "log_linear"}
     if config.weights is not None:
         return FittedMixture(np.array(config.weights), mixture)
@@ -98,11 +108,11 @@ def _log_linear(config: EnsembleConfig, models: list[LanguageModel], corpus: Cor
     else:
         chunks, count, unit = *_text_chunks(config, models, corpus), "contexts"
     fit = fit_log_linear(chunks, len(models))
-    print(
+    say(
         f"Newton's method on {count:,} {unit} of {config.fit_split}: {fit.iterations} steps, about "
-        f"{fit.decrement:.1e} nats from the optimum"
+        f"{fit.gap:.1e} nats from the optimum"
     )
-    return FittedMixture(fit.weights, mixture, {"fit": _fit(config, fit.iterations, fit.decrement) | {unit: count}})
+    return FittedMixture(fit.weights, mixture, {"fit": _fit(config, fit.iterations, fit.gap) | {unit: count}})
 
 
 def _text_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> tuple[Chunks, int]:
@@ -115,7 +125,7 @@ def _text_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Co
     def chunks() -> Iterator[tuple[FloatArray, IntArray]]:
         for at in range(0, len(index), CHUNK):
             contexts, targets = split.windows(index[at : at + CHUNK], size)
-            yield member_dists(models, contexts, ends), targets
+            yield without_lone_reserves(member_dists(models, contexts, ends)), targets
 
     return chunks, len(index)
 
@@ -125,8 +135,9 @@ def _question_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus
     cloze = corpus.cloze(config.fit_split)
     if cloze is None or (cloze.answers < 0).any():
         raise UserError(f"fit_on=cloze: {corpus.name} has no questions with answers for fit_split={config.fit_split}")
-    log_probs = np.stack([cloze_log_prob(model, cloze, corpus.vocabulary.bos) for model in models])
-    return lambda: iter([(log_probs, cloze.answers)]), len(cloze.answers)
+    of_models = np.stack([cloze_log_prob(model, cloze, corpus.vocabulary.bos) for model in models])
+    log_probs, answers = with_one_unk(of_models, cloze, corpus.vocabulary.unk)
+    return lambda: iter([(log_probs, answers)]), len(answers)
 
 
 def _needs_theta(config: EnsembleConfig) -> bool:
@@ -149,7 +160,13 @@ def _cache_settings(config: EnsembleConfig, models: list[LanguageModel], theta: 
     return settings | {"theta": theta, "encoder": _encoder(models)[0]}
 
 
-def _cached(config: EnsembleConfig, models: list[LanguageModel], split: Split, log_prob: FloatArray) -> FittedMixture:
+def _cached(
+    config: EnsembleConfig,
+    models: list[LanguageModel],
+    split: Split,
+    log_prob: FloatArray,
+    say: Callable[[str], None],
+) -> FittedMixture:
     """Weights of the models and a cache, by EM over all tokens but the first, before which the cache is empty."""
     result: dict[str, Any] = {}
 
@@ -170,12 +187,12 @@ def _cached(config: EnsembleConfig, models: list[LanguageModel], split: Split, l
         if theta is None:
             theta = _best_theta(hidden, split, config.cache_size, lambda cached: with_weights(cached)[0])
             result["theta"] = theta
-            print(f"theta of the cache with the highest likelihood of {config.fit_split}: {theta:.4g}")
+            say(f"theta of the cache with the highest likelihood of {config.fit_split}: {theta:.4g}")
         cached = neural_cache(hidden, split.ids, config.cache_size, [theta])[0]
     weights = with_weights(cached)[1]
     if "fit" in result:
         fit = result["fit"]
-        print(f"EM on {config.fit_split}: {fit['iterations']} steps, within {fit['gap']:.1e} nats of the optimum")
+        say(f"EM on {config.fit_split}: {fit['iterations']} steps, within {fit['gap']:.1e} nats of the optimum")
     return FittedMixture(weights, {"method": "linear", "cache": _cache_settings(config, models, theta)}, result)
 
 

@@ -11,6 +11,9 @@ from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.evaluation.score import Scored
 from lmtool.language_model import FloatArray, IntArray, LanguageModel
+from lmtool.system.arrays import as_array, whole_numbers
+
+TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the optimum
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Fit:
     gap: float
 
 
-def fit_weights(log_prob: FloatArray, *, tolerance: float = 1e-9, iterations: int = 20_000) -> Fit:
+def fit_weights(log_prob: FloatArray, *, tolerance: float = TOLERANCE, iterations: int = 20_000) -> Fit:
     """The weights that maximise the likelihood of held-out tokens, by EM (Dempster, Laird & Rubin 1977).
 
     log_prob: natural, `[M, N]`, of each model and token. Stops where the gap of Fit is at most `tolerance`. Raises
@@ -84,13 +87,37 @@ def longest_context(members: list[LanguageModel]) -> int:
     return max(member.context_size for member in members)
 
 
+def checked_weights(where: str, weights: FloatArray, shape: tuple[int, ...], *, sum_to_one: bool = True) -> FloatArray:
+    """Weights in float64. Raises ValueError, naming `where`, unless they have this shape, are finite and 0 or more, and
+    sum to one over the last axis.
+    """
+    array = as_array(where, weights)
+    if array.shape != shape or array.dtype.kind not in "iuf":
+        raise ValueError(f"{where} must be {list(shape)} numbers; got {array.dtype} {list(array.shape)}")
+    array = array.astype(np.float64)
+    if not (np.isfinite(array) & (array >= 0)).all():
+        raise ValueError(f"{where} must be finite and 0 or more; got {array.tolist()}")
+    if sum_to_one and not np.allclose(array.sum(axis=-1), 1, rtol=0, atol=1e-6):
+        raise ValueError(f"{where} must sum to one; got a sum of {array.sum(axis=-1).tolist()}")
+    return array
+
+
 class Members:
-    """M language models with weights. ends: where some of them read across sentences."""
+    """M language models with weights. ends: where some of them read across sentences.
+
+    A mixture of them raises ValueError for contexts and words of another shape, type or range.
+    """
 
     def __init__(self, members: list[LanguageModel], weights: FloatArray, ends: Ends | None = None) -> None:
+        """Raises ValueError for weights that are not as many as the members, finite and 0 or more."""
+        if not members:
+            raise ValueError(f"{type(self).__name__}: members must be one language model or more")
         self.members = members
-        self.weights = weights
+        self.weights = self._checked_weights(weights)
         self.ends = ends
+
+    def _checked_weights(self, weights: FloatArray) -> FloatArray:
+        return checked_weights(f"{type(self).__name__}: weights", weights, (len(self.members),))
 
     @property
     def context_size(self) -> int:
@@ -112,16 +139,22 @@ class Members:
         """Whether a member changes with the text that it reads."""
         return any(member.dynamic for member in self.members)
 
+    def _contexts(self, method: str, contexts: IntArray) -> IntArray:
+        """Contexts `[N, C]`; whether their ids are in the vocabulary is for the members to see."""
+        return whole_numbers(f"{type(self).__name__}.{method}: contexts", contexts, ("N", self.context_size))
+
     def member_log_probs(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """Each member's log p of targets `[N]` after contexts `[N, C]`: `[M, N]`."""
+        contexts = self._contexts("log_prob", contexts)
         return np.stack([member.log_prob(contexts_of(member, contexts, self.ends), targets) for member in self.members])
 
     def member_dists(self, contexts: IntArray) -> FloatArray:
         """Each member's log p of all words after contexts `[N, C]`: `[M, N, V]`."""
-        return member_dists(self.members, contexts, self.ends)
+        return member_dists(self.members, self._contexts("log_dist", contexts), self.ends)
 
     def member_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """Each member's log p of candidates `[N, K]` after contexts `[N, C]`: `[M, N, K]`."""
+        contexts = self._contexts("log_prob_candidates", contexts)
         return np.stack(
             [
                 member.log_prob_candidates(contexts_of(member, contexts, self.ends), candidates)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from lmtool.errors import UserError
+from lmtool.evaluation.cloze import log_softmax
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.mixtures.linear import Members
+from lmtool.mixtures.linear import TOLERANCE, Members, checked_weights
+from lmtool.system.arrays import whole_numbers
 
 CHUNK = 128  # contexts whose distributions are held at once
 # A function that iterates over chunks of distributions [M, n, V] and targets [n], from the first one in each call.
@@ -28,87 +31,143 @@ def combined(log_dist: FloatArray, weights: FloatArray) -> FloatArray:
     distribution is uniform.
     """
     used = weights > 0
-    product = np.tensordot(weights[used], log_dist[used], axes=1)
-    largest = product.max(axis=1, keepdims=True)
-    product = np.where(np.isneginf(largest), 0.0, product - np.where(np.isneginf(largest), 0.0, largest))
-    mixed: FloatArray = product - np.log(np.exp(product).sum(axis=1, keepdims=True))
-    return mixed
+    return log_softmax(np.tensordot(weights[used], log_dist[used], axes=1))
 
 
-def likelihood(weights: FloatArray, chunks: Chunks) -> tuple[float, FloatArray, FloatArray]:
-    """The mean log-likelihood in nats per token, its gradient `[M]` and Hessian `[M, M]`.
+def likelihood(weights: FloatArray, chunks: Chunks, members: IntArray | None = None) -> Likelihood:
+    """The mean log-likelihood of the mixture of `members` (None: all of them) with weights `[M]` of 0 or more.
 
-    Raises UserError where a member gives a token probability 0, as then every mixture does.
+    Words that one of them gives probability 0 have probability 0 also where its weight is 0, so that the likelihood is
+    concave and smooth up to the bounds. Raises UserError where a member gives a token probability 0.
     """
-    members = len(weights)
-    value, gradient, hessian, tokens = 0.0, np.zeros(members), np.zeros((members, members)), 0
+    size = len(weights)
+    value, gradient, hessian, tokens = 0.0, np.zeros(size), np.zeros((size, size)), 0
     for log_dist, targets in chunks():
+        of_members = log_dist if members is None or len(members) == len(log_dist) else log_dist[members]
         rows = np.arange(len(targets))
-        of_targets = log_dist[:, rows, targets]  # [M, n]
+        of_targets = of_members[:, rows, targets]  # [M, n]
         if np.isneginf(of_targets).any():
             where = tokens + int(np.isneginf(of_targets).any(axis=0).argmax())
             raise UserError(
                 f"token {where} of those to fit on has probability zero under some run: a log-linear mixture needs "
                 "smoothed ones"
             )
-        mixed = combined(log_dist, weights)
+        zeros = np.isneginf(of_members)
+        f = np.where(zeros, 0.0, of_members)
+        mixed = log_softmax(np.where(zeros.any(axis=0), -np.inf, np.tensordot(weights, f, axes=1)))
         p = np.exp(mixed)
-        f = np.where(p > 0, np.where(np.isneginf(log_dist), 0.0, log_dist), 0.0)
         expected = np.einsum("mnv,nv->mn", f, p, optimize=True)
         value += float(mixed[rows, targets].sum())
         gradient += (of_targets - expected).sum(axis=1)
-        for k in range(members):
+        for k in range(size):
             weighted = f[k] * p
-            for j in range(k, members):
+            for j in range(k, size):
                 covariance = float((weighted * f[j]).sum() - expected[k] @ expected[j])
                 hessian[k, j] -= covariance
                 if j != k:
                     hessian[j, k] -= covariance
         tokens += len(targets)
-    return value / tokens, gradient / tokens, hessian / tokens
+    return Likelihood(value / tokens, gradient / tokens, hessian / tokens)
+
+
+def without_lone_reserves(log_dist: FloatArray) -> FloatArray:
+    """Distributions `[M, n, V]` of members, changed in place: where one of them keeps nothing for types outside the
+    vocabulary (the entry of `<s>`), none does, so that a weight of 0 is no other thing than a very small one.
+    """
+    none = np.isneginf(log_dist[:, :, -1]).any(axis=0)
+    log_dist[:, none, -1] = -np.inf
+    return log_dist
+
+
+class Likelihood(NamedTuple):
+    """A mean log-likelihood in nats per token, its gradient `[M]` and Hessian `[M, M]`."""
+
+    value: float
+    gradient: FloatArray
+    hessian: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class LogLinearFit:
-    """Weights `[M]`, Newton steps, and half the squared Newton decrement: about how many nats per token the optimum is
-    better.
+    """Weights `[M]`, their mean log-likelihood, Newton steps, and the gap: about so many nats per token are the best
+    weights of 0 or more better.
+
+    The gap is the Newton decrement, the gain of the best step by the quadratic model of the likelihood; and what was
+    lost with the zeros of members that were left out.
     """
 
     weights: FloatArray
+    value: float
     iterations: int
-    decrement: float
+    gap: float
 
 
-def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = 1e-9, iterations: int = 50) -> LogLinearFit:
+def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = TOLERANCE, iterations: int = 50) -> LogLinearFit:
     """The weights of 0 or more with the highest likelihood, by Newton's method with step halving.
 
-    Raises UserError where a member gives a token probability 0.
+    A step goes to the optimum of the quadratic model under the bounds, so that the decrement is 0 exactly where the
+    Karush-Kuhn-Tucker conditions hold: a gradient of 0 for weights above 0, of at most 0 for weights of 0. A member
+    whose weight is 0 at the optimum is left out with the zeros of its distributions, and the others are fitted again.
+    Stops where the gap is at most `tolerance`. Raises UserError where a member gives a token probability 0.
     """
-    weights = np.full(members, 1 / members)
-    value, gradient, hessian = likelihood(weights, chunks)
-    decrement = np.inf
-    for done in range(1, iterations + 1):
-        free = (weights > 0) | (gradient > 0)
-        step = np.zeros(members)
-        curvature = -hessian[np.ix_(free, free)]
-        step[free] = np.linalg.lstsq(curvature, gradient[free], rcond=1e-12)[0]
-        decrement = max(float(gradient @ step) / 2, 0.0)
-        if decrement <= tolerance:
-            return LogLinearFit(weights, done, decrement)
+    kept, weights = np.arange(members), np.full(members, 1 / members)
+    done, reached, lost = 0, -np.inf, 0.0
+    while True:
+        fit = _newton(chunks, kept, weights, tolerance, iterations - done)
+        done += fit.iterations
+        lost += max(reached - fit.value, 0.0)
+        positive = fit.weights > 0
+        if positive.all() or not positive.any() or fit.gap > tolerance:
+            found = np.zeros(members)
+            found[kept] = fit.weights
+            return LogLinearFit(found, fit.value, done, fit.gap + lost)
+        kept, weights, reached = kept[positive], fit.weights[positive], fit.value
+
+
+def _newton(chunks: Chunks, members: IntArray, weights: FloatArray, tolerance: float, iterations: int) -> LogLinearFit:
+    """fit_log_linear of some members from given weights `[M]`."""
+    at = likelihood(weights, chunks, members)
+    done = 1
+    while True:
+        step = bounded_optimum(-at.hessian, at.gradient - at.hessian @ weights) - weights
+        decrement = max(float(at.gradient @ step + step @ at.hessian @ step / 2), 0.0)
+        if decrement <= tolerance or done >= iterations:
+            return LogLinearFit(weights, at.value, done, decrement)
         size = 1.0
-        while True:
-            candidate = np.maximum(weights + size * step, 0.0)
-            if not candidate.any():
-                size /= 2
-                continue
-            at_candidate = likelihood(candidate, chunks)
-            if at_candidate[0] >= value:
-                break
+        while (there := likelihood(weights + size * step, chunks, members)).value < at.value:
             size /= 2
             if size < 1e-6:  # no further gain in float64
-                return LogLinearFit(weights, done, decrement)
-        weights, (value, gradient, hessian) = candidate, at_candidate
-    return LogLinearFit(weights, iterations, decrement)
+                return LogLinearFit(weights, at.value, done, decrement)
+        weights, at = weights + size * step, there
+        done += 1
+
+
+def bounded_optimum(curvature: FloatArray, slope: FloatArray) -> FloatArray:
+    """The x `[M]` of 0 or more with the highest slope x - x curvature x / 2, for a positive semi-definite `[M, M]`.
+
+    Lawson & Hanson (1974, ch. 23): the variable with the steepest gradient is freed, and the optimum of the free ones
+    taken, up to the bound of the first that would become negative, which is fixed at 0 again.
+    """
+    x = np.zeros(len(slope))
+    free = np.zeros(len(slope), dtype=bool)
+    tolerance = 1e-13 * max(float(np.abs(slope).max(initial=0)), 1e-300)
+    for _ in range(10 * len(slope)):
+        gradient = np.where(free, 0.0, slope - curvature @ x)
+        if not (gradient > tolerance).any():
+            break
+        free[gradient.argmax()] = True
+        while True:
+            target = np.zeros(len(slope))
+            target[free] = np.linalg.lstsq(curvature[np.ix_(free, free)], slope[free], rcond=1e-12)[0]
+            negative = free & (target <= 0)
+            if not negative.any():
+                x = target
+                break
+            share = (x[negative] / np.maximum(x[negative] - target[negative], 1e-300)).min()
+            x = np.maximum(x + share * (target - x), 0.0)
+            free &= ~(negative & (x <= 1e-15 * x.max(initial=0)))
+            x[~free] = 0.0
+    return x
 
 
 class LogLinear(Members):
@@ -119,21 +178,32 @@ class LogLinear(Members):
         """True: Z(h) is summed exactly."""
         return True
 
+    def _checked_weights(self, weights: FloatArray) -> FloatArray:
+        return checked_weights("LogLinear: weights", weights, (len(self.members),), sum_to_one=False)
+
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`."""
-        return np.concatenate([self._log_dist(contexts[at : at + CHUNK]) for at in range(0, len(contexts), CHUNK)])
+        return np.concatenate(list(self._log_dists(self._contexts("log_dist", contexts))))
 
-    def _log_dist(self, contexts: IntArray) -> FloatArray:
-        return combined(self.member_dists(contexts), self.weights)
+    def _log_dists(self, contexts: IntArray) -> Iterator[FloatArray]:
+        """Those of CHUNK contexts at a time; of no contexts once, as the shape of their distributions."""
+        for at in range(0, max(len(contexts), 1), CHUNK):
+            yield combined(without_lone_reserves(self.member_dists(contexts[at : at + CHUNK])), self.weights)
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
+        contexts = self._contexts("log_prob", contexts)
+        targets = whole_numbers("LogLinear.log_prob: targets", targets, (len(contexts),))
         return self.log_prob_candidates(contexts, targets[:, None])[:, 0]
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`."""
-        parts = [
-            np.take_along_axis(self._log_dist(contexts[at : at + CHUNK]), candidates[at : at + CHUNK], axis=1)
-            for at in range(0, len(contexts), CHUNK)
-        ]
+        contexts = self._contexts("log_prob_candidates", contexts)
+        where, shape = "LogLinear.log_prob_candidates: candidates", (len(contexts), "K")
+        candidates = whole_numbers(where, candidates, shape)
+        parts, at = [], 0
+        for dist in self._log_dists(contexts):
+            words = whole_numbers(where, candidates[at : at + CHUNK], (len(dist), "K"), below=dist.shape[1])
+            parts.append(np.take_along_axis(dist, words, axis=1))
+            at += CHUNK
         return np.concatenate(parts)

@@ -2,8 +2,8 @@
 gradients; lmtool's own neural models use them.
 
 Each layer takes hidden `[B, D]` and targets `[B]` and returns the mean loss; log_prob and log_dist return exact
-log-probabilities. Encoder and OutputLayer are what options of one's own derive from. A name is imported when it is
-first used, without the others.
+log-probabilities. Encoder and OutputLayer are what options of one's own derive from. What does not fit - a shape, type,
+device or id - raises ValueError, in one line. A name is imported when it is first used, without the others.
 """
 
 from __future__ import annotations

@@ -17,9 +17,11 @@ from lmtool.config.groups import EncoderConfig, OutputConfig, require_tieable
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
+from lmtool.neural.checks import require_size
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.memory_check import require_memory
 from lmtool.neural.outputs.base import OutputLayer
+from lmtool.system.arrays import whole_numbers
 from lmtool.trees.tree import Tree
 
 CHUNK = 1024  # contexts scored at once: bounds the memory of their distributions
@@ -31,14 +33,26 @@ class NeuralModel(nn.Module):
 
     autocast: the type of the encoder's products in training; None for that of its weights. normalised and dynamic are
     as LanguageModel has them: each distribution sums to one, and none depends on what was read before its context.
+    Every method raises ValueError for contexts, words and tensors of another shape, type or range.
     """
 
     normalised = True
     dynamic = False
 
     def __init__(self, encoder: Encoder, output: OutputLayer, vocabulary_size: int) -> None:
-        """vocabulary_size: V; the output layer is over V - 1 words."""
+        """vocabulary_size: V; the output layer is over V - 1 words.
+
+        A layer that does not say its sizes is held to those of the model. Raises ValueError for one that has others.
+        """
         super().__init__()
+        output.input_dim = encoder.output_dim if output.input_dim is None else output.input_dim
+        output.word_count = vocabulary_size - 1 if output.word_count is None else output.word_count
+        sizes, wanted = (output.input_dim, output.word_count), (encoder.output_dim, vocabulary_size - 1)
+        if sizes != wanted:
+            raise ValueError(
+                f"NeuralModel: the output layer must be of dimension {wanted[0]}, as the encoder, and over {wanted[1]} "
+                f"words; got {type(output).__name__} of dimension {sizes[0]} over {sizes[1]}"
+            )
         self.encoder = encoder
         self.output = output
         self._bos = vocabulary_size - 1
@@ -89,38 +103,46 @@ class NeuralModel(nn.Module):
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """log p(target | context), `[N]` in float64, for contexts `[N, C]` and targets `[N]`; -inf for `<s>`."""
-        return self._in_chunks(self._log_prob, contexts, targets)
+        return self._in_chunks("log_prob", self._log_prob, contexts, targets=targets)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """log p of all words after contexts `[N, C]`, `[N, V]` in float64; rows have log-sum-exp 0, `<s>` has -inf."""
-        return self._in_chunks(lambda h: nn.functional.pad(self.output.log_dist(h), (0, 1), value=-torch.inf), contexts)
+
+        def padded(h: Tensor) -> Tensor:
+            return nn.functional.pad(self.output.log_dist(h), (0, 1), value=-torch.inf)
+
+        return self._in_chunks("log_dist", padded, contexts)
 
     def hidden(self, contexts: IntArray) -> npt.NDArray[np.float32]:
         """What the output layer reads after contexts `[N, C]`: `[N, D]`."""
-        return self._in_chunks(lambda h: h.float(), contexts).astype(np.float32, copy=False)
+        return self._in_chunks("hidden", lambda h: h.float(), contexts).astype(np.float32, copy=False)
 
     def likeliest(self, contexts: IntArray) -> IntArray:
         """The most likely word after each of the contexts `[N, C]`, never `<s>`: `[N]`. Only words leave the device."""
-        return self._in_chunks(lambda h: self.output.log_dist(h).argmax(dim=1), contexts).astype(np.int64)
+        most_likely = self._in_chunks("likeliest", lambda h: self.output.log_dist(h).argmax(dim=1), contexts)
+        return most_likely.astype(np.int64)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """log p(candidate | context), `[N, K]` in float64, for contexts `[N, C]` and candidates `[N, K]`.
 
         They are not renormalised over the candidates; `<s>` has -inf.
         """
-        return self._in_chunks(self._log_prob, contexts, candidates)
+        return self._in_chunks("log_prob_candidates", self._log_prob, contexts, candidates=candidates)
 
     def top(self, contexts: IntArray, k: int) -> tuple[IntArray, FloatArray]:
         """The k most likely words after contexts `[N, C]` and their log p, both `[N, k]`, most likely first.
 
         k is at most V - 1: `<s>` is never among them.
         """
+        k = require_size("NeuralModel.top: k", k)
+        if k >= self.vocabulary_size:
+            raise ValueError(f"NeuralModel.top: k must be from 1 to {self._bos:,}; got {k:,}")
 
         def words_and_log_p(h: Tensor) -> Tensor:
             words, log_p = self.output.top(h, k)
             return torch.stack([words.double(), log_p], 1)  # [B, 2, k]; float64 has every id exactly
 
-        both = self._in_chunks(words_and_log_p, contexts)
+        both = self._in_chunks("top", words_and_log_p, contexts)
         return both[:, 0].astype(np.int64), both[:, 1]
 
     def log_z(self, contexts: IntArray) -> FloatArray | None:
@@ -128,7 +150,9 @@ class NeuralModel(nn.Module):
 
         None unless the output layer is self-normalised.
         """
-        return self._in_chunks(self.output.trained_log_z, contexts) if self.output.self_normalised else None
+        if not self.output.self_normalised:
+            return None
+        return self._in_chunks("log_z", self.output.trained_log_z, contexts)
 
     def unnormalised(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """Scores of targets `[N]` after contexts `[N, C]` without the sum over all words, `[N]` in float64, near log p.
@@ -137,25 +161,38 @@ class NeuralModel(nn.Module):
         """
         if not self.output.self_normalised:
             raise UserError("unnormalised=true: this model has no scores that sum to one without a sum over all words")
-        return self._in_chunks(self.output.unnormalised, contexts, targets)
+        return self._in_chunks("unnormalised", self.output.unnormalised, contexts, targets=targets)
 
     def _log_prob(self, h: Tensor, words: Tensor) -> Tensor:
         log_prob = self.output.log_prob(h, words.clamp(max=self._bos - 1))
         return log_prob.masked_fill(words == self._bos, -torch.inf)
 
     @torch.no_grad()
-    def _in_chunks(self, answer: Callable[..., Tensor], contexts: IntArray, *words: IntArray) -> FloatArray:
-        """What `answer` makes of the hidden of contexts `[N, C]`, and of the words `[N, ...]` beside them, without
-        dropout.
+    def _in_chunks(
+        self, method: str, answer: Callable[..., Tensor], contexts: IntArray, **words: IntArray
+    ) -> FloatArray:
+        """What `answer` makes of the hidden of contexts `[N, C]`, and of the words beside them, without dropout.
+
+        words: targets `[N]` or candidates `[N, K]`. Raises ValueError, naming the method, for other shapes, types and
+        ids.
         """
+        where, vocabulary = f"NeuralModel.{method}", self.vocabulary_size
+        contexts = whole_numbers(f"{where}: contexts", contexts, ("N", self.context_size), below=vocabulary)
+        size = len(contexts)
+        beside = [
+            whole_numbers(f"{where}: {name}", ids, (size, "K") if name == "candidates" else (size,), below=vocabulary)
+            for name, ids in words.items()
+        ]
         training = self.training
         self.eval()
         chunks = []
-        for first in range(0, len(contexts), CHUNK):
-            hidden = self.encoder(torch.from_numpy(contexts[first : first + CHUNK]).to(self.device))
-            beside = (torch.from_numpy(array[first : first + CHUNK]).to(self.device) for array in words)
-            chunks.append(answer(hidden, *beside).cpu().numpy())
-        self.train(training)
+        try:
+            for first in range(0, max(size, 1), CHUNK):  # no contexts are a chunk, too: it has the shape of the answer
+                ids = (torch.from_numpy(array[first : first + CHUNK]).to(self.device) for array in (contexts, *beside))
+                hidden = self.encoder(next(ids))
+                chunks.append(answer(hidden, *ids).cpu().numpy())
+        finally:
+            self.train(training)
         return np.concatenate(chunks)
 
 

@@ -11,7 +11,7 @@ Legend of shapes: R rows of a parameter, H its dimension, U rows with a gradient
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +20,8 @@ import torch
 from numba import njit
 from torch import Tensor, nn
 
-from lmtool.neural.kernels.sparse_rows import coalesced, compiled
+from lmtool.neural.checks import all_below, described
+from lmtool.neural.kernels.sparse_rows import Array, coalesced, compiled
 from lmtool.system import parallel
 
 SMALL = 1 << 15  # numbers to change for which a second thread is not worth its start
@@ -35,14 +36,32 @@ class RowOptimizer(torch.optim.Optimizer):
     """
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
-        """params: parameters, or groups of them with settings, as torch's optimisers take them."""
+        """params: parameters, or groups of them with settings, as torch's optimisers take them.
+
+        Raises ValueError for parameters of another shape or type, and for settings out of range.
+        """
         super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters and its settings. Raises ValueError as the constructor does."""
+        super().add_param_group(param_group)
+        group, name = self.param_groups[-1], type(self).__name__
+        for parameter in group["params"]:
+            if parameter.dim() not in (1, 2) or not parameter.is_floating_point():
+                raise ValueError(f"{name}: parameters must be floating-point [R] or [R, H]; got {described(parameter)}")
+        betas = group.get("betas", (0.0, 0.0))
+        for setting in ("lr", "momentum", "eps", "weight_decay", "l2"):
+            if setting in group and not 0 <= group[setting] < math.inf:
+                raise ValueError(f"{name}: {setting} must be finite and 0 or more; got {group[setting]}")
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"{name}: betas must be two numbers from 0 to below 1; got {betas}")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One step; closure: computes the loss anew, which is then returned.
 
-        Raises ValueError for a parameter with a dense gradient.
+        Raises ValueError for a parameter with a dense gradient, for a gradient with rows that the parameter does not
+        have, which torch lets pass, and for a state that is not of the parameter's shape.
         """
         loss = None
         if closure is not None:
@@ -62,10 +81,13 @@ class RowOptimizer(torch.optim.Optimizer):
                 if weight.dim() == 1:
                     weight, values = weight[:, None], values[:, None]
                 if group["l2"]:
+                    if rows.is_cpu:
+                        _require_rows(rows.numpy(), values.shape, weight.shape)
                     values = values + group["l2"] * weight[rows]
-                if not self.state[parameter]:
-                    self.state[parameter] = self._initial_state(weight, group)
-                self._update(weight, rows, values.contiguous(), self.state[parameter], group)
+                state = self.state[parameter]
+                if not state:
+                    state.update(self._initial_state(weight, group))
+                self._update(weight, rows, values.contiguous(), state, group)
         return loss
 
     def _initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
@@ -79,10 +101,40 @@ class RowOptimizer(torch.optim.Optimizer):
         raise NotImplementedError
 
 
-def _on_threads(kernel: Any, rows: Tensor, width: int, *arguments: Any) -> None:
-    pieces = min(parallel.threads(), len(rows) * width // SMALL)
-    cuts = parallel.cut_evenly(len(rows), max(pieces, 1))
-    parallel.run((kernel, rows.numpy(), *arguments, first, last) for first, last in cuts)
+def _require_rows(rows: Array, grad: Sequence[int], weight: Sequence[int]) -> None:
+    """Raise ValueError unless a gradient of shape grad and of rows `[U]` is one of a parameter of shape weight."""
+    if tuple(grad) != (len(rows), weight[1]) or not all_below(rows, weight[0]):
+        least, most = (int(rows.min()), int(rows.max())) if len(rows) else (0, -1)
+        raise ValueError(
+            f"a gradient of rows {least:,} to {most:,}, {list(grad)}, does not fit a parameter {list(weight)}: it must "
+            f"be of rows from 0 to {weight[0] - 1:,}, {weight[1]} numbers each"
+        )
+
+
+def _change_rows(
+    kernel: Any,
+    rows: Tensor,
+    weight: Tensor,
+    grad: Tensor,
+    state: Sequence[Tensor],
+    tables: Sequence[Array],
+    *numbers: float,
+) -> None:
+    """Run a kernel over rows `[U]` of weight `[R, H]`, on several threads where there is enough work.
+
+    state: `[R, H]` or `[R]`. numbers: are turned into the type of the weights. Raises ValueError for arrays that the
+    kernel would read or write beside of.
+    """
+    row_array, *arrays = [tensor.numpy() for tensor in (rows, weight, grad, *state)]
+    shape, number = arrays[0].shape, arrays[1].dtype.type
+    _require_rows(row_array, arrays[1].shape, shape)
+    for array in arrays[2:]:
+        if array.shape not in (shape, shape[:1]):
+            raise ValueError(f"the state of a parameter {list(shape)} must be as long; got {described(array)}")
+    arguments = *arrays, *tables, *map(number, numbers)
+    pieces = min(parallel.threads(), len(row_array) * shape[1] // SMALL)
+    cuts = parallel.cut_evenly(len(row_array), max(pieces, 1))
+    parallel.run((kernel, row_array, *arguments, first, last) for first, last in cuts)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -117,11 +169,12 @@ class RowSGD(RowOptimizer):
         self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
     ) -> None:
         lr, mass, keep = group["lr"], group["momentum"], 1 - group["lr"] * group["weight_decay"]
+        if mass and not len(state["momentum"]):  # so far there was none
+            state["momentum"] = torch.zeros_like(weight)
         momentum = state["momentum"]
         if compiled(weight):
-            number = grad.numpy().dtype.type
-            arrays = weight.numpy(), grad.numpy(), momentum.numpy(), number(lr), number(keep), number(mass)
-            _on_threads(_sgd_rows, rows, weight.shape[1], *arrays)
+            held = [momentum if mass else weight]  # without momentum the kernel reads none
+            _change_rows(_sgd_rows, rows, weight, grad, held, [], lr, keep, mass)
             return
         if mass:
             grad = momentum[rows].mul_(mass).add_(grad)
@@ -161,9 +214,7 @@ class RowAdagrad(RowOptimizer):
         lr, eps, keep = group["lr"], group["eps"], 1 - group["lr"] * group["weight_decay"]
         square = state["square"]
         if compiled(weight):
-            number = grad.numpy().dtype.type
-            arrays = weight.numpy(), grad.numpy(), square.numpy(), number(lr), number(keep), number(eps)
-            _on_threads(_adagrad_rows, rows, weight.shape[1], *arrays)
+            _change_rows(_adagrad_rows, rows, weight, grad, [square], [], lr, keep, eps)
             return
         used = square[rows].addcmul_(grad, grad)
         square[rows] = used
@@ -189,7 +240,7 @@ def _adam_rows(
     for u in range(first, last):
         row = np.uint64(rows[u])
         steps[row] += 1
-        step = min(steps[row], len(corrections) - 1)
+        step = max(0, min(steps[row], len(corrections) - 1))
         rate, correction = lr * corrections[step, 0], corrections[step, 1]
         for j in range(weight.shape[1]):
             g = grad[u, j]
@@ -228,12 +279,9 @@ class RowAdam(RowOptimizer):
         lr, eps, keep, betas = group["lr"], group["eps"], 1 - group["lr"] * group["weight_decay"], group["betas"]
         mean, square, steps = state["mean"], state["square"], state["steps"]
         if compiled(weight):
-            number = grad.numpy().dtype.type
-            arrays = (tensor.numpy() for tensor in (weight, grad, mean, square, steps))
-            both = np.array([*betas, 1 - betas[0], 1 - betas[1]], dtype=number)
-            constants = both, number(lr), number(keep), number(eps)
-            arguments = *arrays, _bias_corrections(betas, np.dtype(number).name), *constants
-            _on_threads(_adam_rows, rows, weight.shape[1], *arguments)
+            number = grad.numpy().dtype
+            tables = _bias_corrections(betas, number.name), np.array([*betas, 1 - betas[0], 1 - betas[1]], dtype=number)
+            _change_rows(_adam_rows, rows, weight, grad, [mean, square, steps], tables, lr, keep, eps)
             return
         steps[rows] += 1
         t = steps[rows].double()[:, None]
@@ -253,8 +301,14 @@ def _bias_corrections(betas: tuple[float, float], number: str) -> Any:
 
 
 @torch.no_grad()
-def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
-    """Scale the gradients, sparse and dense, down where their norm together is above max_norm; returns that norm."""
+def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: float) -> Tensor:
+    """Scale the gradients, sparse and dense, down where their norm together is above max_norm; returns that norm.
+
+    parameters: of any number, or one. Raises ValueError for a max_norm that is not above 0.
+    """
+    if not max_norm > 0:
+        raise ValueError(f"clip_gradients: max_norm must be above 0; got {max_norm}")
+    parameters = [parameters] if isinstance(parameters, nn.Parameter) else parameters
     values = []
     for parameter in parameters:
         if parameter.grad is not None:

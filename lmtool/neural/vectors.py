@@ -35,8 +35,12 @@ def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray,
     """The words most similar to a word by vectors `[W, D]`, itself left out: at most `top` ids, the most similar first,
     and their similarity.
 
-    A vector of length 0 has cosine 0 with all others.
+    A vector of length 0 has cosine 0 with all others. Raises ValueError for a word that has no vector, and for a top
+    below 1.
     """
+    if not 0 <= word < len(vectors) or top < 1:
+        wanted = f"word must be from 0 to {len(vectors) - 1:,} and top 1 or more"
+        raise ValueError(f"nearest: {wanted}; got word {word} and top {top}")
     similarity = (vectors @ vectors[word]).astype(np.float64)
     if by is Likeness.cosine:
         lengths = np.sqrt(np.einsum("wd,wd->w", vectors, vectors, dtype=np.float64))

@@ -3,13 +3,15 @@
     p(w|h) = (c(hw) + N p(w|h')) / (C + N)
 
 is normalised at every order over the question's K candidates: C is the sum of c(hw) over them and N the number of them
-that were seen after h; below the unigrams is 1/K. Where none of them was seen after h, p(w|h) = p(w|h').
+that were seen after h; below the unigrams is 1/K. Where none of them was seen after h, p(w|h) = p(w|h'). The
+candidates out of vocabulary count as one, and share its probability.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from lmtool.data.cloze import unk_sharers
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.scoring import find_contexts, find_followers
@@ -20,6 +22,7 @@ def local_witten_bell(counts: Counts, contexts: IntArray, candidates: IntArray) 
     """log p `[Q, K]` in nats of candidates `[Q, K]` after contexts `[Q, n - 1]`; each row sums to one."""
     questions, choices = candidates.shape
     p = np.full((questions, choices), 1 / choices)
+    sharers = unk_sharers(candidates, counts.unk)
     searching = counts.trie.nodes.searching
     for k in range(1, counts.order + 1):
         c = np.zeros((questions, choices))
@@ -32,6 +35,7 @@ def local_witten_bell(counts: Counts, contexts: IntArray, candidates: IntArray) 
             find_followers(*searching, np.repeat(node, choices), candidates.reshape(-1), gram)
             seen = gram >= 0
             c.reshape(-1)[seen] = counts.count[k - 1].at(gram[seen] - counts.trie.first(k))
-        total, types = c.sum(axis=1, keepdims=True), (c > 0).sum(axis=1, keepdims=True)
+        c, seen_types = c / sharers, (c > 0) / sharers
+        total, types = c.sum(axis=1, keepdims=True), seen_types.sum(axis=1, keepdims=True)
         p = np.where(total > 0, (c + types * p) / np.maximum(total + types, 1), p)
     return log(p)

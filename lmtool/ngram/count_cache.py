@@ -30,7 +30,8 @@ def save_counts(path: Path, counts: Counts, store_fingerprint: str) -> None:
         file.attrs["format"] = FORMAT
         file.attrs["store_fingerprint"] = store_fingerprint
         file.attrs["bos"] = counts.bos
-        file.attrs["newest_word"] = counts.newest_word
+        file.attrs["unk"] = counts.unk
+        file.attrs["newest"] = counts.newest
         write_trie(file, counts.trie)
         for k, part in enumerate(counts.suffix, start=2):
             write_packed(file, f"suffix{k}", part)
@@ -66,7 +67,8 @@ def open_counts(path: Path, store_fingerprint: str, order: int) -> Counts | None
             lengths = [part.length for part in suffix], [part.length for part in count]
             if lengths != (trie.sizes[1:], trie.sizes):
                 return None
-            counts = Counts(trie, suffix, count, int(file.attrs["bos"]), int(file.attrs["newest_word"]))
+            newest = np.asarray(file.attrs["newest"], dtype=np.int64)
+            counts = Counts(trie, suffix, count, int(file.attrs["bos"]), int(file.attrs["unk"]), newest)
             # Later code trusts the numbers: damage by a power cut or a bad disk must be noticed here.
             return counts.upto(order) if _checksum(counts) == file.attrs["checksum"] else None
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, UserError):

@@ -7,7 +7,7 @@ which is all that the next order needs: in memory (lmtool.ngram.sorting), or whe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numba
@@ -43,16 +43,17 @@ class Counts:
     """The n-grams of orders 1 to n of a text.
 
     suffix: for each order k from 2 on, the last k-1 words of each n-gram, as a node within order k-1. count: for each
-    order, how often each n-gram occurs; words that are not in the text 0 times, `<s>` once per sentence. newest_word:
-    the word whose first occurrence comes last in the text; KenLM's estimator leaves its unigram out of the counts of
-    counts.
+    order, how often each n-gram occurs; words that are not in the text 0 times, `<s>` once per sentence. bos, unk: the
+    ids of `<s>` and `<unk>`. newest: the words `[at most n - 1]` of the n-gram that KenLM comes to last, whose last
+    word is the one that first occurs last in the text; KenLM counts it in another way (see kenlm_count_of_counts).
     """
 
     trie: Trie
     suffix: list[Packed]
     count: list[Packed]
     bos: int
-    newest_word: int
+    unk: int
+    newest: IntArray
 
     @property
     def order(self) -> int:
@@ -61,14 +62,11 @@ class Counts:
 
     def from_start(self, order: int) -> int:
         """The first n-gram of an order that begins with `<s>`; all later ones do, as `<s>` is the last word."""
-        node = self.bos
-        for k in range(1, order):
-            node = int(self.trie.begins(k, node, node)[0]) if node < self.trie.sizes[k - 1] else self.trie.sizes[k]
-        return node
+        return self.trie.first_from(order, self.bos)
 
     def upto(self, order: int) -> Counts:
         """The counts of a model of a lower order."""
-        return Counts(self.trie.upto(order), self.suffix[: order - 1], self.count[:order], self.bos, self.newest_word)
+        return replace(self, trie=self.trie.upto(order), suffix=self.suffix[: order - 1], count=self.count[:order])
 
 
 def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Storage | None = None) -> Counts:
@@ -91,7 +89,9 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     words = storage.empty(total, np.uint32)
     _insert_starts(text.ids, text.offsets, bos, words)
     word_counts = np.zeros(size, dtype=np.int64)
-    newest = int(_count_words(words, word_counts))
+    first_places = np.full(size, -1, dtype=np.int64)
+    _count_words(words, word_counts, first_places)
+    newest = newest_ngram(words, first_places, vocabulary, order - 1)
     trie = TrieBuilder(size, storage)
     suffix: list[Packed] = []
     count = [Packed.of(word_counts)]
@@ -108,7 +108,7 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
         count.append(Packed.of(counts, storage=storage))
         del keys, suffixes, counts
         storage.release()
-    return Counts(trie.finish(), suffix, count, bos, newest)
+    return Counts(trie.finish(), suffix, count, bos, vocabulary.unk, newest)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -124,12 +124,43 @@ def _insert_starts(ids: Any, offsets: Any, bos: int, words: Any) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _count_words(words: Any, count: Any) -> Any:
-    """Count each word; returns the one whose first occurrence comes last."""
-    newest = np.int64(0)
+def _count_words(words: Any, count: Any, first_places: Any) -> None:
+    """Count each word, and find where it first occurs."""
     for i in range(len(words)):
         word = np.int64(words[i])
         if count[word] == 0:
-            newest = word
+            first_places[word] = i
         count[word] += 1
-    return newest
+
+
+def newest_ngram(words: Array, first_places: IntArray, vocabulary: Vocabulary, length: int) -> IntArray:
+    """The words of the n-gram that KenLM sorts last: `length` of them, fewer where a sentence begins.
+
+    It numbers words by where they first occur, `[V]` (-1: nowhere), `<s>` and `</s>` before all others, and sorts
+    n-grams by the last word, then by the one before it, and so on.
+    """
+    numbers = first_places.copy()
+    numbers[vocabulary.bos] = -1
+    if vocabulary.eos is not None:
+        numbers[vocabulary.eos] = -1
+    newest = int(numbers.argmax())
+    place = int(_last_place(words, numbers, newest, vocabulary.bos, length, first_places[newest]))
+    ngram = words[max(place + 1 - length, 0) : place + 1].astype(np.int64)
+    starts = np.flatnonzero(ngram == vocabulary.bos)
+    return ngram[starts[-1] :] if len(starts) else ngram
+
+
+@numba.njit(cache=True, nogil=True)
+def _last_place(words: Any, numbers: Any, newest: int, bos: int, length: int, first: int) -> Any:
+    """Where the last of the n-grams ends whose last word is `newest`; `first`: its first occurrence."""
+    best = first
+    for i in range(first + 1, len(words)):
+        if words[i] != newest:
+            continue
+        for j in range(1, length):
+            one, other = words[i - j], words[best - j]
+            if numbers[one] > numbers[other]:
+                best = i
+            if one != other or one == bos:
+                break
+    return best

@@ -57,7 +57,8 @@ def estimate(
     for k in range(1, counts.order + 1):
         a = adjusted_counts(counts, k, smoother.counting, storage)
         if fit:
-            smoother.fit(k, count_of_counts(a), newest_count(counts, a, k))
+            n = count_of_counts(a)
+            smoother.fit(k, n, kenlm_count_of_counts(n, counts, a, k))
         nodes = slice(trie.first(k), trie.first(k + 1))
         if mask is not None and cutoffs and cutoffs[k - 1]:
             mask[nodes] = counts.count[k - 1].all() > cutoffs[k - 1]
@@ -186,16 +187,25 @@ def unigram_probabilities(counts: Counts, smoother: Smoother, a: IntArray) -> tu
     h = contexts_of(a, np.array([0, len(a)]))
     share: FloatArray = smoother.numerator(1, a) / smoother.denominator(1, h)
     predicted = np.arange(len(a)) != counts.bos
-    types = predicted.sum() + smoother.unknown
+    unknown = further_types(counts, smoother)
+    types = predicted.sum() + unknown
     if smoother.form is Form.interpolated:
         weight = float(np.broadcast_to(smoother.weight(1, h), 1)[0])
         p = np.where(predicted, share + weight / types, 0.0)
-        return p, weight / types if smoother.unknown else 0.0
+        return p, weight / types if unknown else 0.0
     if smoother.form is Form.backed_off:
         left = max(1.0 - share.sum(), 0.0)
         receivers = predicted & (a == 0) if (predicted & (a == 0)).any() else predicted
         share = share + np.where(receivers, left / receivers.sum(), 0.0)
     return np.where(predicted, share, 0.0), 0.0
+
+
+def further_types(counts: Counts, smoother: Smoother) -> int:
+    """How many types beside the words that can be predicted share the mass that the unigrams leave: 0 or 1.
+
+    Where `<unk>` is not in the text, it is itself the unknown type, as in KenLM, and there is no other.
+    """
+    return int(smoother.unknown and counts.count[0].get(counts.unk, counts.unk + 1)[0] > 0)
 
 
 def adjusted_counts(counts: Counts, k: int, counting: Counting, storage: Storage) -> Packed:
@@ -224,9 +234,18 @@ def count_of_counts(a: Packed) -> IntArray:
     return histogram[: LARGEST + 1]
 
 
-def newest_count(counts: Counts, a: Packed, k: int) -> int:
-    """a of the unigram that KenLM leaves out of its counts of counts; 0 for other orders, which have none."""
-    return int(a.get(counts.newest_word, counts.newest_word + 1)[0]) if k == 1 < counts.order else 0
+def kenlm_count_of_counts(n: IntArray, counts: Counts, a: Packed, k: int) -> IntArray:
+    """n of order k as KenLM has it: below the highest order, the n-gram that it comes to last counts with its
+    occurrences in place of a.
+    """
+    if k == counts.order or k > len(counts.newest):
+        return n
+    ngram = counts.trie.find(counts.newest[None, -k:]) - counts.trie.first(k)
+    n = n.copy()
+    for r, change in ((a.at(ngram)[0], -1), (counts.count[k - 1].at(ngram)[0], 1)):
+        if r <= LARGEST:
+            n[r] += change
+    return n
 
 
 def contexts_of(a: IntArray, begins: IntArray) -> Contexts:

@@ -13,6 +13,7 @@ from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.bigrams import NO_TABLE, bigram_table, node_width
 from lmtool.ngram.scoring import PIECE, distributions, longest_contexts, score_candidates, score_text, table_arrays
 from lmtool.ngram.table import BackoffTable
+from lmtool.system.arrays import sentence_offsets, whole_numbers
 from lmtool.system.parallel import cut_evenly, run
 
 NGRAM_FILE = "model.h5"  # in a run folder
@@ -23,7 +24,8 @@ class NgramModel:
 
     Legend: N contexts, C = n-1 words in each, V vocabulary entries, K candidates. Log-probabilities are natural,
     float64. A context is read from its last `<s>` on. In `log_dist`, the entry of `<s>`, which is never predicted, has
-    the probability that the smoother keeps for types outside the vocabulary, so that a row sums to one.
+    the probability that the smoother keeps for types outside the vocabulary, so that a row sums to one. Every method
+    raises ValueError for contexts, words and offsets of another shape, type or range.
     """
 
     dynamic: ClassVar[bool] = False
@@ -63,28 +65,32 @@ class NgramModel:
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """`log p(target | context)` for contexts `[N, C]` and targets `[N]`, as `[N]`."""
-        return self.log_prob_candidates(contexts, targets[:, None])[:, 0]
+        return self._score_targets("log_prob", contexts, targets)[0]
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """`log p(candidate | context)` for contexts `[N, C]` and candidates `[N, K]`, as `[N, K]`.
 
         Not renormalised over the candidates.
         """
+        contexts = self._contexts("log_prob_candidates", contexts)
+        candidates = self._words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
         return self._score(contexts, candidates)[0]
 
     def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray:
         """The length of the longest n-gram of the table that ends in each of the targets `[N]`, as `[N]`."""
-        return self._score(contexts, targets[:, None])[1][:, 0]
+        return self._score_targets("matched_lengths", contexts, targets)[1]
 
     def context_lengths(self, contexts: IntArray) -> IntArray:
         """The length of the longest suffix of contexts `[N, C]` that the table has as an n-gram, `[N]`."""
+        contexts = self._contexts("context_lengths", contexts)
         lengths = np.empty(len(contexts), dtype=np.int64)
         longest_contexts(self._arrays, contexts, lengths)
         return lengths
 
     def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
         """`log p` of the predicted tokens `[N]` of running text, S sentences that begin at offsets `[S + 1]`, `[N]`."""
-        ids = ids.astype(np.int64, copy=False)  # one kernel for stores of all widths
+        ids = self._words("log_prob_text: ids", ids, ("N",))
+        offsets = sentence_offsets("NgramModel.log_prob_text: offsets", offsets, len(ids))
         self._tokens_scored += len(ids)
         if len(self._bigrams) == 0 and self.table.order > 1 and self._tokens_scored > self.table.sizes[1] // 4:
             self._bigrams = bigram_table(self.table.trie)  # building it pays now
@@ -108,9 +114,23 @@ class NgramModel:
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""
+        contexts = self._contexts("log_dist", contexts)
         dist = np.empty((len(contexts), self.table.vocabulary_size), dtype=np.float64)
         run((distributions, self._arrays, contexts, first, last, dist) for first, last in cut_evenly(len(contexts)))
         return dist
+
+    def _contexts(self, method: str, contexts: IntArray) -> IntArray:
+        return self._words(f"{method}: contexts", contexts, ("N", self.context_size))
+
+    def _words(self, argument: str, ids: IntArray, shape: tuple[int | str, ...]) -> IntArray:
+        return whole_numbers(f"NgramModel.{argument}", ids, shape, below=self.table.vocabulary_size)
+
+    def _score_targets(self, method: str, contexts: IntArray, targets: IntArray) -> tuple[FloatArray, IntArray]:
+        """Log-probabilities and matched lengths of targets `[N]`, each `[N]`."""
+        contexts = self._contexts(method, contexts)
+        targets = self._words(f"{method}: targets", targets, (len(contexts),))
+        log_prob, matched = self._score(contexts, targets[:, None])
+        return log_prob[:, 0], matched[:, 0]
 
     def _score(self, contexts: IntArray, candidates: IntArray) -> tuple[FloatArray, IntArray]:
         """Log-probabilities and matched lengths of candidates `[N, K]`, each `[N, K]`."""

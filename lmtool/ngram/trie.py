@@ -82,6 +82,13 @@ class Trie:
         """The first node of an order; for n+1, the number of nodes."""
         return int(self.nodes.first[order - 1])
 
+    def first_from(self, order: int, word: int) -> int:
+        """The first node of an order, counted within it, whose first word is `word` or a later one."""
+        node = word
+        for k in range(1, order):
+            node = int(self.begins(k, node, node)[0]) if node < self.sizes[k - 1] else self.sizes[k]
+        return node
+
     def begins(self, order: int, first: int, last: int) -> IntArray:
         """Where the children of nodes `first` to before `last` of an order below n begin, and where they end.
 

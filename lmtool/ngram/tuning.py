@@ -18,7 +18,7 @@ from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
-from lmtool.ngram.estimate import adjusted_counts, contexts_of, count_of_counts, newest_count
+from lmtool.ngram.estimate import adjusted_counts, contexts_of, count_of_counts, further_types, kenlm_count_of_counts
 from lmtool.ngram.packed import read
 from lmtool.ngram.scoring import SHORT, find_contexts, find_followers
 from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
@@ -55,7 +55,7 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
 
     windows = held_out.windows(np.arange(held_out.tokens), counts.order - 1)
     observed = [_observe(counts, smoother, k, windows, storage) for k in range(1, counts.order + 1)]
-    types = counts.trie.vocabulary_size - 1 + smoother.unknown
+    types = counts.trie.vocabulary_size - 1 + further_types(counts, smoother)
     low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (smoother.low, smoother.high))
     span = high - low
     start = torch.tensor(smoother.values, dtype=torch.float64)
@@ -101,7 +101,8 @@ def _observe(
     contexts, targets = windows
     nodes, trie = counts.trie.nodes, counts.trie
     a = adjusted_counts(counts, k, smoother.counting, storage)
-    smoother.fit(k, count_of_counts(a), newest_count(counts, a, k))
+    n = count_of_counts(a)
+    smoother.fit(k, n, kenlm_count_of_counts(n, counts, a, k))
     if k == 1:
         unigrams = a.all()
         h = contexts_of(unigrams, np.array([0, len(unigrams)]))

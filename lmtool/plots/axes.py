@@ -10,8 +10,13 @@ import numpy as np
 
 from lmtool.language_model import FloatArray
 
+MARGIN = 0.08  # of an axis beyond its values, as a share of their range
+LINE = 11.0  # points between two lines of text
 MINUS = "\N{MINUS SIGN}"
-LOG_RATIO = 30.0  # of the largest value to the smallest, from which an axis is logarithmic
+LOG_RATIO = 30.0  # of the largest setting to the smallest, from which its axis is logarithmic
+VALUE_RATIO = 3.0  # the same for what is measured: larger values would flatten the rest
+LEAST_RATIO = 1.5  # below which no axis is logarithmic: its ticks could not be told from those of a linear one
+OUTLIER = 100.0  # times the median: larger values are drawn at the top of the picture, whatever they are
 
 
 def short(value: float) -> str:
@@ -27,7 +32,15 @@ def short(value: float) -> str:
 
 def perplexity_text(value: float) -> str:
     """A perplexity in a chart, with as many digits as can be told apart there."""
+    if value >= 1e6:
+        return f"{value:.2g}"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.3f}"
+
+
+def top_of(values: Sequence[float]) -> float:
+    """The largest of values that is not more than OUTLIER times their median, up to which an axis has to go."""
+    limit = OUTLIER * float(np.median(values))
+    return max((value for value in values if value <= limit), default=max(values))
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -45,12 +58,12 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def number_axis(axes: Any, which: str, values: Sequence[float], *, log: bool) -> None:
-    """Scale the axis `x` or `y` for values, with a margin. log: logarithmic, where that gives at least three ticks."""
+    """Scale the axis `x` or `y` for values, with a margin. log: logarithmic, where the values are far enough apart."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = min(values), max(values)
     limits = axes.set_xlim if which == "x" else axes.set_ylim
-    if log and low > 0 and high > low:
-        margin = (high / low) ** 0.06
+    if log and low > 0 and high > LEAST_RATIO * low:
+        margin = (high / low) ** MARGIN
         ticks = log_ticks(low / margin, high * margin)
         if ticks:
             (axes.set_xscale if which == "x" else axes.set_yscale)("log")
@@ -58,7 +71,7 @@ def number_axis(axes: Any, which: str, values: Sequence[float], *, log: bool) ->
             axis.set_ticks(ticks, [short(value) for value in ticks])
             axis.set_ticks([], minor=True)
             return
-    margin = 0.06 * (high - low) or max(abs(high) * 0.06, 1e-9)
+    margin = MARGIN * (high - low) or max(abs(high) * MARGIN, 1e-9)
     limits(low - margin, high + margin)
     axis.set_major_formatter(lambda value, _: short(value))
 
@@ -82,17 +95,34 @@ def spread(wanted: Sequence[float], gap: float) -> FloatArray:
     return positions
 
 
-def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Label lines at their right ends, given as (x, y, text, colour).
+def within(positions: FloatArray, gap: float, low: float, high: float) -> FloatArray:
+    """Positions `[n]`, at least `gap` apart, moved into low to high by as little as that takes; n gaps must fit."""
+    ranks = np.argsort(np.argsort(positions, kind="stable"), kind="stable")
+    raised = np.maximum(positions, low + gap * ranks)
+    lowered: FloatArray = np.minimum(raised, high - gap * (len(positions) - 1 - ranks))
+    return lowered
 
-    Labels that would overlap are moved up and down. The limits of the axes must be set before.
+
+def label_ends(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Label lines at the right of the axes, given as (y of the line's end, text, colour).
+
+    Labels that would overlap, or stand above or below the axes, are moved up and down. The limits and names of the
+    axes must be set before.
     """
     figure = axes.figure
     figure.draw_without_rendering()  # the layout is known after it
     points = figure.dpi / 72
-    heights = [axes.transData.transform((x, y))[1] / points for x, y, _, _ in ends]
-    placed = spread(heights, 11.0)
-    for (x, y, text, colour), height, at in zip(ends, heights, placed.tolist(), strict=True):
+    box = axes.get_window_extent()
+    heights = [axes.transData.transform((0, y))[1] / points for y, _, _ in ends]
+    placed = within(spread(heights, LINE), LINE, box.y0 / points + LINE / 2, box.y1 / points - LINE / 2)
+    for (y, text, colour), height, at in zip(ends, heights, placed.tolist(), strict=True):
         axes.annotate(
-            text, (x, y), (7, at - height), textcoords="offset points", color=colour, va="center", annotation_clip=False
+            text,
+            (1, y),
+            (5, at - height),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            color=colour,
+            va="center",
+            annotation_clip=False,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Sequence
@@ -17,14 +18,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VALID, TRAIN = SERIES[0], SERIES[1]
+ROOM = 5.0  # times the highest perplexity of the best training
 MOST_MARKED = 30  # evaluations up to which each has a marker
+LEARNING_RATES = "learning_rates.csv"
+REMEDY = "repeat the training in another folder"
 Numbers = list[float]
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class History:
     """A training, from metrics.jsonl: at each evaluation the epoch, perplexities on train (during training) and valid,
-    accuracies as shares, and the learning rate. What was not measured is an empty list.
+    and accuracies as shares. What was not measured is an empty list.
+
+    rates: learning rates at rate_epochs, by steps from learning_rates.csv, or, where a training before version 0.6 did
+    not write it, at the evaluations.
     """
 
     epochs: Numbers
@@ -32,6 +40,7 @@ class History:
     valid: Numbers
     train_accuracy: Numbers
     valid_accuracy: Numbers
+    rate_epochs: Numbers
     rates: Numbers
 
     @property
@@ -41,20 +50,19 @@ class History:
 
 
 def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
-    """Read metrics.jsonl.
+    """Read metrics.jsonl, and learning_rates.csv beside it.
 
     loss_is_log_prob: whether the training loss is -log p, so that there is a perplexity on train. Raises UserError
-    where the file is missing, empty or damaged.
+    where a file is missing, empty or damaged.
     """
-    remedy = "repeat the training in another folder"
     try:
         texts = metrics.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise UserError(f"no metrics in {metrics}: only the training of a neural model writes them") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {metrics} ({error}): {remedy}") from error
+        raise UserError(f"cannot read {metrics} ({error}): {REMEDY}") from error
     if not texts:
-        raise UserError(f"{metrics} is empty: the run ended before its first evaluation; {remedy}")
+        raise UserError(f"{metrics} is empty: the run ended before its first evaluation; {REMEDY}")
     lines = []
     for number, text in enumerate(texts, 1):
         try:
@@ -62,21 +70,41 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
             lines.append({key: line[key] for key in ("epoch", "train_loss", "valid_perplexity")} | line)
             [float(line[key]) for key in ("epoch", "train_loss", "valid_perplexity")]
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{metrics} is damaged in line {number} ({error!r}): {remedy}") from None
+            raise UserError(f"{metrics} is damaged in line {number} ({error!r}): {REMEDY}") from None
 
     def all_of(key: str) -> Numbers:
         values = [line.get(key) for line in lines]
         return [] if None in values else [float(value) for value in values if value is not None]
 
     losses = all_of("train_loss") if loss_is_log_prob else []
+    points = list(zip(all_of("epoch"), all_of("lr"), strict=False))
+    by_step = metrics.with_name(LEARNING_RATES)
+    if by_step.exists():
+        points = _rates_by_step(by_step, lines[-1], points)
     return History(
         all_of("epoch"),
         [math.exp(min(loss, 700)) for loss in losses],
         all_of("valid_perplexity"),
         all_of("train_accuracy"),
         all_of("valid_accuracy"),
-        all_of("lr"),
+        [epoch for epoch, _ in points],
+        [rate for _, rate in points],
     )
+
+
+def _rates_by_step(path: Path, last: dict[str, Any], evaluated: Sequence[Point]) -> list[Point]:
+    """Epochs and rates of learning_rates.csv, after those of evaluations before its first step. last: the last line of
+    metrics.jsonl.
+    """
+    try:
+        epochs_per_step = float(last["epoch"]) / int(last["step"])
+        with path.open(encoding="utf-8", newline="") as handle:
+            points = [(int(row["step"]) * epochs_per_step, float(row["lr"])) for row in csv.DictReader(handle)]
+        return [point for point in evaluated if point[0] <= points[0][0]] + points
+    except (OSError, ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as error:
+        raise UserError(
+            f"{path} is damaged ({error!r}): delete it; learning rates are then those of evaluations"
+        ) from None
 
 
 def training_curves(history: History, title: str | None = None) -> Figure:
@@ -104,9 +132,17 @@ def training_curves(history: History, title: str | None = None) -> Figure:
             axes = figure.add_subplot(grid[-1, 1])
             _epochs(axes, history.epochs)
             number_axis(axes, "y", [0, *history.rates], log=False)
-            axes.plot(history.epochs, history.rates, color=MUTED)
+            axes.plot(history.rate_epochs, history.rates, color=MUTED)
             axes.set_ylabel("learning rate")
     return figure
+
+
+def highest_shown(histories: Sequence[History]) -> float:
+    """The perplexity on valid up to which curves are drawn together: a few times the highest of the best training, as
+    one absurd setting would flatten the rest.
+    """
+    best = min(histories, key=lambda history: min(history.valid))
+    return min(ROOM * max(best.valid), max(value for history in histories for value in history.valid))
 
 
 def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
@@ -114,17 +150,18 @@ def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
     grey.
     """
     ranked = sorted(named, key=lambda each: min(each[1].valid))
+    top = highest_shown([history for _, history in named])
     with new_figure(WIDTH, 3.8) as figure:
         axes = figure.add_subplot()
         _epochs(axes, [epoch for _, history in named for epoch in history.epochs])
-        number_axis(axes, "y", [value for _, history in named for value in history.valid], log=True)
+        shown = [value for _, history in named for value in history.valid if value <= top]
+        number_axis(axes, "y", [*shown, top], log=True)
         for _, history in ranked[len(SERIES) :]:
             axes.plot(history.epochs, history.valid, color=MUTED, linewidth=0.8, alpha=0.6)
         ends = []
         for (name, history), colour, marker in zip(ranked, SERIES, MARKERS, strict=False):
             axes.plot(history.epochs, history.valid, color=colour, marker=_marker(history, marker))
-            label = f"{name}  {perplexity_text(min(history.valid))}"
-            ends.append((history.epochs[-1], history.valid[-1], label, colour))
+            ends.append((min(history.valid[-1], top), f"{name}  {perplexity_text(min(history.valid))}", colour))
         axes.set_ylabel("perplexity on valid")
         label_ends(axes, ends)
     return figure
@@ -147,4 +184,4 @@ def _lines(axes: Any, history: History, *lines: tuple[str, Numbers, str]) -> Non
     drawn = [line for line in lines if line[1]]
     for _, values, colour in drawn:
         axes.plot(history.epochs, values, color=colour, marker=_marker(history, "o"))
-    label_ends(axes, [(history.epochs[-1], values[-1], name, colour) for name, values, colour in drawn])
+    label_ends(axes, [(values[-1], name, colour) for name, values, colour in drawn])

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmtool.plots.axes import LOG_RATIO, number_axis, short
+from lmtool.plots.axes import VALUE_RATIO, number_axis, short
 from lmtool.plots.style import MUTED, SERIES, WIDTH, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LONGEST = 44  # characters of a name beside the axis
+LONGEST = 40  # characters of a name beside the axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figur
         ends.append(0.0)
     with new_figure(WIDTH, 0.75 + 0.27 * len(ranked)) as figure:
         axes = figure.add_subplot()
-        number_axis(axes, "x", ends, log=min(ends) > 0 and max(ends) > LOG_RATIO * min(ends))
+        number_axis(axes, "x", ends, log=min(ends) > 0 and max(ends) > VALUE_RATIO * min(ends))
         axes.set_ylim(len(ranked) - 0.4, -0.6)
         axes.set_yticks(range(len(ranked)), [clipped(dot.name) for dot in ranked])
         axes.tick_params(axis="y", length=0)

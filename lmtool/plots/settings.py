@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lmtool.plots.axes import LOG_RATIO, label_ends, number_axis, perplexity_text
+from lmtool.plots.axes import LOG_RATIO, VALUE_RATIO, label_ends, number_axis, perplexity_text, top_of
 from lmtool.plots.dots import Dot, dots_figure
 from lmtool.plots.style import INK, MARKERS, ON_STEPS, SERIES, STEPS, WIDTH, new_figure
 
@@ -83,29 +83,34 @@ def _lines(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
         group = groups.setdefault(tuple(settings[key] for key in chart.by), {})
         group.setdefault(float(settings[chart.x]), []).append(value)
     xs = sorted({x for group in groups.values() for x in group})
-    values = [value for _, value in jobs]
+    top = top_of([value for _, value in jobs])
+    shown = [min(value, top) for _, value in jobs]
     with new_figure(WIDTH, 3.6) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", xs, log=xs[0] > 0 and xs[-1] > LOG_RATIO * xs[0])
-        number_axis(axes, "y", values, log=min(values) > 0 and max(values) > 3 * min(values))
+        number_axis(axes, "y", shown, log=min(shown) > 0 and max(shown) > VALUE_RATIO * min(shown))
         if axes.get_xscale() == "linear" and all(x == int(x) for x in xs):
             axes.locator_params(axis="x", integer=True)
         ends = []
         for (names, group), colour, marker in zip(groups.items(), SERIES, MARKERS, strict=False):
             means = [(x, sum(group[x]) / len(group[x])) for x in sorted(group)]
             axes.plot(*zip(*means, strict=True), color=colour, marker=marker)
+            for x, mean in means:
+                if mean > top:  # the line leaves the picture
+                    text = f"\N{UPWARDS ARROW} {perplexity_text(mean)}"
+                    axes.annotate(text, (x, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom")
             for x, metrics in group.items():
                 if len(metrics) > 1:  # the same job with several seeds
                     axes.plot([x] * len(metrics), metrics, linestyle="none", marker=marker, color=colour, alpha=0.45)
-            ends.append((*means[-1], ", ".join(names), colour))
+            ends.append((min(means[-1][1], top), ", ".join(names), colour))
+        axes.set(xlabel=chart.x, ylabel=metric)
         if chart.by:
-            label_ends(axes, ends)
             axes.set_title(f"a line for each {', '.join(chart.by)}", loc="left")
+            label_ends(axes, ends)
         lowest, at = min((sum(each) / len(each), x) for group in groups.values() for x, each in group.items())
         axes.annotate(
-            f"{perplexity_text(lowest)}", (at, lowest), (0, 9), textcoords="offset points", ha="center", color=INK
+            perplexity_text(lowest), (at, lowest), (0, -5), textcoords="offset points", ha="center", va="top", color=INK
         )
-        axes.set(xlabel=chart.x, ylabel=metric)
     return figure
 
 
@@ -122,7 +127,7 @@ def _map(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
         cells.setdefault((rows.index(settings[down]), columns.index(settings[chart.x])), []).append(value)
     means = {place: sum(values) / len(values) for place, values in cells.items()}
     low, high = min(means.values()), max(means.values())
-    scale = np.log if low > 0 and high > 3 * low else np.asarray
+    scale = np.log if low > 0 and high > VALUE_RATIO * low else np.asarray
     edges = np.linspace(scale(low), scale(high), len(STEPS) + 1)[1:-1]
     with new_figure(min(WIDTH, 2.6 + 1.1 * len(columns)), 1.1 + 0.36 * len(rows)) as figure:
         axes = figure.add_subplot()

@@ -7,6 +7,7 @@ same picture on a light and on a dark background.
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -62,7 +63,10 @@ SERIES = [LIGHT[f"series{k}"] for k in range(1, 7)]
 STEPS = [LIGHT[f"step{k}"] for k in range(1, 7)]
 ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # text on each step
 MARKERS = ["o", "s", "^", "D", "v", "P"]
-WIDTH = 7.6  # inches
+WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
+
+# At its first import matplotlib says that it has listed the fonts, which interests nobody.
+logging.getLogger("matplotlib.font_manager").setLevel(logging.WARNING)
 
 _NAMES = {value: name for name, value in LIGHT.items()}
 _LOOK: dict[str, Any] = {

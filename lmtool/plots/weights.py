@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lmtool.plots.dots import clipped
-from lmtool.plots.style import LIGHT, MUTED, SERIES, WIDTH, new_figure
+from lmtool.plots.style import LIGHT, SERIES, WIDTH, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,13 +47,17 @@ def class_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figure
                     at = left[row] + weight / 2
                     axes.text(at, row, f"{weight:.2f}", color=LIGHT["page"], ha="center", va="center")
                 left[row] += weight
-        axes.set_yticks(range(len(table)), [str(length) for length in range(len(table))])
+        seen = [
+            "no word of the context seen",
+            "1 word seen",
+            *(f"{length} words seen" for length in range(2, len(table))),
+        ]
+        axes.set_yticks(range(len(table)), seen[: len(table)])
         axes.set_ylim(len(table) - 0.4, -0.6)
         axes.set_xlim(0, 1)
         axes.tick_params(axis="y", length=0)
         axes.grid(False)
-        axes.set(xlabel="weight", ylabel="words of the context seen")
-        axes.yaxis.label.set_color(MUTED)
+        axes.set_xlabel("weight")
         columns = 3 if len(names) > 2 else 2
         figure.legend(loc="outside upper left", ncols=columns, frameon=False, handlelength=1, labelcolor="linecolor")
     return figure

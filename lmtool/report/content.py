@@ -33,14 +33,17 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a header. numeric: the columns that are aligned right. folded: the line that unfolds the table; empty
-    for a table that is shown at once.
+    """Rows under a header. numeric: the columns that are aligned right. title: above the table. folded: the line that
+    unfolds the table; empty for a table that is shown at once. apart: rows of models whose scores do not sum to one,
+    which come last, below a note.
     """
 
     header: list[str]
     rows: list[list[Cell]]
     numeric: tuple[int, ...] = ()
+    title: str = ""
     folded: str = ""
+    apart: list[list[Cell]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -34,8 +34,8 @@ def _text(cell: Cell) -> str:
 
 
 def _breakable(text: str) -> Markup:
-    """A long name may be broken after `=`, `/` and `,`."""
-    return Markup(re.sub(r"(?<=[=/,])(?=\S)", "<wbr>", str(escape(text))))
+    """A long name may be broken after `/`, `,` and `_`."""
+    return Markup(re.sub(r"(?<=[/,_])(?=\S)", "<wbr>", str(escape(text))))
 
 
 def _base64(content: bytes) -> str:

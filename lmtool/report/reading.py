@@ -20,7 +20,13 @@ from lmtool.runs.run import Run
 from lmtool.system.files import read_json
 
 AGAIN = "make it again"
-METRICS = {"valid_perplexity": "perplexity on valid", "perplexity": "perplexity"}
+METRICS = {  # the columns of metrics in sweep.csv
+    "valid_perplexity": "perplexity on valid",
+    "perplexity": "perplexity",
+    "cloze_perplexity": "cloze perplexity",
+    "metric": "metric",
+}
+NORMALISED, SPLIT = "normalised", "split"  # columns there
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +92,28 @@ class Sweep:
 
     @property
     def jobs(self) -> list[Job]:
-        """The settings and metrics of the jobs that ended with a finite metric."""
-        done = [row for row in self.rows if row[-1] == "done" and row[-3] and math.isfinite(float(row[-3]))]
-        return [(dict(zip(self.keys, row[1:-3], strict=True)), float(row[-3])) for row in done]
+        """The settings and metrics of the jobs that ended with a finite metric; without models whose scores do not sum
+        to one, unless there are no others.
+        """
+        done = [(row, float(row[1 + len(self.keys)] or "nan")) for row in self.rows if row[-1] == "done"]
+        finite = [(row, value) for row, value in done if math.isfinite(value)]
+        comparable = [(row, value) for row, value in finite if self.is_comparable(row)]
+        return [(self._settings(row), value) for row, value in comparable or finite]
+
+    def is_comparable(self, row: list[str]) -> bool:
+        """Whether a row is not that of a model whose scores do not sum to one."""
+        return NORMALISED not in self.header or row[self.header.index(NORMALISED)] == "yes"
 
     def settings_of(self, job: str) -> dict[str, str]:
-        """The varying settings of a job, by the name of its folder; none where the table does not have it."""
+        """The varying settings of a job, by the name of its folder, but the split; none where the table does not have
+        it.
+        """
         row = next((row for row in self.rows if row[0] == job), None)
-        return {} if row is None else dict(zip(self.keys, row[1:-3], strict=True))
+        settings = {} if row is None else self._settings(row)
+        return {key: value for key, value in settings.items() if key != SPLIT}
+
+    def _settings(self, row: list[str]) -> dict[str, str]:
+        return dict(zip(self.keys, row[1:], strict=False))
 
 
 def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
@@ -174,9 +194,10 @@ def read_sweep(folder: Path) -> Sweep:
         whole = header[0] == "job" and header[-2:] == ["seconds", "status"] and len(header) >= 4
         if not whole or any(len(row) != len(header) for row in rows):
             raise ValueError("its columns are not those of a sweep")
-        sweep = Sweep(header[1:-3], METRICS.get(header[-3], header[-3]), header, rows)
+        column = next(k for k, name in enumerate(header) if name in METRICS)
+        sweep = Sweep(header[1:column], METRICS[header[column]], header, rows)
         _ = sweep.jobs
-    except (OSError, ValueError, IndexError, csv.Error) as error:
+    except (OSError, ValueError, IndexError, StopIteration, csv.Error) as error:
         raise UserError(f"{path} is damaged ({error}): start the sweep again, which skips finished jobs") from None
     return sweep
 

@@ -10,15 +10,16 @@ from typing import Any
 
 from lmtool.errors import UserError
 from lmtool.plots.axes import MINUS, perplexity_text
-from lmtool.plots.curves import History, read_history, training_curves, valid_curves
+from lmtool.plots.curves import History, highest_shown, read_history, training_curves, valid_curves
 from lmtool.plots.dots import Dot, dots_figure
 from lmtool.plots.lr_range import loss_against_rate
-from lmtool.plots.settings import SEED, chart_form, settings_figure, settings_text
+from lmtool.plots.settings import SEED, Job, chart_form, settings_figure, settings_text
 from lmtool.plots.trees import tree_figure
 from lmtool.plots.weights import class_bars, weight_bars
 from lmtool.report.content import Drawing, Picture, Section, Table
 from lmtool.report.find import ReportFolder, short_names
-from lmtool.report.reading import AGAIN, Entry, Sweep, read_object, read_rates
+from lmtool.report.reading import AGAIN, SPLIT, Entry, Sweep, read_object, read_rates
+from lmtool.report.result_tables import between, number, sweep_table, tables_by_split, text_name
 from lmtool.system.tables import Cell
 from lmtool.trees.drawing import DrawnNode
 
@@ -30,47 +31,14 @@ Names = Callable[[str], str]  # makes a unique file name for a picture
 
 
 def summary(entries: Sequence[Entry]) -> Section:
-    """The table of all runs and evaluations, and one of the jobs of sweeps, without empty columns."""
-    columns: list[tuple[str, bool, Callable[[Entry], Cell]]] = [
-        ("run", False, lambda e: e.name),
-        ("model", False, lambda e: e.model or None),
-        ("data", False, lambda e: e.data or None),
-        ("split", False, lambda e: e.split or None),
-        ("perplexity", True, lambda e: _number(e.perplexity, 2)),
-        ("95 % confidence interval", True, lambda e: e.interval and _between(*e.interval)),
-        ("bits per word", True, lambda e: _number(e.bits, 3)),
-        ("parameters or n-grams", True, lambda e: None if e.parameters is None else f"{e.parameters:,}"),
-        ("seconds", True, lambda e: _number(e.seconds, 1)),
-        ("cloze perplexity", True, lambda e: _number((e.cloze or {}).get("perplexity"), 3)),
-        ("cloze accuracy", True, lambda e: _number((e.cloze or {}).get("accuracy"), 3)),
-    ]
-    columns = [column for column in columns if any(column[2](entry) is not None for entry in entries)]
-    numeric = tuple(k for k, (_, right, _) in enumerate(columns) if right)
-    header = [name for name, _, _ in columns]
+    """The tables of all runs and evaluations, and those of the jobs of sweeps."""
     section = Section("Runs")
     jobs = [entry for entry in entries if entry.source.sweep is not None]
     others = [entry for entry in entries if entry.source.sweep is None]
-    for group, folded in ((others, ""), (jobs, f"{len(jobs)} jobs of sweeps" if others else "")):
-        if group:
-            section.parts.append(
-                Table(header, [[of(entry) for _, _, of in columns] for entry in group], numeric, folded)
-            )
+    section.parts += [*tables_by_split(others), *tables_by_split(jobs, "jobs of sweeps" if others else "")]
     if any(entry.interval for entry in entries):
         section.parts.append(INTERVAL)
-    unnormalised = [entry.name for entry in entries if not entry.normalised]
-    if unnormalised:
-        section.parts.append(f"Not comparable, as their scores do not sum to one: {', '.join(unnormalised)}.")
     return section
-
-
-def _number(value: float | None, digits: int) -> str | None:
-    if value is None:
-        return None
-    return f"{value:,.{digits}f}".replace("-", MINUS)
-
-
-def _between(low: float, high: float) -> str:
-    return f"{_number(low, 2)} to {_number(high, 2)}"
 
 
 def intervals(entries: Sequence[Entry], names: Names) -> Section:
@@ -83,10 +51,11 @@ def intervals(entries: Sequence[Entry], names: Names) -> Section:
     for group in [group for group in texts.values() if len(group) > 1]:
         dots = [Dot(e.name, e.perplexity or 0.0, perplexity_text(e.perplexity or 0.0), e.interval) for e in group]
         first = group[0]
-        caption = f"{' '.join(filter(None, (first.data, first.split)))}, {first.tokens:,} tokens. {INTERVAL}"
+        caption = f"{text_name(first)}: {first.tokens:,} tokens. {INTERVAL}"
         best = min(dots, key=lambda dot: dot.value)
         description = f"Perplexities of {len(dots)} models on {first.split}; the lowest is {best.text}, of {best.name}."
-        section.parts.append(Picture(names("intervals"), dots_figure(dots, "perplexity"), caption, description))
+        figure = dots_figure(dots, f"perplexity on {first.split}")
+        section.parts.append(Picture(names("intervals"), figure, caption, description))
     return section
 
 
@@ -96,24 +65,27 @@ def comparison(source: ReportFolder, names: Names) -> Section:
     result = read_object(file)
     section = Section(f"Comparison: {source.name}")
     try:
+        split = str(result["split"])
         members = result["members"]
         short = dict(zip((m["run"] for m in members), short_names([Path(m["run"]) for m in members]), strict=True))
         rows: list[list[Cell]] = []
+        apart: list[list[Cell]] = []
         dots = []
         for member in members:
             name, difference = short[member["run"]], member["difference"]
             perplexity = math.inf if member["perplexity"] is None else float(member["perplexity"])
-            interval = None if member["from"] is None else _between(member["from"], member["to"])
-            p = [_number(member[key], 4) for key in ("p_bootstrap", "p_randomisation")]
-            rows.append([name, _number(perplexity, 2), _number(difference, 2), interval, *p])
-            if difference is not None:
+            interval = None if member["from"] is None else between(member["from"], member["to"])
+            p = [number(member[key], 4) for key in ("p_bootstrap", "p_randomisation")]
+            normalised = bool(member.get("normalised", True))
+            (rows if normalised else apart).append([name, number(perplexity, 2), number(difference, 2), interval, *p])
+            if difference is not None and normalised:
                 ends = float(member["from"]), float(member["to"])
                 dots.append(Dot(name, float(difference), f"{difference:+,.2f}".replace("-", MINUS), ends))
         header = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomisation)"]
-        section.parts.append(Table(header, rows, (1, 2, 3, 4, 5)))
-        baseline = str(rows[0][0])
+        section.parts.append(Table(header, rows, (1, 2, 3, 4, 5), title=split, apart=apart))
+        baseline = short[members[0]["run"]]
         if dots:
-            caption = f"Differences of perplexity from {baseline} on {result['split']}, "
+            caption = f"Differences of perplexity from {baseline} on {split}, "
             caption += "with 95 % confidence intervals by the paired bootstrap."
             label = f"difference from {baseline}"
             section.parts.append(Picture(names("compare"), dots_figure(dots, label, zero=True), caption, caption))
@@ -123,31 +95,34 @@ def comparison(source: ReportFolder, names: Names) -> Section:
 
 
 def sweep_section(source: ReportFolder, sweep: Sweep, names: Names) -> Section:
-    """A sweep: its settings against its metric, and its table."""
+    """A sweep: its settings against its metric, a chart for each split, and its table."""
     section = Section(f"Sweep: {source.name}")
-    jobs = sweep.jobs
-    if len(jobs) > 1 and sweep.keys:
-        best = min(jobs, key=lambda job: job[1])
-        chart = chart_form(jobs)
-        keys = ", ".join((chart.x, *chart.by)) if chart.x else ", ".join(sweep.keys)
-        description = f"{sweep.metric} against {keys}: {len(jobs)} jobs, the lowest {perplexity_text(best[1])}"
-        caption = f"The lowest of {len(jobs)}: {perplexity_text(best[1])} with {settings_text(best[0])}."
-        if chart.form == "map":
-            caption += " The further from the colour of the page, the higher; the lowest is in bold."
-        if SEED in sweep.keys and chart.form == "line":
-            caption += " Lines go through the means over seeds."
-        if len(jobs) < len(sweep.rows):
-            caption += f" Jobs without a finite metric, which are not drawn: {len(sweep.rows) - len(jobs)}."
-        figure = settings_figure(jobs, sweep.metric)
-        section.parts.append(Picture(names(f"sweep-{source.name}"), figure, caption, description))
-    rows: list[list[Cell]] = []
-    for *settings, value, seconds, status in sweep.rows:
-        numbers = [_number(float(cell), digits) if cell else None for cell, digits in ((value, 2), (seconds, 1))]
-        rows.append([*settings, *numbers, status.partition("\n")[0]])
-    width = len(sweep.header)
-    table = Table(sweep.header, rows, (width - 3, width - 2), f"The table of {len(rows)} jobs")
-    section.parts.append(table)
+    groups: dict[str, list[Job]] = {}
+    for settings, value in sweep.jobs:
+        others = {key: text for key, text in settings.items() if key != SPLIT}
+        groups.setdefault(settings.get(SPLIT, ""), []).append((others, value))
+    for split, jobs in groups.items():
+        if len(jobs) > 1 and jobs[0][0]:
+            metric = f"{sweep.metric} on {split}" if split else sweep.metric
+            section.parts.append(_sweep_chart(source.name, jobs, metric, names))
+    undrawn = len(sweep.rows) - len(sweep.jobs)
+    if undrawn and section.parts:
+        section.parts.append(f"Jobs without a finite, comparable metric, which are not drawn: {undrawn}.")
+    section.parts.append(sweep_table(sweep))
     return section
+
+
+def _sweep_chart(name: str, jobs: Sequence[Job], metric: str, names: Names) -> Picture:
+    best = min(jobs, key=lambda job: job[1])
+    chart = chart_form(jobs)
+    keys = ", ".join((chart.x, *chart.by)) if chart.x else ", ".join(jobs[0][0])
+    description = f"{metric} against {keys}: {len(jobs)} jobs, the lowest {perplexity_text(best[1])}"
+    caption = f"The lowest of {len(jobs)}: {perplexity_text(best[1])} with {settings_text(best[0])}."
+    if chart.form == "map":
+        caption += " The further from the colour of the page, the higher; the lowest is in bold."
+    if SEED in jobs[0][0] and chart.form == "line":
+        caption += " Lines go through the means over seeds."
+    return Picture(names(f"sweep-{name}"), settings_figure(jobs, metric), caption, description)
 
 
 def curves(entries: Sequence[Entry], names: Names) -> Section:
@@ -166,6 +141,12 @@ def curves(entries: Sequence[Entry], names: Names) -> Section:
             )
             figure = valid_curves([(entry.name, history) for entry, history in group])
             caption = f"Perplexity on valid, data={data}. The number beside a name is its lowest."
+            top = highest_shown([history for _, history in group])
+            above = [max(history.valid) for _, history in group if max(history.valid) > top]
+            if above:
+                caption += (
+                    f" Runs that leave the picture at its top: {len(above)}, at most {perplexity_text(max(above))}."
+                )
             section.parts.append(Picture(names("curves"), figure, caption, description))
     for entry, history in [pair for group in groups.values() for pair in group]:
         if entry.source.sweep is None:

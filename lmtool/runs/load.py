@@ -14,12 +14,13 @@ from lmtool.config.verbs import require_device
 from lmtool.config.vocabulary import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
+from lmtool.data.text_files import text_files
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.build import build_mixture
-from lmtool.runs.run import REMEDY, Run
+from lmtool.runs.run import REMEDY, Run, run_folder
 from lmtool.runs.vocabulary_file import VOCABULARY, load_vocabulary
 from lmtool.text_model import TextModel
 from lmtool.trees.base import TreeWords
@@ -35,7 +36,8 @@ def load(
     store_dir: str | Path | None = None,
     options: str | Path | None = None,
 ) -> TextModel:
-    """Load the model of a run folder of `lmtool train` or `lmtool ensemble`: n-gram, neural or a mixture.
+    """Load the model of a run folder of `lmtool train` or `lmtool ensemble`, n-gram, neural or a mixture; or that of an
+    ARPA file.
 
     device: for neural models, auto (cuda where there is one, else cpu), cpu, cuda, cuda:NUMBER or mps. store_dir: where
     the store of a run of before version 0.5, whose folder has no vocabulary, is written again if it is gone (None:
@@ -43,6 +45,8 @@ def load(
     UserError where the run is missing, unfinished or damaged, or uses an option that is not in use here.
     """
     require_device(device)
+    if Path(path).is_file():
+        return load_arpa(str(path))
     with folder_in_use(options):
         run = Run.open(Path(path))
         vocabulary = vocabulary_of(run, store_dir)
@@ -50,10 +54,36 @@ def load(
         return text_model_of(run, model, vocabulary)
 
 
+def load_arpa(path: str) -> TextModel:
+    """The n-gram model of an ARPA file over its own words, which are separated by white space.
+
+    Raises UserError for a file that is damaged or not of this format.
+    """
+    from lmtool.ngram.arpa.alone import arpa_model
+
+    model = arpa_model(path)
+    return TextModel(model, TextForm(model.vocabulary, chars=False, lowercase=False), path)
+
+
+def load_named(run: str | None, arpa: str | None, device: str, store_dir: str) -> TextModel:
+    """The model that a command line names: of the run folder run=, of the ARPA file arpa=, or of the newest run.
+
+    Raises UserError as `load` does.
+    """
+    if arpa is None:
+        return load(run_folder(run), device, store_dir=store_dir)
+    files = text_files(arpa, "arpa")
+    if len(files) > 1:
+        raise UserError(f"arpa={arpa} names {len(files):,} files: name one")
+    return load_arpa(files[0])
+
+
 def text_model_of(run: Run, model: LanguageModel, vocabulary: Vocabulary) -> TextModel:
     """The model of a run with the rules by which the run's data became words."""
-    rules = run.settings("data").vocabulary
-    return TextModel(model, TextForm(vocabulary, chars=rules.unit is Unit.char, lowercase=rules.lowercase))
+    data = run.settings("data")
+    rules = data.vocabulary
+    form = TextForm(vocabulary, chars=rules.unit is Unit.char, lowercase=rules.lowercase, tags=data.drops_tags())
+    return TextModel(model, form, str(run.folder))
 
 
 def vocabulary_of(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
@@ -137,12 +167,3 @@ def tree_words(corpus: Corpus) -> TreeWords:
         train=lambda: corpus.split("train"),
         run_vectors=run_vectors,
     )
-
-
-def neural_network(loaded: TextModel, folder: Path) -> NeuralModel:
-    """The network of a loaded run. Raises UserError where it is not a neural model."""
-    from lmtool.neural.model import NeuralModel
-
-    if not isinstance(loaded.model, NeuralModel):
-        raise UserError(f"{folder} is not a neural model: its words have no vectors; name another with run=PATH")
-    return loaded.model

@@ -53,6 +53,11 @@ class Run:
         """
         return saved_settings(self.config[group], group, self.origins)
 
+    def fitted_on(self, split: str) -> bool:
+        """Whether it is a mixture whose weights were fitted on that split, which is then no held-out text for it."""
+        given = self.config.get("weights") is not None
+        return self.kind == "ensemble" and not given and self.config.get("fit_split") == split
+
     def save(self) -> None:
         """Write run.json, which completes the folder. Raises UserError where it cannot be written."""
         write_json(
@@ -115,7 +120,9 @@ def newest() -> Path:
 
 
 def run_folder(named: str | None) -> Path:
-    """The run folder of `run=`, or the newest one. Raises UserError where there is none."""
+    """The run folder of `run=`, or the newest one. Raises UserError where there is none, and for an ARPA file."""
+    if named and ".arpa" in Path(named).suffixes and Path(named).is_file():
+        raise UserError(f"{named} is an ARPA file: use arpa={named}, in lmtool eval, predict or generate")
     return Path(named) if named else newest()
 
 

@@ -38,11 +38,9 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
     """
     from hydra.core.hydra_config import HydraConfig
 
-    from lmtool.session import output_dir
-
     settings = HydraConfig.get()
     session.use_own_device(settings.job.num)
-    folder = output_dir()
+    folder = Path(settings.runtime.output_dir)
     about: Record = {
         "verb": settings.job.config_name,
         "overrides": [word for word in settings.overrides.task if key_of(word) != "options"],

@@ -1,10 +1,15 @@
-"""The tables of a sweep: its jobs, and, where jobs differ in the seed alone, mean and standard deviation."""
+"""The tables of a sweep: its jobs, and, where jobs differ in the seed alone, mean and standard deviation.
+
+Models whose scores do not sum to one stand last, below a note. Their rows have `no` in a column `normalised`, which
+other tables do not have.
+"""
 
 from __future__ import annotations
 
 import csv
+import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +18,20 @@ from lmtool.sweeps.job import METRICS, REFUSED, folders, read_record
 from lmtool.system.files import read_json, written_whole
 from lmtool.system.tables import Cell, markdown_table, text_table
 
-SEED = "seed"
+SEED, SPLIT = "seed", "split"
+CLOZE = ("perplexity", "accuracy", "local_perplexity", "local_accuracy")  # of result.json's cloze, as columns
+CLOZE_METRIC = "cloze_perplexity"  # where there is no text to score
+NORMALISED = "normalised"
+NOTE = "scores that do not sum to one: not comparable"
 Table = tuple[list[str], list[list[Cell]]]  # header and rows
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How a job ended. code: the exit code that its command would have."""
+    """How a job ended. value: of the metric, math.inf where it is infinite, None for a job that failed. code: the exit
+    code that its command would have. split: what was scored, where the job says it. cloze: results of its questions.
+    normalised: whether the scores of its model sum to one.
+    """
 
     job: str
     settings: dict[str, str]
@@ -28,12 +40,22 @@ class Row:
     seconds: float | None
     status: str
     code: int
+    split: str = ""
+    cloze: dict[str, float] = field(default_factory=dict)
+    normalised: bool = True
 
 
 def rows_of(sweep: Path) -> list[Row]:
-    """The jobs of a sweep, read from their folders: lowest metric first, jobs without one last."""
+    """The jobs of a sweep, read from their folders: lowest metric first within a split, failed ones after them, models
+    whose scores do not sum to one last.
+    """
     rows = [row for folder in folders(sweep) for row in _rows_in(folder, str(folder.relative_to(sweep)))]
-    return sorted(rows, key=lambda row: float("inf") if row.value is None else row.value)
+    splits = list(dict.fromkeys(row.split for row in rows))
+
+    def rank(row: Row) -> tuple[bool, bool, int, float]:
+        return not row.normalised, row.value is None, splits.index(row.split), row.value or 0.0
+
+    return sorted(rows, key=rank)
 
 
 def _rows_in(folder: Path, job: str) -> list[Row]:
@@ -60,9 +82,21 @@ def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
         return Row(job, settings, None, None, record.get("seconds"), str(record["error"]), int(record["code"]))
     has_result = "result.json" in record.get("made", [])
     result = read_json(folder / "result.json", "start the sweep again") if has_result else {}
-    metric = next((name for name in METRICS if name in result), None)
-    value = result.get(metric) if metric else record.get("value")
-    return Row(job, settings, metric, value, result.get("seconds", record.get("seconds")), "done", 0)
+    cloze = {key: math.inf if value is None else value for key, value in (result.get("cloze") or {}).items()}
+    metric = next((name for name in METRICS if name in result), CLOZE_METRIC if cloze else None)
+    value = result.get(metric, cloze.get("perplexity")) if metric else record.get("value")
+    return Row(
+        job,
+        settings,
+        metric,
+        math.inf if metric and value is None else value,  # JSON has no inf
+        result.get("seconds", record.get("seconds")),
+        "done",
+        0,
+        str(result.get("split", "")),
+        cloze,
+        result.get("normalised", True),
+    )
 
 
 def exit_code(rows: list[Row]) -> int:
@@ -72,18 +106,26 @@ def exit_code(rows: list[Row]) -> int:
 
 
 def jobs_table(rows: list[Row]) -> Table:
-    """One row per job: the job, each setting that varies, the metric, seconds, status."""
-    varied = _varied(rows)
-    header = ["job", *varied, _metric(rows), "seconds", "status"]
-    return header, [
-        [row.job, *(row.settings.get(key) for key in varied), row.value, row.seconds, row.status] for row in rows
-    ]
+    """One row per job: the job, each setting that varies, the split, the metric, cloze results, seconds, status."""
+    varied, metric = _varied(rows), _metric(rows)
+    split = SPLIT not in varied and any(row.split for row in rows)
+    cloze = [key for key in CLOZE if f"cloze_{key}" != metric and any(key in row.cloze for row in rows)]
+    apart = not all(row.normalised for row in rows)
+    lines: list[list[Cell]] = []
+    for row in rows:
+        line: list[Cell] = [row.job, *(row.settings.get(key) for key in varied), *[row.split or None] * split]
+        line.append(row.value if row.metric in (metric, None) else None)
+        line += [row.cloze.get(key) for key in cloze]
+        lines.append([*line, *_normalised(apart, row.normalised), row.seconds, row.status])
+    extra = [f"cloze_{key}" for key in cloze] + [NORMALISED] * apart
+    return ["job", *varied, *[SPLIT] * split, metric, *extra, "seconds", "status"], lines
 
 
 def seeds_table(rows: list[Row]) -> Table | None:
     """Number of seeds, mean and standard deviation (n - 1) of the metric, best mean first; None where no rows differ in
     the seed alone. Jobs without a metric do not count.
     """
+    apart = not all(row.normalised for row in rows)
     varied = [key for key in _varied(rows) if key != SEED]
     groups: dict[tuple[str | None, ...], list[Row]] = {}
     for row in rows:
@@ -92,14 +134,20 @@ def seeds_table(rows: list[Row]) -> Table | None:
     several = any(len({row.settings[SEED] for row in group}) > 1 for group in groups.values())
     if not several or all(row.value is None for row in rows):
         return None
-    lines: list[list[Cell]] = []
+    ranked: list[tuple[tuple[bool, bool, float], list[Cell]]] = []
     for settings, group in groups.items():
         values = [row.value for row in group if row.value is not None]
         mean = statistics.fmean(values) if values else None
-        spread = statistics.stdev(values) if len(values) > 1 else None
-        lines.append([*settings, len(values), mean, spread])
-    lines.sort(key=lambda line: float("inf") if line[-2] is None else float(line[-2]))
-    return [*varied, "seeds", f"mean {_metric(rows)}", "standard deviation"], lines
+        spread = statistics.stdev(values) if len(values) > 1 and math.isfinite(sum(values)) else None
+        normalised = all(row.normalised for row in group)
+        line: list[Cell] = [*settings, len(values), mean, spread, *_normalised(apart, normalised)]
+        ranked.append(((not normalised, mean is None, mean or 0.0), line))
+    header = [*varied, "seeds", f"mean {_metric(rows)}", "standard deviation", *[NORMALISED] * apart]
+    return header, [line for _, line in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _normalised(shown: bool, normalised: bool) -> list[Cell]:
+    return ["yes" if normalised else "no"] if shown else []
 
 
 def _varied(rows: list[Row]) -> list[str]:
@@ -108,7 +156,8 @@ def _varied(rows: list[Row]) -> list[str]:
 
 
 def _metric(rows: list[Row]) -> str:
-    return next((row.metric for row in rows if row.metric), "metric")
+    names = [row.metric for row in rows if row.metric]
+    return next((name for name in METRICS if name in names), names[0] if names else "metric")
 
 
 def write(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Path]:
@@ -121,15 +170,35 @@ def write(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Pa
         with written_whole(sweep / f"{name}.csv") as temporary, temporary.open("w", newline="") as handle:
             csv.writer(handle).writerows([table[0], *table[1]])
         written.append(sweep / f"{name}.csv")
-    pages = [f"    {command}", *(markdown_table(*table) for table in tables.values() if table is not None)]
+    pages = [f"    {command}", *(_in_markdown(table) for table in tables.values() if table is not None)]
     with written_whole(sweep / "sweep.md") as temporary:
         temporary.write_text("\n\n".join(pages) + "\n", encoding="utf-8")
     return [*written, sweep / "sweep.md"]
 
 
+def _comparable(table: Table) -> int:
+    """How many rows there are before those of models whose scores do not sum to one."""
+    header, rows = table
+    column = header.index(NORMALISED) if NORMALISED in header else None
+    return len(rows) if column is None else sum(row[column] == "yes" for row in rows)
+
+
+def _in_markdown(table: Table) -> str:
+    header, rows = table
+    count = _comparable(table)
+    parts = [markdown_table(header, rows[:count])] if count else []
+    if count < len(rows):
+        parts += [NOTE.capitalize() + ":", markdown_table(header, rows[count:])]
+    return "\n\n".join(parts)
+
+
 def shown(table: Table) -> str:
     """A table for a terminal, with the first line of each error."""
     header, rows = table
-    return text_table(
+    lines = text_table(
         header, [[cell.partition("\n")[0] if isinstance(cell, str) else cell for cell in row] for row in rows]
-    )
+    ).splitlines()
+    count = _comparable(table)
+    if count < len(rows):
+        lines.insert(2 + count, f"{NOTE}:")  # 2: the header and its underline
+    return "\n".join(lines)

@@ -66,8 +66,8 @@ class Sweep:
         self.until_end.enter_context(launcher_processes.looked_after(config.hydra.launcher))
         self.folder, self.verb, self.command = folder, config.hydra.job.config_name, restart.command(config)
 
-    def end(self) -> int:
-        """Print the tables and write them; returns the exit code of the sweep."""
+    def end(self, *, quiet: bool = False) -> int:
+        """Print the tables and write them; returns the exit code of the sweep. quiet: whether to print nothing."""
         if self.folder is None:
             return 0
         rows = result_table.rows_of(self.folder)
@@ -75,6 +75,8 @@ class Sweep:
             return 0
         jobs, seeds = result_table.jobs_table(rows), result_table.seeds_table(rows)
         written = result_table.write(self.folder, self.command, {"sweep": jobs, "sweep-seeds": seeds})
+        if quiet:
+            return result_table.exit_code(rows)
         for table in filter(None, (jobs, seeds)):
             print(f"\n{result_table.shown(table)}")
         same = sum((job / STATUS).read_text(encoding="utf-8") == text for job, text in self.finished_before.items())

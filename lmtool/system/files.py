@@ -62,6 +62,14 @@ def cannot_write(path: Path, error: OSError) -> UserError:
     return UserError(f"cannot write {path}: {reason}; free some space, or choose a folder you can write to")
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, unless it exists. Raises UserError where it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, whole or not at all."""
     with written_whole(path) as temporary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 Cell = str | int | float | None
 
@@ -44,3 +45,16 @@ def cell_text(cell: Cell) -> str:
     if abs(cell) >= 100_000:
         return f"{cell:,.0f}"
     return f"{cell:.4f}" if 0.01 <= abs(cell) < 10_000 else f"{cell:.5g}"
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    """A table in HTML, as notebooks show it: everything escaped, numbers flush right."""
+
+    def line(tag: str, cells: Sequence[Cell]) -> str:
+        def side(cell: Cell) -> str:
+            return "right" if isinstance(cell, int | float) else "left"
+
+        return "".join(f'<{tag} style="text-align:{side(cell)}">{escape(cell_text(cell))}</{tag}>' for cell in cells)
+
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from lmtool.training.reporting import Reporter
 from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
 
 DIVERGED = 1e6  # nats, the size of a loss from which no training comes back
+HIGHEST_VALID = 700.0  # the same on valid, whose perplexity has to be a finite number
 VALID_CHUNK = 1 << 14  # tokens of valid that are scored between two checks for a signal
 READ_EVERY = 32  # steps between two readings of the loss where it is on a GPU, which wait for the GPU
 
@@ -38,7 +40,7 @@ READ_EVERY = 32  # steps between two readings of the loss where it is on a GPU, 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How to train. about: plain values that say what is trained on what; checkpoints keep it, and resuming compares
-    it.
+    it. loss_is_log_prob: whether the training loss is -log p, as that of the output layer's settings.
     """
 
     training: TrainingConfig
@@ -46,6 +48,7 @@ class Plan:
     schedule: ScheduleConfig
     seed: int
     about: dict[str, Any]
+    loss_is_log_prob: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +95,22 @@ def train(
     processes: Processes | None = None,
     resume: State | None = None,
     progress: bool = False,
+    on_evaluation: Callable[[dict[str, Any]], object] | None = None,
 ) -> Trained:
     """Train until the budget is used up; the model then has the weights that were best on valid.
 
     Writes into `out`: metrics.jsonl, with a line for each evaluation; the best weights; checkpoints. resume: a
-    checkpoint of the same plan to resume from. Raises UserError where the loss diverges (the best weights before that
-    stay) or a checkpoint cannot be written, and Interrupted, after writing a checkpoint, on SIGINT and SIGTERM.
+    checkpoint of the same plan to resume from. on_evaluation: called with each of these lines; where it returns True,
+    the training ends as if its budget were used up. Raises UserError where the loss diverges (the best weights before
+    that stay) or a checkpoint cannot be written, and Interrupted, after writing a checkpoint, on SIGINT and SIGTERM.
     """
     training = _Training(model, train_split, valid_split, plan, out, processes or Processes(), bar=progress)
+    training.on_evaluation = on_evaluation
     try:
         if resume is not None:
             training.restore(resume)
+        else:
+            training.reporter.rewind(0)  # of a training that was cut off before its first checkpoint
         with signals_noted() as stop:
             training.run(stop)
         return training.result()
@@ -145,7 +153,14 @@ class _Training:
         self.examples = iter(self.batches)
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         self.progress = Progress()
-        self.reporter = Reporter(out if processes.first else None, bar=bar, tensorboard=settings.tensorboard)
+        self.reporter = Reporter(
+            out if processes.first else None,
+            bar=bar,
+            tensorboard=settings.tensorboard,
+            loss_is_log_prob=plan.loss_is_log_prob,
+        )
+        self.on_evaluation: Callable[[dict[str, Any]], object] | None = None
+        self._ended = False  # by on_evaluation
         self._last_save = time.perf_counter()
         self._unread: list[tuple[int, Tensor]] = []  # losses by step, not read from the device yet
         if processes.rank:  # from here on each process draws its own dropout and noise
@@ -171,7 +186,7 @@ class _Training:
         settings, progress = self.plan.training, self.progress
         overdue = time.perf_counter() - self._last_save >= 60 * settings.save_every
         done, signal, save = self.processes.largest(self.done(), stop.signal, overdue)
-        over = done >= 1 or (settings.patience is not None and progress.waited >= settings.patience)
+        over = done >= 1 or self._ended or (settings.patience is not None and progress.waited >= settings.patience)
         if signal:
             self._end_early(int(signal))
         if progress.since and (over or progress.since >= self.per_evaluation):
@@ -195,6 +210,7 @@ class _Training:
         progress.rate = learning_rate(
             self.plan.schedule, self.plan.optim.lr, done=done, steps=progress.step, drops=progress.drops
         )
+        self.reporter.rate(progress.step, progress.rate)
         loss = self.shared.loss(contexts, targets)
         for parameter in self.parameters:  # what zero_grad does, without its hooks
             parameter.grad = None
@@ -240,7 +256,7 @@ class _Training:
         self._read_losses()
         progress = self.progress
         train_loss = self.processes.mean(progress.loss_sum / progress.since)
-        valid_loss = _converging(self._valid_loss(stop), progress.step, self.out)
+        valid_loss = _converging(self._valid_loss(stop), progress.step, self.out, HIGHEST_VALID)
         train_accuracy, valid_accuracy = self._accuracy(self.train_split), self._accuracy(self.valid_split)
         line = {
             "epoch": self.epoch,
@@ -267,6 +283,8 @@ class _Training:
                 progress.drops += 1
         progress.since, progress.loss_sum = 0, 0.0
         self.reporter.evaluation(done, line)
+        if self.on_evaluation is not None:
+            self._ended = self.on_evaluation(line) is True
 
     def _valid_loss(self, stop: Stop) -> float:
         """Mean -log p over valid, in nats, of which each process scores its share."""
@@ -358,9 +376,9 @@ class _Training:
         )
 
 
-def _converging(loss: float, step: int, out: Path) -> float:
+def _converging(loss: float, step: int, out: Path, limit: float = DIVERGED) -> float:
     """The loss, if it is a finite number that training can come back from. Raises UserError for one that is not."""
-    if abs(loss) < DIVERGED:
+    if abs(loss) < limit:
         return loss
     saved = f"the best model so far is in {out / CHECKPOINT}" if (out / CHECKPOINT).exists() else "nothing was saved"
     raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.clip_norm; {saved}")

@@ -1,42 +1,55 @@
-"""Reports of a training: a progress bar or plain lines, metrics.jsonl, TensorBoard."""
+"""Reports of a training: a progress bar or plain lines, metrics.jsonl, learning_rates.csv, TensorBoard."""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, written_whole
+from lmtool.system.progress import fitting, progress_bar, write_above
+from lmtool.training.rate_trace import RateFile
 
 METRICS = "metrics.jsonl"
 LINE_EVERY = 10.0  # seconds between two lines without a terminal
 BAR_EVERY = 0.2  # seconds between two updates of the bar
+BESIDE = len("100 %|######| ")  # columns of the bar beside its text, at least
 log = logging.getLogger(__name__)
 Line = dict[str, Any]
+Part = tuple[str, int]  # of a line, with its rank: those of the highest ranks are left out on a narrow terminal
 
 
 class Reporter:
-    """Reports on one training. out: the run folder; None for a process that reports nothing.
+    """Reports on one training. out: the run folder; None for a process that reports nothing. loss_is_log_prob: whether
+    the training loss is -log p, so that there is a perplexity on train.
 
     Raises UserError where TensorBoard is wanted and not installed.
     """
 
-    def __init__(self, out: Path | None, *, bar: bool, tensorboard: bool) -> None:
+    def __init__(self, out: Path | None, *, bar: bool, tensorboard: bool, loss_is_log_prob: bool) -> None:
         self._out = out
-        self._bar = tqdm(
-            total=100, unit="%", disable=not bar or out is None, leave=False, bar_format="{l_bar}{bar}| {postfix}"
+        self._bar = progress_bar(
+            total=100,
+            disable=not bar or out is None,
+            dynamic_ncols=True,
+            bar_format="{percentage:3.0f} %|{bar}| {desc}",
         )
         self._every = LINE_EVERY if self._bar.disable else BAR_EVERY
         self._last_report = time.perf_counter()
+        self._loss_is_log_prob = loss_is_log_prob
+        self._rates = None if out is None else RateFile(out)
         self._board = _board(out) if tensorboard and out is not None else None
+
+    def rate(self, step: int, rate: float) -> None:
+        """Record the learning rate of the next step, after `step` others."""
+        if self._rates is not None:
+            self._rates.add(step, rate)
 
     def step(self, now: float, done: float, epoch: float, loss: float, speed: float, clock: float) -> None:
         """Report on the training so far, if the last report is some time ago.
@@ -48,34 +61,46 @@ class Reporter:
             return
         self._last_report = now
         left = _time(clock * (1 - done) / done) if done else "?"
-        self._show(
-            done,
-            f"epoch {epoch:.2f}  loss {loss:.4f}  perplexity {_exp(loss):.1f}  {speed:,.0f} examples/s  {left} left",
-        )
+        parts = [(f"epoch {epoch:.2f}", 3), (self._on_train(loss), 1), (_speed(speed), 4), (f"{left} left", 2)]
+        if self._bar.disable:
+            _log(done, parts)
+        else:
+            columns = self._bar.format_dict["ncols"]
+            self._bar.n = _percent(done)
+            self._bar.set_description_str(fitting(parts, None if columns is None else columns - BESIDE))
 
     def evaluation(self, done: float, line: Line) -> None:
         """Write a line of metrics.jsonl and report it."""
         if self._out is None:
             return
         _append(self._out / METRICS, line)
+        if self._rates is not None:
+            self._rates.flush()
         if self._board is not None:
             for name, value in line.items():
                 if name != "step" and value is not None:
                     self._board.add_scalar(name, value, line["step"])
             self._board.flush()
-        accuracy = "" if line["valid_accuracy"] is None else f"  accuracy {line['valid_accuracy']:.3f}"
-        text = (
-            f"epoch {line['epoch']:.2f}  loss {line['train_loss']:.4f}  valid {line['valid_loss']:.4f}  "
-            f"perplexity {line['valid_perplexity']:.2f}{accuracy}  {line['examples_per_second']:,.0f} examples/s  "
-            f"{_time(line['seconds'])}"
-        )
-        if not self._bar.disable:
-            self._bar.write(text, file=sys.stderr)
-        self._show(done, text)
+        parts = [
+            (f"epoch {line['epoch']:.2f}", 2),
+            (self._on_train(line["train_loss"]), 3),
+            (f"valid perplexity {_perplexity(line['valid_perplexity'], 2)}", 1),
+            (_speed(line["examples_per_second"]), 6),
+            (f"{_time(line['seconds'])} used", 5),
+        ]
+        if line["valid_accuracy"] is not None:
+            parts.insert(3, (f"valid accuracy {line['valid_accuracy']:.3f}", 4))
+        if self._bar.disable:
+            _log(done, parts)
+        else:
+            self._bar.n = _percent(done)
+            write_above(self._bar, fitting(parts, self._bar.format_dict["ncols"]))
         self._last_report = time.perf_counter()
 
     def rewind(self, step: int) -> None:
-        """Remove the lines of later steps from metrics.jsonl: these steps will be made again."""
+        """Remove what metrics.jsonl and learning_rates.csv have of later steps, which will be made again."""
+        if self._rates is not None:
+            self._rates.rewind(step)
         if self._out is None or not (self._out / METRICS).exists():
             return
         lines = []
@@ -88,16 +113,25 @@ class Reporter:
 
     def close(self) -> None:
         """Remove the bar."""
+        self._bar.total = None  # a notebook keeps a bar that did not reach its total, in red
         self._bar.close()
+        if self._rates is not None:
+            self._rates.flush()
         if self._board is not None:
             self._board.close()
 
-    def _show(self, done: float, text: str) -> None:
-        if self._bar.disable:
-            log.info("%3.0f %%  %s", 100 * min(done, 1), text)
-        else:
-            self._bar.n = round(100 * min(done, 1))
-            self._bar.set_postfix_str(text)
+    def _on_train(self, loss: float) -> str:
+        if self._loss_is_log_prob:
+            return f"train perplexity {_perplexity(math.exp(min(loss, 700)), 1)}"
+        return f"train loss {loss:.4f}"
+
+
+def _log(done: float, parts: Sequence[Part]) -> None:
+    log.info("%3d %%  %s", _percent(done), fitting(parts, None))
+
+
+def _percent(done: float) -> int:
+    return round(100 * min(done, 1))
 
 
 def _board(out: Path) -> Any:
@@ -118,8 +152,12 @@ def _append(path: Path, line: Line) -> None:
         raise cannot_write(path, error) from error
 
 
-def _exp(loss: float) -> float:
-    return math.exp(min(loss, 700.0))
+def _perplexity(value: float, digits: int) -> str:
+    return f"{value:,.{digits}f}" if value < 1e6 else f"{value:.2e}"
+
+
+def _speed(examples_per_second: float) -> str:
+    return f"{examples_per_second:,.0f} examples/s"
 
 
 def _time(seconds: float) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lmtool.system.arrays import whole_numbers, word_counts
 from lmtool.trees.codes import code_string
-from lmtool.trees.tree import Int64s, Tree
+from lmtool.trees.tree import Int64s, Tree, require_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,11 @@ class PathRow:
 
 
 def analyse(tree: Tree, counts: Int64s) -> TreeAnalysis:
-    """The analysis of a tree over words with counts int64 `[W]` in train."""
+    """The analysis of a tree over words with counts int64 `[W]` in train.
+
+    Raises ValueError for counts of other words.
+    """
+    counts = word_counts("analyse: counts", counts, tree.words)
     depths = np.bincount(tree.leaf_words, weights=tree.depths) / np.bincount(tree.leaf_words)  # [W]
     total = counts.sum()
     share = counts[counts > 0] / max(total, 1)
@@ -63,7 +68,13 @@ def analyse(tree: Tree, counts: Int64s) -> TreeAnalysis:
 
 def path_rows(tree: Tree, words: Sequence[str], counts: Int64s, which: Sequence[int]) -> list[PathRow]:
     """A row for every code of the words whose ids are `which`, in their order. words: `[W]`, as text. counts: int64
-    `[W]`, in train."""
+    `[W]`, in train.
+
+    Raises ValueError for fewer words, for counts of another number and ids out of range.
+    """
+    counts = word_counts("path_rows: counts", counts, tree.words)
+    require_words("path_rows: words", words, tree)
+    which = whole_numbers("path_rows: which", which, ("N",), below=tree.words).tolist()
     total = max(int(counts.sum()), 1)
     rows = []
     for word in which:

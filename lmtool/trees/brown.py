@@ -16,6 +16,7 @@ import numpy.typing as npt
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING, require_whole
 from lmtool.errors import UserError
+from lmtool.system.arrays import sentence_offsets, whole_numbers, word_counts
 from lmtool.trees.assemble import arranged, graft
 from lmtool.trees.base import TreeWords
 from lmtool.trees.brown_kernels import f_table, merge_words
@@ -83,10 +84,14 @@ def brown_tree(ids: npt.NDArray[Any], offsets: Int64s, counts: Int64s, clusters:
     """The tree of the words `[W]` of a text, in O(W clusters^2) time and without random choices.
 
     ids: `[N]`, of any integer type, below W. offsets: int64 `[S + 1]`, where sentences begin, and N. counts: int64
-    `[W]`. clusters: how many there are at a time, at most W of them. Raises UserError for less than 1.
+    `[W]`. clusters: how many there are at a time, at most W of them. Raises UserError for less than 1, and ValueError
+    for what are no counts, ids of W or more, and offsets that do not ascend from 0 to N.
     """
     if clusters < 1:
         raise UserError(f"tree.clusters={clusters}: must be 1 or more; some hundreds are usual")
+    counts = word_counts("brown_tree: counts", counts)
+    ids = whole_numbers("brown_tree: ids", ids, ("N",), below=len(counts))
+    offsets = sentence_offsets("brown_tree: offsets", offsets, len(ids))
     cluster_of, merges, _ = clustered(ids, offsets, counts, clusters)
     names, group_of = np.unique(cluster_of, return_inverse=True)  # [G], [W]
     members = np.split(np.argsort(group_of, kind="stable"), np.cumsum(np.bincount(group_of))[:-1])

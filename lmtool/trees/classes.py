@@ -10,6 +10,7 @@ import numpy as np
 
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING, require_whole
+from lmtool.system.arrays import word_counts
 from lmtool.trees.assemble import graft
 from lmtool.trees.base import TreeWords
 from lmtool.trees.frequency_classes import class_of_words
@@ -35,9 +36,10 @@ class ClassesTree(TreeConfig):
 def classes_tree(counts: Int64s, number: int | None) -> Tree:
     """Words in order of frequency in `number` classes: a Huffman tree over the classes, a balanced tree in each.
 
-    counts: int64 `[W]`, in any order. number: None for about the square root of W. Raises UserError for more classes
-    than words, or none.
+    counts: int64 `[W]`, in any order; also a tensor on the CPU or a list. number: None for about the square root of W.
+    Raises UserError for more classes than words, or none, and ValueError for what are no counts.
     """
+    counts = word_counts("classes_tree: counts", counts)
     order = np.argsort(-counts, kind="stable").astype(np.int64)
     class_of = class_of_words(counts[order], number)
     ends = np.searchsorted(class_of, np.arange(1, class_of[-1] + 1))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING, require, require_seed
 from lmtool.errors import UserError
+from lmtool.system.arrays import as_array, described, word_counts
 from lmtool.trees.assemble import arranged
 from lmtool.trees.base import TreeWords
 from lmtool.trees.tree import Int64s, Tree
@@ -101,18 +102,23 @@ def clusters_tree(
     balanced, which bounds the codes of outliers that are split off one at a time. Equal vectors are halved.
 
     Raises UserError for an unknown split or method, an epsilon below 0, of 0.5 or more, or without adaptive Gaussians,
-    and for vectors that are not finite; ValueError for a shape that does not fit the counts.
+    a seed below 0, and vectors that are not finite; ValueError for what are no counts and for vectors of another type
+    or of a shape that does not fit them.
     """
     _require_division(split, method, epsilon)
-    if vectors.ndim != 2 or len(vectors) != len(counts):
-        raise ValueError(f"vectors {list(vectors.shape)} do not fit {len(counts)} words: they must be [W, D]")
-    if not np.isfinite(vectors).all():
+    require_seed("tree.seed", seed)
+    counts = word_counts("clusters_tree: counts", counts)
+    vectors = as_array("clusters_tree: vectors", vectors)
+    if vectors.ndim != 2 or len(vectors) != len(counts) or not vectors.shape[1] or vectors.dtype.kind not in "iuf":
+        wanted = f"numbers [{len(counts)}, D], D 1 or more"
+        raise ValueError(f"clusters_tree: vectors must be {wanted}, as there are counts; got {described(vectors)}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = vectors.mean(axis=0, dtype=np.float64)
+        centred = np.ascontiguousarray(vectors - mean, dtype=np.float32)
+    if not np.isfinite(centred).all():
         raise UserError("the word vectors are not finite: their model diverged; train it with a lower optim.lr")
-    mean = vectors.mean(axis=0, dtype=np.float64)
-    centred = np.ascontiguousarray(vectors - mean, dtype=np.float32)
     margin = math.log((0.5 + epsilon) / (0.5 - epsilon))  # in log odds
     max_depth = 3 * math.ceil(math.log2(len(vectors) + 1))
     adaptive, gaussians = split == "adaptive", method == "gaussians"
-    counts = counts.astype(np.int64)
     children, leaf_words = divide(centred, counts, gaussians, adaptive, margin, MAX_CODES, max_depth, ROUNDS, seed)
     return arranged(children, 0, leaf_words)

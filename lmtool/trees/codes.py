@@ -19,7 +19,9 @@ def code_strings(tree: Tree) -> list[str]:
 
 
 def code_string(tree: Tree, leaf: int) -> str:
-    """The code of one leaf."""
+    """The code of one leaf, 0 to L-1. Raises ValueError for another one."""
+    if not 0 <= leaf < tree.leaves:
+        raise ValueError(f"code_string: leaf must be from 0 to {tree.leaves - 1:,}; got {leaf}")
     start, end = tree.paths.offsets[leaf : leaf + 2]
     return "".join(str(bit) for bit in tree.paths.bits[start:end])
 

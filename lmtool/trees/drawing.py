@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.trees.tree import Int64s, Tree
+from lmtool.system.arrays import word_counts
+from lmtool.trees.tree import Int64s, Tree, require_words
 
 SHOWN = 4  # of a node's words, the most frequent
 LONGEST = 16  # characters of a word
@@ -52,7 +53,12 @@ def _shortened(word: str) -> str:
 
 
 def top_of(tree: Tree, words: Sequence[str], counts: Int64s, levels: int) -> DrawnNode:
-    """The root and what is up to `levels` below it. words: `[W]`, as text. counts: int64 `[W]`, in train."""
+    """The root and what is up to `levels` below it. words: `[W]`, as text. counts: int64 `[W]`, in train.
+
+    Raises ValueError for fewer words and for counts of another number.
+    """
+    counts = word_counts("top_of: counts", counts, tree.words)
+    require_words("top_of: words", words, tree)
     shares = _leaf_shares(tree, counts)
 
     def node(child: int, code: str) -> DrawnNode:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmtool.config.groups import TreeConfig
+from lmtool.system.arrays import word_counts
 from lmtool.trees.base import TreeWords
 from lmtool.trees.halving import divided
 from lmtool.trees.tree import Int64s, Tree
@@ -25,8 +26,10 @@ def frequency_tree(counts: Int64s) -> Tree:
     """The list, most frequent word first, cut where the counts of the two parts are closest.
 
     counts: int64 `[W]`, 0 or more; a word that does not occur counts as half an occurrence, so that such words are
-    halved like others. Of two cuts that are as good, the one with the shorter first part is taken.
+    halved like others. Of two cuts that are as good, the one with the shorter first part is taken. counts may also be a
+    tensor on the CPU or a list; raises ValueError for what are no counts.
     """
+    counts = word_counts("frequency_tree: counts", counts)
     order = np.argsort(-counts, kind="stable")
     weights = np.maximum(2 * counts[order], 1)
     before = np.concatenate([[0], np.cumsum(weights)])  # [W + 1]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from lmtool.system.arrays import whole_numbers
 from lmtool.trees.tree import Int64s, Tree
 
 
@@ -35,6 +36,10 @@ def balanced_tree(order: Int64s) -> Tree:
     """The list of all words halved until single words are left; of an odd number the first half gets one word more.
 
     order: int64 `[W]`, the ids 0 to W-1, each once. Neighbours in it share most of their code: in an alphabetical list
-    words with the same first letters do. All depths are log2 W, rounded down or up.
+    words with the same first letters do. All depths are log2 W, rounded down or up. order may also be a tensor on the
+    CPU or a list; raises ValueError where it is not the ids 0 to W-1, each once.
     """
+    order = whole_numbers("balanced_tree: order", order, ("W",))
+    if not len(order) or not np.array_equal(np.sort(order), np.arange(len(order))):
+        raise ValueError(f"balanced_tree: order must have the ids 0 to W-1, one or more, each once; got {order}")
     return divided(order, lambda starts, ends: (starts + ends + 1) // 2)

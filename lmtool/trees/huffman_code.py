@@ -7,6 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from lmtool.system.arrays import word_counts
 from lmtool.trees.assemble import arranged
 from lmtool.trees.tree import Int64s, Tree
 
@@ -38,11 +39,12 @@ def huffman_tree(counts: Int64s) -> Tree:
     """The tree over words of counts int64 `[W]`, 0 or more: no prefix code has a smaller sum of count times depth.
 
     Of words with equal counts the one with the higher id is joined first. The heavier child is child 0. It takes
-    O(W log W) time.
+    O(W log W) time. counts may also be a tensor on the CPU or a list; raises ValueError for what are no counts.
     """
+    counts = word_counts("huffman_tree: counts", counts)
     words = len(counts)
     # Most frequent first and of equals the lower id first, then backwards.
     order = np.argsort(-counts, kind="stable")[::-1]
     children = np.empty((words - 1, 2), dtype=np.int32)
-    _join(counts[order].astype(np.int64), np.empty(words - 1, dtype=np.int64), children)
+    _join(counts[order], np.empty(words - 1, dtype=np.int64), children)
     return arranged(children, words - 2, order.astype(np.int64))

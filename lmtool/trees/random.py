@@ -28,5 +28,10 @@ class RandomTree(TreeConfig):
 
 
 def random_tree(words: int, seed: int) -> Tree:
-    """The balanced tree over `words` words in random order; the same for the same seed."""
+    """The balanced tree over `words` words in random order; the same for the same seed.
+
+    Raises ValueError for less than one word and for a seed below 0.
+    """
+    if not isinstance(words, int | np.integer) or words < 1:
+        raise ValueError(f"random_tree: words must be a whole number of 1 or more; got {words}")
     return balanced_tree(np.random.default_rng(seed).permutation(words).astype(np.int64))

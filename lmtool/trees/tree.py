@@ -6,11 +6,14 @@ the lengths of all codes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+
+from lmtool.system.arrays import as_array
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -39,16 +42,20 @@ class Tree:
     each leaf, in ascending order: all words of 0 to W-1, each once or, where a word has several codes, more often.
     With one code per word, leaf and word have the same number. A tree of one word has one leaf and no inner node.
 
-    Raises ValueError for arrays that are not such a tree.
+    Both may also be arrays of other integers, or lists. Raises ValueError for what is not such a tree.
     """
 
     children: Int32s
     leaf_words: Int32s
 
     def __post_init__(self) -> None:
+        for name in ("children", "leaf_words"):
+            object.__setattr__(self, name, as_array(f"Tree: {name}", getattr(self, name)))
         reason = self._invalid()
         if reason is not None:
             raise ValueError(f"not a tree: {reason}")
+        for name in ("children", "leaf_words"):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.int32))
 
     def _invalid(self) -> str | None:
         """Why the arrays are not those of a tree; None where they are."""
@@ -123,3 +130,9 @@ class Tree:
             path_nodes[step] = parent[reached]
             path_bits[step] = bit[reached]
         return Paths(offsets, path_nodes, path_bits)
+
+
+def require_words(where: str, words: Sequence[str], tree: Tree) -> None:
+    """Raise ValueError, naming `where`, where there are fewer words than the tree has."""
+    if len(words) < tree.words:
+        raise ValueError(f"{where} must be the {tree.words:,} of the tree; got {len(words):,}")

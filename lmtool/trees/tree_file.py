@@ -9,7 +9,7 @@ from pathlib import Path
 from lmtool.errors import UserError
 from lmtool.system.files import written_whole
 from lmtool.trees.codes import code_strings, from_codes
-from lmtool.trees.tree import Tree
+from lmtool.trees.tree import Tree, require_words
 
 
 def _written(word: str) -> str:
@@ -20,8 +20,10 @@ def _written(word: str) -> str:
 def write_tree(path: Path, tree: Tree, words: Sequence[str]) -> None:
     """Write a line for each leaf, in the order of the words `[W]`; whole or not at all.
 
-    read_tree reads it back. Raises UserError where the disk is full or the folder cannot be written to.
+    read_tree reads it back. Raises UserError where the disk is full or the folder cannot be written to, and ValueError
+    for fewer words than the tree has.
     """
+    require_words("write_tree: words", words, tree)
     leaves = zip(tree.leaf_words.tolist(), code_strings(tree), strict=True)
     lines = [f"{_written(words[word])}\t{code}\n" for word, code in leaves]
     with written_whole(path) as temporary:

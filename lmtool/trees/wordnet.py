@@ -20,6 +20,7 @@ import numpy as np
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING
 from lmtool.errors import UserError
+from lmtool.system.arrays import word_counts
 from lmtool.trees.base import TreeWords
 from lmtool.trees.hierarchy import binary_hierarchy
 from lmtool.trees.tree import Int64s, Tree
@@ -158,7 +159,8 @@ def wordnet_tree(words: Sequence[str], counts: Int64s, folder: Path | None) -> T
     A word is placed at its first, most frequent sense, looked up in lower case and by its base form. Other words
     (function words, names, numbers, `<unk>`) have a Huffman tree of their own beside nouns and verbs. binary_hierarchy
     makes it binary. folder: of WordNet's files; None for where systems have it. Raises UserError where WordNet or NLTK
-    is missing.
+    is missing, and ValueError for counts of another number of words.
     """
+    counts = word_counts("wordnet_tree: counts", counts, len(words))
     parents, group_of = wordnet_groups(words, find_wordnet(folder))
     return binary_hierarchy(parents, group_of, counts)

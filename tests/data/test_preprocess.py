@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from lmtool.config.groups import DataConfig
 from lmtool.config.options import conf_dir, kinds, yaml_files
 from lmtool.config.settings import saved_settings
-from lmtool.config.vocabulary import VocabularyConfig
+from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data import preprocess as recipe
 from lmtool.data import provisional, store_writer, text_split
 from lmtool.data.corpus import Corpus
@@ -25,6 +25,7 @@ from lmtool.data.sources.base import DrawnIds, NoSource, Source
 from lmtool.data.sources.synthetic import SyntheticData
 from lmtool.data.sources.text import SplitConfig, SplitUnit, TextData
 from lmtool.data.sources.toy import ToyData
+from lmtool.data.text_form import TextForm
 from lmtool.data.text_split import split_of_text
 from lmtool.errors import UserError
 from tests.conftest import RULES
@@ -35,6 +36,10 @@ def text(**changes: Any) -> TextData:
     values |= dict(valid="valid.txt", test=None, tags=False, split=None, downloads={})
     values |= dict(cloze_valid=None, cloze_valid_answers=None, cloze_test=None)
     return TextData(**(values | changes))
+
+
+def cut(unit: SplitUnit | None, train: float | None, valid: float | None, shuffle_seed: int | None) -> TextData:
+    return text(valid=None, split=SplitConfig(unit, train, valid, shuffle_seed))
 
 
 @pytest.fixture
@@ -62,8 +67,25 @@ def test_the_name_and_fingerprint_of_a_store_are_those_of_version_0_5(tmp_path: 
         assert corpus.fingerprint.startswith("1e28a7e05e13")
 
 
+def test_the_stores_of_own_text_are_those_of_version_0_5(folder: Path) -> None:
+    (folder / "train.txt").write_text("a b\n\n\nb a c\nd\ne\nf\n")
+    for data, name, fingerprint, tokens in (
+        (text(), "mine-ef86a04de3.h5", "95c31f8c6e8c", [13, 2]),
+        (text(split=SplitConfig(None, None, None, None)), "mine-ef86a04de3.h5", "95c31f8c6e8c", [13, 2]),
+        (cut(SplitUnit.lines, 0.6, 0.2, 42), "mine-13c8e7f225.h5", "9350e145bb12", [8, 2, 3]),
+        (cut(None, 0.6, None, 42), "mine-13c8e7f225.h5", "9350e145bb12", [8, 2, 3]),  # the same in other words
+        (cut(SplitUnit.lines, 0.5, 0.25, None), "mine-7635f3106e.h5", "f275839e6a33", [7, 2, 4]),
+        (cut(None, None, 0.25, None), "mine-7635f3106e.h5", "f275839e6a33", [7, 2, 4]),
+        (cut(SplitUnit.tokens, 3, 2, None), "mine-767502262b.h5", "f3aee35784c7", [3, 2, 8]),
+    ):
+        prepared = preprocess(data, folder / "stores", progress=False)
+        assert prepared.path.name == name and [row["tokens"] for row in prepared.rows] == tokens
+        with Corpus.open(prepared.path) as corpus:
+            assert corpus.fingerprint.startswith(fingerprint) and corpus.settings == data
+
+
 def test_each_yaml_fits_its_option() -> None:
-    assert kinds("data") == ["pydoc", "synthetic", "text", "toy"]
+    assert kinds("data") == ["pydoc", "synthetic", "text", "texts", "toy"]
     with initialize_config_dir(str(conf_dir() / "data"), version_base=None):
         for name in yaml_files("data"):
             values = OmegaConf.to_container(compose(name, ["train=x"] if name == "text" else []))
@@ -91,6 +113,20 @@ def test_a_word_list_and_cloze_questions_come_from_the_source(folder: Path) -> N
         assert cloze is not None and cloze.answers.tolist() == [1] and corpus.cloze("test") is None
 
 
+def test_a_byte_order_mark_and_crlf_are_in_no_word(folder: Path) -> None:
+    (folder / "train.txt").write_bytes(b"\xef\xbb\xbfa b\r\nc\r\n")
+    (folder / "valid.txt").write_bytes(b"\xef\xbb\xbfa\r\n")
+    (folder / "words.txt").write_bytes(b"\xef\xbb\xbfa\r\nb\r\n")
+    (folder / "q.txt").write_bytes(b"\xef\xbb\xbfQ a b\r\nC x b\r\n")
+    for unit in Unit:
+        data = text(vocabulary=replace(RULES, file="words.txt", unit=unit), cloze_valid="q.txt")
+        with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
+            assert set(corpus.vocabulary.words) == {"a", "b", "</s>", "<unk>", "<s>"}
+            assert corpus.oov_share("valid") == 0 and corpus.split("train").characters == 6
+            cloze = corpus.cloze("valid")
+            assert cloze is not None and cloze.answers.tolist() == [1]
+
+
 def test_only_data_that_take_a_word_list_are_given_one() -> None:
     rules = VocabularyConfig("words.txt", None, 1, False, RULES.unit)
     with pytest.raises(UserError, match=r"data\.vocabulary\.file=words\.txt: data\.kind=toy has its own words"):
@@ -105,7 +141,8 @@ def test_tags_are_dropped_from_other_text_too(folder: Path) -> None:
     with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
         vocabulary = corpus.vocabulary
     assert set(vocabulary.words) >= {"a", "b/y", "c"}
-    split = split_of_text([b"a/n c d/n\n"], "x", data, vocabulary)
+    form = TextForm(vocabulary, chars=False, lowercase=False, tags=True)
+    split = split_of_text([b"a/n c d/n\n"], "x", form)
     assert [vocabulary.words[k] for k in split.ids] == ["a", "c", "<unk>", "</s>"]
 
 
@@ -123,9 +160,41 @@ def test_text_that_is_not_utf_8(folder: Path) -> None:
 
 
 def test_a_file_is_cut_by_tokens(folder: Path) -> None:
-    cut = SplitConfig(SplitUnit.tokens, 3, 2, None)
-    with Corpus.open(preprocess(text(valid=None, split=cut), folder / "stores", progress=False).path) as corpus:
+    data = cut(SplitUnit.tokens, 3, 2, None)
+    with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
         assert [(name, corpus.tokens(name)) for name in corpus.splits] == [("train", 3), ("valid", 2), ("test", 2)]
+
+
+def test_a_cut_need_not_leave_anything_for_test(folder: Path) -> None:
+    (folder / "train.txt").write_text("a\nb\nc\nd\n")
+    for data in (cut(None, 3, 1, None), cut(None, 0.75, 0.25, None), cut(SplitUnit.tokens, 6, 2, None)):
+        with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
+            assert [(name, corpus.tokens(name)) for name in corpus.splits] == [("train", 6), ("valid", 2)]
+            assert corpus.provenance["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lines"),
+    [((5, None), (5, 2, 3)), ((0.6, None), (6, 2, 2)), ((None, 3), (4, 3, 3)), ((None, 0.2), (6, 2, 2))],
+)
+def test_with_one_size_alone_test_is_as_large_as_valid(sizes: tuple[Any, Any], lines: tuple, folder: Path) -> None:
+    (folder / "train.txt").write_text("\n".join("abcdefghij"))
+    prepared = preprocess(cut(None, *sizes, None), folder / "stores", progress=False)
+    assert [row["sentences"] for row in prepared.rows] == list(lines)
+
+
+def test_the_default_cut_is_8_1_1() -> None:
+    for unit, seed in ((SplitUnit.lines, None), (None, 3)):
+        settings = cut(unit, None, None, seed).split
+        assert settings is not None and (settings.unit, settings.train, settings.valid) == (SplitUnit.lines, 0.8, 0.1)
+    with pytest.raises(UserError, match=r"data\.split\.valid=0\.5: must be below 0\.5"):
+        SplitConfig(None, None, 0.5, None)
+    with pytest.raises(
+        UserError, match=r"data\.split\.valid=0\.3: must be at most 1 together with data\.split\.train=0\.8"
+    ):
+        SplitConfig(None, 0.8, 0.3, None)
+    with pytest.raises(UserError, match=r"data\.split\.shuffle_seed=1: must be null with data\.split\.unit=tokens"):
+        SplitConfig(SplitUnit.tokens, None, None, 1)
 
 
 @dataclass(slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import hashlib
+import io
 import lzma
 import math
 import threading
@@ -20,7 +22,7 @@ from lmtool.data import readers
 from lmtool.data.corpus import Corpus
 from lmtool.data.download import DownloadConfig, fetch
 from lmtool.data.preprocess import preprocess
-from lmtool.data.readers import read_blocks
+from lmtool.data.readers import read_blocks, read_stream, read_text
 from lmtool.data.sources.base import cut_points
 from lmtool.data.sources.pydoc import sentences
 from lmtool.data.sources.synthetic import SyntheticData, draw, entropy, successors, zipf
@@ -51,6 +53,51 @@ def test_zip_members(tmp_path: Path) -> None:
     assert b"".join(read_blocks(f"{path}::readme")) == b"readme\n"
     with pytest.raises(UserError, match=r"no member 'none': it has readme, x/b1, x/b2"):
         list(read_blocks(f"{path}::none"))
+
+
+@pytest.mark.parametrize("block", [1, 4 << 20])
+def test_a_byte_order_mark_is_no_part_of_the_first_word(block: int, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(readers, "BLOCK", block)
+    marked = codecs.BOM_UTF8 + b"a\n\xef\xbb\xbfb\n"  # within a text U+FEFF is a character
+    (tmp_path / "a.txt").write_bytes(marked)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("1", marked)
+        archive.writestr("2", marked)
+    want = b"a\n\xef\xbb\xbfb\n"
+    assert b"".join(read_blocks(f"{tmp_path}/a.txt")) == want
+    assert b"".join(read_blocks(f"{tmp_path}/a.zip")) == want * 2
+    assert b"".join(read_stream(iter([io.BytesIO(marked)]), "standard input")) == want
+    assert read_text(f"{tmp_path}/a.txt") == "a\n\ufeffb\n"
+    (tmp_path / "a.txt").write_bytes(codecs.BOM_UTF8)
+    with pytest.raises(UserError, match=r"a\.txt is empty"):
+        list(read_blocks(f"{tmp_path}/a.txt"))
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-32"])
+def test_other_encodings_are_named_by_their_byte_order_mark(encoding: str, tmp_path: Path) -> None:
+    for order in ("LE", "BE"):
+        (tmp_path / "a.txt").write_bytes("\ufeffa b\n".encode(f"{encoding}-{order}"))
+        with pytest.raises(
+            UserError, match=rf"a\.txt is {encoding}, not UTF-8: convert it, as with iconv -f {encoding} "
+        ):
+            list(read_blocks(f"{tmp_path}/a.txt"))
+
+
+def test_several_files_are_read_one_after_the_other(tmp_path: Path) -> None:
+    for name, content in (("a", b"a"), ("b", b""), ("c", b"\r\n"), ("d", codecs.BOM_UTF8 + b"d\r\ne")):
+        (tmp_path / name).write_bytes(content)
+    paths = [f"{tmp_path}/{name}" for name in "abcd"]
+    assert b"".join(read_blocks(*paths)) == b"a\n\r\nd\r\ne\n"  # no line end at its end: none is glued to the next
+    with pytest.raises(UserError, match=r"each of the 2 files from .*/b on is empty"):
+        list(read_blocks(*paths[1:3]))
+    (tmp_path / "d").write_bytes(b"d\n\xff")
+    with pytest.raises(UserError, match=r"/d, line 2: byte 0xff is not UTF-8"):
+        list(read_blocks(*paths))
+
+
+def test_read_text_has_line_ends_of_one_form(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a\r\nb\rc\r")
+    assert read_text(f"{tmp_path}/a") == "a\nb\rc\n"
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zip"])
@@ -138,8 +185,12 @@ def test_no_server(cache: Path) -> None:
 def test_cut_points() -> None:
     assert cut_points(32_033, 0.8, 0.1) == (25_626, 28_829)  # int(.8 n), int(.9 n)
     assert cut_points(10, 5, 3) == (5, 8)
-    with pytest.raises(UserError, match="do not fit 7 items"):
-        cut_points(7, 5, 3)
+    assert cut_points(10, 5, 0.3) == (5, 8) and cut_points(10, 0.5, 3) == (5, 8)
+    # With one size alone, test is as large as valid.
+    assert cut_points(11, 5, None) == (5, 8) and cut_points(10, None, 3) == (4, 7)
+    for sizes in ((5, 3), (7, None), (None, 4), (0.1, 0.1)):
+        with pytest.raises(UserError, match="do not fit 7 items"):
+            cut_points(7, *sizes)
 
 
 def synthetic(**changes: object) -> SyntheticData:

@@ -45,7 +45,7 @@ def test_kernel_equals_split(text: str, sentences: bool, tags: bool) -> None:
     ids, types = plain(text + "\n", sentences=sentences, tags=tags)
     assert np.concatenate(found).tolist() == ids
     assert tokeniser.types() == types
-    assert tokeniser.characters == len(text) + 1
+    assert tokeniser.characters == len((text + "\n").replace("\r\n", "\n"))
 
 
 @given(text=LETTERS.map(lambda text: text.replace("\n", " ")))
@@ -87,6 +87,21 @@ def test_characters() -> None:
     assert tokeniser.types() == [*RESERVED, "a", "b"] and tokeniser.empty_lines == 1
     stream = CharTokeniser(sentences=False, lowercase=False)
     assert [stream.types()[k] for k in stream("é 世\n".encode(), "")] == ["é", " ", "世", "\n"]
+
+
+@pytest.mark.parametrize("kind", ["word", "char"])
+def test_a_carriage_return_before_the_line_end_is_part_of_it(kind: str) -> None:
+    def tokeniser() -> WordTokeniser | CharTokeniser:
+        if kind == "char":
+            return CharTokeniser(sentences=True, lowercase=False)
+        return WordTokeniser(sentences=True, tags=False, lowercase=False)
+
+    dos, unix = tokeniser(), tokeniser()
+    assert dos(b"a b\r\nb\r\n", "").tolist() == unix(b"a b\nb\n", "").tolist()
+    assert dos.characters == unix.characters == 6 and dos.types() == unix.types()
+    alone = tokeniser()
+    alone(b"a\rb\n", "")
+    assert alone.characters == 4
 
 
 TYPES = [*RESERVED, "a", "b", "c", "d"]

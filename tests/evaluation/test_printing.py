@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtool.evaluation.printing import print_training_result
+from lmtool.evaluation.printing import training_line
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,6 @@ from lmtool.evaluation.printing import print_training_result
         ({"valid_perplexity": math.inf, "parameters": 717_733, "ngrams": [9_999, 707_734]}, "inf, 717,733 n-grams"),
     ],
 )
-def test_the_last_line_of_a_training(result: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    print_training_result(result | {"seconds": 1.25}, Path("out/run"))
-    assert capsys.readouterr().out == f"valid perplexity {said}, 1.2 s; run=out/run\n"
+def test_the_last_line_of_a_training(result: dict[str, object], said: str) -> None:
+    line = training_line(result | {"seconds": 1.25}, Path("out/run"))
+    assert line == f"valid perplexity {said}, 1.2 s; run=out/run"

@@ -17,6 +17,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.neural import Encoder, FullSoftmax, OutputLayer
 from lmtool.neural.kernels.sparse_rows import logistic_loss
+from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs import softmax
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
 from tests.conftest import neural, nplm
@@ -77,6 +78,51 @@ def test_what_is_compiled_of_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None
     encoder.compile(dynamic=True)
     torch.testing.assert_close(encoder(contexts), 2 * plain)
     assert options == {"dynamic": True}
+
+
+class Reversed(Last):
+    """An encoder with a forward of its own."""
+
+    def forward(self, contexts: Tensor) -> Tensor:
+        """The embedding of the first word."""
+        return self.embedding(contexts)[:, 0]
+
+
+def test_what_ones_own_are_given_is_checked() -> None:
+    layer, h = Fixed([0.5, 0.1, 0.4]), torch.zeros(2, 3)
+    for call, error in (
+        (lambda: layer(h, torch.tensor([0])), r"Fixed.forward: y must be int64 \[2\]; got int64 \[1\]"),
+        (lambda: layer(h[0], torch.tensor([0])), r"Fixed.forward: h must be a floating-point tensor \[B, D\]; got"),
+        (lambda: layer.log_dist(h.long()), r"Fixed.log_dist: h must be .*; got int64 \[2, 3\]"),
+        (lambda: layer.log_prob(h, [[0, 1]]), r"Fixed.log_prob: y must be int64 \[2\] or \[2, K\]"),
+        (lambda: layer.top(h, 0), "Fixed.top: k must be a whole number of 1 or more; got 0"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            call()
+    # It does not say how many words it has, nor D: a model knows.
+    NeuralModel(Last(nplm(), 4), layer, 4)
+    assert (layer.input_dim, layer.word_count) == (6, 3)
+    with pytest.raises(ValueError, match=r"Fixed.forward: y must be ids from 0 to 2; got a minimum of -100"):
+        layer(torch.zeros(2, 6), torch.tensor([0, -100]))
+    assert Fixed.forward.__name__ == "forward" and inspect.signature(Fixed.forward).parameters.keys() == {
+        "self",
+        "h",
+        "y",
+    }
+
+
+@pytest.mark.parametrize("kind", [Last, Reversed])
+def test_contexts_of_ones_own_are_checked(kind: type[Last]) -> None:
+    encoder = kind(nplm(), 5)
+    with pytest.raises(
+        ValueError, match=f"{kind.__name__}.forward: contexts must be ids from 0 to 4; got a maximum of 5"
+    ):
+        encoder(torch.tensor([[0, 1, 5]]))
+    with pytest.raises(ValueError, match=r"contexts must be int64 \[B, 3\]; got int64 \[1, 2\]"):
+        encoder(torch.tensor([[0, 1]]))
+    encoder.of_embeddings = lambda x: x[:, 7]  # an error of its own
+    with pytest.raises(IndexError, match="index 7"):
+        Last.forward(encoder, torch.tensor([[0, 1, 4]]))
 
 
 @pytest.mark.parametrize("base", [Encoder, OutputLayer])

@@ -141,7 +141,7 @@ def test_without_compiled_loops_the_same(name: str, monkeypatch: pytest.MonkeyPa
         if plain:
             for module in (sparse_rows, tree_nodes):
                 monkeypatch.setattr(module, "compiled", lambda tensor: False)
-            monkeypatch.setattr(HierarchicalSoftmax, "paths", HierarchicalSoftmax.paths_plain)
+            monkeypatch.setattr(HierarchicalSoftmax, "_paths", HierarchicalSoftmax._paths_plain)
         torch.manual_seed(4)
         layer.zero_grad()
         h = torch.linspace(-1, 1, B * D).reshape(B, D).requires_grad_()
@@ -168,7 +168,7 @@ def test_one_pass_over_the_tree_is_code_by_code(tree: Tree) -> None:
 def log_leaves_plain(layer: HierarchicalSoftmax, h: Tensor) -> Tensor:
     """log p of each leaf, `[B, L]`, code by code in tensor operations."""
     decisions = layer.nodes.all_scores(h)[:, layer._path_nodes] * (2 * layer._path_bits.double() - 1)
-    pairs, _ = layer.paths_plain(torch.arange(layer.tree.leaves))
+    pairs, _ = layer._paths_plain(torch.arange(layer.tree.leaves))
     return torch.zeros(len(h), layer.tree.leaves).index_add_(1, pairs.owner, F.logsigmoid(decisions))
 
 

@@ -75,6 +75,16 @@ class Plain:
                     found[k][gram] = sum(1 for longer in self.raw[k + 1] if longer[1:] == gram)
         return found
 
+    def last_of_kenlm(self, k: int) -> tuple[int, ...] | None:
+        """The n-gram of order k that KenLM comes to last: by its last word, then the one before, and so on, numbered by
+        first appearance. None where that one begins with `<s>`, or a shorter one does.
+        """
+        end = self.types - 2  # </s>, which has a number below all words, as <s> has
+        number = {word: -1 if word >= end else word for word in range(self.bos + 1)}
+        last = max(self.raw[k], key=lambda gram: [number[word] for word in reversed(gram)])
+        shorter = k > 1 and self.last_of_kenlm(k - 1)
+        return None if last[0] == self.bos or shorter is None else last
+
     def seen_by(self, vocabulary: Vocabulary, context: list[int]) -> tuple[int, ...]:
         """What is read of a context: from its last <s> on."""
         starts = [i for i, word in enumerate(context) if word == vocabulary.bos]
@@ -106,7 +116,9 @@ def interpolated(a: list[Counter[tuple[int, ...]]], share: Callable, weight: Cal
 
 
 def backed_off(a: list[Counter[tuple[int, ...]]], share: Callable, words: range, unigram: Probability) -> Probability:
-    """share as above; what a context leaves goes to the words unseen after it, as the shorter context has them."""
+    """share as above; what a context leaves goes to the words unseen after it, as the shorter context has them, and to
+    those whose share is 0.
+    """
     after = followers(a)
 
     @cache
@@ -116,12 +128,11 @@ def backed_off(a: list[Counter[tuple[int, ...]]], share: Callable, words: range,
         if context not in after:
             return p(word, context[1:])
         h, k = list(after[context].values()), len(context) + 1
-        kept = sum(share(count, h, k) for count in h)
-        rest = sum(p(v, context[1:]) for v in words if v not in after[context])
+        shares = {v: own for v, count in after[context].items() if (own := share(count, h, k)) > 0}
+        kept = sum(shares.values())
+        rest = sum(p(v, context[1:]) for v in words if v not in shares)
         if rest < 1e-9:  # nobody to leave anything to
-            return share(after[context][word], h, k) / kept if word in after[context] else 0.0
-        if word in after[context]:
-            return share(after[context][word], h, k)
-        return (1 - kept) * p(word, context[1:]) / rest
+            return shares.get(word, 0.0) / kept
+        return shares[word] if word in shares else (1 - kept) * p(word, context[1:]) / rest
 
     return p

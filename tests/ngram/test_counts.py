@@ -82,10 +82,23 @@ def test_counts_equal_the_plain_ones(n: int, threads: int) -> None:
     assert {gram: count for gram, count in found[0].items() if count} == dict(plain.raw[1])
     for k in range(2, n + 1):
         assert found[k - 1] == dict(plain.raw[k])
-    # The word that is the last to be seen for the first time.
-    places = [text.ids.tolist().index(word) for word in sorted(set(text.ids.tolist()))]
-    assert counts.newest_word == sorted(set(text.ids.tolist()))[int(np.argmax(places))]
     parallel.use(None)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "n", "newest"),
+    [
+        (["a b", "c b"], 1, ""),  # no lower orders
+        (["a b", "c b"], 3, "<s> c"),  # c is the last to be seen for the first time
+        (["a b", "b b a b c c", "a a b c"], 2, "c"),
+        (["a b", "b b a b c c", "a a b c"], 3, "c c"),  # of b c and c c
+        (["a b", "b b a b c", "a a b c"], 5, "b a b c"),  # of b a b c and a a b c
+        (["a"], 4, "<s> a"),  # </s> comes first by KenLM's numbers
+    ],
+)
+def test_the_ngram_that_kenlm_comes_to_last(sentences: list[str], n: int, newest: str) -> None:
+    text, vocabulary = text_of(sentences)
+    assert " ".join(vocabulary.words[k] for k in count_ngrams(text, vocabulary, n).newest) == newest
 
 
 def same(one: Counts, other: Counts) -> bool:

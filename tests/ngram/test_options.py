@@ -15,13 +15,14 @@ import yaml
 from lmtool.config.options import conf_dir, kinds, settings_class
 from lmtool.config.settings import plain_values, saved_settings
 from lmtool.data.corpus import Corpus
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.count_cache import counts_path
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.model import NGRAM_FILE, NgramModel
 from lmtool.ngram.smoothers.base import Form
-from tests.ngram.plain import random_sentences, text_of
+from tests.ngram.plain import Text, random_sentences, text_of
 
 # The names and the order of the settings, on which saved runs depend; the class that they build; what can be tuned.
 SMOOTHERS: dict[str, tuple[list[str], str, str | None]] = {
@@ -119,6 +120,11 @@ def test_cloze_questions_with_the_counts_of_their_candidates() -> None:
     # times: (2 + 1) / (5 + 2) = 3/7; after a only b was seen, twice: (2 + 3/7) / 3 = 17/21.
     p = np.exp(given.cloze_log_prob(counts, contexts, candidates))
     np.testing.assert_allclose(p, [[16 / 25, 9 / 25], [17 / 21, 4 / 21]])
+    # Words out of vocabulary are one candidate, seen twice: a (2 + 2/3) / (4 + 2) = 4/9, 5/9 are shared by two.
+    two = Vocabulary(("a", "<unk>", "</s>", "<s>"), np.array([2, 2, 1, 0]), 2, 1)
+    counts = count_ngrams(Text(np.array([0, 1, 0, 1, 2]), np.array([0, 5])), two, 1)
+    p = np.exp(given.cloze_log_prob(counts, np.empty((1, 0), dtype=np.int64), np.array([[1, 0, 1]])))
+    np.testing.assert_allclose(p, [[5 / 18, 4 / 9, 5 / 18]])
     with pytest.raises(UserError, match="smoother=mle does not score candidates"):
         settings("smoother", "mle").cloze_log_prob(counts, contexts, candidates)
 

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import discount_full_contexts, estimate
@@ -55,23 +56,35 @@ SENTENCES = ["a b", "a b", "a c"]
 
 def test_modified_kneser_ney_by_hand() -> None:
     # Words before: a 1, b 1, c 1, </s> 2; 5 in all. All discounts 1/2. 4 types lose 1/2 each, 2/5 of the mass, shared
-    # by 6, <unk> and the unknown among them: 1/15 each. p(a) = .5/5 + 1/15 = 1/6, p(</s>) = 1.5/5 + 1/15 = 11/30.
+    # by 5, the unknown type <unk> among them: .08 each. p(a) = .5/5 + .08 = .18, p(</s>) = 1.5/5 + .08 = .38.
     model = model_of(SENTENCES, 2, ModifiedKneserNey(2, discounts=[[0.5] * 3] * 2))
     unigrams = after(model, "<unk>")  # nothing follows <unk>: the unigrams themselves
-    want = {"a": 1 / 6, "b": 1 / 6, "c": 1 / 6, "</s>": 11 / 30, "<unk>": 1 / 15, "<s>": 1 / 15}
+    want = {"a": 0.18, "b": 0.18, "c": 0.18, "</s>": 0.38, "<unk>": 0.08, "<s>": 0}
     assert unigrams == pytest.approx(want, rel=FLOAT32)
-    # After a (3 times, 2 types): b 1.5/3 + (1/3)(1/6) = 5/9, c .5/3 + 1/18 = 2/9, </s> (1/3)(11/30) = 11/90.
+    # After a (3 times, 2 types): b 1.5/3 + .18/3 = .56, c .5/3 + .06 = .68/3, </s> .38/3.
     found = after(model, "a")
-    assert [found[w] for w in ("b", "c", "</s>")] == pytest.approx([5 / 9, 2 / 9, 11 / 90], rel=FLOAT32)
-    assert after(model, "<s>")["a"] == pytest.approx(31 / 36, rel=FLOAT32)  # 2.5/3 + (.5/3)(1/6)
+    assert [found[w] for w in ("b", "c", "</s>")] == pytest.approx([0.56, 0.68 / 3, 0.38 / 3], rel=FLOAT32)
+    assert after(model, "<s>")["a"] == pytest.approx(2.59 / 3, rel=FLOAT32)  # 2.5/3 + (.5/3) .18
     a, b, eos = 0, 1, 3
     assert list(model.matched_lengths(np.array([[a], [a]]), np.array([b, eos]))) == [2, 1]
+
+
+@pytest.mark.parametrize("smoother", [ModifiedKneserNey(1, discounts=[[0.5] * 3]), KneserNey(1, discounts=[0.5])])
+def test_unk_as_a_word_of_the_text(smoother: Smoother) -> None:
+    # a and </s> once, <unk> twice, 4 in all; 3 types lose 1/2 each, 3/8 of the mass, shared by these and the types
+    # outside the vocabulary: 3/32 each. p(a) = .5/4 + 3/32 = 7/32, p(<unk>) = 1.5/4 + 3/32 = 15/32.
+    vocabulary = Vocabulary(("a", "</s>", "<unk>", "<s>"), np.array([1, 1, 2, 0]), 1, 2)
+    model = NgramModel(
+        estimate(count_ngrams(Text(np.array([2, 0, 2, 1]), np.array([0, 4])), vocabulary, 1), smoother), vocabulary
+    )
+    want = {"a": 7 / 32, "</s>": 7 / 32, "<unk>": 15 / 32, "<s>": 3 / 32}
+    assert after(model) == pytest.approx(want, rel=FLOAT32)
 
 
 def test_kneser_ney_by_hand() -> None:
     # One discount of 1/2: as above, so far as counts of 1, 2 and 3 lose the same.
     model = model_of(SENTENCES, 2, KneserNey(2, discounts=[0.5, 0.5]))
-    assert after(model, "a")["b"] == pytest.approx(5 / 9, rel=FLOAT32)
+    assert after(model, "a")["b"] == pytest.approx(0.56, rel=FLOAT32)
 
 
 def test_absolute_by_hand() -> None:
@@ -152,12 +165,16 @@ def test_stupid_backoff_by_hand() -> None:
     assert not model.normalised and "do not sum to one" in model.table.notes[0]
 
 
-def discounts_of(a: list[Counter], k: int, newest: int | None, estimator: object) -> np.ndarray:
-    of = Counter(min(v, 9) for g, v in a[k].items() if not (k == 1 and g == (newest,)))
+def discounts_of(a: list[Counter], k: int, estimator: object, plain: Plain | None = None) -> np.ndarray:
+    """plain: given where KenLM's counts of counts are wanted, with one n-gram by its occurrences."""
+    of = Counter(a[k].values())
+    if plain is not None and k < plain.n and (last := plain.last_of_kenlm(k)) is not None:
+        of[a[k][last]] -= 1
+        of[plain.raw[k][last]] += 1
     return np.atleast_1d(estimator(np.array([0, *(of[r] for r in range(1, 11))]), k, []))
 
 
-def plain_and_fast(name: str, plain: Plain, newest: int) -> tuple[Probability, Smoother]:
+def plain_and_fast(name: str, plain: Plain) -> tuple[Probability, Smoother]:
     n, types, words = plain.n, plain.types, range(plain.types)
     occurrences, continuations = plain.occurrences(), plain.continuations()
     total = sum(occurrences[1].values())
@@ -173,23 +190,21 @@ def plain_and_fast(name: str, plain: Plain, newest: int) -> tuple[Probability, S
     match name:
         case "modified_kneser_ney" | "modified_kneser_ney-backed_off":
             backs = name.endswith("off")
-            newest_word = newest if n > 1 else None
             d = [[0.0] * 4] + [
-                [0.0, *discounts_of(continuations, k, newest_word, estimate_discounts)] for k in range(1, n + 1)
+                [0.0, *discounts_of(continuations, k, estimate_discounts, plain)] for k in range(1, n + 1)
             ]
             share = lambda c, h, k: max(c - d[k][min(c, 3)], 0) / sum(h)  # noqa: E731
             weight = lambda h, k: sum(min(d[k][min(c, 3)], c) for c in h) / sum(h)  # noqa: E731
             fast = ModifiedKneserNey(n, interpolate=not backs)
             if backs:
                 return backed_off(continuations, share, words, unigram(share, continuations)), fast
-            return interpolated(continuations, share, weight, types + 1), fast
+            return interpolated(continuations, share, weight, types), fast
         case "kneser_ney" | "absolute":
             a = continuations if name == "kneser_ney" else occurrences
-            e = [0.0] + [float(discounts_of(a, k, None, estimate_discount)[0]) for k in range(1, n + 1)]
+            e = [0.0] + [float(discounts_of(a, k, estimate_discount)[0]) for k in range(1, n + 1)]
             share = lambda c, h, k: max(c - e[k], 0) / sum(h)  # noqa: E731
             weight = lambda h, k: e[k] * len(h) / sum(h)  # noqa: E731
-            p = interpolated(a, share, weight, types + (name == "kneser_ney"))
-            return p, KneserNey(n) if name == "kneser_ney" else Absolute(n)
+            return interpolated(a, share, weight, types), KneserNey(n) if name == "kneser_ney" else Absolute(n)
         case "witten_bell":
             share = lambda c, h, k: c / (sum(h) + len(h))  # noqa: E731
             return interpolated(occurrences, share, lambda h, k: len(h) / (sum(h) + len(h)), types), WittenBell(n)
@@ -238,7 +253,7 @@ def test_equals_the_plain_form_on_random_text(name: str, n: int) -> None:
     text, vocabulary = text_of(random_sentences(n))
     counts = count_ngrams(text, vocabulary, n)
     plain = Plain(text, vocabulary, n)
-    p, fast = plain_and_fast(name, plain, counts.newest_word)
+    p, fast = plain_and_fast(name, plain)
     model = NgramModel(estimate(counts, fast), vocabulary)
     contexts = contexts_for(text, vocabulary, n, seed=n)
     dist = model.log_dist(contexts)
@@ -291,6 +306,9 @@ def test_discounts_by_hand() -> None:
     np.testing.assert_allclose(estimate_discounts(np.array([9, 4, 2, 2, 1]), 1, notes), [0.5, 0.5, 2])
     assert estimate_discount(np.array([9, 4, 3]), 1, notes) == 0.4
     assert notes == []
+    # n4 = 0: Y = 5 / 9; D3+ = 3 - 4 Y 0/1. KenLM has no objection.
+    np.testing.assert_allclose(estimate_discounts(np.array([9, 5, 2, 1, 0]), 1, notes), [5 / 9, 7 / 6, 3])
+    assert notes == []
     # A count that is 0; D2 = 2 - 3 (5/7) 9/1 < 0; D3+ = 3 - 4 (1/19) 900/1 < 0.
     for odd in ([0, 0, 2, 2, 1], [0, 4, 0, 2, 1], [0, 5, 1, 9, 9], [0, 1, 9, 1, 900]):
         assert list(estimate_discounts(np.array(odd), 3, notes)) == list(FALLBACK)
@@ -338,15 +356,15 @@ def test_odd_text_never_fails(sentences: list[str], name: str) -> None:
 def test_a_stream_shorter_than_the_order() -> None:
     # "a b" as one stream: no 4-grams and no 5-grams, though the 3-gram <s> a b is a context. Nothing follows b, so
     # its successors have unigram probabilities: a and b stand after one word each, lose 1/2 of it, and the mass of
-    # 1/2 is shared by a, b, </s>, <unk> and the unknown: p(a) = .5/2 + .5/5 = .35, p(</s>) = .1.
+    # 1/2 is shared by a, b, </s> and <unk>: p(a) = .5/2 + .5/4 = .375, p(</s>) = .125.
     _, vocabulary = text_of(["a b"])
     counts = count_ngrams(Text(np.array([0, 1]), np.array([0, 2])), vocabulary, 5)
     model = NgramModel(estimate(counts, ModifiedKneserNey(5)), vocabulary)
     assert model.table.sizes == [5, 2, 1, 0, 0]
     contexts = np.array([[vocabulary.bos, vocabulary.bos, 0, 1]] * 2)
     log_prob = model.log_prob(contexts, np.array([0, vocabulary.eos]))
-    np.testing.assert_allclose(np.exp(log_prob), [0.35, 0.1], rtol=FLOAT32)
-    np.testing.assert_allclose(np.exp(model.log_dist(contexts)[0]), [0.35, 0.35, 0.1, 0.1, 0.1], rtol=FLOAT32)
+    np.testing.assert_allclose(np.exp(log_prob), [0.375, 0.125], rtol=FLOAT32)
+    np.testing.assert_allclose(np.exp(model.log_dist(contexts)[0]), [0.375, 0.375, 0.125, 0.125, 0], rtol=FLOAT32)
     assert list(model.matched_lengths(contexts, np.array([0, vocabulary.eos]))) == [1, 1]
 
 

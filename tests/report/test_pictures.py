@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import logging
 import re
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval
-from lmtool.plots.axes import log_ticks, perplexity_text, short, spread
-from lmtool.plots.curves import read_history
+from lmtool.plots.axes import log_ticks, perplexity_text, short, spread, top_of, within
+from lmtool.plots.curves import History, highest_shown, read_history, training_curves, valid_curves
+from lmtool.plots.dots import Dot, dots_figure
 from lmtool.plots.settings import ChartForm, chart_form, settings_figure
 from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure
 from lmtool.plots.wordmap import map_figure, overlapping, place_labels
@@ -87,7 +89,8 @@ def test_marks_of_an_axis() -> None:
     assert [short(value) for value in (0, 0.0001, 0.25, 3, 1500, 2e-7, -5)] == [
         *("0", "0.0001", "0.25", "3", "1,500", "2e-07", "\N{MINUS SIGN}5"),
     ]
-    assert [perplexity_text(value) for value in (1234.5, 148.007, 3.21)] == ["1,234", "148.0", "3.210"]
+    shown = [perplexity_text(value) for value in (3.8e17, 1234.5, 148.007, 3.21)]
+    assert shown == ["3.8e+17", "1,234", "148.0", "3.210"]
 
 
 def test_labels_are_spread() -> None:
@@ -96,6 +99,56 @@ def test_labels_are_spread() -> None:
     assert spread([12, 10, 11], 4).tolist() == [15, 7, 11]
     assert spread([0, 4, 8.5], 5).tolist() == pytest.approx([-5 / 6, 25 / 6, 55 / 6])
     assert spread([], 5).tolist() == []
+
+
+def test_labels_stay_beside_their_axes() -> None:
+    assert within(np.array([1.0, 10.0, 30.0]), 5, 0, 40).tolist() == [1, 10, 30]
+    assert within(np.array([-5.0, 0.0, 30.0]), 5, 2, 40).tolist() == [2, 7, 30]
+    assert within(np.array([44.0, 30.0, 39.0]), 5, 2, 40).tolist() == [40, 30, 35]
+
+
+def test_one_absurd_value_does_not_flatten_the_rest() -> None:
+    assert top_of([4.0, 20.0, 6.0, 1e17]) == 20 and top_of([4.0, 1000.0, 20.0]) == 1000 and top_of([-3.0, -2.0]) == -2
+
+    def history(*values: float) -> History:
+        return History([1.0, 2.0], [], list(values), [], [], [], [])
+
+    best, other, absurd = history(20, 10), history(30, 12), history(1e17, 40)
+    assert highest_shown([other, best, absurd]) == 100 and highest_shown([other, best]) == 30
+
+
+@needs_matplotlib
+def test_axes_of_what_is_far_apart_are_logarithmic() -> None:
+    histories = [("good", History([1.0, 2.0], [], [20.0, 10.0], [], [], [], []))]
+    histories += [("absurd", History([1.0, 2.0], [], [1e17, 40.0], [], [], [], []))]
+    (axes,) = valid_curves(histories).axes
+    assert axes.get_yscale() == "log" and axes.get_ylim()[0] < 10 and 100 < axes.get_ylim()[1] < 200
+    assert [text.get_text() for text in axes.texts] == ["good  10.0", "absurd  40.0"]
+    (axes,) = dots_figure([Dot("a", 10.0, "10"), Dot("b", 31.0, "31")], "perplexity").axes
+    assert axes.get_xscale() == "log"
+    (axes,) = dots_figure([Dot("a", 10.0, "10"), Dot("b", 29.0, "29")], "perplexity").axes
+    assert axes.get_xscale() == "linear"
+    (axes,) = settings_figure(
+        [({"lr": lr}, value) for lr, value in zip("1234", [9, 8, 12, 1e9], strict=True)], "p"
+    ).axes
+    assert axes.get_ylim()[1] < 13 and "\N{UPWARDS ARROW} 1e+09" in [text.get_text() for text in axes.texts]
+
+
+@needs_matplotlib
+def test_learning_rates_are_drawn_by_steps() -> None:
+    rates = [0.0, 0.02, 0.02, 0.006]
+    by_step = History([1.0, 2.0], [], [20.0, 10.0], [], [], [0.0, 0.25, 1.125, 1.25], rates)
+    (_, axes) = training_curves(by_step).axes
+    (line,) = axes.get_lines()
+    assert list(line.get_xdata()) == [0.0, 0.25, 1.125, 1.25] and list(line.get_ydata()) == rates
+    assert axes.get_ylabel() == "learning rate"
+
+
+@needs_matplotlib
+def test_fonts_are_listed_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    logging.getLogger("matplotlib.font_manager").info("generated new fontManager")
+    assert not caplog.messages
 
 
 def test_thinned_labels_do_not_overlap() -> None:
@@ -162,8 +215,25 @@ def test_a_history(tmp_path: Path) -> None:
     file.write_text(LINE % (0.5, 30.0) + LINE % (1, 20.0) + LINE % (1.5, 25.0))
     found = read_history(file, True)
     assert found.epochs == [0.5, 1, 1.5] and found.valid == [30, 20, 25] and found.best == 1
-    assert found.train == pytest.approx([np.e] * 3) and found.rates == [0.1] * 3 and found.valid_accuracy == []
+    assert found.train == pytest.approx([np.e] * 3) and found.valid_accuracy == []
+    assert found.rates == [0.1] * 3 and found.rate_epochs == [0.5, 1, 1.5]  # before learning_rates.csv was written
     assert read_history(file, False).train == []  # the loss is not -log p
+
+
+def test_learning_rates_by_steps(tmp_path: Path) -> None:
+    file, rates = tmp_path / "metrics.jsonl", tmp_path / "learning_rates.csv"
+    lines = [line.replace("{", f'{{"step": {step}, ') for step, line in ((4, LINE % (0.5, 30)), (8, LINE % (1, 20)))]
+    file.write_text("".join(lines))
+    rates.write_text("step,lr\n0,0.02\n2,0.1\n7,0.05\n")
+    found = read_history(file, True)
+    assert found.rate_epochs == [0, 0.25, 0.875] and found.rates == [0.02, 0.1, 0.05]
+    rates.write_text("step,lr\n6,0.02\n7,0.05\n")  # resumed by a version that writes it
+    found = read_history(file, True)
+    assert found.rate_epochs == [0.5, 0.75, 0.875] and found.rates == [0.1, 0.02, 0.05]
+    for content in ("", "step,lr\n", "step,lr\n0,x\n", "step,lr\n1\n"):
+        rates.write_text(content)
+        with pytest.raises(UserError, match=r"learning_rates\.csv is damaged .*: delete it; learning rates are then"):
+            read_history(file, True)
 
 
 @pytest.mark.parametrize(

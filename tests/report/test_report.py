@@ -16,11 +16,11 @@ import pytest
 from lmtool.cli.command_line import main
 from lmtool.config.model_verbs import MapKind
 from lmtool.errors import UserError
-from lmtool.report.content import Drawing, Section, Table
+from lmtool.report.content import Drawing, Picture, Section, Table
 from lmtool.report.find import Kind, ReportFolder, find_folders, kind_of, short_names
 from lmtool.report.page import page
-from lmtool.report.reading import Bootstrap, read_entry, read_rates, read_sweep
-from lmtool.report.sections import comparison, trees
+from lmtool.report.reading import Bootstrap, Entry, read_entry, read_rates, read_sweep
+from lmtool.report.sections import comparison, summary, sweep_section, trees
 from lmtool.system.tables import Cell
 from tests.conftest import NEURAL, answer
 
@@ -143,8 +143,9 @@ def test_a_page_of_everything(runs: Path, made: Path, lmtool: Run) -> None:
     kn3 = json.loads((runs / "kn3" / "result.json").read_text())
     assert f'<td class="number">{kn3["valid_perplexity"]:,.2f}</td>' in page.text
     assert f'<td class="number">{math.log2(kn3["valid_perplexity"]):.3f}</td>' in page.text
-    assert "modified_kneser_ney of order 3" in page.text and "nplm + hierarchical (huffman)" in page.text
-    assert "smoother.alpha=0.001" in page.text.replace("<wbr>", "") and " to " in page.text
+    text = page.text.replace("<wbr>", "")
+    assert "modified_kneser_ney of order 3" in text and "nplm + hierarchical (huffman)" in text
+    assert "smoother.alpha=0.001" in text and " to " in text
 
 
 def test_an_ngram_run_has_no_curves(runs: Path, lmtool: Run) -> None:
@@ -326,7 +327,7 @@ def test_a_page_of_every_part() -> None:
     read = Page(text)
     assert not read.open and text.startswith("<!DOCTYPE html>\n") and text.endswith("</html>\n")
     assert read.titles == ['a "title" & more', "One <1>"] and "nav" not in read.tags
-    assert '<th scope="row">a=<wbr>b/<wbr>c,<wbr>d &lt;e&gt;</th><td class="number">1.5000</td>' in text
+    assert '<th scope="row">a=b/<wbr>c,<wbr>d &lt;e&gt;</th><td class="number">1.5000</td>' in text
     assert '<td class="number">\N{EN DASH}</td>' in text and '<th scope="col" class="number">n &lt; m</th>' in text
     assert "<details><summary>more &lt;of&gt; it</summary>" in text and "<p>a &lt;paragraph&gt;</p>" in text
     assert read.sources == ["data:image/png;base64,cG5n"] and 'alt="a &#34;description&#34;"' in text
@@ -339,6 +340,78 @@ def test_infinite_perplexities_of_a_comparison_are_shown(tmp_path: Path) -> None
     (tmp_path / "result.json").write_text(json.dumps({"split": "test", "members": members}))
     (table,) = comparison(ReportFolder(tmp_path, Kind.compare), str).parts
     assert isinstance(table, Table) and [row[1] for row in table.rows] == ["2.50", "inf"]
+
+
+def entry(name: str, split: str, perplexity: float, *, normalised: bool = True, sweep: bool = False) -> Entry:
+    source = ReportFolder(Path(name), Kind.scores, name, Path("sweep") if sweep else None)
+    return Entry(source, name, data="toy", split=split, perplexity=perplexity, normalised=normalised)
+
+
+def test_splits_have_tables_of_their_own_and_odd_scores_are_last() -> None:
+    entries = [
+        *(entry("a", "valid", 12.0), entry("b", "test", 14.0), entry("stupid", "valid", 2.0, normalised=False)),
+        *(entry("c", "valid", 11.0), entry("none", "valid", math.inf), entry("d", "test", 13.0, sweep=True)),
+    ]
+    valid, test, jobs = summary(entries).parts
+    assert valid == Table(
+        ["run", "perplexity"],
+        [["c", "11.00"], ["a", "12.00"], ["none", "inf"]],
+        (1,),
+        title="toy, valid",
+        apart=[["stupid", "2.00"]],
+    )
+    assert isinstance(test, Table) and test.title == "toy, test" and test.rows == [["b", "14.00"]]
+    assert isinstance(jobs, Table) and (jobs.title, jobs.folded) == ("", "1 jobs of sweeps: toy, test")
+    text = page("t", "i", [Section("Runs", [valid])])
+    assert "<h3>toy, valid</h3>" in text
+    note = '<th scope="rowgroup" colspan="2">Scores that do not sum to one: not comparable.</th>'
+    assert text.index(">none<") < text.index(note) < text.index(">stupid<")
+
+
+SWEEP = """job,run,split,perplexity,cloze_perplexity,normalised,seconds,status
+0,a,valid,10.5,3.25,yes,0.5,done
+1,b,valid,11.0,,yes,0.5,done
+2,a,test,12.0,3.5,yes,0.5,done
+3,b,test,inf,4.0,yes,0.5,done
+4,c,test,5.0,4.5,no,0.5,done
+5,c,valid,,,yes,0.5,no such run
+"""
+
+
+def test_a_sweep_has_a_chart_for_each_split(tmp_path: Path) -> None:
+    (tmp_path / "sweep.csv").write_text(SWEEP)
+    source = ReportFolder(tmp_path, Kind.sweep, "s")
+    chart, note, table = sweep_section(source, read_sweep(tmp_path), str).parts
+    assert isinstance(chart, Picture) and chart.description.startswith("perplexity on valid against run: 2 jobs")
+    assert note == "Jobs without a finite, comparable metric, which are not drawn: 3."
+    assert table == Table(
+        ["job", "run", "split", "perplexity", "cloze_perplexity", "seconds", "status"],
+        [
+            ["0", "a", "valid", "10.50", "3.2500", "0.5", "done"],
+            ["1", "b", "valid", "11.00", None, "0.5", "done"],
+            ["2", "a", "test", "12.00", "3.5000", "0.5", "done"],
+            ["3", "b", "test", "inf", "4.0000", "0.5", "done"],
+            ["5", "c", "valid", None, None, "0.5", "no such run"],
+        ],
+        (3, 4, 5),
+        folded="The table of 6 jobs",
+        apart=[["4", "c", "test", "5.0000", "4.5000", "0.5", "done"]],
+    )
+
+
+def test_a_comparison_names_its_split_and_sets_odd_scores_apart(tmp_path: Path) -> None:
+    ends = {"from": 0.5, "to": 1.5, "p_bootstrap": 0.01, "p_randomisation": 0.02}
+    members = [
+        {"run": "a", "perplexity": 4.0, "difference": None, **dict.fromkeys(ends), "normalised": True},
+        {"run": "b", "perplexity": 2.0, "difference": -2.0, **ends, "normalised": False},
+        {"run": "c", "perplexity": 5.0, "difference": 1.0, **ends},
+    ]
+    (tmp_path / "result.json").write_text(json.dumps({"split": "test", "members": members}))
+    table, chart = comparison(ReportFolder(tmp_path, Kind.compare), str).parts
+    assert isinstance(table, Table) and table.title == "test"
+    assert [row[0] for row in table.rows] == ["a", "c"] and [row[0] for row in table.apart] == ["b"]
+    assert isinstance(chart, Picture) and "of perplexity from a on test" in chart.caption
+    assert [label.get_text() for label in chart.figure.axes[0].get_yticklabels()] == ["c"]
 
 
 def test_an_evaluation_says_of_which_run_it_is(runs: Path, lmtool: Run) -> None:

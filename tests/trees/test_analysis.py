@@ -63,7 +63,7 @@ def test_rows() -> None:
         PathRow("sat", 1, 0.125, 3, "110"),
         PathRow("the", 4, 0.5, 1, "0"),
     ]
-    assert [row.code for row in path_rows(SEVERAL, WORDS, COUNTS, [0])] == ["0", "111"]
+    assert [row.code for row in path_rows(SEVERAL, WORDS, np.array([2, 1, 1]), [0])] == ["0", "111"]
     assert path_rows(balanced_tree(np.arange(1)), WORDS, np.array([0]), [0]) == [PathRow("the", 0, 0.0, 0, "")]
 
 

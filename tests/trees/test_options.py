@@ -104,7 +104,7 @@ def test_the_settings_follow_the_rule_of_the_function(
 
 
 def test_vectors_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"vectors \[5, 4\] do not fit 6 words"):
+    with pytest.raises(ValueError, match=r"vectors must be numbers \[6, D\], .*; got float64 \[5, 4\]"):
         clusters_tree(VECTORS[:5], COUNTS, "balanced", "kmeans", 0.0, 1)
 
 

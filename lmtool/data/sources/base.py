@@ -19,6 +19,10 @@ class NoSource(UserError):
     """The text of a data set is not on this machine."""
 
 
+class NotKept(NoSource):
+    """The text of a data set is nowhere, as was meant: its store is all there is."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClozeFiles:
     """The paths of a split's cloze questions and, where there are any, of their answers."""
@@ -54,27 +58,43 @@ class Source:
     splits: for each, a function that starts reading its blocks: UTF-8, whole lines. stamp: plain values, cheap to
     find, that differ whenever the text may have changed. identity: computes plain values that differ only where it has
     changed, at the cost of reading it. parts: where only train has text, how it is cut into train, valid and test by
-    tokens: the first two sizes, as of cut_points. word_list: the path of a list of the vocabulary's words; None where
-    train decides. cloze: the questions of splits. drawn: ids of words instead of text; splits is empty then. notes:
-    what the user should know.
+    tokens: the first two sizes, as of cut_points. word_list: the path of a list of the vocabulary's words, or the words
+    themselves; None where train decides. cloze: the questions of splits. drawn: ids of words instead of text; splits is
+    empty then. notes: what the user should know.
+
+    A test split without a token is left out: a cut need not leave anything for it.
     """
 
     splits: dict[str, Callable[[], Blocks]]
     stamp: dict[str, Any]
     identity: Callable[[], dict[str, Any]] = _nothing
-    parts: tuple[float, float] | None = None
-    word_list: str | None = None
+    parts: tuple[float | None, float | None] | None = None
+    word_list: str | list[str] | None = None
     cloze: dict[str, ClozeFiles] = field(default_factory=dict)
     drawn: DrawnIds | None = None
     notes: list[str] = field(default_factory=list)
 
 
-def cut_points(total: int, train: float, valid: float) -> tuple[int, int]:
-    """Where train ends and where valid ends, of `total` items; sizes below 1 are fractions of it.
+def cut_points(total: int, train: float | None, valid: float | None) -> tuple[int, int]:
+    """Where train ends and where valid ends, of `total` items; test is the rest.
 
-    Ends are rounded down, as int(.8 n) and int(.9 n). Raises UserError where nothing is left for valid.
+    Sizes below 1 are fractions of the total; their ends are rounded down, as int(.8 n) and int(.9 n). One of the sizes
+    may be None: then test is as large as valid. Raises UserError where nothing is left for train or for valid.
     """
-    ends = (int(train * total), int(round(train + valid, 9) * total)) if train < 1 else (int(train), int(train + valid))
+
+    def count(size: float) -> int:
+        return int(size * total) if size < 1 else int(size)
+
+    if train is None:
+        assert valid is not None, "one of the sizes is given"
+        ends = total - 2 * count(valid), total - count(valid)
+    elif valid is None:
+        ends = count(train), count(train) + (total - count(train)) // 2
+    elif train < 1 and valid < 1:
+        ends = count(train), int(round(train + valid, 9) * total)
+    else:
+        ends = count(train), count(train) + count(valid)
     if not 0 < ends[0] < ends[1] <= total:
-        raise UserError(f"data.split: train={train:g} and valid={valid:g} do not fit {total:,} items")
+        sizes = " and ".join(f"{k}={v:g}" for k, v in (("train", train), ("valid", valid)) if v is not None)
+        raise UserError(f"data.split: {sizes} do not fit {total:,} items")
     return ends

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-import random
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING, require, require_seed
 from lmtool.data.download import DownloadConfig, fetch, is_cached
 from lmtool.data.readers import MEMBER, read_blocks, sha256_of
-from lmtool.data.sources.base import Blocks, ClozeFiles, NoSource, Source, cut_points
+from lmtool.data.sources.base import Blocks, ClozeFiles, NoSource, Source
+from lmtool.data.sources.line_cut import cut_by_lines
+from lmtool.data.text_files import find_files, is_data_folder_wrong, no_file
 from lmtool.errors import UserError
 
 
@@ -29,33 +31,61 @@ class SplitUnit(Enum):
 
 @dataclass(slots=True)
 class SplitConfig:
-    """How one file becomes train, valid and test; what follows the first two is test.
+    """How data.train is cut into train, valid and test, which is the rest; null in all of them is no cut.
 
-    train, valid: counts of the unit, or fractions below 1. shuffle_seed: of a shuffle of the lines beforehand; None for
-    their order.
+    unit: lines unless it is given. train, valid: counts of the unit, or fractions below 1. Where one of the two is
+    given, test is as large as valid; where none is, they are 0.8 and 0.1. shuffle_seed: of a shuffle of the lines
+    beforehand; None for their order.
     """
 
-    unit: SplitUnit = MISSING
-    train: float = MISSING
-    valid: float = MISSING
+    unit: SplitUnit | None = MISSING
+    train: float | None = MISSING
+    valid: float | None = MISSING
     shuffle_seed: int | None = MISSING
 
     def __post_init__(self) -> None:
         for name, value in (("train", self.train), ("valid", self.valid)):
             rule = "more than 0: a count, or a fraction below 1"
-            require(0 < value < math.inf, f"data.split.{name}", value, rule)
+            require(value is None or 0 < value < math.inf, f"data.split.{name}", value, rule)
         require_seed("data.split.shuffle_seed", self.shuffle_seed, null=True)
+        if self.is_given():
+            self._fill_in()
+
+    def is_given(self) -> bool:
+        """Whether any value is, so that there is a cut."""
+        return any(value is not None for value in (self.unit, self.train, self.valid, self.shuffle_seed))
+
+    def _fill_in(self) -> None:
+        """Give what is left out its value, so that settings that mean the same are the same."""
+        self.unit = self.unit or SplitUnit.lines
+        if self.unit is SplitUnit.tokens:
+            rule = "null with data.split.unit=tokens: only lines are shuffled"
+            require(self.shuffle_seed is None, "data.split.shuffle_seed", self.shuffle_seed, rule)
+        if self.train is None and self.valid is None:
+            self.train, self.valid = 0.8, 0.1
+        elif self.valid is None and self.train is not None and self.train < 1:
+            self.valid = round((1 - self.train) / 2, 9)
+        elif self.train is None and self.valid is not None and self.valid < 1:
+            rule = "below 0.5 where data.split.train is not given: test is as large"
+            require(self.valid < 0.5, "data.split.valid", self.valid, rule)
+            self.train = round(1 - 2 * self.valid, 9)
+        elif self.train is not None and self.valid is not None and self.train < 1 and self.valid < 1:
+            rule = f"at most 1 together with data.split.train={self.train:g}"
+            require(round(self.train + self.valid, 9) <= 1, "data.split.valid", f"{self.valid:g}", rule)
 
 
 @dataclass(slots=True)
 class TextData(DataConfig):
-    """Text files, local or downloaded."""
+    """Text files, local or downloaded.
+
+    train, valid, test: a path, a glob, a folder or a list of them, whose text is one split.
+    """
 
     takes_word_list: ClassVar[bool] = True
 
-    train: str = MISSING
-    valid: str | None = MISSING
-    test: str | None = MISSING
+    train: Any = MISSING
+    valid: Any = MISSING
+    test: Any = MISSING
     tags: bool = MISSING
     split: SplitConfig | None = MISSING
     downloads: dict[str, DownloadConfig] = MISSING
@@ -65,10 +95,18 @@ class TextData(DataConfig):
 
     def __post_init__(self) -> None:
         DataConfig.__post_init__(self)
+        self.train = _paths("train", self.train)
+        self.valid = _paths("valid", self.valid) if self.valid is not None else None
+        self.test = _paths("test", self.test) if self.test is not None else None
+        if self.split is not None and not self.split.is_given():
+            self.split = None
         if self.split is not None:
-            for name, file in (("valid", self.valid), ("test", self.test)):
-                if file is not None:
-                    raise UserError(f"data.{name}={file}: data.split cuts it from data.train already; leave one out")
+            for name, files in (("valid", self.valid), ("test", self.test)):
+                if files is not None:
+                    raise UserError(
+                        f"data.{name}={files}: data.split cuts it from data.train already; leave data.split out, or "
+                        f"set data.{name}=null"
+                    )
         if self.cloze_valid_answers is not None and self.cloze_valid is None:
             answers = self.cloze_valid_answers
             raise UserError(f"data.cloze_valid_answers={answers}: there are no questions; give data.cloze_valid too")
@@ -84,75 +122,108 @@ class TextData(DataConfig):
         NoSource.
         """
         notes: list[str] = []
-        files: dict[str, str] = {}  # paths by setting; the word list's by "vocabulary"
+        files: dict[str, list[str]] = {}  # of each split
+        single: dict[str, str] = {}  # the other files by setting; the word list by "vocabulary"
         if not download:
             locate(self.train, "train", self, progress=progress, download=False)
-        for split, name in (("train", self.train), ("valid", self.valid), ("test", self.test)):
-            if name is None:
+        for split, names in (("train", self.train), ("valid", self.valid), ("test", self.test)):
+            if names is None:
                 continue
-            path = locate(name, split, self, progress=progress, optional=split == "test")
-            if path is None:
-                notes.append(f"no test split: {name} is neither below LMTOOL_DATA nor here")
+            paths = locate(names, split, self, progress=progress, optional=split == "test")
+            if paths is None:
+                notes.append(f"no test split: {names} is neither below LMTOOL_DATA nor here")
             else:
-                files[split] = path
+                files[split] = paths
         if "valid" not in files and self.split is None:
-            raise UserError("data.valid has no file: name one, or cut it from data.train with data.split")
-        splits: dict[str, Callable[[], Blocks]] = {split: partial(read_blocks, path) for split, path in files.items()}
+            raise UserError(
+                "data.valid has no file: give one, or cut valid and test from data.train, as by data.split.train=0.8"
+            )
+        splits: dict[str, Callable[[], Blocks]] = {name: partial(read_blocks, *paths) for name, paths in files.items()}
         parts = None
-        if self.split is not None:
-            if self.split.unit is SplitUnit.tokens:
-                parts = (self.split.train, self.split.valid)
-            else:
-                path, cut = files["train"], self.split
-                splits = {split: partial(_lines, path, cut, split) for split in ("train", "valid", "test")}
+        if self.split is not None and self.split.unit is SplitUnit.tokens:
+            parts = (self.split.train, self.split.valid)
+        elif self.split is not None:
+            splits = cut_by_lines(splits["train"], self.split.train, self.split.valid, self.split.shuffle_seed)
         if self.vocabulary.file is not None:
-            files["vocabulary"] = str(locate(self.vocabulary.file, "vocabulary.file", self, progress=progress))
+            single["vocabulary"] = _located_file(self.vocabulary.file, "vocabulary.file", self, progress=progress)
         for key in ("cloze_valid", "cloze_valid_answers", "cloze_test"):
             if getattr(self, key) is not None:
-                files[key] = str(locate(getattr(self, key), key, self, progress=progress))
+                single[key] = _located_file(getattr(self, key), key, self, progress=progress)
+        everything = files | {key: [path] for key, path in single.items()}
         return Source(
             splits,
-            stamp={key: _stamp(path) for key, path in files.items()},
-            identity=lambda: {key: _identity(path) for key, path in files.items()},
+            stamp={key: _of_each(paths, _stamp) for key, paths in everything.items()},
+            identity=lambda: {key: _of_each(paths, _identity) for key, paths in everything.items()},
             parts=parts,
-            word_list=files.get("vocabulary"),
+            word_list=single.get("vocabulary"),
             cloze={
-                split: ClozeFiles(files[f"cloze_{split}"], files.get(f"cloze_{split}_answers"))
+                split: ClozeFiles(single[f"cloze_{split}"], single.get(f"cloze_{split}_answers"))
                 for split in ("valid", "test")
-                if f"cloze_{split}" in files
+                if f"cloze_{split}" in single
             },
             notes=notes,
         )
 
 
-def locate(
-    name: str, key: str, data: TextData, *, progress: bool, optional: bool = False, download: bool = True
-) -> str | None:
-    """The path (with its member, if it has one) of a file of the data set; downloads it where it can.
+def _paths(key: str, value: Any) -> Any:
+    """The value of data.train, data.valid or data.test, checked; a list of one path is that path."""
+    names = [str(name) if isinstance(name, Path) else name for name in (value if isinstance(value, list) else [value])]
+    right = bool(names) and all(isinstance(name, str) and name for name in names)
+    digits = "; a name of digits needs quotes" if any(isinstance(name, int) for name in names) else ""
+    require(right, f"data.{key}", value, f"a path, a glob, a folder, or a list of them{digits}")
+    return names if len(names) > 1 else names[0]
 
-    key: the setting without `data.`, which the downloads are named by. Looks below LMTOOL_DATA, then below the working
-    folder, then among earlier downloads. None where an optional file is not found. Raises UserError where another is
-    not; with download=False that is a NoSource.
+
+def locate(
+    names: str | list[str],
+    key: str,
+    data: TextData,
+    *,
+    progress: bool,
+    optional: bool = False,
+    download: bool = True,
+) -> list[str] | None:
+    """The paths (each with its member, if it has one) of a part of the data set; downloads it where it can.
+
+    names: as lmtool.data.text_files.find_files takes them. key: the setting without `data.`, which the downloads are
+    named by. Looks below LMTOOL_DATA, then below the working folder, then among earlier downloads. None where an
+    optional part that can be downloaded cannot be had. Raises UserError where another cannot; with download=False that
+    is a NoSource.
     """
-    path, mark, member = name.partition(MEMBER)
-    roots = [Path(os.environ["LMTOOL_DATA"])] if os.environ.get("LMTOOL_DATA") else []
-    for root in (*roots, Path()):
-        if (root / path).is_file():
-            return f"{root / path}{mark}{member}"
+    paths = []
+    missing = None
+    for name in names if isinstance(names, list) else [names]:
+        found = find_files(name)
+        paths += found
+        missing = missing or (None if found else name)
+    if missing is None:
+        return paths
     remote = data.downloads.get(key)
-    if remote is not None and (download or is_cached(remote)):
-        try:
-            fetched = fetch(remote, progress=progress)
-        except UserError:
-            if optional:
-                return None
-            raise
-        return f"{fetched}{MEMBER}{remote.member}" if remote.member else f"{fetched}{mark}{member}"
-    if optional and data.name != "text" and key == "test":
-        return None
-    where = f"below LMTOOL_DATA ({roots[0]}) and here" if roots else "here, and LMTOOL_DATA is not set"
     kind = UserError if download else NoSource
-    raise kind(f"no file {path} for data.{key} ({where}): check the path or set LMTOOL_DATA")
+    if remote is None or is_data_folder_wrong() or not (download or is_cached(remote)):
+        raise kind(no_file(missing, f"data.{key}"))
+    try:
+        fetched = fetch(remote, progress=progress)
+    except UserError as error:
+        if optional:
+            return None
+        if os.environ.get("LMTOOL_DATA"):
+            raise UserError(f"{no_file(missing, f'data.{key}')}; {error}") from error
+        raise
+    _, mark, member = missing.partition(MEMBER)
+    return [f"{fetched}{MEMBER}{remote.member}" if remote.member else f"{fetched}{mark}{member}"]
+
+
+def _located_file(name: str, key: str, data: TextData, *, progress: bool) -> str:
+    paths = locate(name, key, data, progress=progress)
+    if paths is None or len(paths) > 1:
+        raise UserError(f"data.{key}={name}: {len(paths or []):,} files; name one")
+    return paths[0]
+
+
+def _of_each(paths: list[str], describe: Callable[[str], object]) -> object:
+    """What describes each file; of one file alone as it is, as in stores of before 0.6."""
+    return describe(paths[0]) if len(paths) == 1 else [describe(path) for path in paths]
 
 
 def _stamp(name: str) -> list[object]:
@@ -161,22 +232,11 @@ def _stamp(name: str) -> list[object]:
         status = path.stat()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise UserError(f"{path} is not a regular file, and text is read more than once: write it to a file first")
     return [str(path.resolve()), status.st_size, status.st_mtime_ns]
 
 
 def _identity(name: str) -> dict[str, object]:
     path = Path(name.partition(MEMBER)[0])
     return {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
-
-
-def _lines(path: str, cut: SplitConfig, split: str) -> Iterator[bytes]:
-    """The lines of one split of a file that is cut by lines, in the order of the file or shuffled.
-
-    The shuffle is that of Python's `random` with the seed, as in the names article, which gives its splits.
-    """
-    lines = [line for block in read_blocks(path) for line in block.splitlines() if line.strip()]
-    if cut.shuffle_seed is not None:
-        random.Random(cut.shuffle_seed).shuffle(lines)
-    ends = cut_points(len(lines), cut.train, cut.valid)
-    first, last = {"train": (0, ends[0]), "valid": ends, "test": (ends[1], len(lines))}[split]
-    yield b"\n".join(lines[first:last]) + b"\n"

@@ -6,14 +6,49 @@ vocabulary.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lmtool.config.groups import EncoderConfig
+from lmtool.neural.checks import require_ids
 from lmtool.neural.encoders.embedding import Embedding
+
+
+def takes_contexts(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Have the forward of an encoder get its contexts `[B, C]` checked.
+
+    Device and range are what looking up the embeddings compares anyway: they are looked at where it fails.
+    """
+
+    @functools.wraps(forward)
+    def checked(self: Encoder, contexts: Tensor, *others: Any, **named: Any) -> Tensor:
+        if not _usual(contexts, self.context_size):
+            contexts = _required(self, contexts, None)
+        try:
+            return forward(self, contexts, *others, **named)
+        except (IndexError, RuntimeError, TypeError):
+            _required(self, contexts, self.embedding.num_embeddings)
+            raise
+
+    return checked
+
+
+def _usual(contexts: Tensor, size: int) -> bool:
+    """Whether contexts are such as a training gives: an int64 tensor `[B, C]` on the CPU."""
+    if not isinstance(contexts, Tensor) or contexts.dtype is not torch.int64 or not contexts.is_cpu:
+        return False
+    shape = contexts.shape
+    return len(shape) == 2 and shape[1] == size and contexts.layout is torch.strided and contexts.is_contiguous()
+
+
+def _required(encoder: Encoder, contexts: Tensor, count: int | None) -> Tensor:
+    shapes = (("B", encoder.context_size),)
+    return require_ids(encoder, ".forward: contexts", contexts, shapes, count, encoder.embedding.weight)
 
 
 class Encoder(nn.Module, ABC):
@@ -23,10 +58,17 @@ class Encoder(nn.Module, ABC):
     unless the encoder sets another one. across_sentences: whether contexts go on into the sentences before.
     embedding: the vectors of the words, in float32 unless torch's default dtype is another one.
 
-    An encoder of one's own calls this constructor, makes its further weights, and implements of_embeddings.
+    An encoder of one's own calls this constructor, makes its further weights, and implements of_embeddings. What its
+    forward is given is checked before it is called: ValueError for contexts that are not integers `[B, C]` on the
+    device of the embeddings and, on a CPU, for ids of V or more or below 0; they may also be an array or a list.
     """
 
     config: EncoderConfig
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if "forward" in vars(cls):
+            cls.forward = takes_contexts(vars(cls)["forward"])  # type: ignore[method-assign]
 
     def __init__(self, config: EncoderConfig, vocabulary_size: int, *, sparse: bool = False) -> None:
         """vocabulary_size: V. sparse: whether the gradient of the embeddings is sparse."""
@@ -37,6 +79,7 @@ class Encoder(nn.Module, ABC):
         self.across_sentences = config.across_sentences
         self.embedding = Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
 
+    @takes_contexts
     def forward(self, contexts: Tensor) -> Tensor:
         """Hidden `[B, D]` after context ids `[B, C]`, int64, oldest word first, left-padded with the id of `<s>`."""
         return self.of_embeddings(self.embedding(contexts))

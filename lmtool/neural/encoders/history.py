@@ -18,6 +18,7 @@ import torch
 from numba import njit
 from torch import Tensor, nn
 
+from lmtool.neural.checks import all_below
 from lmtool.neural.kernels.loops import FAST
 from lmtool.neural.kernels.sparse_rows import Groups, compiled, lookup, rows_gradient
 from lmtool.system import parallel
@@ -51,9 +52,14 @@ class History(nn.Module):
 
 
 def words_and_sums(vectors: Tensor, ids: Tensor, factors: Tensor, words: int, *, sparse: bool) -> Tensor:
-    """The vectors of the last `words` ids and the sums of all with `factors` `[K, T]`: `[B, words + K, E]`."""
+    """The vectors of the last `words` ids and the sums of all with `factors` `[K, T]`: `[B, words + K, E]`.
+
+    Raises IndexError for ids out of range.
+    """
     if not compiled(vectors):
         return words_and_sums_plain(vectors, ids, factors, words, sparse=sparse)
+    if not all_below(ids.numpy().ravel(), len(vectors)):
+        raise IndexError("ids out of range")
     x: Tensor = _WordsAndSums.apply(vectors, ids.contiguous(), factors, words, sparse)  # type: ignore[no-untyped-call]
     return x
 

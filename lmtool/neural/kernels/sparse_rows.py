@@ -42,7 +42,7 @@ class Pairs:
 def pairs_of(rows: Tensor) -> Pairs:
     """Pairs from rows `[B, K]`, int64, the same number for every example."""
     size, per_example = rows.shape
-    starts = torch.arange(0, size * per_example + 1, per_example)
+    starts = torch.arange(size + 1) * per_example
     owner = torch.arange(size, dtype=torch.int32, device=rows.device).repeat_interleave(per_example)
     return Pairs(rows.reshape(-1), starts, owner)
 
@@ -52,10 +52,11 @@ def segments(offsets: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Returns where each segment begins among them `[B + 1]`, the b of each place `[P]`, and the places `[P]`.
     """
-    sizes = offsets[chosen + 1] - offsets[chosen]
+    first = offsets.index_select(0, chosen)  # where offsets[chosen] would take -1 for the last one
+    sizes = offsets.index_select(0, chosen + 1) - first
     starts = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
     owner = torch.arange(len(chosen), device=chosen.device).repeat_interleave(sizes)
-    places = torch.arange(len(owner), device=chosen.device) + (offsets[chosen] - starts[:-1])[owner]
+    places = torch.arange(len(owner), device=chosen.device) + (first - starts[:-1])[owner]
     return starts, owner, places
 
 

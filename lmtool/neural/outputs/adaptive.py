@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.errors import UserError
+from lmtool.neural.checks import require_counts, require_size
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.word_scores import log_unigram
 from lmtool.trees.tree import Tree
@@ -70,10 +71,12 @@ class AdaptiveSoftmax(OutputLayer):
 
         cutoffs: where the head and each tail but the last end, ascending; None for default_cutoffs. div_value: each
         tail's dimension is that of the one before divided by it. Raises ValueError for cutoffs that are not ascending
-        between 1 and O-1, and for tails without a dimension.
+        between 1 and O-1, for tails without a dimension, and for counts that are negative or not finite.
         """
         super().__init__()
-        outputs = len(counts)
+        counts = require_counts("AdaptiveSoftmax: counts", counts)
+        outputs = self.word_count = len(counts)
+        dim = self.input_dim = require_size("AdaptiveSoftmax: dim", dim)
         ends = list(cutoffs) if cutoffs is not None else default_cutoffs(outputs)
         if not ends or ends != sorted(set(ends)) or ends[0] < 1 or ends[-1] >= outputs:
             raise ValueError(f"cutoffs={ends}: ascending, from 1 to {outputs - 1}")
@@ -84,6 +87,10 @@ class AdaptiveSoftmax(OutputLayer):
         tails = [counts[first:last].sum()[None] for first, last in zip(ends, [*ends[1:], outputs], strict=True)]
         with torch.no_grad():
             self.layer.head.bias.copy_(log_unigram(torch.cat([counts[: ends[0]], *tails])))
+
+    def reference(self) -> Tensor:
+        """A weight of the head, whose type and device hidden must have."""
+        return self.layer.head.weight
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""

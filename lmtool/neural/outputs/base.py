@@ -5,13 +5,75 @@ Shapes: B examples, D dimension of the hidden, O words that can be predicted (id
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from lmtool.errors import UserError
+from lmtool.neural.checks import require_hidden, require_ids, require_size
 from lmtool.trees.tree import Tree
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def takes_hidden(method: Method) -> Method:
+    """Have a method of a layer get its hidden `[B, D]` checked."""
+    argument = f".{method.__name__}: h"
+
+    @functools.wraps(method)
+    def checked(self: OutputLayer, h: Tensor, *others: Any, **named: Any) -> Any:
+        return method(self, require_hidden(self, argument, h, self.input_dim, self.reference()), *others, **named)
+
+    return cast(Method, checked)
+
+
+def takes_number(method: Method) -> Method:
+    """Have a method of a layer get its hidden `[B, D]` and a number of words checked."""
+    argument, of_hidden = f".{method.__name__}: k", takes_hidden(method)
+
+    @functools.wraps(method)
+    def checked(self: OutputLayer, h: Tensor, k: int, *others: Any, **named: Any) -> Any:
+        return of_hidden(self, h, require_size(f"{type(self).__name__}{argument}", k), *others, **named)
+
+    return cast(Method, checked)
+
+
+def takes_words(*, several: bool = False, empty: bool = True) -> Callable[[Method], Method]:
+    """Have a method of a layer get its hidden `[B, D]` and words `[B]` checked.
+
+    several: they may be `[B, K]`, too. empty: B may be 0.
+    """
+
+    def check(method: Method) -> Method:
+        hidden, words = f".{method.__name__}: h", f".{method.__name__}: y"
+
+        @functools.wraps(method)
+        def checked(self: OutputLayer, h: Tensor, y: Tensor, *others: Any, **named: Any) -> Any:
+            h = require_hidden(self, hidden, h, self.input_dim, self.reference())
+            size = h.shape[0]
+            if not (size or empty):
+                raise ValueError(f"{type(self).__name__}{hidden} must have one example or more; got {list(h.shape)}")
+            shapes = ((size,), (size, "K")) if several else ((size,),)
+            return method(self, h, require_ids(self, words, y, shapes, self.word_count, h), *others, **named)
+
+        return cast(Method, checked)
+
+    return check
+
+
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "forward": takes_words(empty=False),
+    "log_dist": takes_hidden,
+    "log_prob": takes_words(several=True),
+    "sample": takes_hidden,
+    "top": takes_number,
+    "trained_log_z": takes_hidden,
+    "unnormalised": takes_words(),
+}
 
 
 class OutputLayer(nn.Module, ABC):
@@ -23,11 +85,29 @@ class OutputLayer(nn.Module, ABC):
     tree: the tree that the layer is built over, None for a layer without one. uses_all_parameters: whether each batch
     reaches every parameter with a dense gradient. self_normalised: whether training brings the sum of exp(score) over
     all words near 1, so that the layer has unnormalised and trained_log_z.
+
+    What these methods are given is checked before they are called, in a layer of one's own as in lmtool's: ValueError,
+    with the method, its argument, what it must be and what it is, for a hidden that is not a floating-point tensor
+    `[B, D]`, and for words that are not integers `[B]` of the same device; words may also be an array or a list.
+    input_dim: D, and word_count: O, which the constructor sets: from then on D and, on a CPU, the range of words are
+    checked, too. reference: a weight, whose type and device hidden must have.
     """
 
     tree: Tree | None = None
     uses_all_parameters: bool = True
     self_normalised: bool = False
+    input_dim: int | None = None
+    word_count: int | None = None
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        for name, check in CHECKS.items():
+            if name in vars(cls):
+                setattr(cls, name, check(vars(cls)[name]))
+
+    def reference(self) -> Tensor | None:
+        """A weight, whose type and device hidden must have; None, the default, where any will do."""
+        return None
 
     @abstractmethod
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
@@ -40,15 +120,24 @@ class OutputLayer(nn.Module, ABC):
     def log_dist(self, h: Tensor) -> Tensor:
         """log p of all words, `[B, O]` in float64, after hidden `[B, D]`; rows have log-sum-exp 0."""
 
+    @takes_words(several=True)
     def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
         """log p(y|h) in float64 of words y `[B]` or `[B, K]`, int64, after hidden `[B, D]`; in the shape of y."""
-        return self.log_dist(h).gather(1, y.reshape(len(y), -1)).reshape(y.shape)
+        return self.log_dist(h).gather(1, columns(y)).reshape(y.shape)
 
+    @takes_hidden
     @torch.no_grad()
     def sample(self, h: Tensor) -> Tensor:
-        """A word `[B]`, int64, drawn from p(.|h) after each hidden `[B, D]`; from torch's random state."""
-        return torch.multinomial(self.log_dist(h).exp(), 1)[:, 0]
+        """A word `[B]`, int64, drawn from p(.|h) after each hidden `[B, D]`; from torch's random state.
 
+        Raises ValueError where p is NaN.
+        """
+        p = self.log_dist(h).exp()
+        if p.isnan().any():
+            raise ValueError(f"{type(self).__name__}.sample: the distribution after h is NaN")
+        return torch.multinomial(p, 1)[:, 0] if len(p) else torch.empty(0, dtype=torch.int64, device=p.device)
+
+    @takes_number
     @torch.no_grad()
     def top(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k most likely words `[B, k]`, int64, and their log p `[B, k]` in float64, the most likely first.
@@ -67,6 +156,7 @@ class OutputLayer(nn.Module, ABC):
         """The output vector of each word, `[O, D]`; None for a layer that has none."""
         return None
 
+    @takes_words()
     def unnormalised(self, h: Tensor, y: Tensor) -> Tensor:
         """Scores of words y `[B]` after hidden `[B, D]` without the sum over all words, `[B]` in float64, near log p.
 
@@ -74,12 +164,18 @@ class OutputLayer(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
 
+    @takes_hidden
     def trained_log_z(self, h: Tensor) -> Tensor:
         """log of the sum over all words of exp(unnormalised score), `[B]` in float64; 0 where the scores are log p.
 
         Raises NotImplementedError unless the layer is self_normalised.
         """
         raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
+
+
+def columns(y: Tensor) -> Tensor:
+    """Words `[B]` or `[B, K]` as `[B, K]`."""
+    return y if y.dim() == 2 else y[:, None]
 
 
 def require_at_most_words(setting: str, value: int, words: int) -> None:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require_whole
+from lmtool.neural.checks import require_counts, require_ids, require_size
 from lmtool.neural.kernels.sparse_rows import Pairs, log_sum_exp, row_scores, segments
 from lmtool.neural.outputs.base import OutputLayer, require_at_most_words
 from lmtool.neural.outputs.word_scores import log_unigram
@@ -55,9 +56,15 @@ class ClassSoftmax(OutputLayer):
         vectors and biases are sparse. Raises ValueError for classes that do not fit counts, or are empty.
         """
         super().__init__()
+        counts = require_counts("ClassSoftmax: counts", counts)
+        words = self.word_count = len(counts)
+        dim = self.input_dim = require_size("ClassSoftmax: dim", dim)
+        classes = require_ids(self, ": classes", classes, ((words,),), words, counts)
         sizes = classes.bincount()
-        if len(classes) != len(counts) or (sizes == 0).any():
-            raise ValueError("classes: one for each word, and none empty")
+        if (sizes == 0).any():
+            raise ValueError(
+                f"ClassSoftmax: classes must be 0 to C-1, none empty; got no word in {int(sizes.argmin())}"
+            )
         self.sparse = sparse
         members, starts = classes.argsort(stable=True), F.pad(sizes.cumsum(0), (1, 0))
         place = torch.empty_like(classes)  # of a word among the members of its class
@@ -81,6 +88,10 @@ class ClassSoftmax(OutputLayer):
         """The parameters with sparse gradients: the words' vectors and biases, or none."""
         return [self.vectors, self.bias] if self.sparse else []
 
+    def reference(self) -> Tensor:
+        """b of the words, whose type and device hidden must have."""
+        return self.bias
+
     def _log_in_class(self, h: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
         """log p(w|class, h) of the words of classes `[B]`, `[P]`, and where each example's begin, `[B]`."""
         starts, owner, places = segments(self.starts, classes)
@@ -90,7 +101,7 @@ class ClassSoftmax(OutputLayer):
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
-        classes = self.classes[y]
+        classes = self.classes.index_select(0, y)
         in_class, first = self._log_in_class(h, classes)
         of_class = F.cross_entropy(torch.addmm(self.class_bias, h, self.class_vectors.T), classes)
         return of_class - in_class[first + self.place[y]].mean()
@@ -113,7 +124,7 @@ class ClassSoftmax(OutputLayer):
         """
         if y.dim() > 1:
             return super().log_prob(h, y)
-        classes = self.classes[y]
+        classes = self.classes.index_select(0, y)
         of_class = torch.addmm(self.class_bias, h, self.class_vectors.T).double().log_softmax(1)
         in_class, first = self._log_in_class(h, classes)
         return of_class.gather(1, classes[:, None])[:, 0] + in_class[first + self.place[y]].double()

@@ -17,9 +17,10 @@ from torch.nn import functional as F
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require_whole
+from lmtool.neural.checks import require_counts, require_ids, require_size
 from lmtool.neural.kernels import tree_loops
 from lmtool.neural.kernels.sparse_rows import Pairs, compiled, log_sum_exp, logistic_loss, segments
-from lmtool.neural.outputs.base import OutputLayer
+from lmtool.neural.outputs.base import OutputLayer, columns
 from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
 from lmtool.system import parallel
 from lmtool.trees.tree import Tree
@@ -94,13 +95,24 @@ class HierarchicalSoftmax(OutputLayer):
         None to start at even odds.
 
         nodes: the scores s; None for DotNodes, which start by counts, and whose gradients are sparse if `sparse` is
-        true.
+        true. Raises ValueError for what is no Tree, for counts that are not those of its words, and for nodes of
+        another number or dimension.
         """
         super().__init__()
-        self.tree = tree
+        if not isinstance(tree, Tree):
+            raise ValueError(f"HierarchicalSoftmax: tree must be a Tree; got a {type(tree).__name__}")
+        self.tree, self.word_count = tree, tree.words
+        dim = self.input_dim = require_size("HierarchicalSoftmax: dim", dim)
+        if counts is not None:
+            counts = require_counts("HierarchicalSoftmax: counts", counts, tree.words)
         if nodes is None:
             odds = torch.zeros(tree.nodes) if counts is None else node_log_odds(tree, counts)
             nodes = DotNodes(dim, odds, sparse=sparse)
+        if (nodes.node_count, nodes.input_dim) != (tree.nodes, dim):
+            raise ValueError(
+                f"HierarchicalSoftmax: nodes must be {tree.nodes:,}, as the tree has, of dimension {dim}; got "
+                f"{nodes.node_count:,} of dimension {nodes.input_dim}"
+            )
         self.nodes = nodes
         self._one_code = tree.leaves == tree.words
         paths = tree.paths
@@ -120,10 +132,20 @@ class HierarchicalSoftmax(OutputLayer):
         """The parameters of the nodes that have sparse gradients, or none."""
         return self.nodes.row_parameters()
 
+    def reference(self) -> Tensor:
+        """A weight of the nodes, whose type and device hidden must have."""
+        return self.nodes.reference()
+
     def paths(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
-        """The paths to leaves `[B]`, int64: which nodes are on each, and the signs `[P]` of their scores, int32."""
+        """The paths to leaves `[B]`, int64: which nodes are on each, and the signs `[P]` of their scores, int32.
+
+        Raises ValueError for leaves that the tree does not have.
+        """
+        return self._paths(require_ids(self, ".paths: leaves", leaves, (("B",),), self.tree.leaves, self._offsets))
+
+    def _paths(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
         if leaves.device.type != "cpu":
-            return self.paths_plain(leaves)
+            return self._paths_plain(leaves)
         size = len(leaves)
         starts = torch.empty(size + 1, dtype=torch.int64)
         arrays = [tensor.numpy() for tensor in (leaves, self._offsets, starts)]
@@ -134,7 +156,7 @@ class HierarchicalSoftmax(OutputLayer):
         tree_loops.copy_paths(*(tensor.numpy() for tensor in given))
         return Pairs(rows, starts, owner), signs
 
-    def paths_plain(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
+    def _paths_plain(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
         """The same in tensor operations."""
         starts, owner, place = segments(self._offsets, leaves)
         signs = 2 * self._path_bits[place].to(torch.int32) - 1
@@ -143,8 +165,8 @@ class HierarchicalSoftmax(OutputLayer):
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         if self._one_code:
-            pairs, signs = self.paths(y)
-            return logistic_loss(self.nodes.scores(h, pairs), signs) / len(y)
+            pairs, signs = self._paths(y)
+            return logistic_loss(self.nodes.scores_of(h, pairs), signs) / len(y)
         return -self._log_words(h, y[:, None]).mean()
 
     def _log_words(self, h: Tensor, y: Tensor) -> Tensor:
@@ -152,12 +174,13 @@ class HierarchicalSoftmax(OutputLayer):
         words = y.reshape(-1)
         per_example = y.shape[1]
         first_code, code_word, leaves = segments(self._word_leaves, words)  # code_word: the word of each code
-        pairs, signs = self.paths(leaves)
+        pairs, signs = self._paths(leaves)
         node_code = pairs.owner
         # For the scores the owner of a node is the example, not the code.
         example = (code_word // per_example).to(torch.int32)[node_code.long()]
-        starts = pairs.starts[first_code[::per_example]]
-        scores = self.nodes.scores(h, Pairs(pairs.rows, starts, example))
+        every = torch.arange(len(y) + 1, device=y.device) * per_example  # the first word of each example, and the end
+        starts = pairs.starts[first_code[every]]
+        scores = self.nodes.scores_of(h, Pairs(pairs.rows, starts, example))
         decisions = F.logsigmoid(scores.double() * signs)
         log_code = decisions.new_zeros(len(leaves)).index_add_(0, node_code, decisions)
         if len(leaves) == len(words):
@@ -170,7 +193,7 @@ class HierarchicalSoftmax(OutputLayer):
 
         It works on the nodes of the paths to y alone.
         """
-        return self._log_words(h, y.reshape(len(y), -1)).reshape(y.shape)
+        return self._log_words(h, columns(y)).reshape(y.shape)
 
     @torch.no_grad()
     def log_dist(self, h: Tensor) -> Tensor:
@@ -182,9 +205,9 @@ class HierarchicalSoftmax(OutputLayer):
         for first in range(0, len(h), CHUNK):
             leaves = self._leaves(h[first : first + CHUNK])
             if not self._one_code:
-                leaves = torch.from_numpy(
-                    np.logaddexp.reduceat(leaves.cpu().numpy(), self.tree.word_leaves[:-1], axis=1)
-                )
+                with np.errstate(invalid="ignore"):  # NaN after NaN
+                    words = np.logaddexp.reduceat(leaves.numpy(), self.tree.word_leaves[:-1], axis=1)
+                leaves = torch.from_numpy(words)
             dist[first : first + CHUNK] = leaves
         return dist
 
@@ -213,7 +236,7 @@ class HierarchicalSoftmax(OutputLayer):
         while (at >= 0).any():
             inside = (at >= 0).nonzero()[:, 0]
             pairs = Pairs(at[inside], torch.arange(len(inside) + 1), torch.arange(len(inside), device=h.device))
-            p = self.nodes.scores(h[inside], pairs).sigmoid()
+            p = self.nodes.scores_of(h[inside], pairs).sigmoid()
             at[inside] = children[at[inside], (torch.rand_like(p) < p).long()]
         return torch.from_numpy(self.tree.leaf_words).long().to(h.device)[-1 - at]
 

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require, require_whole
+from lmtool.neural.checks import require_counts, require_ids
 from lmtool.neural.kernels.alias_table import AliasTable
 from lmtool.neural.kernels.sparse_rows import logistic_loss, lookup, pairs_of, row_scores
-from lmtool.neural.outputs.base import require_at_most_words
+from lmtool.neural.outputs.base import require_at_most_words, takes_words
 from lmtool.neural.outputs.noise import noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
 from lmtool.trees.tree import Tree
@@ -81,10 +82,11 @@ class NCELoss(WordScores):
         vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself. noise: k.
         shared: the same noise words for the whole batch, instead of k for each example. power: of the unigram
         distribution that noise comes from. sparse: whether the gradients of u and b are sparse. Raises ValueError for
-        k below 1 or above O.
+        k below 1 or above O, and for counts and vectors that do not fit.
         """
+        counts = require_counts("NCELoss: counts", counts)
         super().__init__(dim, counts, vectors, sparse=sparse)
-        if not 1 <= noise <= len(counts):
+        if not isinstance(noise, int) or not 1 <= noise <= len(counts):
             raise ValueError(f"noise={noise}: from 1 to {len(counts)}, the words there are")
         self.noise, self.shared = noise, shared
         log_q = noise_distribution(counts, power)
@@ -102,10 +104,15 @@ class NCELoss(WordScores):
         Noise comes from torch's random state.
         """
         noise = self.table.draw(self.noise) if self.shared else self.table.draw(len(y), self.noise)
-        return self.loss_with(h, y, noise.to(h.device))
+        return self._loss_with(h, y, noise.to(h.device))
 
+    @takes_words(empty=False)
     def loss_with(self, h: Tensor, y: Tensor, noise: Tensor) -> Tensor:
         """Mean of J with given noise words, int64: `[k]` for the whole batch or `[B, k]`."""
+        shapes = (("k",), (len(h), "k"))
+        return self._loss_with(h, y, require_ids(self, ".loss_with: noise", noise, shapes, self.word_count, h))
+
+    def _loss_with(self, h: Tensor, y: Tensor, noise: Tensor) -> Tensor:
         if noise.dim() == 1:
             words = torch.cat([y, noise])
             offset = lookup(self.bias, words, sparse=self.sparse) - self.log_kq[words]

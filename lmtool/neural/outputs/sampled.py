@@ -15,9 +15,10 @@ from torch.nn import functional as F
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require, require_whole
+from lmtool.neural.checks import require_counts, require_ids
 from lmtool.neural.kernels.alias_table import AliasTable
 from lmtool.neural.kernels.sparse_rows import lookup
-from lmtool.neural.outputs.base import require_at_most_words
+from lmtool.neural.outputs.base import require_at_most_words, takes_words
 from lmtool.neural.outputs.noise import noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
 from lmtool.trees.tree import Tree
@@ -65,10 +66,11 @@ class SampledSoftmax(WordScores):
 
         vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself. samples: k.
         power: of the unigram distribution that they are drawn from. sparse: whether the gradients of u and b are
-        sparse. Raises ValueError for k below 1 or above O.
+        sparse. Raises ValueError for k below 1 or above O, and for counts and vectors that do not fit.
         """
+        counts = require_counts("SampledSoftmax: counts", counts)
         super().__init__(dim, counts, vectors, sparse=sparse)
-        if not 1 <= samples <= len(counts):
+        if not isinstance(samples, int) or not 1 <= samples <= len(counts):
             raise ValueError(f"samples={samples}: from 1 to {len(counts)}, the words there are")
         self.samples = samples
         log_q = noise_distribution(counts, power)
@@ -81,10 +83,14 @@ class SampledSoftmax(WordScores):
 
         Samples come from torch's random state.
         """
-        return self.loss_with(h, y, self.table.draw(self.samples).to(h.device))
+        return self._loss_with(h, y, self.table.draw(self.samples).to(h.device))
 
+    @takes_words(empty=False)
     def loss_with(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
         """The same with given samples `[k]`, int64."""
+        return self._loss_with(h, y, require_ids(self, ".loss_with: samples", samples, (("k",),), self.word_count, h))
+
+    def _loss_with(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
         words = torch.cat([y, samples])
         offset = lookup(self.bias, words, sparse=self.sparse) - self.log_kq[words]
         vectors = lookup(self.vectors, words, sparse=self.sparse)  # [B + k, D]

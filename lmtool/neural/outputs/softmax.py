@@ -24,6 +24,7 @@ from lmtool.trees.tree import Tree
 CHUNK = 1 << 20  # logits that exist at once: few enough to stay near the processor
 
 TINY = 1 << 12  # logits up to which calling our own loops costs more than they save
+NO_TARGET = -(1 << 63)  # torch leaves targets of -100 out unless told otherwise; a GPU's are not compared before
 FEW = 48  # rows up to which W h' is faster than h W' (MKL of torch 2.13)
 
 
@@ -170,7 +171,7 @@ class FullSoftmax(WordScores):
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         dtype, outputs = self.precision or h.dtype, len(self.bias)
         if len(h) * outputs <= TINY and dtype == h.dtype:
-            return F.cross_entropy(F.linear(h, self.weight(), self.bias), y)
+            return F.cross_entropy(F.linear(h, self.weight(), self.bias), y, ignore_index=NO_TARGET)
         size = min(len(h), max(CHUNK // outputs, 64))
         buffer = self._buffer
         if buffer is None or len(buffer) < size or buffer.dtype != dtype or buffer.device != h.device:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lmtool.neural.checks import require_hidden, require_odds, require_pairs, require_size
 from lmtool.neural.kernels import tree_loops
 from lmtool.neural.kernels.sparse_rows import Groups, Pairs, compiled, each_example, lookup, row_scores
 from lmtool.system import parallel
@@ -20,8 +21,13 @@ class DotNodes(nn.Module):
     """s_n(h) = u_n . h + b_n, as in word2vec (Mikolov et al. 2013) and Mnih & Hinton (2009)."""
 
     def __init__(self, dim: int, log_odds: Tensor, *, sparse: bool = False) -> None:
-        """dim: D. log_odds: `[N]`, where b starts. sparse: gradients only of the nodes on the paths of a batch."""
+        """dim: D. log_odds: `[N]`, where b starts. sparse: gradients only of the nodes on the paths of a batch.
+
+        Raises ValueError for log_odds of another shape.
+        """
         super().__init__()
+        dim = self.input_dim = require_size("DotNodes: dim", dim)
+        log_odds = require_odds("DotNodes: log_odds", log_odds)
         self.sparse = sparse
         self.bias = nn.Parameter(log_odds.to(torch.get_default_dtype()))
         self.vectors = nn.Parameter(torch.empty(len(log_odds), dim))
@@ -31,13 +37,31 @@ class DotNodes(nn.Module):
         """The parameters with sparse gradients: u and b, or none."""
         return [self.vectors, self.bias] if self.sparse else []
 
+    @property
+    def node_count(self) -> int:
+        """N."""
+        return len(self.bias)
+
+    def reference(self) -> Tensor:
+        """b, whose type and device hidden must have."""
+        return self.bias
+
     def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients."""
+        """s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients.
+
+        Raises ValueError for a hidden that does not fit and for pairs of other nodes or examples.
+        """
+        h = require_hidden(self, ".scores: h", h, self.input_dim, self.bias)
+        return self.scores_of(h, require_pairs(self, ".scores: pairs", pairs, h, self.node_count))
+
+    def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """`scores` of a hidden and of pairs that are known to fit; nothing is checked."""
         return row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse)
 
     @torch.no_grad()
     def all_scores(self, h: Tensor) -> Tensor:
         """s of every node, `[B, N]`, after hidden `[B, D]`; without gradients."""
+        h = require_hidden(self, ".all_scores: h", h, self.input_dim, self.bias)
         return torch.addmm(self.bias, h, self.vectors.T)
 
 
@@ -50,9 +74,14 @@ class MorinBengioNodes(nn.Module):
     def __init__(self, dim: int, log_odds: Tensor, *, hidden_dim: int, node_dim: int, sparse: bool = False) -> None:
         """dim: D. log_odds: `[N]`, where alpha starts. hidden_dim: H. node_dim: M.
 
-        sparse: gradients of N and alpha only of the nodes on the paths of a batch.
+        sparse: gradients of N and alpha only of the nodes on the paths of a batch. Raises ValueError for sizes below 1
+        and for log_odds of another shape.
         """
         super().__init__()
+        dim = self.input_dim = require_size("MorinBengioNodes: dim", dim)
+        hidden_dim = require_size("MorinBengioNodes: hidden_dim", hidden_dim)
+        node_dim = require_size("MorinBengioNodes: node_dim", node_dim)
+        log_odds = require_odds("MorinBengioNodes: log_odds", log_odds)
         self.sparse = sparse
         self.hidden = nn.Linear(dim, hidden_dim)  # W and c
         self.node_map = nn.Linear(node_dim, hidden_dim, bias=False)  # U
@@ -66,8 +95,25 @@ class MorinBengioNodes(nn.Module):
         """The parameters with sparse gradients: N and alpha, or none."""
         return [self.nodes, self.alpha] if self.sparse else []
 
+    @property
+    def node_count(self) -> int:
+        """N."""
+        return len(self.alpha)
+
+    def reference(self) -> Tensor:
+        """alpha, whose type and device hidden must have."""
+        return self.alpha
+
     def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients."""
+        """s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients.
+
+        Raises ValueError for a hidden that does not fit and for pairs of other nodes or examples.
+        """
+        h = require_hidden(self, ".scores: h", h, self.input_dim, self.alpha)
+        return self.scores_of(h, require_pairs(self, ".scores: pairs", pairs, h, self.node_count))
+
+    def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """`scores` of a hidden and of pairs that are known to fit; nothing is checked."""
         if compiled(h):
             groups = Groups(pairs.rows)
             used, rows = torch.from_numpy(groups.unique), torch.from_numpy(groups.places())
@@ -80,6 +126,7 @@ class MorinBengioNodes(nn.Module):
     @torch.no_grad()
     def all_scores(self, h: Tensor) -> Tensor:
         """s of every node, `[B, N]`, after hidden `[B, D]`; without gradients."""
+        h = require_hidden(self, ".all_scores: h", h, self.input_dim, self.alpha)
         p, q = self.hidden(h), self.node_map(self.nodes)
         if not compiled(h):
             return torch.stack([torch.tanh(row + q) @ self.beta + self.alpha for row in p])

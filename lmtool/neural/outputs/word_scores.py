@@ -8,8 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from lmtool.neural.checks import require_counts, require_size, require_vectors
 from lmtool.neural.kernels.sparse_rows import pairs_of, row_scores
-from lmtool.neural.outputs.base import OutputLayer
+from lmtool.neural.outputs.base import OutputLayer, columns, takes_hidden, takes_words
 
 COLUMNS = 1 << 14  # words whose scores exist at once
 BLOCK = 1 << 21  # scores that exist at once in log_z
@@ -29,10 +30,15 @@ class WordScores(OutputLayer):
 
         vectors: embeddings `[O or more, D]` to share as the u_w (tied), of which the first O are used; None for
         vectors of the layer itself. sparse: whether the gradients of u and b are sparse where a step uses only some
-        rows.
+        rows. Raises ValueError for counts that are negative or not finite, and for vectors of another shape.
         """
         super().__init__()
-        outputs = len(counts)
+        name = type(self).__name__
+        counts = require_counts(f"{name}: counts", counts)
+        outputs = self.word_count = len(counts)
+        dim = self.input_dim = require_size(f"{name}: dim", dim)
+        if vectors is not None:
+            require_vectors(f"{name}: vectors", vectors, outputs, dim)
         self.bias = nn.Parameter(log_unigram(counts).to(torch.get_default_dtype()))
         self.sparse = sparse
         self.vectors = nn.Parameter(torch.empty(outputs, dim)) if vectors is None else vectors
@@ -43,6 +49,10 @@ class WordScores(OutputLayer):
         """The parameters with sparse gradients: u and b, or none."""
         return [self.vectors, self.bias] if self.sparse else []
 
+    def reference(self) -> Tensor:
+        """b, whose type and device hidden must have."""
+        return self.bias
+
     def weight(self) -> Tensor:
         """u `[O, D]`."""
         return self.vectors[: len(self.bias)]
@@ -51,11 +61,13 @@ class WordScores(OutputLayer):
         """The output vector of each word, `[O, D]`."""
         return self.weight()
 
+    @takes_words(several=True)
     def scores(self, h: Tensor, y: Tensor) -> Tensor:
         """s, without log Z, of words y `[B]` or `[B, K]` after hidden `[B, D]`; in the shape of y and the type of h."""
-        pairs = pairs_of(y.reshape(len(y), -1))
+        pairs = pairs_of(columns(y))
         return row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse).reshape(y.shape)
 
+    @takes_hidden
     @torch.no_grad()
     def log_z(self, h: Tensor) -> Tensor:
         """log-sum-exp of s over all words, `[B]` in float64, after hidden `[B, D]`; of BLOCK scores at a time."""

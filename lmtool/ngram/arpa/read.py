@@ -113,8 +113,8 @@ def read_arpa(path: str) -> Arpa:
     while line.strip() != "\\data\\":
         if line.startswith(COMMENT):
             extra = _extra(line.removeprefix(COMMENT), lines)
-        elif lines.number > 1000:
-            raise lines.error("no \\data\\ up to here: this is not an ARPA file")
+        if lines.number > 1000 or not lines.more():
+            raise UserError(f"{path} is not an ARPA file: there is no \\data\\ in its first {lines.number:,} lines")
         line = lines.next()
     sizes: list[int] = []
     while line := lines.next().strip():

@@ -8,6 +8,9 @@
 
 After the numbers of n-grams, order by order, one line per n-gram: log10 p, a tab, the words, and below the highest
 order a tab and log10 backoff. Nine digits distinguish all float32 numbers.
+
+Other tools give contexts that are not in the file the back-off weight 1. A table that gives them another one, as stupid
+backoff does, is written so that they get its scores nevertheless (see arpa_form).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,19 +36,40 @@ PIECE = 1 << 17  # n-grams written at once
 NUMBER = 32  # bytes of a number, at most
 
 
+def arpa_form(table: BackoffTable) -> BackoffTable:
+    """The table with the weight 1 for contexts that it does not have, and the same scores.
+
+    With the weight m for these contexts (`missing` is log m), p(w|h) of an n-gram of order k after a full context of
+    n - 1 words has n - k factors: a weight in the table, or m. So each n-gram gets m^(n-k) at once, and each weight in
+    the table is divided by m. Contexts of L < n - 1 words, which begin a sentence, are read with fewer factors: their
+    own weight is divided by m^(n-1-L) too, and their n-grams keep their p. That needs the context to be in the table:
+    from order 4 on, words 2 to n - 2 of a sentence that begins in an unseen way get up to n - 3 factors m too many.
+    """
+    n, trie = table.order, table.trie
+    log_prob, log_backoff = table.log_prob.copy(), table.log_backoff.copy()
+    for k in range(1, n):
+        first, last = trie.first(k), trie.first(k + 1)
+        start = first + trie.first_from(k, table.bos)  # the n-grams from here on begin with <s>, the last word
+        log_prob[first:start] += np.float32((n - k) * table.missing)
+        log_backoff[first:start] -= np.float32(table.missing)
+        log_backoff[start:last] -= np.float32((n - k) * table.missing)
+    return replace(table, log_prob=log_prob, log_backoff=log_backoff, missing=0.0)
+
+
 def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
     """Write the table, whole or not at all; compressed where the name ends in .gz.
 
     What the format has no place for goes into a comment before it, for read_arpa. Raises UserError where the file
     cannot be written.
     """
+    if table.missing:
+        table = arpa_form(table)
     words = [word.encode() for word in vocabulary.words]
     extra = [] if vocabulary.eos is not None else [f"{ZERO:g}\t{EOS}\t0\n".encode()]  # KenLM requires one
     starts = np.cumsum([0, *(len(word) for word in words)])
     arena = np.frombuffer(b"".join(words), dtype=np.uint8)
     comment = {
         "unseen": None if table.unseen == -np.inf else table.unseen,
-        "missing": table.missing,
         "normalised": table.normalised,
     }
     with written_whole(path) as temporary, _opened(temporary, packed=path.suffix == ".gz") as file:

@@ -64,10 +64,11 @@ class Smoother:
 
     Arguments named k are the order of hw, from 1 to n.
 
-    form, counting: see there. unknown: whether the uniform distribution below the unigrams has one type more than the
-    words that can be predicted; its probability is that of each type outside the vocabulary. missing: log back-off
-    weight, in nats, of contexts that were never seen. values: the parameters, float64 `[n, P]`, given, estimated by
-    `fit` or tuned. low, high: bounds of the P parameters. notes: what the user should know about the estimation.
+    form, counting: see there. unknown: whether the uniform distribution below the unigrams has an unknown type beside
+    the words that can be predicted, where `<unk>` is itself a word of the text; its probability is that of each type
+    outside the vocabulary. missing: log back-off weight, in nats, of contexts that were never seen. values: the
+    parameters, float64 `[n, P]`, given, estimated by `fit` or tuned. low, high: bounds of the P parameters. notes: what
+    the user should know about the estimation.
     """
 
     form = Form.interpolated
@@ -87,11 +88,11 @@ class Smoother:
         """Whether the estimates are probabilities, which sum to one over the words."""
         return self.form is not Form.scores
 
-    def fit(self, k: int, n: IntArray, newest: int) -> None:
+    def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         """Estimate the parameters of order k from its counts of counts, unless they were given.
 
-        n: int64 `[LARGEST + 1]`, n[r] n-grams of the order have a = r. newest: a of the unigram that KenLM leaves out
-        of its counts of counts, 0 where there is none.
+        n: int64 `[LARGEST + 1]`, n[r] n-grams of the order have a = r. n_kenlm: the same as KenLM counts them, where
+        one n-gram differs.
         """
 
     def numerator(self, k: int, a: Any) -> Any:

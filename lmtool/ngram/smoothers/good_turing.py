@@ -47,7 +47,7 @@ class GoodTuring(Smoother):
         self.values += 1.0
         self.largest = [largest_unigram, *[largest] * (order - 1)]
 
-    def fit(self, k: int, n: IntArray, newest: int) -> None:
+    def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         """d_r of order k from its counts of counts n."""
         self.values[k - 1, : self.largest[k - 1] + 1] = discount_ratios(n, self.largest[k - 1], k, self.notes)
 

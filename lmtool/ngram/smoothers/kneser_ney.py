@@ -5,7 +5,8 @@
     D = n1 / (n1 + 2 n2)                                                          (Ney, Essen & Kneser 1994)
 
 a is the count in the highest order and for n-grams that begin with `<s>`; below, it is the number of distinct words
-that precede the n-gram. Interpolated unigrams share their weight with one unknown type outside the vocabulary.
+that precede the n-gram. Below the interpolated unigrams is 1/V for each of V types: the words that can be predicted
+and one unknown type, which is `<unk>` where the text has no `<unk>` of its own, and else outside the vocabulary.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
 
 a is the count in the highest order and for n-grams that begin with `<s>`; below, it is the number of distinct words
 that precede the n-gram (Kneser & Ney 1995). a(h.) is its sum over the words after h, N_r(h.) the number of them with
-a = r, n_r the number of n-grams of the order with a = r. Interpolated unigrams share their weight with one unknown type
-outside the vocabulary.
+a = r, n_r the number of n-grams of the order with a = r. Below the interpolated unigrams is 1/V for each of V types:
+the words that can be predicted and one unknown type, which is `<unk>` where the text has no `<unk>` of its own, and
+else outside the vocabulary.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class ModifiedKneserNey(Smoother):
         like_kenlm: bool = True,
     ) -> None:
         """discounts: [D1, D2, D3+] of orders 1 to n; None to estimate them. interpolate: False to back off.
-        like_kenlm: estimate them as KenLM does, which leaves one unigram out of n_r, so that the models are equal.
+        like_kenlm: estimate them from n_r as KenLM counts them, so that the models are equal.
 
         Raises UserError where the number of triples is not the order.
         """
@@ -90,14 +91,10 @@ class ModifiedKneserNey(Smoother):
         if discounts is not None:
             self.values[:, 1:] = discounts
 
-    def fit(self, k: int, n: IntArray, newest: int) -> None:
+    def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         """D1, D2, D3+ of order k from its counts of counts n, unless they were given."""
         if self.estimated:
-            n = n.copy()
-            if self.like_kenlm and newest:
-                # KenLM leaves the word whose first occurrence comes last out of n_r of the unigrams.
-                n[min(newest, len(n) - 1)] -= 1
-            self.values[k - 1, 1:] = estimate_discounts(n, k, self.notes)
+            self.values[k - 1, 1:] = estimate_discounts(n_kenlm if self.like_kenlm else n, k, self.notes)
 
     def numerator(self, k: int, a: Any) -> Any:
         """a - D(a), `[N]`."""
@@ -113,10 +110,10 @@ class ModifiedKneserNey(Smoother):
 def estimate_discounts(n: IntArray, k: int, notes: list[str]) -> FloatArray:
     """D1, D2, D3+ `[3]` of order k from its counts of counts n.
 
-    FALLBACK, with a note, where one of n1 to n4 is 0 or a D_r falls out of [0, r], as on very small texts and on
-    n-grams of letters.
+    FALLBACK, with a note, where one of n1 to n3 is 0 or a D_r falls out of [0, r], as on very small texts and on
+    n-grams of letters, and as by KenLM's --discount_fallback.
     """
-    if (n[1:5] > 0).all():
+    if (n[1:4] > 0).all():
         y = n[1] / (n[1] + 2 * n[2])
         r = np.arange(1, 4)
         estimated: FloatArray = r - (r + 1) * y * n[2:5] / n[1:4]

@@ -66,7 +66,7 @@ class OneDiscount(Smoother):
         if discounts is not None:
             self.values[:, 0] = discounts
 
-    def fit(self, k: int, n: IntArray, newest: int) -> None:
+    def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         """D of order k from its counts of counts n, unless it was given."""
         if self.estimated:
             self.values[k - 1, 0] = estimate_discount(n, k, self.notes)

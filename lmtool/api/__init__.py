@@ -1,0 +1,1 @@
+"""The commands as Python functions; `lmtool` is their public face."""

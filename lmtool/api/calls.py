@@ -1,0 +1,247 @@
+"""`lmtool.train`, `evaluate`, `mix` ...: a command with typed settings, whose result is returned and not printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmtool.api.running import (
+    Callback,
+    RunLike,
+    call,
+    folder_of,
+    folders_of,
+    is_option,
+    logging_restored,
+    model_of,
+    named_model,
+    named_run,
+    new_folder,
+    plain,
+    shows_progress,
+)
+from lmtool.api.settings import literal, overrides_of
+from lmtool.cli.arguments import CommandLine
+from lmtool.config.options import folder_in_use
+from lmtool.errors import UserError
+from lmtool.results import (
+    BuiltTree,
+    Comparison,
+    Evaluation,
+    MixedRun,
+    RateTest,
+    Rescored,
+    SweepTable,
+    TrainedRun,
+    Written,
+)
+from lmtool.session import Session
+
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
+
+Option = str | Mapping[str, Any]  # the name of an option, or its settings, with the name under "kind"
+
+
+def preprocess(data: Option | None = None, *, progress: bool | None = None, **settings: Any) -> Corpus:
+    """Write the store of a data set, unless it is up to date, and open it.
+
+    data: an option of the group `data`, as "ptb", or its settings, as {"kind": "text", "name": "mine",
+    "train": "train.txt", "valid": "valid.txt"}. progress: whether to show a bar; None: on a terminal and in notebooks.
+    settings: store_dir, threads, options. Raises UserError, as all these functions do, for a mistake in a setting, a
+    file or the environment.
+    """
+    corpus: Corpus = call("preprocess", {"data": data, **settings}, None, progress)
+    return corpus
+
+
+def train(
+    model: Option | None = None,
+    data: Option | Corpus | None = None,
+    *,
+    output: Option | None = None,
+    tree: Option | None = None,
+    smoother: Option | None = None,
+    counts: Option | None = None,
+    optim: Option | None = None,
+    schedule: Option | None = None,
+    training: Mapping[str, Any] | None = None,
+    experiment: str | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    resume: RunLike | None = None,
+    out: str | PathLike[str] | None = None,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> TrainedRun | RateTest:
+    """Train a model, as `lmtool train` does, into a run folder.
+
+    model, output, tree, smoother, counts, optim, schedule: options by name, as model="nplm", or with settings, as
+    model={"kind": "nplm", "hidden_dim": 100}. data: likewise, or a Corpus. training: settings, as {"epochs": 3}.
+    experiment: a YAML file of conf/experiment, by name. resume: a run folder whose training continues there; other
+    arguments then change its budget. out: the run folder; None: a new one below ./outputs/train. callback: called after
+    each evaluation with its line of metrics.jsonl, as {"epoch": 1.0, "valid_perplexity": 210.3, ...}; where it returns
+    True, the training ends. progress: as in `preprocess`. settings: any other setting of `lmtool train`, as
+    prune=[0, 0, 1], threads=1, lr_range=True (which returns a RateTest).
+
+    KeyboardInterrupt leaves a checkpoint; resume=out continues from it.
+    """
+    named = {
+        **{"model": model, "data": data, "output": output, "tree": tree, "smoother": smoother, "counts": counts},
+        **{"optim": optim, "schedule": schedule, "training": training, "experiment": experiment},
+        **{"seed": seed, "device": device, "resume": None if resume is None else str(folder_of(resume))},
+    }
+    if resume is not None and out is not None:
+        raise UserError(f"out={out}: the training continues in the folder of resume; leave out= out")
+    result: TrainedRun | RateTest = call("train", named | settings, out, progress, callback=callback, keeps=True)
+    return result
+
+
+def evaluate(
+    run: RunLike,
+    split: str | None = None,
+    *,
+    text: str | PathLike[str] | Iterable[str | Sequence[str]] | None = None,
+    out: str | PathLike[str] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Evaluation:
+    """Score a split of the run's data, or any text.
+
+    run: a run folder, what `train`, `mix` or `load` returned, or an ARPA file. split: valid (None too), test or train.
+    text: sentences, each a string or a list of words; or the path of a file, as a pathlib.Path. out: a folder for
+    result.json and scores.h5; None: nothing is written. settings: any other setting of `lmtool eval`, as accuracy=True.
+    """
+    if isinstance(text, str):
+        raise UserError(
+            f"text={text[:40]!r}: give a list of sentences, as [{text[:20]!r}], or a file as a pathlib.Path"
+        )
+    if text is not None and split is not None:
+        raise UserError(f"split={split}: text= is scored in its place; leave one out")
+    if text is None or isinstance(text, PathLike):
+        given = {"split": split, "text": None if text is None else str(text)}
+        result: Evaluation = call("eval", named_model(run) | given | settings, out, progress)
+        return result
+    from lmtool.commands.eval import evaluate_split
+
+    loaded = model_of(
+        run, settings.pop("device", "auto"), settings.pop("store_dir", None), settings.pop("options", None)
+    )
+    known = {"accuracy", "unnormalised"}
+    if settings.keys() - known:
+        raise UserError(f"{', '.join(settings.keys() - known)}: not for text that is given as a list")
+    session = Session(Path(), progress=shows_progress(progress), quiet=True)
+    return evaluate_split(
+        loaded.model, loaded.split_of(text), loaded.vocabulary, session, run=loaded.name, name="text", **settings
+    )
+
+
+def rescore(
+    run: RunLike, nbest: str | PathLike[str], *, out: str | PathLike[str], progress: bool | None = None, **settings: Any
+) -> Rescored:
+    """Rescore n-best lists, as `lmtool eval nbest=FILE` does, into the folder `out`.
+
+    settings: nbest_costs, nbest_weight, nbest_reference, device.
+    """
+    result: Rescored = call("eval", named_model(run) | {"nbest": str(nbest), **settings}, out, progress, keeps=True)
+    return result
+
+
+def mix(
+    runs: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
+) -> MixedRun:
+    """Mix runs, as `lmtool ensemble` does, into a run.
+
+    out: the run folder; None: a new one below ./outputs/ensemble. settings: method, split, fit_split, weights, cache
+    and the others of `lmtool ensemble`.
+    """
+    result: MixedRun = call("ensemble", {"runs": folders_of(runs), **settings}, out, progress, keeps=True)
+    return result
+
+
+def compare(
+    runs: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
+) -> Comparison:
+    """Compare models on the same tokens, as `lmtool compare` does.
+
+    runs: as of `evaluate`, scores.h5 files, and scores of other tools. out: a folder for compare.csv and compare.md;
+    None: nothing is written. settings: split, resamples, seed, block, device.
+    """
+    result: Comparison = call("compare", {"runs": folders_of(runs), **settings}, out, progress)
+    return result
+
+
+def tree(
+    tree: Option | None = None,
+    data: Option | Corpus | None = None,
+    *,
+    out: str | PathLike[str] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> BuiltTree:
+    """Build a tree over the words of a data set, as `lmtool tree` does. settings: words, levels, to."""
+    result: BuiltTree = call("tree", {"tree": tree, "data": data, **settings}, out, progress)
+    return result
+
+
+def sweep(
+    over: Mapping[str, Iterable[Any]],
+    *,
+    out: str | PathLike[str] | None = None,
+    launcher: str | None = None,
+    verb: str = "train",
+    **settings: Any,
+) -> SweepTable:
+    """Run a command, `train` unless another verb is named, for every combination of values.
+
+    over: the values of each key, as {"optim.lr": [0.001, 0.002], "seed": range(3)}. out: the folder of the sweep; None:
+    a new one below ./multirun; a sweep that was cut off there is resumed. launcher: one of Hydra's, as "joblib".
+    settings: those of `train`, which all jobs share.
+    """
+    from lmtool.cli.hydra_run import run_verb
+    from lmtool.sweeps.result_table import jobs_table, rows_of
+
+    folder = Path(out) if out is not None else new_folder("multirun", verb)
+    words = overrides_of(plain(settings))
+    for key, values in over.items():
+        swept = [literal(value, key) if not is_option(key, value) else str(value) for value in values]
+        if isinstance(values, str) or not swept:
+            raise UserError(f"over[{key!r}]: name its values, as {{{key!r}: [a, b]}}")
+        words.append(f"{key}={','.join(swept)}")
+    words += [f"hydra.sweep.dir={literal(folder, 'out')}"]
+    words += [] if launcher is None else [f"hydra/launcher={launcher}"]
+    with folder_in_use(settings.get("options")):
+        with logging_restored():
+            run_verb(CommandLine(verb, ["-m"], words), quiet=True)
+        header, rows = jobs_table(rows_of(folder))
+    return SweepTable(folder, list(header), [list(row) for row in rows])
+
+
+def export(run: RunLike, to: str | PathLike[str], **settings: Any) -> Written:
+    """Write a run's model or word vectors for other programs: .txt, .vec, .bin, .arpa, .arpa.gz or .safetensors."""
+    result: Written = call("export", named_run(run) | {"to": str(to), **settings}, None, False)
+    return result
+
+
+def convert(
+    arpa: str | PathLike[str],
+    data: Option | Corpus | None = None,
+    *,
+    out: str | PathLike[str] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Written:
+    """Make a run of an ARPA file over the words of a data set. out: the run folder; None: a new one."""
+    result: Written = call("convert", {"arpa": str(arpa), "data": data, **settings}, out, progress, keeps=True)
+    return result
+
+
+def report_page(
+    paths: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
+) -> Written:
+    """Write the page of pictures of `lmtool report`. out: its folder; None: a new one. settings: map, words, levels."""
+    result: Written = call("report", {"paths": folders_of(paths), **settings}, out, progress, keeps=True)
+    return result

@@ -1,0 +1,150 @@
+"""How the functions of calls.py name runs and run a command."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from lmtool.api.settings import compose, overrides_of
+from lmtool.cli.arguments import CommandLine
+from lmtool.cli.help_pages import config_dir_of
+from lmtool.config.options import HOMES, folder_in_use
+from lmtool.config.overrides import key_of, value_of
+from lmtool.config.settings import plain_values, typed
+from lmtool.errors import UserError
+from lmtool.results import MixedRun, TrainedRun
+from lmtool.runs.resume import Begun
+from lmtool.session import Session, on_terminal
+from lmtool.system.files import make_folder
+from lmtool.text_model import TextModel
+
+RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel
+Callback = Callable[[dict[str, Any]], object]
+
+
+def model_of(run: RunLike, device: str, store_dir: Any, options: Any) -> TextModel:
+    """The model of a run that is named in any way."""
+    if isinstance(run, TextModel):
+        return run
+    from lmtool.runs.load import load
+
+    return load(folder_of(run), device, store_dir=store_dir or getattr(run, "store_dir", None), options=options)
+
+
+def call(
+    verb: str,
+    settings: Mapping[str, Any],
+    out: str | PathLike[str] | None,
+    progress: bool | None,
+    *,
+    callback: Callback | None = None,
+    keeps: bool = False,
+) -> Any:
+    """Run a command. keeps: whether its folder stays where `out` is None."""
+    from lmtool.cli.resume import with_earlier_words
+
+    with ExitStack() as stack:
+        stack.enter_context(folder_in_use(settings.get("options")))
+        line = with_earlier_words(CommandLine(verb, [], overrides_of(plain(settings))))
+        composed, choices = compose(line)
+        command = importlib.import_module(f"lmtool.commands.{verb}")
+        config_dir = config_dir_of(line.flags)
+        config = typed(composed, command.SETTINGS, beside=config_dir)
+        resumed = next((value_of(word) for word in line.overrides if key_of(word) == "hydra.run.dir"), None)
+        if out is not None or resumed is not None:
+            folder = Path(out if out is not None else str(resumed))
+        elif keeps:
+            folder = new_folder("outputs", verb)
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lmtool-")))
+        make_folder(folder)
+        own = [word for word in line.overrides if key_of(word) not in ("hydra.run.dir",)]
+        session = Session(
+            out=folder,
+            begun=Begun(own, None if config_dir is None else str(config_dir)),
+            choices=choices,
+            progress=shows_progress(progress),
+            quiet=True,
+            keeps=keeps or out is not None,
+            on_evaluation=callback,
+        )
+        result = command.run(config, session)
+        for warning in session.warnings:
+            warnings.warn(warning, stacklevel=3)
+        return result
+
+
+@contextmanager
+def logging_restored() -> Iterator[None]:
+    """Undo what Hydra does to Python's logging for its jobs: this process has loggers of its own."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without those that are not given; a Corpus becomes the settings of its data, and its store's folder."""
+    from lmtool.data.corpus import Corpus
+
+    given = {key: value for key, value in settings.items() if value is not None}
+    corpus = given.get("data")
+    if isinstance(corpus, Corpus):
+        given["data"] = plain_values(corpus.settings)
+        given["store_dir"] = str(corpus.path.parent)
+    return given
+
+
+def is_option(key: str, value: Any) -> bool:
+    return key in HOMES and isinstance(value, str)
+
+
+def folder_of(run: RunLike) -> Path:
+    """The folder, or the file, of a run that is named in any way."""
+    if isinstance(run, TrainedRun | MixedRun):
+        return run.folder
+    if isinstance(run, TextModel):
+        return Path(run.name)
+    if isinstance(run, str | PathLike):
+        return Path(run)
+    raise UserError(f"{run!r}: name a run by its folder, or give what train, mix or load returned")
+
+
+def folders_of(runs: Sequence[RunLike]) -> list[str]:
+    if isinstance(runs, str | PathLike) or not isinstance(runs, Sequence):
+        raise UserError(f"runs={runs!r}: give a list, as [{runs!r}]")
+    return [str(folder_of(run)) for run in runs]
+
+
+def named_run(run: RunLike) -> dict[str, Any]:
+    """The setting run=, and the folder of the store that the run was made with."""
+    made_in = run.store_dir if isinstance(run, TrainedRun | MixedRun) else None
+    return {"run": str(folder_of(run)), **({"store_dir": made_in} if made_in else {})}
+
+
+def named_model(run: RunLike) -> dict[str, Any]:
+    """The same, or the setting arpa= for a file."""
+    path = folder_of(run)
+    return {"arpa": str(path)} if path.is_file() else named_run(run)
+
+
+def shows_progress(wanted: bool | None) -> bool:
+    """Whether to show bars: as wanted, else on a terminal and in notebooks."""
+    return on_terminal() or "ipykernel" in sys.modules if wanted is None else wanted
+
+
+def new_folder(top: str, verb: str) -> Path:
+    """The folder that the command line would take."""
+    return Path(top) / verb / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}"

@@ -1,0 +1,211 @@
+"""The words of a command line as people type them, put into Hydra's grammar by the types of their settings.
+
+`text=ünï.txt`, `text=x=y.txt` and `text=a,b.txt` are paths, `runs=a` is a list of one. A word that Hydra's grammar
+reads as a value which its setting can have is left as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from numbers import Number
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Override
+from hydra.errors import HydraException
+
+from lmtool.cli.arguments import CommandLine
+from lmtool.cli.help_pages import require_option
+from lmtool.cli.key_hints import unknown_key
+from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
+from lmtool.config.overrides import in_quotes, quoted, unreadable
+from lmtool.config.setting_types import SettingType
+from lmtool.errors import UserError
+
+WORD = re.compile(r"(?P<key>\+{0,2}[^+~=][^=]*)=(?P<value>.*)", re.DOTALL)
+INTERPOLATION = re.compile(r"\$\{[^}]+\}")
+HOME = re.compile(r"~[\w.-]*(?:/|$)")  # as a shell expands it at the start of a word
+SWEEP = "a sweep over several values needs -m"
+OPENING, CLOSING = "([{", ")]}"
+
+
+def as_typed(line: CommandLine) -> CommandLine:
+    """The line with values in quotes or brackets where their settings need it.
+
+    Raises UserError for several values that are neither a list nor a sweep, and for a list that is not closed.
+    """
+    settings = LineSettings(line)
+    return replace(line, overrides=[_word(word, settings, line.multirun) for word in line.overrides])
+
+
+def _word(word: str, settings: LineSettings, multirun: bool) -> str:
+    match = WORD.fullmatch(word)
+    if match is None:
+        if word.startswith("~"):
+            return word  # a deletion
+        if "=" in word:
+            raise unreadable(word)
+        known = settings.is_group(word) or settings.type_of(word) is not None
+        raise UserError(f"{word!r} is no setting: write {word if known else 'key'}=value, without spaces around =")
+    if match["key"] != match["key"].strip():
+        raise UserError(f"{word!r}: write {match['key'].strip()}={match['value'].strip()}, without spaces around =")
+    prefix, text = f"{match['key']}=", match["value"]
+    key = match["key"].lstrip("+")
+    if settings.is_group(key):
+        return _group(word, key, text, settings, multirun)
+    if any(key == f"{group}.kind" for group in settings.groups):
+        raise UserError(f"{word}: choose an option by {key.removesuffix('.kind')}={text}")
+    type = settings.type_of(key)
+    if type is None and not key.isascii():  # Hydra's grammar has no such keys
+        raise UserError(unknown_key(word, settings))
+    _require_form(word, key, text, type or SettingType())
+    value = _Value(text, type or SettingType(), multirun, is_path=key != settings.prose)
+    try:
+        return prefix + value.in_grammar()
+    except (_SeveralValuesError, HydraException) as error:
+        if type is None:
+            raise UserError(unknown_key(word, settings)) from None
+        raise UserError(f"{word}: {error}") if isinstance(error, _SeveralValuesError) else unreadable(word) from None
+
+
+def _group(word: str, group: str, text: str, settings: LineSettings, multirun: bool) -> str:
+    """The choice of an option. Raises UserError for several without a sweep, and for a name that no option has."""
+    override = _parsed(text)
+    if override is None:
+        require_option(group, text, settings.words)
+    elif override.is_sweep_override() and not multirun:
+        raise UserError(f"{word}: {SWEEP}")
+    return word
+
+
+def _require_form(word: str, key: str, text: str, type: SettingType) -> None:
+    """Raise UserError for a value that the setting cannot have whatever it holds."""
+    folder = next((name for name in HYDRA_TEXTS if name.startswith(f"{key}.")), None)
+    if folder is not None and not text.startswith("{"):
+        raise UserError(f"{word}: write {folder}=FOLDER")
+    if type.is_free or text.startswith("$"):
+        return
+    if text.casefold() == "null":
+        if "None" not in type.names:
+            raise UserError(f"{word}: {key} cannot be null")
+    elif type.fields and not text.startswith("{"):
+        raise UserError(f"{word}: give {key}.NAME=... a value, NAME being {', '.join(type.fields)}")
+    elif type.item is not None and not text.strip():
+        raise UserError(f"{word}: write a list, as {key}=[a,b]")
+
+
+class _SeveralValuesError(Exception):
+    """Values that are neither a list nor a sweep; with the remedy."""
+
+
+class _Value:
+    """The value of a word.
+
+    type: of its setting; multirun: whether commas are a sweep; is_path: whether `~/` is the home folder.
+    """
+
+    def __init__(self, text: str, type: SettingType, multirun: bool, *, is_path: bool) -> None:
+        self.text = text
+        self.type = type
+        self.multirun = multirun
+        self.is_path = is_path
+
+    def in_grammar(self) -> str:
+        """The value in Hydra's grammar. Raises HydraException for a list or dictionary that is not closed."""
+        override = _parsed(self.text)
+        if self.text == "" or (override is not None and override.value() is None):
+            return self.text
+        if self._is_file(override):
+            return self._quoted(self.text)
+        if override is not None and override.is_sweep_override():
+            sweep = override.value()
+            simple = isinstance(sweep, ChoiceSweep) and sweep.simple_form
+            if not self.multirun and not (simple and (self.type.is_text or self.type.item)):
+                raise _SeveralValuesError(self._remedy(simple))
+            if self.multirun and not simple:
+                return self.text  # a function, such as range(1,4)
+        parts = _split(self.text) if self.multirun else [self.text]
+        return ",".join(self._element(part) for part in parts)
+
+    def _is_file(self, override: Override | None) -> bool:
+        """Whether a path that may be a list too has the name of a file with commas or brackets."""
+        if self.multirun or override is None or not (self.is_path and self.type.is_free and self.type.may_be_text):
+            return False
+        return isinstance(override.value(), ChoiceSweep | list) and os.path.exists(os.path.expanduser(self.text))
+
+    def _remedy(self, simple: bool) -> str:
+        values = self.text.replace(", ", ",")
+        listed = f"several values in one list are [{values}]; " if self.type.is_free and simple else ""
+        return f"{listed}{SWEEP}"
+
+    def _element(self, text: str) -> str:
+        """One value of a sweep, or the only one."""
+        item = self.type.item
+        if INTERPOLATION.fullmatch(text):
+            return text
+        if self.type.is_text:
+            return self._as_text(text, null=True)
+        if text.startswith("[") and text.endswith("]") and (item is not None or self.type.is_free):
+            return self._listed(text[1:-1])
+        override = _parsed(text)
+        if item is not None and not text.startswith("["):
+            return text if override is not None and override.value() is None else self._listed(text)
+        if override is None and text.startswith(("[", "{")):
+            OverridesParser.create().parse_override(f"x={text}")  # raises HydraException
+        return self._quoted(text) if override is None else text
+
+    def _listed(self, text: str) -> str:
+        """The items of a list, which commas separate, in brackets."""
+        parts = _split(text) if text.strip() else []
+        return f"[{','.join(self._item(part, self.type.item) for part in parts)}]"
+
+    def _item(self, text: str, type: SettingType | None) -> str:
+        """One item of a list."""
+        if type is not None and type.is_text:
+            return self._as_text(text, null=False)
+        return text if _parsed(text) is not None else self._quoted(text)
+
+    def _as_text(self, text: str, *, null: bool) -> str:
+        """A string. null: whether the word null is none."""
+        override = _parsed(text)
+        value: Any = None if override is None else override.value()
+        if override is None or override.is_sweep_override() or isinstance(value, list | dict):
+            return self._quoted(text)
+        if isinstance(value, Number) and str(value) != text:  # 1e3, 1_000, true
+            return self._quoted(text)
+        return self._quoted(text) if value is None and not null else text
+
+    def _quoted(self, text: str) -> str:
+        if self.is_path and HOME.match(text):
+            text = os.path.expanduser(text)
+        return in_quotes(text) if INTERPOLATION.search(text) else quoted(text)
+
+
+@lru_cache
+def _parsed(text: str) -> Override | None:
+    """A value by Hydra's grammar; None for what it cannot read."""
+    try:
+        return OverridesParser.create().parse_override(f"x={text}")
+    except HydraException:
+        return None
+
+
+def _split(text: str) -> Iterable[str]:
+    """The parts of a text between the commas that are in no brackets and no quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote and not parts[-1].endswith("\\") else quote
+        elif letter in "'\"" and not parts[-1].strip():
+            quote = letter
+        elif letter == "," and depth == 0 and not parts[-1].endswith("\\"):
+            parts.append("")
+            continue
+        depth = max(0, depth + (letter in OPENING) - (letter in CLOSING)) if not quote else depth
+        parts[-1] += letter
+    parts = text.split(",") if quote or depth else parts  # an apostrophe or a bracket of a name
+    return [part.strip() for part in parts]

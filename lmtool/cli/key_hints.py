@@ -1,0 +1,178 @@
+"""What people mean by a key that their command line does not have.
+
+The key is sought by its last part, by other tools' names for it, among the options that are not chosen, among the other
+verbs, and at last by its spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lmtool.cli.arguments import CommandLine
+from lmtool.cli.help_pages import VERBS
+from lmtool.cli.line_settings import LineSettings, leaves
+from lmtool.config.overrides import key_of
+from lmtool.system.spelling import close_words, nearest
+
+SHOWN = 3  # options or verbs that a hint names
+# Other tools' names, without punctuation, of lmtool's keys.
+SYNONYMS = {
+    "optim.lr": "lr learningrate",
+    "optim.weight_decay": "wd l2",
+    "training.epochs": "numepochs numtrainepochs maxepochs nepochs",
+    "training.steps": "maxsteps numsteps iterations maxiter",
+    "training.batch_size": "bs batch batchsize pdtbs traindevicebatchsize",
+    "training.clip_norm": "clip gradclip gradientclipval maxgradnorm gradientclipping",
+    "training.patience": "earlystopping",
+    "training.precision": "fp16 bf16 amp dtype",
+    "model.order": "n ngram ngrams ngramorder",
+    "model.hidden_dim": "hidden hiddensize nhid nhidden hiddenunits units hdim",
+    "model.embedding_dim": "emsize embedding embsize embdim embeddim embeddingsize vectorsize nembd",
+    "model.context_size": "context contextlength window windowsize seqlen blocksize bptt maxlen",
+    "model.layers": "numlayers nlayers nlayer depth",
+    "model.activation": "nonlinearity activationfunction",
+    "data": "corpus dataset",
+    "data.train": "trainfile traindata traintext",
+    "data.valid": "validfile dev val devfile validation validationfile",
+    "data.test": "testfile testdata",
+    "data.vocabulary.file": "vocab vocabfile vocabularyfile",
+    "data.vocabulary.size": "vocabsize maxvocab maxvocabsize vocabularysize",
+    "data.vocabulary.lowercase": "lower dolowercase",
+    "data.vocabulary.unit": "tokenizer tokeniser tokens level tokenization",
+    "smoother": "smoothing discounting",
+    "optim": "optimizer optimiser opt",
+    "schedule": "scheduler lrscheduler lrschedule",
+    "output": "loss criterion",
+    "device": "gpu cuda usecuda",
+    "threads": "jobs njobs workers numworkers numthreads",
+    "seed": "randomseed randomstate",
+    "run": "checkpoint ckpt modelpath load lm modeldir",
+    "runs": "checkpoints models run",
+    "paths": "runs run folders",
+    "resume": "resumefrom resumefromcheckpoint",
+    "text": "file input inputfile textfile prompt",
+    "to": "outfile outputfile",
+    "hydra.run.dir": "rundir out outdir outputdir dir savedir logdir outputpath",
+    "hydra.sweep.dir": "sweepdir",
+    "temperature": "temp",
+    "count": "numsamples nsamples",
+    "length": "maxlength maxtokens maxnewtokens",
+}
+MEANINGS: dict[str, list[str]] = {}
+for _key, _names in SYNONYMS.items():
+    for _name in _names.split():
+        MEANINGS.setdefault(_name, []).append(_key)
+
+
+def unknown_key(word: str, settings: LineSettings, beside: Sequence[str] = ()) -> str:
+    """What is said of an override whose key a line does not have: one line that ends with what it may have meant.
+
+    beside: the keys that exist beside one of Hydra's own.
+    """
+    key = key_of(word)
+    head, _, rest = key.partition(".")
+    if settings.is_group(head):
+        return _of_group(word, head, rest, settings)
+    known = [*settings.all_keys(), *settings.groups]
+    meant = _meant(key, known)
+    close = [meant] if meant in known else _same_name(key, known)
+    if close:
+        return f"no key {key!r}; did you mean {' or '.join(_with_value(name, word, settings) for name in close)}?"
+    if head == "hydra":
+        return f"no key {key!r}{nearest(rest.rpartition('.')[2], beside) or f'; to add it write +{word}'}"
+    elsewhere = _in_other_options(meant, settings) or _in_other_verbs(key, settings)
+    if elsewhere:
+        return f"no key {key!r}; {elsewhere}"
+    return f"no key {key!r}{_by_spelling(key, settings)}"
+
+
+def _of_group(word: str, group: str, rest: str, settings: LineSettings) -> str:
+    """An unknown key of a group, or a group that the line does not use."""
+    if group not in settings.groups:
+        return unused(word, settings)
+    key, path = f"{group}.{rest}", rest.split(".")
+    having = [name for name, type in settings.kinds(group).items() if path[0] in type.fields and type.below(path)]
+    without = [name for name in settings.chosen(group) if settings.option(group, name).below(path) is None]
+    option = without[0] if without else settings.groups[group]
+    if having and without:
+        options = " or ".join(f"{group}={name}" for name in having[:SHOWN])
+        remedy = "" if settings.chooses(group) else f": add {group}={having[0]}"
+        return f"{key}: not a setting of {group}={option}, but of {options}{remedy}"
+    known = settings.all_keys()
+    beside = [name.removeprefix(f"{group}.") for name in known if name.startswith(f"{group}.")]
+    meant = _meant(key, known)
+    close = [meant] if meant in known else _same_name(key, known)
+    close = [f"{group}.{name}" for name in close_words(rest, beside)] or close
+    if close:
+        return f"no key {key!r}; did you mean {' or '.join(close)}?"
+    return f"no key {key!r}{nearest(rest, settings.option(group, option).fields)}"
+
+
+def unused(word: str, settings: LineSettings) -> str:
+    """What is said of a group, or a setting of one, that the line does not use."""
+    group = key_of(word).partition(".")[0]
+    for used, option in settings.groups.items():
+        users = [f"{used}={name}" for name in settings.kinds(used) if group in settings.chosen_by(used, name)]
+        if users:
+            return f"{word}: not used with {used}={option}, but with {_some(users)}"
+    verbs = [f"lmtool {verb}" for verb in VERBS if group in LineSettings(CommandLine(verb, [], [])).groups]
+    reason = ": a run has it from its training" if "run" in settings.top else ""
+    return f"{word}: lmtool {settings.verb} takes no {group}={reason}; it is for {_some(verbs)}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def _last(key: str) -> str:
+    return _plain(key.rpartition(".")[2])
+
+
+def _meant(key: str, known: list[str]) -> str:
+    """The key that other tools' names stand for: a known one where there is one; else the key as it is."""
+    meanings = MEANINGS.get(_plain(key)) or MEANINGS.get(_last(key)) or [key]
+    return next((name for name in meanings if name in known), meanings[0])
+
+
+def _same_name(key: str, known: list[str]) -> list[str]:
+    """The known keys that end in the same name, the outermost alone."""
+    keys = [name for name in known if _last(name) == _last(key)]
+    return [name for name in keys if name.count(".") == min(each.count(".") for each in keys)]
+
+
+def _in_other_options(meant: str, settings: LineSettings) -> str | None:
+    """The option, of the groups of a line, that has the key which is meant, or that chooses an option which has it."""
+    for group in settings.groups:
+        for name, type in settings.kinds(group).items():
+            below = {g: option for g, option in settings.chosen_by(group, name).items() if g not in settings.groups}
+            if meant in below:
+                return f"did you mean {meant}=, which {group}={name} uses?"
+            keys = [f"{group}.{key}" for key in leaves(type)]
+            keys += [f"{g}.{key}" for g, option in below.items() for key in leaves(settings.option(g, option))]
+            close = [meant] if meant in keys else _same_name(meant, keys)
+            if close:
+                return f"did you mean {close[0]}, with {group}={name}?"
+    return None
+
+
+def _in_other_verbs(key: str, settings: LineSettings) -> str | None:
+    verbs = [f"lmtool {verb}" for verb in VERBS if key in LineSettings(CommandLine(verb, [], [])).top]
+    return f"it is a key of {_some(verbs)}" if verbs else None
+
+
+def _by_spelling(key: str, settings: LineSettings) -> str:
+    top = [*settings.top, *settings.groups]
+    close = close_words(key, top)
+    ends = {name.rpartition(".")[2]: name for name in settings.all_keys()}
+    close += [ends[name] for name in close_words(key.rpartition(".")[2], list(ends)) if ends[name] not in close]
+    return f"; did you mean {' or '.join(close[:SHOWN])}?" if close else nearest(key, top)
+
+
+def _with_value(key: str, word: str, settings: LineSettings) -> str:
+    """A group with the option that the word names, where it is one."""
+    value = word.partition("=")[2]
+    return f"{key}={value}" if key in settings.groups and settings.has_option(key, value) else key

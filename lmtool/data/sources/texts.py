@@ -1,0 +1,194 @@
+"""Text that Python code gives, as strings or lists of words: what `Corpus.from_texts` makes a store of.
+
+A run keeps the digest of the text, not the text: with its store it is used as any other run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from numbers import Real
+from pathlib import Path
+from typing import IO, Any
+
+from lmtool.config.groups import DataConfig
+from lmtool.config.rules import MISSING
+from lmtool.config.vocabulary import Unit, VocabularyConfig
+from lmtool.data.preprocess import preprocess
+from lmtool.data.sources.base import Blocks, NoSource, NotKept, Source, cut_points
+from lmtool.data.sources.line_cut import cut_by_lines
+from lmtool.data.text_form import cut_words
+from lmtool.errors import UserError
+from lmtool.system.files import cannot_write
+
+IN_MEMORY = 32 << 20  # bytes of a split's text that stay in memory; a longer one goes to a temporary file
+BLOCK = 4 << 20  # bytes read at once
+SENTENCES = 1 << 12  # sentences written at once
+MARK = "\ufeff"  # the byte-order mark that a file may begin with
+MADE_BY = "lmtool.Corpus.from_texts(train=[...], valid=[...])"
+
+
+@dataclass(slots=True)
+class TextsData(DataConfig):
+    """Text given from Python. digest: SHA-256 of the text and of a given vocabulary; None where nothing was given."""
+
+    digest: str | None = MISSING
+
+    def source(self, *, progress: bool, download: bool) -> Source:
+        """Raises NoSource, or NotKept: the text is there only while Corpus.from_texts makes its store."""
+        if self.digest is None:
+            raise NoSource(f"data={self.kind} is text given from Python: make its store by {MADE_BY}")
+        raise NotKept(
+            f"the text of data.name={self.name} was given from Python and its store is gone: give the same text again, "
+            f"by {MADE_BY}; without it a run scores only other text, with text=FILE"
+        )
+
+
+def write_texts(
+    splits: dict[str, Any], *, name: str, sentences: bool, rules: VocabularyConfig, words: Any, store_dir: Path
+) -> Path:
+    """Make the store of text given from Python, unless it is there already; returns its path.
+
+    splits: train, valid and test as Corpus.from_texts takes them; words: the whole vocabulary, None where train
+    decides. Raises UserError for what is not text, or not a vocabulary.
+    """
+    shares = _shares(splits)
+    vocabulary = None if words is None else _vocabulary(words, rules)
+    digest = hashlib.sha256(json.dumps([shares, vocabulary]).encode())
+    counts: dict[str, int] = {}
+    with ExitStack() as files:
+        given: dict[str, IO[bytes]] = {}
+        for split, items in splits.items():
+            if items is not None and split not in shares:
+                given[split] = files.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY))
+                digest.update(f"\0{split}\0".encode())
+                lines = _lines(items, split, sentences=sentences, chars=rules.unit is Unit.char)
+                counts[split] = _write(lines, given[split], digest)
+        data = TextsData("texts", name, sentences, rules, digest.hexdigest())
+        stamp = {"digest": digest.hexdigest()}
+        texts: dict[str, Callable[[], Blocks]] = {split: partial(_blocks, file) for split, file in given.items()}
+        parts = None
+        if shares:
+            sizes = round(1 - sum(shares.values()), 9), shares["valid"]
+            if sentences:
+                _require_enough(counts["train"], sizes, shares)
+                texts = cut_by_lines(texts["train"], *sizes)
+            else:
+                parts = sizes
+        source = Source(texts, stamp=stamp, identity=lambda: stamp, parts=parts, word_list=vocabulary)
+        return preprocess(data, store_dir, progress=False, source=source).path
+
+
+def _shares(splits: dict[str, Any]) -> dict[str, float]:
+    """valid and test where they are shares of train. Raises UserError for shares that cannot be cut from it."""
+    shares = {split: float(value) for split, value in splits.items() if isinstance(value, Real)}
+    listed = _listed(shares)
+    if "train" in shares or splits["train"] is None:
+        raise UserError(f"train={splits['train']}: must be sentences, each a string or a list of words")
+    if splits["valid"] is None:
+        raise UserError("valid=None: must be sentences, or a share of train such as 0.1")
+    if not all(0 < share < 1 for share in shares.values()) or sum(shares.values()) >= 1:
+        raise UserError(f"{listed}: a share of train must be between 0 and 1, and something must be left of train")
+    if shares and any(splits[split] is not None and split not in shares for split in ("valid", "test")):
+        raise UserError(f"{listed}: valid and test must both be sentences, or both be shares of train")
+    return shares
+
+
+def _listed(shares: dict[str, float]) -> str:
+    return ", ".join(f"{split}={share:g}" for split, share in shares.items())
+
+
+def _require_enough(sentences: int, sizes: tuple[float, float], shares: dict[str, float]) -> None:
+    try:
+        cut_points(sentences, *sizes)
+    except UserError:
+        raise UserError(f"{_listed(shares)}: too few sentences in train to cut, {sentences:,}; give more") from None
+
+
+def _vocabulary(words: Any, rules: VocabularyConfig) -> list[str]:
+    """The given words, checked. Raises UserError, naming the first that is not a word or is there twice."""
+    if rules.size is not None:
+        raise UserError(f"size={rules.size}: words is the whole vocabulary; leave one of them out")
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        raise UserError(f"words={words!r:.60}: must be a list of words")
+    listed: dict[str, None] = {}
+    for word in words:
+        _require_word(word, "words", chars=rules.unit is Unit.char)
+        _encoded(word, "words")
+        word = word.lower() if rules.lowercase else word
+        if word in listed:
+            raise UserError(f"words: {word!r} is there twice; remove one")
+        listed[word] = None
+    return list(listed)
+
+
+def _require_word(word: object, where: str, *, chars: bool) -> None:
+    if not isinstance(word, str):
+        raise UserError(f"{where}: {word!r:.60} is {type(word).__name__}, not a string")
+    if not word or (not chars and cut_words(word) != [word]):
+        raise UserError(f"{where}: {word!r:.60} is not a word: it is empty or has white space in it")
+
+
+def _lines(items: Any, split: str, *, sentences: bool, chars: bool) -> Iterator[bytes]:
+    """The sentences as lines, without the byte-order mark of a file.
+
+    Raises UserError, with its place, for what is not a sentence.
+    """
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        remedy = "text.splitlines()" if isinstance(items, str) else "['the cat sat', ['the', 'dog', 'ran']]"
+        raise UserError(f"{split}={items!r:.40}: must be a list of sentences, as {split}={remedy}")
+    for number, item in enumerate(items, start=1):
+        where = f"{split}, sentence {number:,}"
+        line = _line(item, where, chars=chars)
+        if sentences and "\n" in line:
+            raise UserError(f"{where}: a line end within it: give each sentence by itself, as by text.splitlines()")
+        yield _encoded(line.removeprefix(MARK) if number == 1 else line, where) + b"\n"
+
+
+def _line(item: object, where: str, *, chars: bool) -> str:
+    if isinstance(item, str):
+        return item.removesuffix("\n").removesuffix("\r")
+    if chars or isinstance(item, bytes) or not isinstance(item, Iterable):
+        kinds = "a string" if chars else "a string or a list of words"
+        raise UserError(f"{where}: {item!r:.60} is {type(item).__name__}, not {kinds}")
+    words = list(item)
+    line = " ".join(words) if all(isinstance(word, str) for word in words) else ""
+    if cut_words(line) != words:
+        for word in words:
+            _require_word(word, where, chars=False)
+    return line
+
+
+def _encoded(text: str, where: str) -> bytes:
+    if "\0" in text:
+        raise UserError(f"{where}: a NUL character: this is not text")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: {text[error.start]!r} is not a character that UTF-8 has") from None
+
+
+def _write(lines: Iterator[bytes], file: IO[bytes], digest: Any) -> int:
+    """Write lines and add them to the digest; returns how many have words. Raises UserError where they do not fit."""
+    with_words = 0
+    while piece := list(islice(lines, SENTENCES)):
+        text = b"".join(piece)
+        digest.update(text)
+        with_words += sum(not line.isspace() for line in piece)
+        try:
+            file.write(text)
+        except OSError as error:
+            raise cannot_write(Path(tempfile.gettempdir()), error) from error
+    return with_words
+
+
+def _blocks(file: IO[bytes]) -> Blocks:
+    file.seek(0)
+    while lines := file.readlines(BLOCK):
+        yield b"".join(lines)

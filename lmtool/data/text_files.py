@@ -1,0 +1,77 @@
+"""Where text files are looked for: below LMTOOL_DATA, then below the working folder."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+
+from lmtool.data.readers import MEMBER
+from lmtool.errors import UserError
+
+
+def text_files(name: str, key: str) -> list[str]:
+    """The files that a setting names, as `find_files` finds them. Raises UserError, naming the key, where none is."""
+    files = find_files(name)
+    if not files:
+        raise UserError(no_file(name, key))
+    return files
+
+
+def find_files(name: str) -> list[str]:
+    """The files of a name, each with the name's `::MEMBER` if it has one; empty where there are none.
+
+    name: a file, a glob such as `parts/*.txt` (its files in the order of their names), or a folder (its files in the
+    order of their names, without hidden ones and subfolders). A name is looked for below LMTOOL_DATA, then below the
+    working folder; `~` is the user's folder. Raises UserError for a folder that cannot be read.
+    """
+    path, mark, member = name.partition(MEMBER)
+    for root in (*_data_folder(), Path()):
+        try:
+            files = _files_below(root, os.path.expanduser(path))
+        except OSError as error:
+            raise UserError(f"cannot read {root / path}: {error.strerror}") from error
+        if files:
+            return [f"{file}{mark}{member}" for file in files]
+    return []
+
+
+def no_file(name: str, key: str) -> str:
+    """What is said where `find_files` finds nothing: where it looked, LMTOOL_DATA by its value, and the remedy."""
+    path = os.path.expanduser(name.partition(MEMBER)[0])
+    roots = (*_data_folder(), Path())
+    if any((root / path).is_dir() for root in roots):
+        what = f"no file in the folder {path}"
+    elif glob.escape(path) != path:
+        what = f"no file matches {path}"
+    else:
+        what = f"no file {path}"
+    data_folder = os.environ.get("LMTOOL_DATA")
+    if not data_folder:
+        return f"{what} for {key} (here, and LMTOOL_DATA is not set): check the path or set LMTOOL_DATA"
+    if is_data_folder_wrong():
+        remedy = "set it to the folder of your corpora, or unset it"
+        return f"{what} for {key} here, and LMTOOL_DATA={data_folder} is not a folder: {remedy}"
+    return f"{what} for {key} (below LMTOOL_DATA={data_folder} and here): check the path and LMTOOL_DATA"
+
+
+def is_data_folder_wrong() -> bool:
+    """Whether LMTOOL_DATA is set to what is not a folder."""
+    return any(not root.is_dir() for root in _data_folder())
+
+
+def _data_folder() -> list[Path]:
+    return [Path(os.environ["LMTOOL_DATA"])] if os.environ.get("LMTOOL_DATA") else []
+
+
+def _files_below(root: Path, path: str) -> list[Path]:
+    whole = root / path
+    if not path:
+        return []
+    if whole.is_dir():
+        return sorted(file for file in whole.iterdir() if file.is_file() and not file.name.startswith("."))
+    if whole.exists():
+        return [whole]
+    return [
+        root / match for match in sorted(glob.glob(path, root_dir=root, recursive=True)) if (root / match).is_file()
+    ]

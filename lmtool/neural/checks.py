@@ -1,0 +1,165 @@
+"""Checks of what the public members of lmtool.neural are given. Each raises ValueError in one line: the method and its
+argument, what it must be, what it is.
+
+They look at shape, type and device, and on a CPU at the range of ids: compiled loops would read or write beside their
+arrays. On a GPU the range is left to the assertions of torch's own kernels, as to read it would wait for the GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from lmtool.neural.kernels.sparse_rows import Pairs
+from lmtool.system import arrays
+from lmtool.system.arrays import as_array, out_of_range
+
+Shape = tuple[int | str, ...]  # a letter where any size will do
+INTEGERS = {torch.int8, torch.int16, torch.int32, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+
+
+def described(value: object) -> str:
+    """The type, shape and device of a tensor or array, the type of anything else, for messages."""
+    if isinstance(value, np.ndarray):
+        return arrays.described(value)
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    layout = "" if value.layout is torch.strided else f" {str(value.layout).removeprefix('torch.')}"
+    return f"{_name(value.dtype)} {list(value.shape)}{layout}{_place(value.device)}"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _place(device: torch.device) -> str:
+    return "" if device.type == "cpu" else f" on {device}"
+
+
+def require_hidden(of: object, argument: str, h: object, dim: int | None, like: Tensor | None) -> Tensor:
+    """Hidden `[B, D]` in the type of the weights: h itself, or widened to it, as what autocast hands on.
+
+    of: the layer. argument: what messages call it after the layer's name, as ".forward: h". dim: D, None where any will
+    do. like: a weight, for its type and device, None where any will do. Raises ValueError for another shape, type or
+    device.
+    """
+    if isinstance(h, Tensor) and h.layout is torch.strided and h.is_floating_point():
+        shape = h.shape
+        if len(shape) == 2 and (dim is None or shape[1] == dim):
+            if like is None:
+                return h
+            if (h.is_cpu and like.is_cpu) or h.device == like.device:
+                if h.dtype is like.dtype:
+                    return h
+                if torch.promote_types(h.dtype, like.dtype) is like.dtype:
+                    return h.to(like.dtype)
+    kind, place = ("floating-point", "") if like is None else (_name(like.dtype), _place(like.device))
+    wanted = f"a {kind} tensor [B, {'D' if dim is None else dim}]{place}"
+    raise ValueError(f"{type(of).__name__}{argument} must be {wanted}; got {described(h)}")
+
+
+def require_ids(
+    of: object, argument: str, ids: object, shapes: tuple[Shape, ...], count: int | None, like: Tensor
+) -> Tensor:
+    """Ids, int64 and contiguous: those given as a tensor of any integer type, as a numpy array or as a list.
+
+    of, argument: as require_hidden takes them. shapes: those that they may have. count: what they must be below, all
+    being 0 or more; None where any will do. like: a tensor, whose device they must have, if they are one. Raises
+    ValueError for another shape, type or device, and on a CPU for ids out of range.
+    """
+    given = ids if isinstance(ids, Tensor) else _as_tensor(f"{type(of).__name__}{argument}", ids, like.device)
+    if given is not None and (given.shape in shapes or _fits(given.shape, shapes)):
+        if given.dtype is not torch.int64 and given.dtype in INTEGERS:
+            given = given.long()
+        on_cpu = given.is_cpu and like.is_cpu
+        if given.dtype is torch.int64 and given.layout is torch.strided and (on_cpu or given.device == like.device):
+            given = given.contiguous()
+            if count is None or not on_cpu or all_below((given if given.dim() == 1 else given.view(-1)).numpy(), count):
+                return given
+            wrong = out_of_range(int(given.min()), int(given.max()))
+            raise ValueError(f"{type(of).__name__}{argument} must be ids from 0 to {count - 1:,}; got {wrong}")
+    wanted = " or ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes)
+    raise ValueError(f"{type(of).__name__}{argument} must be int64 {wanted}{_place(like.device)}; got {described(ids)}")
+
+
+def _fits(found: torch.Size, shapes: tuple[Shape, ...]) -> bool:
+    for shape in shapes:
+        if len(found) == len(shape):
+            for size, want in zip(found, shape, strict=True):
+                if size != want and not isinstance(want, str):
+                    break
+            else:
+                return True
+    return False
+
+
+def _as_tensor(where: str, ids: object, device: torch.device) -> Tensor | None:
+    """The tensor of an array or list of integers; None for others."""
+    array = as_array(where, ids)
+    return torch.tensor(array.astype(np.int64), device=device) if np.issubdtype(array.dtype, np.integer) else None
+
+
+@njit(cache=True, nogil=True)
+def all_below(ids: Any, count: int) -> bool:
+    """Whether all ids `[N]` are from 0 to count - 1."""
+    outside: Any = 0
+    for k in range(len(ids)):
+        outside += np.uint64(ids[k]) >= np.uint64(count)  # a negative one is a large one
+    return bool(outside == 0)
+
+
+def require_pairs(of: object, argument: str, pairs: Pairs, h: Tensor, rows: int) -> Pairs:
+    """Pairs of the examples of h `[B, D]` and R rows. Raises ValueError for others, and for contradictory ones."""
+    if not isinstance(pairs, Pairs):
+        raise ValueError(f"{type(of).__name__}{argument} must be Pairs; got {described(pairs)}")
+    examples, count = len(h), len(pairs.rows)
+    require_ids(of, f"{argument}.rows", pairs.rows, (("P",),), rows, h)
+    starts = require_ids(of, f"{argument}.starts", pairs.starts, ((examples + 1,),), count + 1, pairs.starts)
+    owner = require_ids(of, f"{argument}.owner", pairs.owner, ((count,),), examples, h)
+    sizes, ends = starts.diff().cpu(), starts[[0, -1]].tolist()
+    if ends != [0, count] or bool((sizes < 0).any()):
+        raise ValueError(f"{type(of).__name__}{argument}.starts must ascend from 0 to {count}, the pairs; got {ends}")
+    if not torch.equal(owner.cpu(), torch.arange(examples).repeat_interleave(sizes)):
+        raise ValueError(f"{type(of).__name__}{argument}.owner must be the example of each pair, as starts have it")
+    return pairs
+
+
+def require_counts(where: str, counts: object, words: int | None = None) -> Tensor:
+    """The counts of words, float64 `[O]`, from a tensor, an array or a list of finite numbers of 0 or more.
+
+    words: O where it is known. Raises ValueError for others.
+    """
+    given = counts if isinstance(counts, Tensor) else as_array(where, counts)
+    number = isinstance(given, Tensor) or given.dtype.kind in "iuf"
+    if not number or given.ndim != 1 or not len(given) or words not in (None, len(given)):
+        shape = "[O], one or more" if words is None else f"[{words}]"
+        raise ValueError(f"{where} must be numbers {shape}; got {described(given)}")
+    tensor = (given if isinstance(given, Tensor) else torch.from_numpy(given.astype(np.float64))).detach().double()
+    if not bool((tensor.isfinite() & (tensor >= 0)).all()):
+        raise ValueError(f"{where} must be finite numbers of 0 or more; got a minimum of {tensor.min():g}")
+    return tensor
+
+
+def require_size(where: str, size: object) -> int:
+    """A size of 1 or more. Raises ValueError for others."""
+    if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 1:
+        raise ValueError(f"{where} must be a whole number of 1 or more; got {size!r}")
+    return int(size)
+
+
+def require_odds(where: str, odds: object) -> Tensor:
+    """Log odds of nodes, a floating-point tensor `[N]`. Raises ValueError for others."""
+    if not (isinstance(odds, Tensor) and odds.dim() == 1 and odds.is_floating_point()):
+        raise ValueError(f"{where} must be a floating-point tensor [N]; got {described(odds)}")
+    return odds.detach()
+
+
+def require_vectors(where: str, vectors: Tensor, words: int, dim: int) -> None:
+    """Raise ValueError unless vectors are floating-point `[words or more, dim]`."""
+    shape = vectors.shape if isinstance(vectors, Tensor) and vectors.is_floating_point() else ()
+    if len(shape) != 2 or shape[0] < words or shape[1] != dim:
+        raise ValueError(f"{where} must be floating-point [{words} or more, {dim}]; got {described(vectors)}")

@@ -1,0 +1,191 @@
+"""What `train`, `ensemble` and sweeps return."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmtool.errors import UserError
+from lmtool.results.base import Result, Table
+from lmtool.results.scores import Evaluation
+from lmtool.system.tables import Cell
+
+if TYPE_CHECKING:
+    from lmtool.text_model import TextModel
+
+METRICS = "metrics.jsonl"
+
+
+@dataclass(repr=False)
+class TrainedRun(Result):
+    """What `train` made: a run folder.
+
+    valid_perplexity: of the saved model on valid. parameters: weights, or n-grams of all orders. ngrams: by order; None
+    for a neural model. examples: predicted tokens of train that were used, all epochs together. seconds: of the whole
+    call. options: the option chosen in each group. normalised: whether its distributions sum to one.
+    """
+
+    folder: Path
+    valid_perplexity: float
+    parameters: int
+    ngrams: list[int] | None
+    examples: int
+    examples_per_second: float
+    epochs: float
+    seconds: float
+    options: dict[str, str]
+    normalised: bool = True
+    notes: list[str] = field(default_factory=list)
+    store_dir: str | None = None
+
+    @classmethod
+    def of(
+        cls, folder: Path, saved: Mapping[str, Any], store_dir: str | None = None, notes: list[str] | None = None
+    ) -> TrainedRun:
+        """The result of a finished training. saved: result.json, where null stands for inf."""
+        names = ("parameters", "examples", "examples_per_second", "epochs", "seconds")
+        perplexity = saved["valid_perplexity"]
+        return cls(
+            folder=folder,
+            valid_perplexity=math.inf if perplexity is None else float(perplexity),
+            ngrams=saved.get("ngrams"),
+            options=dict(saved["options"]),
+            normalised=bool(saved.get("normalised", True)),
+            notes=notes or [],
+            store_dir=store_dir,
+            **{name: saved[name] for name in names},
+        )
+
+    @property
+    def metric(self) -> float:
+        """Perplexity on valid."""
+        return self.valid_perplexity
+
+    @cached_property
+    def model(self) -> TextModel:
+        """The model, loaded when it is first asked for."""
+        from lmtool.runs.load import load
+
+        return load(self.folder, store_dir=self.store_dir)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The evaluations of the training, as lines of metrics.jsonl; empty for a count-based model."""
+        path = self.folder / METRICS
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+    def heading(self) -> str:
+        """What it is."""
+        return f"run {self.folder} ({', '.join(f'{group}={name}' for group, name in self.options.items())})"
+
+    def _table(self) -> Table:
+        unit = "parameters" if self.ngrams is None else "n-grams"
+        header = ["valid perplexity", unit, "epochs", "examples per second", "seconds"]
+        return header, [
+            [self.valid_perplexity, self.parameters, self.epochs, round(self.examples_per_second), self.seconds]
+        ]
+
+
+@dataclass(repr=False)
+class RateTest(Result):
+    """What `train` with lr_range=true measured (Smith 2017).
+
+    rates, losses, smoothed: by step, the losses in nats. proposed: a tenth of the rate of the lowest smoothed loss.
+    """
+
+    rates: list[float]
+    losses: list[float]
+    smoothed: list[float]
+    proposed: float
+    shown: int = 12
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def metric(self) -> float:
+        """Nothing that a sweep could compare: not a number."""
+        return float("nan")
+
+    def heading(self) -> str:
+        """What it is."""
+        return f"proposed: optim.lr={self.proposed:.2g}, a tenth of where the loss was lowest"
+
+    def _table(self) -> Table:
+        every = max(1, len(self.rates) // self.shown)
+        rows = [[rate, loss] for rate, loss in zip(self.rates[::every], self.smoothed[::every], strict=True)]
+        return ["optim.lr", "loss, smoothed"], rows
+
+
+@dataclass(repr=False)
+class MixedRun(Result):
+    """What `ensemble` made: a mixture, which is a run unless a member has scores alone.
+
+    folder: the run folder. names, weights, perplexities: of the members, a cache included; perplexity on split, None
+    where it is not known. evaluation: of the mixture on `split`.
+    """
+
+    folder: Path
+    names: list[str]
+    weights: list[float]
+    perplexities: list[float | None]
+    evaluation: Evaluation
+    notes: list[str] = field(default_factory=list)
+    store_dir: str | None = None
+
+    @property
+    def metric(self) -> float | None:
+        """The mixture's perplexity; that of the questions where no text was scored."""
+        cloze = self.evaluation.cloze
+        return self.evaluation.metric if self.evaluation.report is not None or cloze is None else cloze["perplexity"]
+
+    @property
+    def perplexity(self) -> float:
+        """The mixture's perplexity. Raises UserError where no text was scored."""
+        return self.evaluation.perplexity
+
+    @cached_property
+    def model(self) -> TextModel:
+        """The mixture's model, loaded when it is first asked for."""
+        from lmtool.runs.load import load
+
+        return load(self.folder, store_dir=self.store_dir)
+
+    def heading(self) -> str:
+        """What it is."""
+        return f"mixture {self.folder} on {self.evaluation.split}"
+
+    def _table(self) -> Table:
+        rows: list[list[Cell]] = [list(row) for row in zip(self.names, self.weights, self.perplexities, strict=True)]
+        return ["run", "weight", "perplexity"], [*rows, ["mixture", sum(self.weights), self.evaluation.metric]]
+
+
+@dataclass(repr=False)
+class SweepTable(Result):
+    """What a sweep found: one row per job. folder: of the sweep; each job has a folder in it."""
+
+    folder: Path
+    header: list[str]
+    table: list[list[Cell]]
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, job: int | str) -> Path:
+        """The run folder of a job, by its name in the table."""
+        return self.folder / str(job)
+
+    @property
+    def best(self) -> dict[str, Cell]:
+        """The first row: that of the best job. Raises UserError where no job was done."""
+        if not self.table:
+            raise UserError(f"{self.folder}: no job was done")
+        return self.rows[0]
+
+    def heading(self) -> str:
+        """What it is."""
+        return f"sweep {self.folder}"
+
+    def _table(self) -> Table:
+        return self.header, self.table

@@ -1,0 +1,157 @@
+"""Where the text of data.train, data.valid, data.test and eval's text= is looked for."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmtool.data.corpus import Corpus
+from lmtool.data.download import DownloadConfig
+from lmtool.data.preprocess import preprocess
+from lmtool.data.sources.base import NoSource
+from lmtool.data.sources.text import TextData
+from lmtool.data.text_files import find_files, text_files
+from lmtool.errors import UserError
+from tests.data.test_preprocess import cut, text
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder `here` with parts, beside the corpora of LMTOOL_DATA in `corpora`."""
+    here, corpora = tmp_path / "here", tmp_path / "corpora"
+    (here / "parts" / "below").mkdir(parents=True)
+    (here / "empty").mkdir()
+    (corpora / "de").mkdir(parents=True)
+    for name in ("b.txt", "a.txt", "c.md", ".hidden", "below/z.txt"):
+        (here / "parts" / name).write_text(f"{name[0]} x")
+    (here / "a.txt").write_text("here")
+    (here / "ünï [1], a=b.txt").write_text("u")
+    (corpora / "a.txt").write_text("below")
+    (corpora / "de" / "train.txt").write_text("de")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("LMTOOL_DATA", str(corpora))
+    monkeypatch.setenv("HOME", str(here / "parts"))
+    return here
+
+
+def test_files_globs_and_folders(folder: Path) -> None:
+    corpora = os.environ["LMTOOL_DATA"]
+    assert find_files("a.txt") == [f"{corpora}/a.txt"]  # LMTOOL_DATA is asked first
+    assert find_files("de") == [f"{corpora}/de/train.txt"]
+    assert find_files("parts") == ["parts/a.txt", "parts/b.txt", "parts/c.md"]
+    assert find_files("parts/*.txt") == ["parts/a.txt", "parts/b.txt"]
+    assert find_files("parts/**/*.txt") == ["parts/a.txt", "parts/b.txt", "parts/below/z.txt"]
+    assert find_files("p*/[ab].txt::x*") == ["parts/a.txt::x*", "parts/b.txt::x*"]
+    assert find_files(f"{folder}/parts/?.md") == [f"{folder}/parts/c.md"]
+    assert find_files("~/c.md") == [f"{folder}/parts/c.md"]
+    assert find_files("ünï [1], a=b.txt") == ["ünï [1], a=b.txt"]  # a file of that very name is no glob
+    assert find_files("nothing") == find_files("empty") == find_files("no*") == find_files("") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "nix.txt",
+            r"^no file nix\.txt for text \(below LMTOOL_DATA=.*corpora and here\): check the path and LMTOOL_DATA$",
+        ),
+        ("empty", r"^no file in the folder empty for text"),
+        ("nix/*.txt", r"^no file matches nix/\*\.txt for text"),
+    ],
+)
+def test_what_is_not_there_is_one_line(name: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=said):
+        text_files(name, "text")
+    monkeypatch.delenv("LMTOOL_DATA")
+    with pytest.raises(UserError, match=r"\(here, and LMTOOL_DATA is not set\): check the path or set LMTOOL_DATA"):
+        text_files(name, "text")
+    monkeypatch.setenv("LMTOOL_DATA", "/nowhere")
+    with pytest.raises(UserError, match=r"here, and LMTOOL_DATA=/nowhere is not a folder: set it"):
+        text_files(name, "text")
+
+
+def test_a_name_that_the_system_cannot_look_up(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot read .*: File name too long"):
+        find_files("x" * 5000)
+
+
+def test_several_files_are_one_split(folder: Path) -> None:
+    (folder / "b.txt.gz").write_bytes(gzip.compress(b"\xef\xbb\xbfp q\r\nr\r\n"))
+    with zipfile.ZipFile(folder / "c.zip", "w") as archive:
+        archive.writestr("s", "s t")
+    data = text(train=["parts/b.txt", "b.txt.gz", "c.zip::s"], valid="parts")
+    with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
+        words = [corpus.vocabulary.words[k] for k in corpus.split("train").ids]
+        assert words == ["b", "x", "</s>", "p", "q", "</s>", "r", "</s>", "s", "t", "</s>"]
+        assert corpus.split("train").characters == 4 + 4 + 2 + 4  # each line with one line end
+        assert corpus.tokens("valid") == 9 and corpus.oov_share("valid") == 2 / 9
+        assert corpus.settings == data
+        identity, stamp = corpus.provenance["identity"], corpus.provenance["stamp"]
+        assert [entry["name"] for entry in identity["train"]] == ["b.txt", "b.txt.gz", "c.zip"]
+        assert [entry[0] for entry in stamp["valid"]] == [str(folder / "parts" / f) for f in ("a.txt", "b.txt", "c.md")]
+    assert not preprocess(data, folder / "stores", progress=False).created
+    (folder / "parts" / "d.txt").write_text("new")
+    assert preprocess(data, folder / "stores", progress=False).created
+
+
+def test_several_files_are_cut(folder: Path) -> None:
+    data = replace(cut(None, 0.5, None, None), train="parts/*.*")
+    (folder / "parts" / "d.txt").write_text("d x\n\nd y\n")
+    with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
+        ids = [corpus.split(name).ids for name in ("train", "valid", "test")]
+        words = [[corpus.vocabulary.words[k] for k in split_ids] for split_ids in ids]
+    assert words[0] == ["a", "x", "</s>", "b", "x", "</s>"] and words[1] == ["<unk>", "x", "</s>"]
+    assert words[2] == ["<unk>", "x", "</s>", "<unk>", "<unk>", "</s>"]
+
+
+def test_a_list_of_one_path_is_that_path() -> None:
+    assert text(train=["a.txt"]) == text(train="a.txt") == text(train=Path("a.txt"))
+
+
+@pytest.mark.parametrize("value", [3, 2.5, True, [], [[]], ["a", 3], "", {"a": 1}])
+@pytest.mark.parametrize("key", ["train", "valid", "test"])
+def test_what_is_no_path_is_refused(key: str, value: object) -> None:
+    with pytest.raises(UserError, match=rf"data\.{key}=.*: must be a path, a glob, a folder, or a list of them"):
+        text(**{key: value})
+
+
+def test_what_is_not_one_regular_file(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(UserError, match=r"pipe is not a regular file"):
+        text(train="pipe", valid="a.txt").source(progress=False, download=True)
+    with pytest.raises(UserError, match=r"data\.cloze_valid=parts: 3 files; name one"):
+        text(train="a.txt", valid="a.txt", cloze_valid="parts").source(progress=False, download=True)
+    with pytest.raises(UserError, match=r"no file nix for data\.train"):
+        text(train=["a.txt", "nix"], valid="a.txt").source(progress=False, download=True)
+    with pytest.raises(UserError, match=r"no file nix for data\.test"):
+        text(train="a.txt", valid="a.txt", test="nix").source(progress=False, download=True)
+
+
+def downloadable(**changes: object) -> TextData:
+    remote = DownloadConfig("http://127.0.0.1:9/x.txt", "sha256:" + "0" * 64)
+    return text(downloads={"train": remote, "test": remote}, **changes)
+
+
+def test_a_wrong_lmtool_data_is_named_where_a_corpus_would_be_downloaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LMTOOL_CACHE", str(folder / "cache"))
+    pytest.importorskip("pooch")
+    data = downloadable(train="nix.txt", valid="a.txt")
+    with pytest.raises(UserError, match=r"no file nix\.txt for data\.train \(below LMTOOL_DATA=.*; cannot download"):
+        data.source(progress=False, download=True)
+    with pytest.raises(NoSource, match=r"no file nix\.txt"):
+        data.source(progress=False, download=False)
+    source = downloadable(train="a.txt", valid="a.txt", test="nix.txt").source(progress=False, download=True)
+    assert source.notes == ["no test split: nix.txt is neither below LMTOOL_DATA nor here"]
+    monkeypatch.setenv("LMTOOL_DATA", "/nowhere")
+    with pytest.raises(UserError, match=r"no file nix\.txt .*LMTOOL_DATA=/nowhere is not a folder"):
+        data.source(progress=False, download=True)
+    monkeypatch.delenv("LMTOOL_DATA")
+    with pytest.raises(UserError, match=r"^cannot download"):
+        data.source(progress=False, download=True)

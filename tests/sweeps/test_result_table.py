@@ -1,0 +1,117 @@
+"""The tables of a sweep from the files of its jobs: ranks, cloze results, infinite values, splits."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtool.report.reading import read_sweep
+from lmtool.sweeps.result_table import jobs_table, rows_of, seeds_table, shown, write
+
+
+def job(sweep: Path, number: int, settings: str, **result: Any) -> None:
+    """The folder of a job that is done."""
+    folder = sweep / str(number)
+    folder.mkdir()
+    record = {"overrides": settings.split(), "status": "done", "made": ["result.json"], "seconds": 1.0}
+    (folder / "job.json").write_text(json.dumps(record))
+    (folder / "result.json").write_text(json.dumps({"seconds": 1.5} | result))
+
+
+def test_scores_that_do_not_sum_to_one_are_last(tmp_path: Path) -> None:
+    job(tmp_path, 0, "smoother=stupid_backoff", valid_perplexity=90.0, normalised=False)
+    job(tmp_path, 1, "smoother=mle", valid_perplexity=None)
+    job(tmp_path, 2, "smoother=laplace", valid_perplexity=200.25)
+    job(tmp_path, 3, "smoother=kneser_ney", valid_perplexity=100.5, normalised=True)
+    table = jobs_table(rows_of(tmp_path))
+    assert table == (
+        ["job", "smoother", "valid_perplexity", "normalised", "seconds", "status"],
+        [
+            ["3", "kneser_ney", 100.5, "yes", 1.5, "done"],
+            ["2", "laplace", 200.25, "yes", 1.5, "done"],
+            ["1", "mle", math.inf, "yes", 1.5, "done"],
+            ["0", "stupid_backoff", 90.0, "no", 1.5, "done"],
+        ],
+    )
+    lines = shown(table).splitlines()
+    assert lines[4].split() == ["1", "mle", "inf", "yes", "1.5000", "done"]
+    assert lines[5] == "scores that do not sum to one: not comparable:" and lines[6].startswith("0    stupid_backoff")
+    assert len(lines) == 7
+    write(tmp_path, "lmtool train -m", {"sweep": table, "sweep-seeds": None})
+    text = (tmp_path / "sweep.md").read_text()
+    assert "| done |\n\nScores that do not sum to one: not comparable:\n\n| job |" in text
+    with (tmp_path / "sweep.csv").open(newline="") as handle:
+        assert [row["valid_perplexity"] for row in csv.DictReader(handle)] == ["100.5", "200.25", "inf", "90.0"]
+    sweep = read_sweep(tmp_path)
+    assert sweep.keys == ["smoother"] and sweep.metric == "perplexity on valid"
+    assert sweep.jobs == [({"smoother": "kneser_ney"}, 100.5), ({"smoother": "laplace"}, 200.25)]
+    assert sweep.settings_of("0") == {"smoother": "stupid_backoff"}
+
+
+def test_a_table_of_nothing_but_such_scores_begins_with_the_note(tmp_path: Path) -> None:
+    job(tmp_path, 0, "smoother.factor=0.4", valid_perplexity=90.0, normalised=False)
+    job(tmp_path, 1, "smoother.factor=0.2", valid_perplexity=80.0, normalised=False)
+    table = jobs_table(rows_of(tmp_path))
+    assert shown(table).splitlines()[2].startswith("scores that do not sum to one")
+    assert [row[0] for row in table[1]] == ["1", "0"]
+    write(tmp_path, "lmtool train -m", {"sweep": table})
+    assert (tmp_path / "sweep.md").read_text().startswith("    lmtool train -m\n\nScores that do not sum")
+    assert [settings["smoother.factor"] for settings, _ in read_sweep(tmp_path).jobs] == ["0.2", "0.4"]
+
+
+def test_cloze_results_are_columns(tmp_path: Path) -> None:
+    questions = {"questions": 50, "perplexity": 3.5, "accuracy": 0.5}
+    job(tmp_path, 0, "run=a", split="valid", perplexity=120.0, cloze=questions)
+    job(tmp_path, 1, "run=b", split="valid", perplexity=110.0, cloze=questions | {"perplexity": None})
+    job(tmp_path, 2, "run=c", split="valid", perplexity=130.0, cloze=questions | {"local_accuracy": 0.75})
+    assert jobs_table(rows_of(tmp_path)) == (
+        [
+            *("job", "run", "split", "perplexity"),
+            *("cloze_perplexity", "cloze_accuracy", "cloze_local_accuracy", "seconds", "status"),
+        ],
+        [
+            ["1", "b", "valid", 110.0, math.inf, 0.5, None, 1.5, "done"],
+            ["0", "a", "valid", 120.0, 3.5, 0.5, None, 1.5, "done"],
+            ["2", "c", "valid", 130.0, 3.5, 0.5, 0.75, 1.5, "done"],
+        ],
+    )
+    write(tmp_path, "lmtool eval -m", {"sweep": jobs_table(rows_of(tmp_path))})
+    sweep = read_sweep(tmp_path)
+    assert sweep.keys == ["run", "split"] and [value for _, value in sweep.jobs] == [110.0, 120.0, 130.0]
+
+
+def test_questions_alone_are_ranked_by_their_perplexity(tmp_path: Path) -> None:
+    job(tmp_path, 0, "run=a", split="cloze", cloze={"questions": 50, "perplexity": 3.5, "accuracy": 0.5})
+    job(tmp_path, 1, "run=b", split="cloze", cloze={"questions": 50, "perplexity": 2.5, "accuracy": 0.75})
+    table = jobs_table(rows_of(tmp_path))
+    assert table == (
+        ["job", "run", "split", "cloze_perplexity", "cloze_accuracy", "seconds", "status"],
+        [["1", "b", "cloze", 2.5, 0.75, 1.5, "done"], ["0", "a", "cloze", 3.5, 0.5, 1.5, "done"]],
+    )
+    write(tmp_path, "lmtool eval -m", {"sweep": table})
+    assert read_sweep(tmp_path).metric == "cloze perplexity"
+
+
+def test_splits_are_ranked_one_by_one(tmp_path: Path) -> None:
+    for number, (name, split, value) in enumerate(
+        [("a", "valid", 110.0), ("a", "test", 90.0), ("b", "valid", 100.0), ("b", "test", 120.0)]
+    ):
+        job(tmp_path, number, f"run={name} split={split}", split=split, perplexity=value)
+    rows = jobs_table(rows_of(tmp_path))[1]
+    assert [tuple(row[1:4]) for row in rows] == [
+        *(("b", "valid", 100.0), ("a", "valid", 110.0), ("a", "test", 90.0), ("b", "test", 120.0))
+    ]
+
+
+def test_an_infinite_perplexity_makes_an_infinite_mean(tmp_path: Path) -> None:
+    for number, (lr, seed, value) in enumerate([(1, 1, 10.0), (1, 2, None), (2, 1, 8.0), (2, 2, 4.0)]):
+        job(tmp_path, number, f"lr={lr} seed={seed}", valid_perplexity=value, normalised=lr == 1)
+    assert seeds_table(rows_of(tmp_path)) == (
+        ["lr", "seeds", "mean valid_perplexity", "standard deviation", "normalised"],
+        [["1", 2, math.inf, None, "yes"], ["2", 2, 6.0, pytest.approx(math.sqrt(8)), "no"]],
+    )

@@ -1,0 +1,328 @@
+"""Command lines as people type them: paths of any characters, lists and sweeps, keys of other tools, odd lines."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from lmtool.cli.arguments import split_line
+from lmtool.cli.as_typed import as_typed
+from lmtool.cli.key_hints import MEANINGS, unknown_key
+from lmtool.cli.line_settings import LineSettings
+from lmtool.config.options import HOMES, meant, yaml_files
+from lmtool.errors import UserError
+from tests.conftest import answer
+from tests.schemas import SETTINGS
+
+Run = Callable[..., str]
+
+
+def values(line: str | list[str]) -> list[object]:
+    """The values that OmegaConf holds in the end, of a line without a sweep."""
+    words = as_typed(split_line(shlex.split(line) if isinstance(line, str) else line)).overrides
+    parsed = [OverridesParser.create().parse_override(word) for word in words]
+    assert not any(override.is_sweep_override() for override in parsed), words
+    plain = OmegaConf.to_container(OmegaConf.create([override.value() for override in parsed]), resolve=True)
+    assert isinstance(plain, list)
+    return plain
+
+
+NAMES = [
+    *("ünï.txt", "größe", "x=y.txt", "(a).txt", "[a].txt", "[a]", "a,b.txt", "C:x.txt", "my file.txt", "it's.txt"),
+    *('a"b.txt', "a#b", "{a}.txt", "{a}", "a!b&c;d", "1e3", "1_000", "true", "007", "a~b", "file(1).txt", "file(1)"),
+    *("a$b", "a${b", "a\\b", "a'b\\", "日本 語.txt", "-.txt", "@x", "a:b", "100%", "<a>", "^a", "`a`"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_path_means_itself(name: str) -> None:
+    assert values(["eval", f"text={name}"]) == [name]
+    assert values(["eval", f"hydra.run.dir={name}"]) == [name]
+    if "," not in name and not name.startswith(("[", "{")) and not name.endswith("\\"):
+        assert values(["compare", f"runs=[{name},b]"]) == [[name, "b"]]
+
+
+def test_what_hydra_reads_stays_as_it_is() -> None:
+    for word in (
+        "text=a.txt",
+        "text='a, b'",
+        "text=null",
+        "text=${run}",
+        "text=${oc.env:X,a}/b",
+        "text=",
+        "split=test",
+    ):
+        assert as_typed(split_line(["eval", word])).overrides == [word]
+    line = (
+        "train -m seed=1,2 model=ngram,nplm model.order=range(1,4) data.name=a,b model.order=choice(1,2) optim.lr=1e-3"
+    )
+    assert as_typed(split_line(line.split())).overrides == line.split()[2:]
+    odd = [
+        "hydra/launcher=joblib",
+        "+data.downloads.train={url: 'http://x'}",
+        "hydra.launcher.n_jobs=2",
+        "~hydra.verbose",
+    ]
+    assert as_typed(split_line(["train", *odd])).overrides == odd
+
+
+def test_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert values("eval text=~/x.txt") == ["/home/ann/x.txt"]
+    assert values("compare runs=[~/a,b~/c]") == [["/home/ann/a", "b~/c"]]
+    assert values("train hydra.run.dir=~ data=text data.train=~/ü.txt") == ["/home/ann", "text", "/home/ann/ü.txt"]
+    assert values("train data=text data.train=[~/a.txt,b.txt]") == ["text", ["/home/ann/a.txt", "b.txt"]]
+    assert values(["eval", "text='~/x.txt'"]) == ["~/x.txt"], "in quotes of Hydra's it is a name"
+    assert values(["predict", "text=~/x"]) == ["~/x"], "prose"
+    assert split_line(["train", "--config-dir=~/own"]).flags == ["--config-dir=/home/ann/own"]
+    assert split_line(["train", "--config-dir", "~/own"]).flags == ["--config-dir", "/home/ann/own"]
+
+
+def test_interpolations_stay_within_words_that_need_quotes() -> None:
+    assert as_typed(split_line(["eval", "text=ü/${split}"])).overrides == ["text='ü/${split}'"]
+
+
+def test_one_value_is_a_list_of_one() -> None:
+    assert values("compare runs=runs/de") == [["runs/de"]]
+    assert values("compare runs=größe,b") == [["größe", "b"]]
+    assert values("tree words=the") == [["the"]]
+    assert values("tree words=[null,true,1e3]") == [["null", "true", "1e3"]]
+    assert values("train model=ngram prune=0,0,1") == ["ngram", [0, 0, 1]]
+    assert values("train prune=null") == [None] and values("tree words=[]") == [[]]
+    assert values(["compare", "runs=['a,b','c']"]) == [["a,b", "c"]]
+    assert values(["compare", "runs=[it's,b]"]) == [["it's", "b"]]
+    assert as_typed(split_line(["compare", "-m", "runs=[a,ü],[c,d]"])).overrides == ["runs=[a,'ü'],[c,d]"]
+
+
+def test_a_sweep_over_odd_names() -> None:
+    assert as_typed(split_line(["eval", "-m", "text=ünï.txt,b.txt"])).overrides == ["text='ünï.txt',b.txt"]
+
+
+def test_a_file_with_a_comma_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"several values in one list are \[a,b.txt\]; a sweep .* needs -m"):
+        values("train data=text data.train=a,b.txt")
+    Path("a,b.txt").touch()
+    assert values("train data=text data.train=a,b.txt") == ["text", "a,b.txt"]
+
+
+def test_odd_names_come_through(runs: Path, lmtool: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = "the cat sat\n"
+    for name in ("ünï.txt", "x=y,z (1).txt", "my file.txt"):
+        Path(name).write_text(text)
+        lmtool("eval", f"run={runs}/mle", f"text={name}")
+        assert (result := answer())["tokens"] == 4 and result["split"] == name
+    lmtool("eval", f"run={runs}/mle", "text=~/my file.txt", "hydra.run.dir=größe, (2) a=b")
+    assert Path("größe, (2) a=b/result.json").is_file()
+    own = [
+        "data=text",
+        "data.name=größe",
+        "data.train=ünï.txt",
+        "data.valid=[my file.txt]",
+        "model=ngram",
+        "model.order=1",
+    ]
+    lmtool("train", *own, "hydra.run.dir=run ü")
+    lmtool("eval", "run=run ü")
+    assert answer()["tokens"] == 4
+
+
+# Each line, and the words that its one line of error must hold.
+HINTS = [
+    ("seed=1,2", "seed=1,2: a sweep over several values needs -m"),
+    ("model=ngram model.order=1,2,3", "model.order=1,2,3: a sweep over several values needs -m"),
+    ("seed=range(1,3)", "seed=range(1,3): a sweep over several values needs -m"),
+    ("model=ngram,nplm", "model=ngram,nplm: a sweep over several values needs -m"),
+    ("model=größe", "no model=größe; there are cbow,"),
+    ("foo=1,2", "no key 'foo'"),
+    ("größe=3", "no key 'größe'"),
+    ("seed=null", "seed=null: seed cannot be null"),
+    ("data.vocabulary=5", "data.vocabulary=5: give data.vocabulary.NAME=... a value, NAME being file, size,"),
+    ("data=text data.split=0.8", "data.split=0.8: give data.split.NAME=... a value, NAME being unit, train"),
+    ("prune=", "prune=: write a list, as prune=[a,b]"),
+    ("prune=[1", "cannot read 'prune=[1': write key=value, and a list as key=[a,b]"),
+    ("=3", "cannot read '=3'"),
+    ("model.kind=ngram", "model.kind=ngram: choose an option by model=ngram"),
+    ("'model = ngram'", "write model=ngram, without spaces around ="),
+    ("model= ngram", "'ngram' is no setting: write key=value"),
+    ("model ngram", "'model' is no setting: write model=value"),
+    ("hydra.run=x", "hydra.run=x: write hydra.run.dir=FOLDER"),
+    ("hydra=x", "hydra=x: write hydra.run.dir=FOLDER"),
+    ("--foo", "no flag --foo"),
+    ("--mutlirun", "no flag --mutlirun; did you mean --multirun?"),
+    ("--cfg", "--cfg needs a value after it"),
+    ("--cfg jub", "--cfg jub: must be one of job, hydra, all"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), HINTS, ids=[words for words, _ in HINTS])
+def test_what_a_word_cannot_be(words: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        as_typed(split_line(["train", *shlex.split(words)]))
+    assert said in str(error.value)
+
+
+KEYS = [
+    ("train", "lr=0.1", "no key 'lr'; did you mean optim.lr?"),
+    ("train", "learning_rate=1", "did you mean optim.lr?"),
+    ("train", "epochs=3", "did you mean training.epochs?"),
+    ("train", "batch_size=3", "did you mean training.batch_size?"),
+    ("train", "batch-size=3", "did you mean training.batch_size?"),
+    ("train", "hidden_dim=3", "did you mean model.hidden_dim?"),
+    ("train", "Hidden_Size=3", "did you mean model.hidden_dim?"),
+    ("train", "dropout=0.3", "did you mean model.dropout?"),
+    ("train model=ngram", "order=3", "did you mean model.order?"),
+    ("train", "order=3", "did you mean model.order, with model=ngram?"),
+    ("train model=ngram", "n=3", "did you mean model.order?"),
+    ("train model=ngram", "lr=3", "did you mean optim.lr, with model=nplm?"),
+    ("train", "corpus=ptb", "did you mean data=ptb?"),
+    ("train", "dataset=mine", "did you mean data?"),
+    ("train", "optimizer=adam", "did you mean optim=adam?"),
+    ("train", "scheduler=cosine", "did you mean schedule=cosine?"),
+    ("train model=ngram", "smoothing=witten_bell", "did you mean smoother=witten_bell?"),
+    ("train", "smoothing=witten_bell", "did you mean smoother=, which model=ngram uses?"),
+    ("train", "tokenizer=char", "did you mean data.vocabulary.unit?"),
+    ("train", "vocab_size=9", "did you mean data.vocabulary.size?"),
+    ("train", "run.dir=x", "no key 'run.dir'; did you mean hydra.run.dir?"),
+    ("train", "output_dir=x", "did you mean hydra.run.dir?"),
+    ("train", "out=x", "did you mean hydra.run.dir?"),
+    ("train", "dir=x", "did you mean hydra.run.dir?"),
+    ("train", "hydra.rundir=x", "did you mean hydra.run.dir?"),
+    ("train", "training.lr=2", "no key 'training.lr'; did you mean optim.lr?"),
+    ("train", "model.lr=2", "did you mean optim.lr?"),
+    ("train", "optim.lrr=3", "no key 'optim.lrr'; did you mean optim.lr?"),
+    ("train", "modle=ngram", "did you mean model?"),
+    ("train", "seeed=3", "did you mean seed"),
+    ("train", "split=test", "no key 'split'; it is a key of lmtool eval, lmtool ensemble, lmtool compare"),
+    ("train", "optim.nothing=1", "no key 'optim.nothing'; there are"),
+    ("train", "nothing_like_it=1", "no key 'nothing_like_it'; there are data, "),
+    ("eval", "file=x", "did you mean text?"),
+    ("eval", "model_path=x", "did you mean run?"),
+    ("ensemble", "run=a", "did you mean runs?"),
+    ("report", "runs=[a]", "did you mean paths?"),
+    ("train", "hydra.job.env_set.X=1", "to add it write +hydra.job.env_set.X=1"),
+    ("generate", "max_tokens=3", "did you mean length?"),
+    # A key of another option, or of a group that is not used.
+    ("train", "data.split.train=0.8", "data.split.train: not a setting of data=pydoc, but of data=text: add data=text"),
+    ("train", "data.train=x.txt", "data.train: not a setting of data=pydoc, but of data=text: add data=text"),
+    ("train model=nplm", "model.order=3", "model.order: not a setting of model=nplm, but of model=ngram"),
+    ("train -m model=ngram,nplm", "model.order=3", "not a setting of model=nplm, but of model=ngram"),
+    (
+        "train model=ngram",
+        "smoother.alpha=1",
+        "but of smoother=laplace or smoother=stupid_backoff: add smoother=laplace",
+    ),
+    (
+        "train model=ngram",
+        "optim.lr=3",
+        "optim.lr=3: not used with model=ngram, but with model=nplm, model=cbow, model=lbl",
+    ),
+    ("train", "tree=huffman", "tree=huffman: not used with output=softmax, but with output=hierarchical"),
+    (
+        "eval",
+        "model=nplm",
+        "model=nplm: lmtool eval takes no model=: a run has it from its training; it is for lmtool train",
+    ),
+    ("compare", "tree=random", "tree=random: lmtool compare takes no tree=; it is for lmtool tree"),
+]
+
+
+@pytest.mark.parametrize(("line", "word", "said"), KEYS, ids=[f"{line} {word}" for line, word, _ in KEYS])
+def test_the_key_that_is_meant(line: str, word: str, said: str) -> None:
+    assert said in unknown_key(word, LineSettings(split_line([*line.split(), word])))
+
+
+def test_meanings_are_keys() -> None:
+    known = {"hydra.run.dir", "hydra.sweep.dir", *HOMES}
+    for settings in SETTINGS[""].values():
+        known |= settings.__dataclass_fields__.keys()
+    for group, options in SETTINGS.items():
+        known |= {f"{group}.{key}" for settings in options.values() for key in settings.__dataclass_fields__}
+    known |= {f"data.vocabulary.{key}" for key in ("file", "size", "lowercase", "unit")}
+    assert {key for keys in MEANINGS.values() for key in keys} <= known
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "option"),
+    [
+        *(("smoother", name, "kneser_ney") for name in ("kn", "Kneser-Ney", "kneserney")),
+        *(("smoother", name, "modified_kneser_ney") for name in ("mkn", "modified-kneser-ney", "MKN")),
+        *(("smoother", name, "good_turing") for name in ("katz", "gt", "Good-Turing")),
+        *(("smoother", "wb", "witten_bell"), ("smoother", "jm", "jelinek_mercer"), ("smoother", "add_one", "laplace")),
+        *(("data", "PTB", "ptb"), ("data", "wikitext-2", "wikitext2"), ("model", "n-gram", "ngram")),
+    ],
+)
+def test_other_names_of_an_option(group: str, name: str, option: str) -> None:
+    assert meant(group, name) == f"; did you mean {option}?"
+
+
+def test_other_names_are_each_for_one_option() -> None:
+    for group in HOMES:
+        for option in yaml_files(group):
+            assert meant(group, option) == f"; did you mean {option}?"
+
+
+def test_other_names_of_an_option_from_outside(tmp_path: Path) -> None:
+    (tmp_path / "smoother").mkdir()
+    (tmp_path / "smoother" / "mine.yaml").write_text(
+        "# lmtool train\n# Mine.\n# Also known as: my_own, own-1\n\nkind: mine\n"
+    )
+    assert meant("smoother", "own1", beside=tmp_path) == "; did you mean mine?"
+
+
+# Lines with a mistake: each ends with 2 and one line, whatever of lmtool or Hydra it meets first.
+ODD = [
+    ("train hydra.run.dir=file", "hydra.run.dir=file: file is a file"),
+    ("train hydra.run.dir=file/below/it", "hydra.run.dir=file/below/it: file is a file"),
+    ("train hydra.run.dir=", "hydra.run.dir=: name a folder"),
+    ("train -m seed=1,2 hydra.sweep.dir=file", "hydra.sweep.dir=file: file is a file"),
+    ("train -m seed=1,2 hydra.sweep.dir=", "hydra.sweep.dir=: name a folder"),
+    ("train hydra.run.dir=" + "x" * 300, "File name too long"),
+    ("eval hydra.run.dir=file/${split}", "cannot use file/valid: Not a directory"),
+    ("train --config-dir nowhere", "--config-dir nowhere: no such folder"),
+    ("train ~output", "~output: a setting cannot be left out; give it another value, as output="),
+    ("train ~model", "~model: a setting cannot be left out"),
+    ("train ~training.epochs", "~training.epochs: a setting cannot be left out"),
+    ("train ~nothing", "~nothing: a setting cannot be left out"),
+    ("train +training=standard", "write training=standard"),
+    ("train ++model=ngram", "++model=ngram: model=nplm is chosen already: write model=ngram"),
+    ("preprocess +size=3 data=toy", "no key 'size'; did you mean data.vocabulary.size?"),
+    ("preprocess data.split.train=0.8 hydra.run.dir=runs/q", "data.split.train: not a setting of data=pydoc"),
+    ("preprocess data.train=x.txt", "add data=text"),
+    ("eval model=nplm", "lmtool eval takes no model="),
+    ("preprocess data=PTB", "no data=PTB; did you mean ptb?"),
+    ("train model=ngram smoother=mkn", "no smoother=mkn; did you mean modified_kneser_ney?"),
+    ("compare runs=runs/de", "name two or more that differ, as runs=[A,B]"),
+    ("preprocess data@foo=toy", "data@foo"),
+    ("eval -m hydra.sweeper.params={seed:1}", "hydra.sweeper.params={seed:1}"),
+    ("eval --config-path nowhere", "nowhere"),
+    ("eval hydra/launcher=jobli -m split=test,valid", "no hydra/launcher=jobli; did you mean joblib?"),
+    ("eval hydra.launcher.n_jobs=2", "choose one of joblib"),
+    ("predict -5", "for text that begins with a dash, text=-5"),
+    ("tree levels=größe", "levels: Value 'größe'"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), ODD, ids=[line for line, _ in ODD])
+def test_an_odd_line_ends_with_one_line(line: str, said: str, lmtool: Run) -> None:
+    Path("file").touch()
+    printed = lmtool(*line.split(), code=2)
+    assert said in printed and printed.startswith("lmtool: ") and printed.count("\n") == 1, printed
+    assert Path("file").read_bytes() == b""
+
+
+def test_an_item_of_a_dictionary_can_be_left_out(lmtool: Run) -> None:
+    assert "downloads" in lmtool("preprocess", "data=ptb", "~data.downloads.train", "--cfg", "job")
+
+
+def test_an_experiment_without_its_package(lmtool: Run) -> None:
+    Path("own/experiment").mkdir(parents=True)
+    Path("own/experiment/e.yaml").write_text("seed: 3\n")
+    said = lmtool("train", "--config-dir", "own", "+experiment=e", "data=toy", "model=ngram", code=2)
+    assert said == "lmtool: +experiment=e: its YAML file must begin with the line # @package _global_\n"

@@ -1,0 +1,251 @@
+"""lmtool in Python: the commands as functions, with the same settings and the same one-line messages."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lmtool
+from lmtool import results
+from lmtool.api.settings import overrides_of
+
+TRAIN = ["a b c d", "b c d e", ["a", "c", "e"]] * 20
+SMALL = {"kind": "nplm", "hidden_dim": 8, "embedding_dim": 4, "context_size": 2}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("python")
+
+
+@pytest.fixture(scope="module")
+def corpus(folder: Path) -> lmtool.Corpus:
+    return lmtool.Corpus.from_texts(
+        train=TRAIN, valid=["a b c", "b c d e"], test=["c d e", "a z"], store_dir=folder / "stores"
+    )
+
+
+@pytest.fixture(scope="module")
+def bigram(corpus: lmtool.Corpus, folder: Path) -> lmtool.results.TrainedRun:
+    run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother="witten_bell", out=folder / "bigram")
+    assert isinstance(run, results.TrainedRun)
+    return run
+
+
+@pytest.fixture(scope="module")
+def network(corpus: lmtool.Corpus, folder: Path) -> lmtool.results.TrainedRun:
+    run = lmtool.train(SMALL, corpus, training={"epochs": 2, "batch_size": 16}, seed=3, out=folder / "network")
+    assert isinstance(run, results.TrainedRun)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "nplm"}, ["model=nplm"]),
+        ({"training": {"epochs": 3, "minutes": None}}, ["training.epochs=3", "training.minutes=null"]),
+        ({"model": {"hidden_dim": 100, "kind": "lbl"}}, ["model=lbl", "model.hidden_dim=100"]),
+        ({"seed": 5, "model": "nce", "tree": None}, ["model=nce", "seed=5"]),
+        ({"prune": [0, 0, 1], "lr_range": True}, ["prune=[0,0,1]", "lr_range=true"]),
+        ({"text": "it's ${a}, {b}"}, ["text='it\\'s \\${a}, {b}'"]),
+        ({"prune_entropy": np.float64(1e-8), "threads": np.int64(2)}, ["prune_entropy=1e-08", "threads=2"]),
+        ({"seed": 1, "experiment": "names"}, ["+experiment=names", "seed=1"]),
+        ({"data": {"split": {"train": 0.8, "unit": "lines"}}}, ["data.split.train=0.8", "data.split.unit='lines'"]),
+    ],
+)
+def test_settings_become_overrides(settings: dict[str, object], words: list[str]) -> None:
+    assert overrides_of(settings) == words
+
+
+def test_train_is_what_the_command_does(bigram: lmtool.results.TrainedRun, corpus: lmtool.Corpus, folder: Path) -> None:
+    from lmtool.cli.command_line import main
+
+    line = ["train", "model=ngram", "model.order=2", "smoother=witten_bell", f"store_dir={folder}/stores"]
+    data = [f"data.digest={corpus.settings.digest}", "data=texts"]  # type: ignore[attr-defined]
+    assert main([*line, *data, f"hydra.run.dir={folder}/by-command"]) == 0
+    by_command = json.loads((folder / "by-command" / "result.json").read_text())
+    assert bigram.valid_perplexity == by_command["valid_perplexity"]
+    assert (
+        bigram.options
+        == by_command["options"]
+        == {"data": "texts", "model": "ngram", "smoother": "witten_bell"} | {"counts": "sorted"}
+    )
+    assert bigram.ngrams == by_command["ngrams"] and bigram.history == []
+
+
+def test_a_trained_network(network: lmtool.results.TrainedRun) -> None:
+    assert network.epochs == 2 and network.ngrams is None
+    assert min(line["valid_perplexity"] for line in network.history) == pytest.approx(network.valid_perplexity)
+    assert network.model.words[:2] != () and network.model.embeddings.shape == (7, 4)
+    nearest = network.model.neighbors("a", 3)
+    vectors = network.model.embeddings.astype(float)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = network.model.words.index("a")
+    assert nearest[0][1] == pytest.approx(np.delete(unit @ unit[index], index).max())
+    assert str(network.folder) in repr(network) and "valid perplexity" in network._repr_html_()
+
+
+def test_a_callback_sees_each_evaluation_and_can_end_the_training(corpus: lmtool.Corpus, folder: Path) -> None:
+    lines: list[dict[str, object]] = []
+
+    def end_at_the_third(line: dict[str, object]) -> bool:
+        lines.append(line)
+        return len(lines) == 3
+
+    training = {"epochs": 50, "batch_size": 16, "evaluate_every": 1}
+    run = lmtool.train(SMALL, corpus, training=training, out=folder / "ended", callback=end_at_the_third)
+    assert isinstance(run, results.TrainedRun)
+    assert len(lines) == len(run.history) == 3 and lines == run.history
+    assert run.epochs == pytest.approx(3)
+
+
+def test_resume_continues_where_it_stopped(corpus: lmtool.Corpus, folder: Path) -> None:
+    training = {"batch_size": 16, "epochs": 1}
+    first = lmtool.train(SMALL, corpus, training=training, out=folder / "resumed", seed=3, schedule="constant")
+    assert isinstance(first, results.TrainedRun)
+    again = lmtool.train(resume=first, training={"epochs": 2})
+    whole = lmtool.train(
+        SMALL, corpus, training=training | {"epochs": 2}, out=folder / "whole", seed=3, schedule="constant"
+    )
+    assert isinstance(again, results.TrainedRun) and isinstance(whole, results.TrainedRun)
+    assert again.valid_perplexity == whole.valid_perplexity and again.folder == first.folder
+    with pytest.raises(lmtool.UserError, match="leave out= out"):
+        lmtool.train(resume=first, out=folder / "elsewhere")
+
+
+def test_a_rate_test(corpus: lmtool.Corpus, folder: Path) -> None:
+    found = lmtool.train(SMALL, corpus, lr_range=True, lr_range_steps=20, out=folder / "rates")
+    assert isinstance(found, results.RateTest)
+    assert len(found.rates) == len(found.losses) and "optim.lr=" in repr(found)
+
+
+def test_evaluate_a_split(bigram: lmtool.results.TrainedRun) -> None:
+    scored = lmtool.evaluate(bigram, "test")
+    assert scored.words == ["c", "d", "e", "</s>", "a", "<unk>", "</s>"]
+    assert scored.oov == 1 and scored.oov_positions.tolist() == [5] and scored.offsets.tolist() == [0, 4, 7]
+    assert scored.perplexity == pytest.approx(math.exp(-scored.log_probs.mean()))
+    frame = scored.tokens_to_pandas()
+    assert frame["oov"].tolist() == [False] * 5 + [True, False] and frame["sentence"].tolist() == [0] * 4 + [1] * 3
+    assert {row[""]: row["value"] for row in scored.rows}["perplexity"] == scored.perplexity
+    assert not Path("outputs").exists()
+
+
+def test_evaluate_text_in_memory_is_that_of_a_file(bigram: lmtool.results.TrainedRun, tmp_path: Path) -> None:
+    (tmp_path / "x=y ü.txt").write_text("c d e\na z\n")
+    in_memory = lmtool.evaluate(bigram, text=["c d e", ["a", "z"]])
+    of_file = lmtool.evaluate(bigram, text=tmp_path / "x=y ü.txt", out=tmp_path / "out")
+    assert in_memory.log_probs.tolist() == of_file.log_probs.tolist()
+    assert in_memory.report is not None and of_file.report is not None
+    assert in_memory.report.bits_per_character == of_file.report.bits_per_character
+    assert in_memory.oov_positions.tolist() == of_file.oov_positions.tolist() == [5]
+    assert (tmp_path / "out" / "scores.h5").is_file()
+    assert lmtool.evaluate(bigram.model, text=["c d e", "a z"]).perplexity == in_memory.perplexity
+    assert bigram.model.perplexity(["c d e", "a z"]) == in_memory.perplexity
+
+
+def test_mix_and_compare(bigram: lmtool.results.TrainedRun, network: lmtool.results.TrainedRun, folder: Path) -> None:
+    mixed = lmtool.mix([bigram, network.folder], out=folder / "mixed")
+    assert sum(mixed.weights) == pytest.approx(1) and mixed.perplexity <= min(p for p in mixed.perplexities if p)
+    assert any("fitted on valid itself" in note for note in mixed.notes)
+    compared = lmtool.compare([bigram, network, mixed])
+    assert compared.tokens == 9 and [row["run"] for row in compared.rows] == [
+        str(run.folder) for run in (bigram, network, mixed)
+    ]
+    assert any("were fitted on valid itself" in note for note in compared.notes)
+    assert not lmtool.compare([bigram, mixed], split="test").notes
+    assert compared.to_pandas()["perplexity"][2] == pytest.approx(mixed.perplexity)
+    assert mixed.model.perplexity(["a b c", "b c d e"]) == pytest.approx(mixed.perplexity)
+
+
+def test_a_tree(corpus: lmtool.Corpus) -> None:
+    built = lmtool.tree("huffman", corpus, words=["a", "c"])
+    assert [row["word"] for row in built.rows] == ["a", "c"]
+    assert built.metric >= built.analysis.entropy and "c" in built.drawing
+
+
+def test_a_sweep(corpus: lmtool.Corpus, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    table = lmtool.sweep({"model.order": [1, 2]}, model="ngram", data=corpus, out=folder / "sweep")
+    assert [row["status"] for row in table.rows] == ["done", "done"] and table.best["model.order"] == "2"
+    assert table.run(str(table.best["job"])).joinpath("run.json").is_file()
+    assert (root.handlers, root.level) == before
+    assert not capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: lmtool.train("nplm", training={"epoch": 3}), "no key 'training.epoch'; did you mean training.epochs?"),
+        (lambda: lmtool.train("npml"), "no model=npml; did you mean nplm?"),
+        (lambda: lmtool.train("nplm", trainig={"epochs": 3}), "training.epochs"),
+        (lambda: lmtool.train("nplm", optim={"lr": -1.0}), "optim.lr=-1.0: must be"),
+        (lambda: lmtool.train("nplm", optim={"lr": object()}), "settings are text, numbers, lists and dictionaries"),
+        (lambda: lmtool.evaluate("nowhere"), "no run folder nowhere"),
+        (lambda: lmtool.evaluate("nowhere", text="the company said"), "give a list of sentences"),
+        (lambda: lmtool.evaluate("nowhere", "test", text=["a"]), "leave one out"),
+        (lambda: lmtool.mix("runs/a"), "give a list"),
+        (lambda: lmtool.mix([3, 4]), "name a run by its folder"),  # type: ignore[list-item]
+        (lambda: lmtool.sweep({"seed": []}, model="ngram"), "name its values"),
+        (lambda: lmtool.preprocess("PTB"), "ptb"),
+    ],
+)
+def test_a_mistake_is_the_same_line(
+    call: Callable[[], object], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(lmtool.UserError) as caught:
+        call()
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_text_models_take_text_as_people_give_it(bigram: lmtool.results.TrainedRun) -> None:
+    model = bigram.model
+    assert (
+        model.score("a b c").tolist()
+        == model.score(["a b c"])[0].tolist()
+        == model.score([["a", "b", "c"]])[0].tolist()
+    )
+    assert len(model.score("a b c")) == 4  # three words and </s>, not five characters
+    assert model.ids(["a", "b"]).tolist() == model.ids("a b").tolist()
+    assert len(repr(model)) < 200 and "7 words" in repr(model)
+    assert model.generate("a", seed=1) == model.generate("a", seed=1)
+    texts = {tuple(model.generate(count=8)) for _ in range(4)}
+    assert len(texts) > 1  # a seed of its own each time
+    with pytest.raises(lmtool.UserError, match="not one word"):
+        model.score([["a b"]])
+    with pytest.raises(lmtool.UserError, match="not a neural model"):
+        model.neighbors("a")
+
+
+def test_generate_says_its_seed(runs: Path, lmtool: Callable[..., str]) -> None:
+    said = lmtool("generate", f"run={runs}/kn3", "hydra.run.dir=a")
+    seed = said.split("seed=")[1].split()[0]
+    assert json.loads(Path("a/result.json").read_text())["seed"] == int(seed)
+    assert lmtool("generate", f"run={runs}/kn3", f"seed={seed}") == said
+
+
+def test_an_unequal_model_says_so_everywhere(folder: Path, corpus: lmtool.Corpus) -> None:
+    """Stupid backoff's scores do not sum to one."""
+    run = lmtool.train("ngram", corpus, smoother="stupid_backoff", out=folder / "stupid")
+    fair = lmtool.train("ngram", corpus, smoother="laplace", out=folder / "fair")
+    assert isinstance(run, results.TrainedRun) and isinstance(fair, results.TrainedRun)
+    assert not run.normalised and fair.normalised
+    assert json.loads((run.folder / "result.json").read_text())["normalised"] is False
+    for result in (run, lmtool.evaluate(run), lmtool.mix([run, fair], out=folder / "unequal")):
+        assert any("do not sum to one" in note for note in result.notes), result
+
+
+def test_public_names() -> None:
+    assert set(lmtool.HOMES) == {
+        *("Corpus", "TextModel", "UserError", "compare", "convert", "evaluate", "export", "load", "mix", "preprocess"),
+        *("report_page", "rescore", "sweep", "train", "tree"),
+    }
+    for name in lmtool.HOMES:
+        assert getattr(lmtool, name).__doc__ and name in dir(lmtool)
