@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,6 +101,33 @@ def test_hydras_own_mode_is_heard(lmtool: Run) -> None:
     line = ("train", "model=ngram", "data=toy", "model.order=1,2")
     assert "also in" in lmtool(*line, "hydra.mode=MULTIRUN")
     assert "model.order" in lmtool(*line, code=2)  # two values are no number
+
+
+def test_a_line_is_composed_once(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+    composed = []
+    load = ConfigLoaderImpl.load_configuration
+    monkeypatch.setattr(
+        ConfigLoaderImpl, "load_configuration", lambda self, *a, **k: composed.append(a) or load(self, *a, **k)
+    )
+    lmtool("preprocess", "data=toy")
+    assert len(composed) == 1
+
+
+@pytest.mark.parametrize("flags", [[], ["-O"]])
+def test_a_yaml_that_sweeps_is_heard(flags: list[str], tmp_path: Path) -> None:
+    """python -O leaves out the assertion by which Hydra tells that a line is no single run."""
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    (tmp_path / "mine" / "experiment" / "orders.yaml").write_text(
+        "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n      model.order: 1,2\n"
+    )
+    line = ["train", "options=mine", "+experiment=orders", "model=ngram", "data=toy", "hydra.sweep.dir=sweep"]
+    command = [sys.executable, *flags, "-m", "lmtool", *line]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert {path.parent.name for path in tmp_path.glob("sweep/*/run.json")} == {"0", "1"}
+    assert not list(tmp_path.glob("outputs/**/run.json"))
 
 
 def test_cfg_job_prints_the_whole_configuration(lmtool: Run) -> None:
