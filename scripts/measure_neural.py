@@ -73,6 +73,40 @@ def speed(lmtool: Callable[..., float]) -> None:
     _distributions(ptb)
 
 
+def checks(lmtool: Callable[..., float]) -> None:
+    """The time of the checks of a step's arguments, of the layer and of the encoder, beside whole training steps."""
+    import torch
+
+    from lmtool.data.corpus import Corpus
+    from lmtool.neural.checks import require_hidden, require_ids
+    from lmtool.system import parallel
+    from lmtool.system.malloc import keep_freed_memory
+
+    torch.set_num_threads(parallel.use(1))
+    keep_freed_memory()
+    lmtool("preprocess", "data=ptb", "data.name=ptb")
+    store = store_of("ptb")
+    for batch in (32, 1024):
+        for name in ("hierarchical", "nce", "sampled", "classes", "adaptive", "softmax"):
+            with Corpus.open(store) as corpus:
+                model = model_of(corpus, name, 30, 100)
+            layer, encoder = model.output, model.encoder
+            weight, words = layer.reference(), layer.word_count
+            h, y = torch.randn(batch, layer.input_dim), torch.randint(words, (batch,))
+            contexts = torch.randint(words, (batch, encoder.context_size))
+
+            def check() -> None:
+                require_hidden(layer, ".forward: h", h, layer.input_dim, weight)  # noqa: B023
+                require_ids(layer, ".forward: y", y, ((batch,),), words, h)  # noqa: B023
+                shape = ((batch, encoder.context_size),)  # noqa: B023
+                require_ids(encoder, ".forward: contexts", contexts, shape, None, encoder.embedding.weight)  # noqa: B023
+
+            each = 1 / rate(check, 1)
+            step = batch / rate(_steps(store, name, 30, 100, batch), batch)
+            share = 100 * each / step
+            print(f"{name}, batch {batch}: {1e6 * each:.1f} of {1e6 * step:,.0f} us a step, {share:.2f} %", flush=True)
+
+
 def _said(sizes: tuple[int, int, int]) -> str:
     return f"{sizes[0]}/{sizes[1]}, batch {sizes[2]}"
 
