@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmtool.config.options import HOMES
-from lmtool.config.settings import config_dir_of
+from lmtool.config.settings import choices_of, config_dir_of
 from lmtool.errors import UserError
 from lmtool.runs.resume import Begun
 from lmtool.runs.run import has_state
@@ -59,11 +58,10 @@ class Session:
         from hydra.types import RunMode
 
         hydra = HydraConfig.get()
-        chosen = ((str(key).split("@")[0], str(name)) for key, name in hydra.runtime.choices.items())
         return cls(
             out=Path(hydra.runtime.output_dir),
             begun=Begun([str(word) for word in hydra.overrides.task], config_dir_of(hydra)),
-            choices={group: name for group, name in chosen if group in HOMES},
+            choices=choices_of(hydra),
             launcher=hydra.launcher if hydra.mode == RunMode.MULTIRUN else None,
             progress=on_terminal(),
             quiet=quiet,

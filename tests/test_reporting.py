@@ -27,9 +27,10 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import accuracy
 from lmtool.neural.devices import choose_device
+from lmtool.runs.run import METRICS
 from lmtool.system.progress import progress_bar
 from lmtool.training.rate_trace import RateTrace
-from lmtool.training.reporting import METRICS, Reporter
+from lmtool.training.reporting import Reporter
 from lmtool.training.schedules.constant import ConstantSchedule
 from tests.conftest import NEURAL, fresh_process, neural
 from tests.test_training import run, training

@@ -22,7 +22,7 @@ from lmtool.errors import Interrupted, UserError
 from lmtool.neural.model import build_neural
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.sampled import SampledOutput
-from lmtool.runs.run import STATE, STATE_BEFORE
+from lmtool.runs.run import METRICS, STATE, STATE_BEFORE
 from lmtool.runs.weights import CHECKPOINT
 from lmtool.training import loop
 from lmtool.training.interruption import signals_noted
@@ -30,7 +30,6 @@ from lmtool.training.loop import Plan, train
 from lmtool.training.optim.adagrad import AdagradOptim
 from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.sgd import SgdOptim
-from lmtool.training.reporting import METRICS
 from lmtool.training.schedules.plateau import PlateauSchedule
 from lmtool.training.state import load_state
 from lmtool.trees import huffman_tree

@@ -25,6 +25,7 @@ from lmtool.neural.outputs.classes import ClassesOutput
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.sampled import SampledOutput
+from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights
 from lmtool.training.learning_rate import budget_done, learning_rate
 from lmtool.training.loop import Plan, Trained, train
@@ -32,7 +33,6 @@ from lmtool.training.optim.adagrad import AdagradOptim
 from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.adamw import AdamwOptim
 from lmtool.training.optim.sgd import SgdOptim
-from lmtool.training.reporting import METRICS
 from lmtool.training.schedules.constant import ConstantSchedule
 from lmtool.training.schedules.cosine import CosineSchedule
 from lmtool.training.schedules.inverse import InverseSchedule

@@ -37,7 +37,7 @@ def model_of(run: RunLike, device: str, store_dir: Any, options: Any) -> TextMod
         return run
     from lmtool.runs.load import load
 
-    return load(folder_of(run), device, store_dir=store_dir or getattr(run, "store_dir", None), options=options)
+    return load(folder_of(run), device, store_dir=store_dir or store_dir_of(run), options=options)
 
 
 def call(
@@ -67,7 +67,7 @@ def call(
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lmtool-")))
         make_folder(folder)
-        own = [word for word in line.overrides if key_of(word) not in ("hydra.run.dir",)]
+        own = [word for word in line.overrides if key_of(word) != "hydra.run.dir"]
         session = Session(
             out=folder,
             begun=Begun(own, None if config_dir is None else str(config_dir)),
@@ -128,9 +128,14 @@ def folders_of(runs: Sequence[RunLike]) -> list[str]:
     return [str(folder_of(run)) for run in runs]
 
 
+def store_dir_of(run: RunLike) -> str | None:
+    """The folder of the store that a run was made with, where that is known."""
+    return run.store_dir if isinstance(run, TrainedRun | MixedRun) else None
+
+
 def named_run(run: RunLike) -> dict[str, Any]:
     """The setting run=, and the folder of the store that the run was made with."""
-    made_in = run.store_dir if isinstance(run, TrainedRun | MixedRun) else None
+    made_in = store_dir_of(run)
     return {"run": str(folder_of(run)), **({"store_dir": made_in} if made_in else {})}
 
 

@@ -12,6 +12,7 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, config_dir_of
 from lmtool.config.options import HOMES, conf_dir
 from lmtool.config.overrides import quoted
+from lmtool.config.settings import choices_of
 from lmtool.errors import UserError
 
 NAME = re.compile(r"[\w.-]+")
@@ -86,20 +87,18 @@ def compose(line: CommandLine) -> tuple[Any, dict[str, str]]:
     from omegaconf import OmegaConf
 
     from lmtool.cli import hydra_errors
-    from lmtool.cli.hydra_run import register_option_folders
+    from lmtool.cli.hydra_run import VERSION, register_option_folders
 
     assert line.verb is not None, "the callers name it"
     register_option_folders()
     folder = config_dir_of(line.flags)
     beside = [f"hydra.searchpath=[{quoted(f'file://{folder}')}]"] if folder else []
     try:
-        with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        with hydra.initialize_config_dir(str(conf_dir()), version_base=VERSION):
             whole = hydra.compose(line.verb, [*line.overrides, *beside], return_hydra_config=True)
     except Exception as error:
         fault = hydra_errors.as_user_error(error, line)
         if fault is None:
             raise
         raise fault from error
-    chosen = ((str(key).split("@")[0], str(name)) for key, name in whole.hydra.runtime.choices.items())
-    choices = {group: name for group, name in chosen if group in HOMES}
-    return OmegaConf.masked_copy(whole, [str(key) for key in whole if key != "hydra"]), choices
+    return OmegaConf.masked_copy(whole, [str(key) for key in whole if key != "hydra"]), choices_of(whole.hydra)

@@ -63,20 +63,7 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
         split = corpus.split(name)
     if finished.fitted_on(name):
         session.note(f"the weights of this mixture were fitted on {name} itself; split=test is held-out text")
-    evaluation = evaluate_split(
-        model,
-        split,
-        corpus.vocabulary,
-        session,
-        run=run,
-        name=name,
-        accuracy=config.accuracy,
-        unnormalised=config.unnormalised,
-        cloze=cloze,
-    )
-    if config.detail:
-        _print_detail(model, split, evaluation, session, sentences=corpus.sentences)
-    return evaluation
+    return _scored(config, model, split, corpus.vocabulary, session, run=run, name=name, cloze=cloze)
 
 
 def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluation:
@@ -86,30 +73,45 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
     from lmtool.data.text_split import split_of_text
 
     name = str(config.text)
-    standard_input = name == "-"
-    blocks = (
-        read_stream(iter([sys.stdin.buffer]), "standard input")
-        if standard_input
-        else read_blocks(*text_files(name, "text"))
-    )
+    if name == "-":
+        blocks = read_stream(iter([sys.stdin.buffer]), "standard input")
+    else:
+        blocks = read_blocks(*text_files(name, "text"))
     split = split_of_text(blocks, name, loaded.form)
-    evaluation = evaluate_split(
-        loaded.model,
-        split,
-        loaded.vocabulary,
-        session,
-        run=loaded.name,
-        name=name,
-        accuracy=config.accuracy,
-        unnormalised=config.unnormalised,
-    )
-    if config.detail:
-        _print_detail(loaded.model, split, evaluation, session, sentences=loaded.vocabulary.eos is not None)
+    evaluation = _scored(config, loaded.model, split, loaded.vocabulary, session, run=loaded.name, name=name)
     if evaluation.oov and (evaluation.log_probs[evaluation.oov_positions] == -math.inf).all():
         session.note(
             f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {loaded.name} "
             "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
         )
+    return evaluation
+
+
+def _scored(
+    config: EvalConfig,
+    model: LanguageModel,
+    split: Split,
+    vocabulary: Vocabulary,
+    session: Session,
+    *,
+    run: str,
+    name: str,
+    cloze: dict[str, float] | None = None,
+) -> Evaluation:
+    """Score text by the settings; prints its tokens where they ask for it."""
+    evaluation = evaluate_split(
+        model,
+        split,
+        vocabulary,
+        session,
+        run=run,
+        name=name,
+        accuracy=config.accuracy,
+        unnormalised=config.unnormalised,
+        cloze=cloze,
+    )
+    if config.detail:
+        _print_detail(model, split, evaluation, session, sentences=vocabulary.eos is not None)
     return evaluation
 
 

@@ -24,7 +24,8 @@ def mix_scores(
 
     from lmtool.data.corpus import Split
     from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
-    from lmtool.mixtures.linear import TOLERANCE, fit_weights, mix
+    from lmtool.mixtures.fit import fit_record
+    from lmtool.mixtures.linear import fit_weights, mix
 
     if config.method is not MixMethod.linear or config.cache is not None:
         raise UserError("runs= names scores without a model, which mix only with method=linear and cache=null")
@@ -40,14 +41,7 @@ def mix_scores(
     if config.weights is None:
         fit = fit_weights(log_prob)
         weights = fit.weights
-        extra = {
-            "fit": {
-                "split": config.fit_split,
-                "iterations": fit.iterations,
-                "gap": fit.gap,
-                "converged": bool(fit.gap <= TOLERANCE),
-            }
-        }
+        extra = {"fit": fit_record(config, fit.iterations, fit.gap)}
         session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     mixed = mix(log_prob, weights)
     name = members[0].split

@@ -29,7 +29,7 @@ from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.load import tree_words
 from lmtool.runs.lock import held
 from lmtool.runs.resume import require_same
-from lmtool.runs.run import has_state, save_trained
+from lmtool.runs.run import METRICS, has_state, save_trained
 from lmtool.runs.store import require_splits
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
@@ -37,7 +37,6 @@ from lmtool.system.files import read_json, write_json
 from lmtool.system.malloc import keep_freed_memory
 from lmtool.training.loop import Plan, train
 from lmtool.training.processes import Processes, joined_processes
-from lmtool.training.reporting import METRICS
 from lmtool.training.state import State, load_state
 from lmtool.trees.tree import Tree
 

@@ -99,6 +99,12 @@ def config_dir_of(hydra: Any) -> str | None:
     return next((str(place.path) for place in hydra.runtime.config_sources if place.provider == "command-line"), None)
 
 
+def choices_of(hydra: Any) -> dict[str, str]:
+    """The option chosen in each group, presets by their own name, in Hydra's own settings."""
+    chosen = ((str(key).split("@")[0], str(name)) for key, name in hydra.runtime.choices.items())
+    return {group: name for group, name in chosen if group in HOMES}
+
+
 def _config_dir() -> Path | None:
     from hydra.core.hydra_config import HydraConfig
 

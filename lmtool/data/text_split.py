@@ -18,9 +18,13 @@ from lmtool.language_model import IntArray
 def tokeniser_of(data: DataConfig) -> WordTokeniser | CharTokeniser:
     """A new tokeniser by a data set's settings."""
     rules = data.vocabulary
-    if rules.unit is Unit.char:
-        return CharTokeniser(sentences=data.sentences, lowercase=rules.lowercase)
-    return WordTokeniser(sentences=data.sentences, tags=data.drops_tags(), lowercase=rules.lowercase)
+    return _tokeniser(rules.unit is Unit.char, data.sentences, data.drops_tags(), rules.lowercase)
+
+
+def _tokeniser(chars: bool, sentences: bool, tags: bool, lowercase: bool) -> WordTokeniser | CharTokeniser:
+    if chars:
+        return CharTokeniser(sentences=sentences, lowercase=lowercase)
+    return WordTokeniser(sentences=sentences, tags=tags, lowercase=lowercase)
 
 
 def split_of_text(blocks: Iterable[bytes], name: str, form: TextForm) -> Split:
@@ -29,12 +33,8 @@ def split_of_text(blocks: Iterable[bytes], name: str, form: TextForm) -> Split:
     A word out of the vocabulary is `<unk>` and counted as OOV. Raises UserError, naming `name`, for `<s>` or `</s>` in
     the text.
     """
-    vocabulary, sentences = form.vocabulary, form.vocabulary.eos is not None
-    tokeniser: WordTokeniser | CharTokeniser
-    if form.chars:
-        tokeniser = CharTokeniser(sentences=sentences, lowercase=form.lowercase)
-    else:
-        tokeniser = WordTokeniser(sentences=sentences, tags=form.tags, lowercase=form.lowercase)
+    vocabulary = form.vocabulary
+    tokeniser = _tokeniser(form.chars, vocabulary.eos is not None, form.tags, form.lowercase)
     provisional = np.concatenate([tokeniser(block, name) for block in blocks])
     types = tokeniser.types()
     known = np.array([word in vocabulary.ids for word in types])

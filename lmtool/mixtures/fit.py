@@ -62,7 +62,7 @@ def fit_mixture(
         return _cached(config, models, split, log_prob, say)
     fit = fit_weights(log_prob)
     say(f"EM on {config.fit_split}: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
-    return FittedMixture(fit.weights, {"method": "linear"}, {"fit": _fit(config, fit.iterations, fit.gap)})
+    return FittedMixture(fit.weights, {"method": "linear"}, {"fit": fit_record(config, fit.iterations, fit.gap)})
 
 
 def _fit_text(config: EnsembleConfig, corpus: Corpus) -> Split:
@@ -71,7 +71,8 @@ def _fit_text(config: EnsembleConfig, corpus: Corpus) -> Split:
     return corpus.split(config.fit_split)
 
 
-def _fit(config: EnsembleConfig, iterations: int, gap: float) -> dict[str, Any]:
+def fit_record(config: EnsembleConfig, iterations: int, gap: float) -> dict[str, Any]:
+    """How weights were fitted, for result.json. gap: nats per token by which they may fall short of the optimum."""
     return {"split": config.fit_split, "iterations": iterations, "gap": gap, "converged": bool(gap <= TOLERANCE)}
 
 
@@ -94,7 +95,7 @@ def _classes(
     mean = fit.tokens @ fit.weights / fit.tokens.sum()
     table = fit.weights.tolist()
     mixture = {"method": "classes", "classifier": place, "class_weights": table}
-    return FittedMixture(mean, mixture, {"fit": _fit(config, fit.iterations, fit.gap), "class_weights": table})
+    return FittedMixture(mean, mixture, {"fit": fit_record(config, fit.iterations, fit.gap), "class_weights": table})
 
 
 def _log_linear(
@@ -112,7 +113,7 @@ def _log_linear(
         f"Newton's method on {count:,} {unit} of {config.fit_split}: {fit.iterations} steps, about "
         f"{fit.gap:.1e} nats from the optimum"
     )
-    return FittedMixture(fit.weights, mixture, {"fit": _fit(config, fit.iterations, fit.gap) | {unit: count}})
+    return FittedMixture(fit.weights, mixture, {"fit": fit_record(config, fit.iterations, fit.gap) | {unit: count}})
 
 
 def _text_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> tuple[Chunks, int]:
@@ -176,7 +177,7 @@ def _cached(
         if config.weights is not None:
             return float(mix(both, np.array(config.weights)).mean()), np.array(config.weights)
         fit = fit_weights(both)
-        result["fit"] = _fit(config, fit.iterations, fit.gap)
+        result["fit"] = fit_record(config, fit.iterations, fit.gap)
         return float(mix(both, fit.weights).mean()), fit.weights
 
     theta = config.cache_theta

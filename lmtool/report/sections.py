@@ -20,10 +20,10 @@ from lmtool.report.content import Drawing, Picture, Section, Table
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.reading import AGAIN, SPLIT, Entry, Sweep, read_object, read_rates
 from lmtool.report.result_tables import between, number, sweep_table, tables_by_split, text_name
+from lmtool.runs.run import METRICS
 from lmtool.system.tables import Cell
 from lmtool.trees.drawing import DrawnNode
 
-METRICS = "metrics.jsonl"
 INTERVAL = (
     "95 % confidence intervals by the bootstrap over sentences, or over blocks of tokens in text without sentences."
 )

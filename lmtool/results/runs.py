@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from lmtool.errors import UserError
 from lmtool.results.base import Result, Table
 from lmtool.results.scores import Evaluation
+from lmtool.runs.run import METRICS
 from lmtool.system.tables import Cell
 
 if TYPE_CHECKING:
     from lmtool.text_model import TextModel
-
-METRICS = "metrics.jsonl"
 
 
 @dataclass(repr=False)

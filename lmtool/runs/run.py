@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
 
 FORMAT = 1
+METRICS = "metrics.jsonl"  # a line for each evaluation of a neural training
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"  # checkpoints of a training, the last two
 REMEDY = "train it again, or name another run with run=PATH"
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.errors import UserError
+from lmtool.runs.run import METRICS
 from lmtool.system.files import cannot_write, written_whole
 from lmtool.system.progress import fitting, progress_bar, write_above
 from lmtool.training.rate_trace import RateFile
 
-METRICS = "metrics.jsonl"
 LINE_EVERY = 10.0  # seconds between two lines without a terminal
 BAR_EVERY = 0.2  # seconds between two updates of the bar
 BESIDE = len("100 %|######| ")  # columns of the bar beside its text, at least
