@@ -42,7 +42,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
     import numpy as np
     import torch
 
-    from lmtool.config.training import Arithmetic, TrainingConfig
+    from lmtool.config.training import Precision, TrainingConfig
     from lmtool.data.corpus import Corpus
     from lmtool.neural.sparse_optim import clip_gradients
     from lmtool.training.interruption import Stop
@@ -54,7 +54,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
     optim = SgdOptim("sgd", 0.1, 0.0, 0.0)
     steps = max(8, 12_000 // batch)
     settings = dict(epochs=None, steps=1 << 40, minutes=None, patience=None, batch_size=batch, evaluate_every=1e9)
-    settings |= dict(accuracy_on=0, clip_norm=1.0, max_norm=None, precision=Arithmetic.fp32, compile=False)
+    settings |= dict(accuracy_on=0, clip_norm=1.0, max_norm=None, precision=Precision.fp32, compile=False)
     training = TrainingConfig(**settings, memory=None, save_every=1e9, tensorboard=False)
     plan = Plan(training, optim, ConstantSchedule("constant", 0.0), 1, {})
     with Corpus.open(store) as corpus, tempfile.TemporaryDirectory() as folder:

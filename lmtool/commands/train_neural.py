@@ -14,7 +14,7 @@ import torch
 from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
-from lmtool.config.training import Arithmetic
+from lmtool.config.training import Precision
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus, Split
 from lmtool.data.oov import tell_oov
@@ -73,7 +73,7 @@ def _run(
     assert training is not None, "each neural conf/model/*.yaml chooses one"
     state = _state_to_resume(config, session, processes)
     settings = {key: value for key, value in plain_values(config).items() if key not in NOT_OF_THE_TRAINING}
-    if training.precision is Arithmetic.bf16 and not has_bf16(device) and processes.first:
+    if training.precision is Precision.bf16 and not has_bf16(device) and processes.first:
         session.note(f"training.precision=bf16: this {device.type} has no bf16 units; fp32 may be faster")
     with _corpus(config, session, processes) as corpus:
         require_splits(corpus)

@@ -10,9 +10,10 @@ from lmtool.config.rules import MISSING, require, require_whole, size_in_bytes
 from lmtool.errors import UserError
 
 
-class Arithmetic(Enum):
-    """The precision of the encoder's matrix products in training."""
+class Precision(Enum):
+    """The precision of the large matrix products of a training step; auto is the faster one for their size."""
 
+    auto = "auto"
     fp32 = "fp32"
     bf16 = "bf16"
 
@@ -33,7 +34,7 @@ class TrainingConfig:
     accuracy_on: int = MISSING
     clip_norm: float | None = MISSING
     max_norm: float | None = MISSING
-    precision: Arithmetic = MISSING
+    precision: Precision = MISSING
     compile: bool = MISSING
     memory: str | None = MISSING
     save_every: float = MISSING

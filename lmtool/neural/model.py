@@ -6,6 +6,7 @@ of which `<s>`, the last, is never predicted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -14,16 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.config.groups import EncoderConfig, OutputConfig, require_tieable
+from lmtool.config.training import Precision
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.neural.checks import require_size
 from lmtool.neural.encoders.base import Encoder
+from lmtool.neural.kernels import tiles
 from lmtool.neural.memory_check import require_memory
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.system.arrays import whole_numbers
 from lmtool.trees.tree import Tree
 
+LARGE = 1 << 26  # examples x weights of the encoder from which precision=auto takes bf16
 CHUNK = 1024  # contexts scored at once: bounds the memory of their distributions
 
 
@@ -31,8 +35,8 @@ class NeuralModel(nn.Module):
     """Encoder `[B, C] -> [B, D]`, then output layer `[B, D] -> p` of the V - 1 words that can be predicted: a
     LanguageModel.
 
-    autocast: the type of the encoder's products in training; None for that of its weights. normalised and dynamic are
-    as LanguageModel has them: each distribution sums to one, and none depends on what was read before its context.
+    normalised and dynamic are as LanguageModel has them: each distribution sums to one, and none depends on what was
+    read before its context. Training is in the precision of the weights, until use_precision says otherwise.
     Every method raises ValueError for contexts, words and tensors of another shape, type or range.
     """
 
@@ -56,7 +60,7 @@ class NeuralModel(nn.Module):
         self.encoder = encoder
         self.output = output
         self._bos = vocabulary_size - 1
-        self.autocast: torch.dtype | None = None
+        self._autocast_from = math.inf  # examples in a batch
 
     @property
     def vocabulary_size(self) -> int:
@@ -88,15 +92,30 @@ class NeuralModel(nn.Module):
         both = [*self.encoder.row_parameters(), *self.output.row_parameters()]
         return list({id(parameter): parameter for parameter in both}.values())
 
+    def use_precision(self, precision: Precision) -> None:
+        """Do the large products of training in this precision; evaluation stays in that of the weights.
+
+        bf16: the encoder's by torch.autocast. auto: the same for products that are large enough, on a CPU with tiles
+        for it (kernels.tiles), and on no other device.
+        """
+        self.output.use_precision(precision)
+        self._autocast_from = math.inf
+        if precision is Precision.bf16:
+            self._autocast_from = 0
+        elif precision is Precision.auto and self.device.type == "cpu" and tiles.available():
+            weights = [p.numel() for p in self.encoder.parameters() if p.dim() > 1]
+            weights.remove(self.encoder.embedding.weight.numel())
+            self._autocast_from = math.ceil(LARGE / max(1, sum(weights)))
+
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """The loss that training lowers, a number: the mean over contexts `[B, C]` and targets `[B]`, both int64.
 
         -log p in nats, or the output layer's approximation of it; with gradients.
         """
-        if self.autocast is None:
+        if len(contexts) < self._autocast_from:
             hidden = self.encoder(contexts)
         else:
-            with torch.autocast(self.device.type, dtype=self.autocast):
+            with torch.autocast(self.device.type, dtype=torch.bfloat16):
                 hidden = self.encoder(contexts).float()
         loss: Tensor = self.output(hidden, targets)
         return loss

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lmtool.config.groups import OptimConfig, ScheduleConfig
-from lmtool.config.training import Arithmetic, TrainingConfig
+from lmtool.config.training import TrainingConfig
 from lmtool.data.corpus import Split
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import Interrupted, UserError
@@ -135,8 +135,7 @@ class _Training:
         settings = plan.training
         self.model, self.plan, self.out, self.processes = model, plan, out, processes
         self.train_split, self.valid_split = train_split, valid_split
-        if settings.precision is Arithmetic.bf16:
-            model.autocast = torch.bfloat16
+        model.use_precision(settings.precision)
         if settings.compile:
             model.encoder.compile()
         self.parameters = list(model.parameters())

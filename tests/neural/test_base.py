@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -175,13 +176,13 @@ def test_gradients_are_taken_over_not_copied(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(softmax, "TINY", 0)
     computed = []
 
-    def recorded(*arguments: Tensor) -> object:
+    def recorded(*arguments: Any) -> object:
         loss, gradients = compute(*arguments)
         computed.extend(gradient.data_ptr() for gradient in gradients)
         return loss, gradients
 
-    compute = softmax._loss_and_gradients
-    monkeypatch.setattr(softmax, "_loss_and_gradients", recorded)
+    compute = softmax._Workspace.loss_and_gradients
+    monkeypatch.setattr(softmax._Workspace, "loss_and_gradients", recorded)
     layer = FullSoftmax(4, torch.arange(9))
     layer(torch.randn(8, 4), torch.arange(8)).backward()
     assert [layer.vectors.grad.data_ptr(), layer.bias.grad.data_ptr()] == computed[1:]

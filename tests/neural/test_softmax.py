@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from lmtool.config.training import Precision
 from lmtool.neural.outputs import softmax, word_scores
 from lmtool.neural.outputs.softmax import FullSoftmax
 
@@ -27,7 +28,7 @@ def test_gradients_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     h = torch.randn(9, 5, dtype=torch.float64, requires_grad=True)
     y = torch.randint(0, 11, (9,))
     assert torch.autograd.gradcheck(
-        lambda h, w, b: softmax._SoftmaxLoss.apply(h, w, b, y, torch.empty(4, 11, dtype=torch.float64)),
+        lambda h, w, b: softmax._SoftmaxLoss.apply(h, w, b, y, softmax._Workspace()),
         (h, output.vectors, output.bias),
     )
 
@@ -66,7 +67,7 @@ def test_starts_at_the_unigram_distribution() -> None:
 def test_bf16_is_near_fp32() -> None:
     torch.manual_seed(0)
     exact = layer(outputs=300, dim=16, dtype=torch.float32)
-    rough = FullSoftmax(16, torch.arange(300), precision=torch.bfloat16)
+    rough = FullSoftmax(16, torch.arange(300), precision=Precision.bf16)
     rough.load_state_dict(exact.state_dict())
     h, y = torch.randn(40, 16), torch.randint(0, 300, (40,))
     found = []

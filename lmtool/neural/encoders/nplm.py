@@ -7,20 +7,20 @@ H hidden units, D dimension of the hidden that the output layer reads, V words o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.errors import UserError
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.history import History
+from lmtool.neural.kernels.hidden_units import dropout, hidden_units
 
 
 class Activation(Enum):
@@ -30,14 +30,6 @@ class Activation(Enum):
     gelu = "gelu"
     relu = "relu"
     sigmoid = "sigmoid"
-
-
-FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    Activation.tanh: torch.tanh,
-    Activation.gelu: F.gelu,
-    Activation.relu: F.relu,
-    Activation.sigmoid: torch.sigmoid,
-}
 
 
 @dataclass(slots=True)
@@ -149,14 +141,12 @@ class NPLM(Encoder):
 
     def of_embeddings(self, x: Tensor) -> Tensor:
         """Hidden `[B, D]` from x, `[B, C, E]`, or `[B, C + K, E]` with a history."""
-        x = x.flatten(1)
-        x = F.dropout(x, self.config.input_dropout, self.training)
+        activation, share = self.config.activation.value, self.config.dropout
+        x = dropout(x.flatten(1), self.config.input_dropout, self.training)
         a = x
         for number, layer in enumerate(self.layers):
-            before, a = a, layer(a)  # [B, H]
-            if self.norms is not None:
-                a = self.norms[number](a)
-            a = F.dropout(FUNCTIONS[self.config.activation](a), self.config.dropout, self.training)
+            norm = None if self.norms is None else cast(nn.LayerNorm, self.norms[number])
+            before, a = a, hidden_units(layer(a), norm, activation, share, self.training)  # [B, H]
             if number:
                 a = a + before
         if self.config.direct and len(self.layers):

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from lmtool.config.training import Precision
 from lmtool.errors import UserError
 from lmtool.neural.checks import require_hidden, require_ids, require_size
 from lmtool.trees.tree import Tree
@@ -151,6 +152,9 @@ class OutputLayer(nn.Module, ABC):
     def row_parameters(self) -> list[nn.Parameter]:
         """The parameters with sparse gradients, for the optimisers of lmtool.neural.sparse_optim; none by default."""
         return []
+
+    def use_precision(self, precision: Precision) -> None:
+        """Do the large products of a training step in this precision; nothing by default."""
 
     def word_vectors(self) -> Tensor | None:
         """The output vector of each word, `[O, D]`; None for a layer that has none."""

@@ -6,7 +6,6 @@ Legend of shapes: B examples, D dimension of the hidden, O words that can be pre
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import torch
@@ -14,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.config.groups import OutputConfig
-from lmtool.config.rules import MISSING
-from lmtool.neural.kernels import loops
+from lmtool.config.training import Precision
+from lmtool.neural.kernels import loops, tile_softmax
 from lmtool.neural.kernels.sparse_rows import compiled, take_gradients
 from lmtool.neural.outputs.word_scores import WordScores
 from lmtool.system import parallel
@@ -26,13 +25,7 @@ CHUNK = 1 << 20  # logits that exist at once: few enough to stay near the proces
 TINY = 1 << 12  # logits up to which calling our own loops costs more than they save
 NO_TARGET = -(1 << 63)  # torch leaves targets of -100 out unless told otherwise; a GPU's are not compared before
 FEW = 48  # rows up to which W h' is faster than h W' (MKL of torch 2.13)
-
-
-class Precision(Enum):
-    """The type in which the large products are done."""
-
-    fp32 = "fp32"
-    bf16 = "bf16"
+LARGE = 1 << 26  # B x D x O from which precision=auto takes bf16, where the processor has tiles for it
 
 
 @dataclass(slots=True)
@@ -42,12 +35,11 @@ class SoftmaxOutput(OutputConfig):
     can_tie = True
     dense_gradient = True
 
-    precision: Precision = MISSING
+    precision: Precision | None = None
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> FullSoftmax:
         """The layer."""
-        precision = torch.bfloat16 if self.precision is Precision.bf16 else None
-        return FullSoftmax(dim, counts, vectors, precision=precision)
+        return FullSoftmax(dim, counts, vectors, precision=self.precision)
 
 
 Gradients = tuple[Tensor, Tensor, Tensor]
@@ -58,43 +50,72 @@ class _SoftmaxLoss(torch.autograd.Function):
     forward pass.
 
     The gradient of the logits is softmax - onehot; what it is made of takes their place in one buffer that is kept from
-    call to call. To allocate either in each step costs more than the arithmetic on them. A buffer in bf16 has the
-    three products done in bf16; the gradients are summed over chunks in the weight's own precision.
+    call to call (workspace). To allocate either in each step costs more than the arithmetic on them.
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, vectors: Tensor, bias: Tensor, y: Tensor, buffer: Tensor) -> Tensor:
+    def forward(ctx: Any, h: Tensor, vectors: Tensor, bias: Tensor, y: Tensor, workspace: _Workspace) -> Tensor:
         h = h.contiguous()
         ctx.save_for_backward(h, vectors, bias, y)
-        ctx.buffer = buffer
-        loss, ctx.gradients = _loss_and_gradients(h, vectors, bias, y, buffer)
+        ctx.workspace = workspace
+        loss, ctx.gradients = workspace.loss_and_gradients(h, vectors, bias, y)
         return loss
 
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
         def compute() -> list[Tensor]:
             h, vectors, bias, y = ctx.saved_tensors
-            return _loss_and_gradients(h, vectors, bias, y, ctx.buffer)[1]
+            workspace: _Workspace = ctx.workspace
+            return workspace.loss_and_gradients(h, vectors, bias, y)[1]
 
         return (*take_gradients(ctx, grad_output[0], compute), None, None)
 
 
-@torch.no_grad()
-def _loss_and_gradients(
-    h: Tensor, vectors: Tensor, bias: Tensor, y: Tensor, buffer: Tensor
-) -> tuple[Tensor, list[Tensor]]:
-    """Mean -log p(y|h) over hidden `[B, D]`, and its gradients by h, vectors and bias; buffer: `[b, O]`."""
-    outputs = len(bias)
-    weight, all_grads = vectors[:outputs], torch.empty_like(vectors)
-    all_grads[outputs:] = 0
-    grads = torch.empty_like(h), all_grads[:outputs], torch.empty_like(bias)
-    chunk = _compiled_chunk if compiled(h) and buffer.dtype == h.dtype else _plain_chunk
-    loss = h.new_zeros((), dtype=torch.float64)
-    for first in range(0, len(h), len(buffer)):
-        some = slice(first, first + len(buffer))
-        grad_h = grads[0][some]
-        loss += chunk(h[some], weight, bias, y[some], buffer, len(h), (grad_h, *grads[1:]), not first)
-    return (loss / len(h)).to(h.dtype), [grads[0], all_grads, grads[2]]
+class _Workspace:
+    """What a layer keeps from step to step: a buffer `[b, O]` for the logits of one chunk, or the memory of the tiles.
+
+    A buffer in bf16 has the three products done in bf16; the gradients are summed over chunks in the weight's own type.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = torch.empty(0, 0)
+        self._tiles: tile_softmax.TileSoftmax | None = None
+        self.dtype: torch.dtype | None = None  # of the products in the buffer; None for that of the weights
+        self.by_tiles = False  # whether they are products of tiles
+
+    @torch.no_grad()
+    def loss_and_gradients(self, h: Tensor, vectors: Tensor, bias: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Mean -log p(y|h) over hidden `[B, D]`, and its gradients by h, vectors and bias."""
+        outputs = len(bias)
+        all_grads = torch.empty_like(vectors)
+        all_grads[outputs:] = 0
+        grads = [torch.empty_like(h), all_grads, torch.empty_like(bias)]
+        arguments = h, vectors[:outputs], bias, y, (grads[0], all_grads[:outputs], grads[2])
+        loss = self._of_tiles(*arguments) if self.by_tiles else None
+        return self._of_buffer(*arguments) if loss is None else loss, grads
+
+    def _of_tiles(self, h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, grads: Gradients) -> Tensor | None:
+        held, wanted = self._tiles, (*weight.shape, len(h))
+        if held is None or not held.serves(*wanted):
+            held = self._tiles = tile_softmax.TileSoftmax(*wanted)
+        h_, weight_, bias_, words, *all_grads = (tensor.detach().numpy() for tensor in (h, weight, bias, y, *grads))
+        loss = held.loss_and_gradients(h_, weight_, bias_, words, all_grads)
+        return None if loss is None else h.new_tensor(loss)
+
+    def _of_buffer(self, h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, grads: Gradients) -> Tensor:
+        outputs = len(bias)
+        size, buffer = min(len(h), max(CHUNK // outputs, 64)), self._buffer
+        dtype = self.dtype or h.dtype
+        if self.by_tiles:  # whose exponentials overflow
+            dtype = h.dtype
+        if buffer.shape[1] != outputs or len(buffer) < size or buffer.dtype != dtype or buffer.device != h.device:
+            buffer = self._buffer = torch.empty(size, outputs, dtype=dtype, device=h.device)
+        chunk = _compiled_chunk if compiled(h) and buffer.dtype == h.dtype else _plain_chunk
+        loss = h.new_zeros((), dtype=torch.float64)
+        for first in range(0, len(h), len(buffer)):
+            some = slice(first, first + len(buffer))
+            loss += chunk(h[some], weight, bias, y[some], buffer, len(h), (grads[0][some], *grads[1:]), not first)
+        return (loss / len(h)).to(h.dtype)
 
 
 def _plain_chunk(
@@ -156,27 +177,39 @@ class FullSoftmax(WordScores):
     """p(w|h) = exp(b_w + u_w . h) / Z (Bengio et al. 2003, eq. 1), in chunks, so that the B x O logits never exist."""
 
     def __init__(
-        self, dim: int, counts: Tensor, vectors: nn.Parameter | None = None, *, precision: torch.dtype | None = None
+        self,
+        dim: int,
+        counts: Tensor,
+        vectors: nn.Parameter | None = None,
+        *,
+        precision: Precision | None = None,
     ) -> None:
         """dim: D. counts: `[O]` of the words in train; b starts at the log unigram probabilities.
 
-        vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself. precision:
-        torch.bfloat16 for products in bf16, None for those of the weights' type.
+        vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself. precision: of
+        the products of a training step; None for what use_precision says. fp32 stands for the weights' own type, in
+        which evaluation is.
         """
         super().__init__(dim, counts, vectors)
-        self.precision = precision
-        self._buffer: Tensor | None = None
+        self._chooses = precision is None
+        self.precision = precision or Precision.fp32
+        self._workspace = _Workspace()
+
+    def use_precision(self, precision: Precision) -> None:
+        """Do the products of a training step in this precision, unless the constructor was given another."""
+        if self._chooses:
+            self.precision = precision
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
-        dtype, outputs = self.precision or h.dtype, len(self.bias)
-        if len(h) * outputs <= TINY and dtype == h.dtype:
+        logits, workspace = len(h) * len(self.bias), self._workspace
+        narrow = self.precision is Precision.bf16
+        if logits <= TINY and not narrow:
             return F.cross_entropy(F.linear(h, self.weight(), self.bias), y, ignore_index=NO_TARGET)
-        size = min(len(h), max(CHUNK // outputs, 64))
-        buffer = self._buffer
-        if buffer is None or len(buffer) < size or buffer.dtype != dtype or buffer.device != h.device:
-            buffer = self._buffer = torch.empty(size, outputs, dtype=dtype, device=h.device)
+        large = narrow or (self.precision is Precision.auto and logits * h.shape[1] >= LARGE)
+        workspace.by_tiles = large and tile_softmax.fits(h)
+        workspace.dtype = torch.bfloat16 if narrow else None
         loss: Tensor = _SoftmaxLoss.apply(  # type: ignore[no-untyped-call]
-            h, self.vectors, self.bias, y, buffer
+            h, self.vectors, self.bias, y, workspace
         )
         return loss
