@@ -22,6 +22,8 @@ from lmtool.language_model import FloatArray, IntArray
 from lmtool.neural.checks import require_size
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.kernels import tiles
+from lmtool.neural.kernels.plain_step import PlainNetwork
+from lmtool.neural.kernels.sparse_rows import compiled
 from lmtool.neural.memory_check import require_memory
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.system.arrays import whole_numbers
@@ -119,6 +121,14 @@ class NeuralModel(nn.Module):
                 hidden = self.encoder(contexts).float()
         loss: Tensor = self.output(hidden, targets)
         return loss
+
+    def plain_network(self, examples: int) -> PlainNetwork | None:
+        """The weights for kernels.plain_step, where batches of so many examples can be steps of it; else None."""
+        layer, softmax = self.encoder.plain_layer(), self.output.plain_softmax(examples)
+        vectors = self.encoder.embedding.weight
+        if layer is None or softmax is None or not compiled(vectors) or softmax[0] is vectors:
+            return None
+        return PlainNetwork(vectors, layer.weight, layer.bias, *softmax, layer.activation, layer.direct)
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """log p(target | context), `[N]` in float64, for contexts `[N, C]` and targets `[N]`; -inf for `<s>`."""

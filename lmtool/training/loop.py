@@ -26,7 +26,14 @@ from lmtool.runs.weights import CHECKPOINT, load_weights, read_notes, save_weigh
 from lmtool.training.batches import Batches
 from lmtool.training.interruption import Stop, signals_noted
 from lmtool.training.learning_rate import budget_done, learning_rate
-from lmtool.training.optimisers import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
+from lmtool.training.optimisers import (
+    give_memory,
+    make_optimisers,
+    make_plain_step,
+    memory_of,
+    renormalise_rows,
+    set_rate,
+)
 from lmtool.training.processes import Processes, SharedModel
 from lmtool.training.reporting import Reporter
 from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
@@ -150,6 +157,9 @@ class _Training:
             part=processes.part,
         )
         self.examples = iter(self.batches)
+        alone = processes.size == 1
+        size, max_norm = self.batches.size, settings.clip_norm
+        self.plain_step = make_plain_step(model, plan.optim, size, max_norm) if alone else None
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         self.progress = Progress()
         self.reporter = Reporter(
@@ -210,6 +220,18 @@ class _Training:
             self.plan.schedule, self.plan.optim.lr, done=done, steps=progress.step, drops=progress.drops
         )
         self.reporter.rate(progress.step, progress.rate)
+        if self.plain_step is None:
+            self._graph_step(contexts, targets)
+        else:
+            loss = self.plain_step.step(contexts, targets, progress.rate, DIVERGED)
+            progress.loss_sum += _converging(loss, progress.step + 1, self.out)
+        progress.step += 1
+        progress.since += 1
+        if settings.max_norm is not None and progress.step % self.batches.per_epoch == 0:
+            renormalise_rows(self.model.encoder.embedding.weight, settings.max_norm)
+
+    def _graph_step(self, contexts: Tensor, targets: Tensor) -> None:
+        settings, progress = self.plan.training, self.progress
         loss = self.shared.loss(contexts, targets)
         for parameter in self.parameters:  # what zero_grad does, without its hooks
             parameter.grad = None
@@ -222,10 +244,6 @@ class _Training:
         self._count(loss)
         for optimiser in self.optimisers:
             optimiser.step()
-        progress.step += 1
-        progress.since += 1
-        if settings.max_norm is not None and progress.step % self.batches.per_epoch == 0:
-            renormalise_rows(self.model.encoder.embedding.weight, settings.max_norm)
 
     def _count(self, loss: Tensor) -> None:
         """Add a loss to the sum, on a GPU several at once."""

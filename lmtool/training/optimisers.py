@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.config.groups import OptimConfig
+from lmtool.neural.kernels.plain_step import PlainStep
 from lmtool.neural.model import NeuralModel
 from lmtool.training.optim.base import ParameterGroups
 
@@ -21,6 +22,14 @@ def make_optimisers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.
     if sparse:
         optimisers.append(optim.sparse(ParameterGroups.of(sparse)))
     return optimisers
+
+
+def make_plain_step(model: NeuralModel, optim: OptimConfig, examples: int, max_norm: float | None) -> PlainStep | None:
+    """What makes the steps of batches of so many examples without a graph or an optimiser; None where there is more to
+    do. max_norm: of the gradients together; None for no limit.
+    """
+    network, decay = model.plain_network(examples), optim.plain_decay()
+    return None if network is None or decay is None else PlainStep(network, decay, max_norm)
 
 
 def set_rate(optimisers: list[torch.optim.Optimizer], rate: float) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from lmtool.config.groups import EncoderConfig
 from lmtool.neural.checks import require_ids
 from lmtool.neural.encoders.embedding import Embedding
+from lmtool.neural.kernels.plain_step import PlainLayer
 
 
 def takes_contexts(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -87,6 +88,13 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def of_embeddings(self, x: Tensor) -> Tensor:
         """Hidden `[B, D]` from the embeddings of the contexts, `[B, C, E]`, in ordinary tensor operations alone."""
+
+    def plain_layer(self) -> PlainLayer | None:
+        """The one hidden layer between embeddings and hidden, where there is nothing else: for kernels.plain_step.
+
+        None, the default, for any other encoder.
+        """
+        return None
 
     def row_parameters(self) -> list[nn.Parameter]:
         """The parameters with sparse gradients, for the optimisers of lmtool.neural.sparse_optim."""

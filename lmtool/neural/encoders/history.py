@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from numba import njit
@@ -85,9 +84,13 @@ class _WordsAndSums(torch.autograd.Function):
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
         vectors, ids, factors = ctx.saved_tensors
         grad = grad_output[0].contiguous()
-        grad_factors = torch.empty_like(factors)
-        arrays = [tensor.detach().numpy() for tensor in (vectors, ids, grad, grad_factors)]
-        parallel.run((_sums_grad_factors, *arrays, *cut) for cut in parallel.cut_evenly(factors.shape[1]))
+        arrays = [tensor.detach().numpy() for tensor in (vectors, ids, grad)]
+        cuts = parallel.cut_evenly(len(ids))
+        totals = factors.new_zeros(len(cuts), *factors.shape, dtype=torch.float64)
+        parallel.run(
+            (_sums_grad_factors, *arrays, total.numpy(), *cut) for total, cut in zip(totals, cuts, strict=True)
+        )
+        grad_factors = totals.sum(0).to(factors.dtype)
         groups = Groups(ids.reshape(-1))
         rows = vectors.new_empty(len(groups.unique), vectors.shape[1])
         g, a, rows_ = (tensor.detach().numpy() for tensor in (grad, factors, rows))
@@ -106,34 +109,42 @@ def _sums(vectors: Array, ids: Array, factors: Array, x: Array, first: int, last
         for k in range(sums):
             for j in range(width):
                 x[b, words + k, j] = 0
-        for t in range(length):
-            row = ids[b, t]
+        t = 0
+        while t + 4 <= length:  # four at a time: the sums are read and written once for them
+            r0, r1, r2, r3 = vectors[ids[b, t]], vectors[ids[b, t + 1]], vectors[ids[b, t + 2]], vectors[ids[b, t + 3]]
             for k in range(sums):
-                factor = factors[k, t]
+                row, of_sum = x[b, words + k], factors[k]
+                f0, f1, f2, f3 = of_sum[t], of_sum[t + 1], of_sum[t + 2], of_sum[t + 3]
                 for j in range(width):
-                    x[b, words + k, j] += factor * vectors[row, j]
+                    row[j] += (f0 * r0[j] + f1 * r1[j]) + (f2 * r2[j] + f3 * r3[j])
+            t += 4
+        while t < length:
+            r0 = vectors[ids[b, t]]
+            for k in range(sums):
+                row, f0 = x[b, words + k], factors[k, t]
+                for j in range(width):
+                    row[j] += f0 * r0[j]
+            t += 1
         for c in range(words):
-            row = ids[b, length - words + c]
+            row, r0 = x[b, c], vectors[ids[b, length - words + c]]
             for j in range(width):
-                x[b, c, j] = vectors[row, j]
+                row[j] = r0[j]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
-def _sums_grad_factors(vectors: Array, ids: Array, grad: Array, grad_factors: Array, first: int, last: int) -> None:
-    sums = grad_factors.shape[0]
+def _sums_grad_factors(vectors: Array, ids: Array, grad: Array, totals: Array, first: int, last: int) -> None:
+    """Add to totals `[K, T]`, in float64, what the examples from first to before last make of the gradient."""
+    sums, length = totals.shape
     width = vectors.shape[1]
     words = grad.shape[1] - sums
-    for t in range(first, last):
-        totals = np.zeros(sums, dtype=np.float64)
-        for b in range(len(ids)):
-            row = ids[b, t]
+    for b in range(first, last):
+        for t in range(length):
+            row = vectors[ids[b, t]]
             for k in range(sums):
-                product = vectors.dtype.type(0)
+                of_sum, product = grad[b, words + k], vectors.dtype.type(0)
                 for j in range(width):
-                    product += grad[b, words + k, j] * vectors[row, j]
-                totals[k] += product
-        for k in range(sums):
-            grad_factors[k, t] = totals[k]
+                    product += of_sum[j] * row[j]
+                totals[k, t] += product
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

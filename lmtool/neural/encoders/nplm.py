@@ -21,6 +21,7 @@ from lmtool.errors import UserError
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.history import History
 from lmtool.neural.kernels.hidden_units import dropout, hidden_units
+from lmtool.neural.kernels.plain_step import PlainLayer
 
 
 class Activation(Enum):
@@ -132,6 +133,15 @@ class NPLM(Encoder):
         projection = config.embedding_dim if tied else config.projection_dim
         self.project = nn.Linear(joined, projection) if projection is not None else None
         self.output_dim = projection if projection is not None else joined
+
+    def plain_layer(self) -> PlainLayer | None:
+        """The one layer, without anything that the paper's network does not have."""
+        config = self.config
+        more = self.history or self.norms or self.project or config.dropout or config.input_dropout
+        if type(self) is not NPLM or more or len(self.layers) != 1:
+            return None
+        layer = cast(nn.Linear, self.layers[0])
+        return PlainLayer(layer.weight, layer.bias, config.activation.value, config.direct)
 
     def forward(self, contexts: Tensor) -> Tensor:
         """Hidden `[B, D]` after context ids `[B, C]`, or `[B, T]` with a history; int64, oldest word first."""

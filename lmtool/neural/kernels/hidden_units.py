@@ -67,6 +67,13 @@ def hidden_units(z: Tensor, norm: nn.LayerNorm | None, activation: str, share: f
     return units
 
 
+def times_slope(z: Tensor, activation: str, grad: Tensor) -> Tensor:
+    """grad f'(z), both `[B, H]`: the gradient of z from that of f(z)."""
+    slope = z.clone(memory_format=torch.contiguous_format)
+    _run(_slope_rows, *z.shape, slope.numpy(), NUMBERS[activation])
+    return slope.mul_(grad)
+
+
 def kept(shape: torch.Size, share: float, draw: int) -> Tensor:
     """Which numbers of a tensor of this shape dropout keeps, bool; draw: the number of the step."""
     mask = torch.ones(shape)
@@ -174,7 +181,7 @@ def _drop(x: Array, out: Array, scale: float, limit: int, draw: int, first: int,
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
-def _activate(row: Array, activation: int) -> None:
+def activate(row: Array, activation: int) -> None:
     """f of each number of a row `[H]`, in place; a loop for each f, so that each is vectorised."""
     zero, half, one = row.dtype.type(0), row.dtype.type(0.5), row.dtype.type(1)
     if activation == TANH:
@@ -194,7 +201,7 @@ def _activate(row: Array, activation: int) -> None:
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
-def _slope(row: Array, activation: int) -> None:
+def slopes(row: Array, activation: int) -> None:
     """The derivative of f at each number of a row `[H]`, in place."""
     zero, half, one = row.dtype.type(0), row.dtype.type(0.5), row.dtype.type(1)
     if activation == TANH:
@@ -213,6 +220,12 @@ def _slope(row: Array, activation: int) -> None:
         for j in range(len(row)):
             e = exp_below(-abs(row[j]))
             row[j] = e / ((one + e) * (one + e))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _slope_rows(z: Array, activation: int, first: int, last: int) -> None:
+    for b in range(first, last):
+        slopes(z[b], activation)
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -265,7 +278,7 @@ def _forward(
                 row[j] = row[j] * gain[j] + offset[j]
         else:
             row[:] = z[b]
-        _activate(row, activation)
+        activate(row, activation)
         if share > 0:
             _drop_row(row, z.dtype.type(1 / (1 - share)), limit, _row_draw(b, draw))
 
@@ -296,14 +309,14 @@ def _backward(
             _drop_row(row, z.dtype.type(1 / (1 - share)), limit, _row_draw(b, draw))
         if not len(gain):
             slope[:] = z[b]
-            _slope(slope, activation)
+            slopes(slope, activation)
             for j in range(width):
                 row[j] *= slope[j]
             continue
         _normalise(z[b], moments[b, 0], moments[b, 1], normal)
         for j in range(width):
             slope[j] = normal[j] * gain[j] + offset[j]
-        _slope(slope, activation)
+        slopes(slope, activation)
         mean, along = z.dtype.type(0), z.dtype.type(0)
         for j in range(width):
             change = row[j] * slope[j]

@@ -271,3 +271,15 @@ def exp_columns(scores: Array, bias: Array, targets: Array, loss: Array, share: 
     for i in range(examples):
         loss[i] += math.log(share[i])
         share[i] = 1 / share[i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def softmax_gradient(exponentials: Array, targets: Array, share: Array) -> None:
+    """What exp_columns made, `[O, b]`, becomes the gradient of the scores: (p - onehot) / b."""
+    outputs, examples = exponentials.shape
+    each = exponentials.dtype.type(1 / examples)
+    for j in range(outputs):
+        for i in range(examples):
+            exponentials[j, i] *= share[i] * each
+    for i in range(examples):
+        exponentials[targets[i], i] -= each

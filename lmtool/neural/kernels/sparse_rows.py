@@ -90,11 +90,11 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
         (ids,) = ctx.saved_tensors
-        unique, sums = _sums(ids.reshape(-1), grad_output[0].reshape(ids.numel(), -1).contiguous())
+        unique, sums = sums_of_rows(ids.reshape(-1), grad_output[0].reshape(ids.numel(), -1).contiguous())
         return rows_gradient(unique, sums.reshape(-1, *ctx.shape[1:]), ctx.shape, ctx.sparse), None, None
 
 
-def _sums(ids: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+def sums_of_rows(ids: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """The different ids, ascending `[U]`, and the sum of the values `[P, H]` of each, `[U, H]`."""
     if not compiled(values):
         unique, place = torch.unique(ids.long(), return_inverse=True)

@@ -62,15 +62,15 @@ class TileSoftmax:
         self._near = max(1, NEAR_NUMBERS // (dim * 32))
         bits, numbers = torch.uint16, torch.float32
         self._weight = _memory(across * 2, deep, 16, 32, kind=bits)
-        self._weight_columns = _memory(across, deep * 2, 16, 32, kind=bits)
+        self._weight_columns = _memory(deep, across, 32, 32, kind=bits)
         self._exponentials = _memory(across, along, 32, 32, kind=bits)
-        self._h_pairs = _memory(deep, along * 2, 16, 32, kind=bits)
-        self._example_pairs = _memory(along, deep * 2, 16, 32, kind=bits)
+        self._h_pairs = _memory(along, deep, 32, 32, kind=bits)
+        self._example_pairs = _memory(deep, along, 32, 32, kind=bits)
         self._bias = np.full(across * 32, NO_WORD, dtype=np.float32)
         self._reference, self._share = (np.zeros(self.examples, dtype=np.float32) for _ in range(2))
         self._of_threads = [
             (
-                _memory(deep * 2, along * 2, 16, 16, kind=numbers),  # gradient of h
+                _memory(along, deep, 4, 16, 16, kind=numbers),  # gradient of h
                 _memory(self.examples, kind=numbers),  # sums
                 _memory(32, 32, kind=numbers),  # one block of scores
                 _memory(self._block, 2, 16, 16, kind=torch.int32),  # exponentials of one block of words
@@ -144,7 +144,7 @@ def _memory(*shape: int, kind: torch.dtype) -> Array:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _pack_weight(weight: Array, rows: Array, columns: Array, first: int, last: int) -> None:
-    """W `[O, D]` in bfloat16: rows, `[2 W, K, 16 words, 32]`, and columns, `[W, 2 K, 16, 32 words]`."""
+    """W `[O, D]` in bfloat16: rows, `[2 W, K, 16 words, 32]`, and columns, `[K, W, 32, 32 words]`."""
     words, dim = weight.shape
     block = np.zeros((32, 32), dtype=np.uint16)
     for w in range(first, last):
@@ -164,30 +164,29 @@ def _pack_weight(weight: Array, rows: Array, columns: Array, first: int, last: i
                     block[i, j] = 0
             rows[2 * w, k] = block[:16]
             rows[2 * w + 1, k] = block[16:]
-            for j in range(16):
+            for j in range(32):
                 for i in range(32):
-                    columns[w, 2 * k, j, i] = block[i, j]
-            for j in range(16):
-                for i in range(32):
-                    columns[w, 2 * k + 1, j, i] = block[i, 16 + j]
+                    columns[k, w, j, i] = block[i, j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _pack_depth(h: Array, pairs: Array) -> None:
-    """log2(e) h `[B, D]` in bfloat16, the right matrix of products over D: `[K, 2 E, 16 pairs, 16 examples * 2]`."""
+    """log2(e) h `[B, D]` in bfloat16, the right matrix of products over D: `[E, K, 2 * 16 pairs, 16 examples * 2]`."""
     pairs[:] = 0
     for e in range(len(h)):
         for d in range(h.shape[1]):
-            pairs[d // 32, e // 16, d % 32 // 2, e % 16 * 2 + d % 2] = bfloat16(h[e, d] * np.float32(LOG2_E))
+            row = e % 32 // 16 * 16 + d % 32 // 2
+            pairs[e // 32, d // 32, row, e % 16 * 2 + d % 2] = bfloat16(h[e, d] * np.float32(LOG2_E))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _pack_examples(h: Array, share: Array, pairs: Array) -> None:
-    """share h `[B, D]` in bfloat16, the right matrix of products over B: `[E, 2 K, 16 pairs, 16 * 2 examples]`."""
+    """share h `[B, D]` in bfloat16, the right matrix of products over B: `[K, E, 2 * 16 pairs, 16 * 2 examples]`."""
     pairs[:] = 0
     for e in range(len(h)):
         for d in range(h.shape[1]):
-            pairs[e // 32, d // 16, e % 32 // 2, d % 16 * 2 + e % 2] = bfloat16(h[e, d] * share[e])
+            row = d % 32 // 16 * 16 + e % 32 // 2
+            pairs[d // 32, e // 32, row, d % 16 * 2 + e % 2] = bfloat16(h[e, d] * share[e])
 
 
 @njit(nogil=True, inline="always")
@@ -233,12 +232,12 @@ def _exponentials(
 ) -> None:
     """The first pass over the tiles of words from first to before last.
 
-    stored: E in bfloat16, `[W, E, 32 words, 32 examples]`. grad_h: W' E, `[2 K, 2 E, 16, 16 examples]`. total: sums of
-    E, `[B]`. block: tiles of words that stay near the processor. near: tiles of examples that do.
+    stored: E in bfloat16, `[W, E, 32 words, 32 examples]`. grad_h: W' E, `[E, K, 4 tiles, 16, 16 examples]`. total: sums
+    of E, `[B]`. block: tiles of words that stay near the processor. near: tiles of examples that do.
     """
     tiles.configure(configuration.ctypes.data)
     deep, along = rows.shape[1], len(reference) // 32
-    across = h_pairs.shape[1] * tiles.TILE  # bytes from one 32 of the depth to the next
+    of_depth = columns.shape[1] * PAIR  # bytes from one 32 of the depth to the next, in columns
     rows_at, columns_at, h_at = rows.ctypes.data, columns.ctypes.data, h_pairs.ctypes.data
     grad_at, scores_at, pairs_at = grad_h.ctypes.data, scores.ctypes.data, pairs.ctypes.data
     bias_at, reference_at, total_at = bias.ctypes.data, reference.ctypes.data, total.ctypes.data
@@ -252,7 +251,8 @@ def _exponentials(
                 for w in range(height):
                     left = rows_at + 2 * (top + w) * deep * tiles.TILE
                     tiles.clear()
-                    tiles.add_products(left, deep * tiles.TILE, tiles.TILE, h_at + e * PAIR, tiles.TILE, across, deep)
+                    right = h_at + e * deep * PAIR
+                    tiles.add_products(left, deep * tiles.TILE, tiles.TILE, right, tiles.TILE, PAIR, deep)
                     tiles.write_sums(scores_at, 128, 64, 2048)
                     exponentials(  # type: ignore[call-arg]
                         scores_at,
@@ -263,11 +263,11 @@ def _exponentials(
                         pairs_at + w * PAIR,
                     )
                 for d in range(deep):
-                    place = grad_at + 2 * d * across + e * PAIR
-                    left = columns_at + (top * deep + d) * PAIR
-                    tiles.read_sums(place, 64, tiles.TILE, across)
-                    tiles.add_products(left, tiles.TILE, deep * PAIR, pairs_at, tiles.TILE, PAIR, height)
-                    tiles.write_sums(place, 64, tiles.TILE, across)
+                    place = grad_at + (e * deep + d) * 2 * PAIR
+                    left = columns_at + d * of_depth + top * PAIR
+                    tiles.read_sums(place, 64, tiles.TILE, PAIR)
+                    tiles.add_products(left, tiles.TILE, PAIR, pairs_at, tiles.TILE, PAIR, height)
+                    tiles.write_sums(place, 64, tiles.TILE, PAIR)
     tiles.release()
 
 
@@ -289,11 +289,11 @@ def _weight_gradient(
 ) -> None:
     """The second pass: the gradients of W, E (share h) - onehot h / batch, and of b; keep: whether to add to them."""
     tiles.configure(configuration.ctypes.data)
-    along, deep = len(share) // 32, h_pairs.shape[1] // 2
+    along, deep = len(share) // 32, len(h_pairs)
     words, dim = grad_weight.shape
     stored_at, stored_row = stored.ctypes.data, stored.shape[1] * PAIR
     h_at, block_at, grad_at = h_pairs.ctypes.data, block.ctypes.data, grad_weight.ctypes.data
-    sums = np.empty(32, dtype=np.float32)
+    sums, h_row = np.empty(32, dtype=np.float32), h_pairs.shape[1] * PAIR
     for w in range(first, last):
         height = min(32, words - w * 32)
         for d in range(deep):
@@ -304,7 +304,7 @@ def _weight_gradient(
             else:
                 tiles.clear()
             left = stored_at + w * stored_row
-            tiles.add_products(left, tiles.TILE, PAIR, h_at + d * PAIR, tiles.TILE, deep * PAIR, along)
+            tiles.add_products(left, tiles.TILE, PAIR, h_at + d * h_row, tiles.TILE, PAIR, along)
             tiles.write_sums(place, row, 64, 16 * row)
             if not whole:
                 for i in range(height):
@@ -330,7 +330,7 @@ def _weight_gradient(
 def _hidden_gradient(
     parts: list[Array], share: Array, weight: Array, targets: Array, batch: int, grad_h: Array
 ) -> None:
-    """The gradient of h, share (W' E) - W[y] / batch: `[B, D]` from the `[2 K, 2 E, 16, 16]` of each thread."""
+    """The gradient of h, share (W' E) - W[y] / batch: `[B, D]` from the `[E, K, 4, 16, 16]` of each thread."""
     for part in parts[1:]:
         parts[0] += part
     _join_hidden(parts[0], share, weight, targets, batch, grad_h)
@@ -342,4 +342,5 @@ def _join_hidden(part: Array, share: Array, weight: Array, targets: Array, batch
     for e in range(len(grad_h)):
         row = weight[targets[e]]
         for d in range(grad_h.shape[1]):
-            grad_h[e, d] = part[d // 16, e // 16, d % 16, e % 16] * share[e] - each * row[d]
+            tile = d % 32 // 16 * 2 + e % 32 // 16
+            grad_h[e, d] = part[e // 32, d // 32, tile, d % 16, e % 16] * share[e] - each * row[d]

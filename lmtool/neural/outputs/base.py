@@ -156,6 +156,12 @@ class OutputLayer(nn.Module, ABC):
     def use_precision(self, precision: Precision) -> None:
         """Do the large products of a training step in this precision; nothing by default."""
 
+    def plain_softmax(self, examples: int) -> tuple[nn.Parameter, nn.Parameter] | None:
+        """u `[O, D]` and b `[O]` where a step of so many examples is a full softmax of b + u . h in their own type and
+        no more: for kernels.plain_step. None, the default, for any other layer.
+        """
+        return None
+
     def word_vectors(self) -> Tensor | None:
         """The output vector of each word, `[O, D]`; None for a layer that has none."""
         return None

@@ -20,7 +20,8 @@ from lmtool.neural.outputs.word_scores import WordScores
 from lmtool.system import parallel
 from lmtool.trees.tree import Tree
 
-CHUNK = 1 << 20  # logits that exist at once: few enough to stay near the processor
+CHUNK = 1 << 24  # logits that exist at once
+FEW_LOGITS = 1 << 20  # of a batch whose steps stay near the processor without a graph
 
 TINY = 1 << 12  # logits up to which calling our own loops costs more than they save
 NO_TARGET = -(1 << 63)  # torch leaves targets of -100 out unless told otherwise; a GPU's are not compared before
@@ -200,14 +201,26 @@ class FullSoftmax(WordScores):
         if self._chooses:
             self.precision = precision
 
+    def plain_softmax(self, examples: int) -> tuple[nn.Parameter, nn.Parameter] | None:
+        """The vectors and biases, where the logits of so many examples are few and not for bf16."""
+        logits, own = examples * len(self.bias), len(self.vectors) == len(self.bias)
+        if type(self) is not FullSoftmax or not own or logits > FEW_LOGITS or self._in_bf16(examples):
+            return None
+        return self.vectors, self.bias
+
+    def _in_bf16(self, examples: int) -> bool:
+        """Whether the products of so many examples are for tiles, or in any case for bf16."""
+        numbers = examples * self.vectors[: len(self.bias)].numel()
+        large = self.precision is Precision.auto and numbers >= LARGE
+        return self.precision is Precision.bf16 or (large and tile_softmax.fits(self.bias))
+
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         logits, workspace = len(h) * len(self.bias), self._workspace
         narrow = self.precision is Precision.bf16
         if logits <= TINY and not narrow:
             return F.cross_entropy(F.linear(h, self.weight(), self.bias), y, ignore_index=NO_TARGET)
-        large = narrow or (self.precision is Precision.auto and logits * h.shape[1] >= LARGE)
-        workspace.by_tiles = large and tile_softmax.fits(h)
+        workspace.by_tiles = self._in_bf16(len(h)) and tile_softmax.fits(h)
         workspace.dtype = torch.bfloat16 if narrow else None
         loss: Tensor = _SoftmaxLoss.apply(  # type: ignore[no-untyped-call]
             h, self.vectors, self.bias, y, workspace

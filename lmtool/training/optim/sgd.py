@@ -33,6 +33,10 @@ class SgdOptim(OptimConfig):
             of_torch = [group | {"params": [parameter]} for group in of_torch for parameter in group["params"]]
         return torch.optim.SGD(of_torch, lr=self.lr, momentum=self.momentum, fused=True)
 
+    def plain_decay(self) -> float | None:
+        """The weight decay, without momentum."""
+        return None if self.momentum else self.weight_decay
+
     def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """The same for the rows with a gradient; weight decay and momentum too act on these alone."""
         return RowSGD(groups.decayed(self.weight_decay, key="l2"), lr=self.lr, momentum=self.momentum)
