@@ -6,7 +6,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ LMTOOL = [str(Path(__file__).resolve().parent.parent / ".venv" / "bin" / "python
 TURNS = int(os.environ.get("TURNS", "5"))
 
 
-def speed(lmtool: Callable[..., float]) -> None:
-    """Examples a second of whole training steps, each beside a plain PyTorch loop of the same model in the same run."""
+def layers(lmtool: Callable[..., float]) -> None:
+    """Examples a second of steps with each output layer, beside those of its plain form, and distributions."""
     import torch
 
     from lmtool.system import parallel
@@ -31,27 +31,7 @@ def speed(lmtool: Callable[..., float]) -> None:
         words = [f"data.types={types}", "data.tokens=3000000", "data.valid_tokens=1000", "data.test_tokens=1000"]
         lmtool("preprocess", "data=synthetic", f"data.name=synthetic{types}", *words)
     ptb = store_of("ptb")
-    # The plain loop first: afterwards freed memory is kept, which would help it too.
-    full = [(30, 100, 1024), (128, 512, 1024), (30, 100, 32), (128, 512, 32)]
-    plain = {sizes: rate(plain_steps(ptb, *sizes), sizes[2]) for sizes in full}
     keep_freed_memory()
-    kept = {sizes: rate(plain_steps(ptb, *sizes), sizes[2]) for sizes in full}
-    for sizes in full:
-        ours = rate(_steps(ptb, "softmax", *sizes), sizes[2])
-        print(
-            f"full softmax {_said(sizes)}: {ours:,.0f} ex/s; plain loop {plain[sizes]:,.0f} "
-            f"(freed memory kept {kept[sizes]:,.0f}); ",
-            end="",
-        )
-        print(f"{ours / plain[sizes]:.2f} times", flush=True)
-    if _has_bf16():
-        for sizes in full[:2]:
-            print(
-                f"full softmax {_said(sizes)}, bf16: {rate(_steps(ptb, 'bf16', *sizes), sizes[2]):,.0f} ex/s",
-                flush=True,
-            )
-    else:
-        print("bf16: no units for it in this processor, not measured")
     rows = [("hierarchical", (30, 100, 1024)), ("hierarchical", (30, 100, 4096)), ("hierarchical", (128, 512, 4096))]
     rows += [
         ("morin_bengio", (30, 100, 4096)),
@@ -115,11 +95,6 @@ def store_of(name: str) -> Path:
     return next(Path("stores").glob(f"{name}-*.h5"))
 
 
-def _has_bf16() -> bool:
-    flags = Path("/proc/cpuinfo")
-    return flags.is_file() and any(word in flags.read_text() for word in ("amx_bf16", "avx512_bf16"))
-
-
 def rate(step: Callable[[], None], batch: int) -> float:
     for _ in range(3):
         step()
@@ -133,42 +108,6 @@ def rate(step: Callable[[], None], batch: int) -> float:
             done += 1
         found.append(done * batch / (time.perf_counter() - start))
     return statistics.median(found)
-
-
-def plain_steps(store: Path, embed: int, hidden: int, batch: int) -> Callable[[], None]:
-    """The usual loop: TensorDataset, DataLoader, nn.Embedding, CrossEntropyLoss, SGD."""
-    import numpy as np
-    import torch
-    from torch import nn
-    from torch.utils.data import DataLoader, TensorDataset
-
-    from lmtool.data.corpus import Corpus
-
-    with Corpus.open(store) as corpus:
-        contexts, targets = corpus.split("train").windows(np.arange(400_000), 5)
-        size = len(corpus.vocabulary)
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Embedding(size, embed), nn.Flatten(), nn.Linear(5 * embed, hidden), nn.Tanh(), nn.Linear(hidden, size)
-    )
-    optimiser, criterion = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
-    data = TensorDataset(torch.from_numpy(contexts), torch.from_numpy(targets))
-
-    def batches() -> Iterator[Any]:
-        while True:
-            yield from DataLoader(data, batch_size=batch, shuffle=True, drop_last=True)
-
-    waiting = batches()
-
-    def step() -> None:
-        x, y = next(waiting)
-        optimiser.zero_grad()
-        loss = criterion(model(x), y)
-        loss.backward()
-        optimiser.step()
-        loss.item()
-
-    return step
 
 
 def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain: bool = False) -> Callable[[], None]:
@@ -209,9 +148,10 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
     return step
 
 
-def model_of(corpus: Any, name: str, embed: int, hidden: int) -> Any:
+def model_of(corpus: Any, name: str, embed: int, hidden: int, context: int = 5) -> Any:
     import numpy as np
 
+    from lmtool.config.training import Precision
     from lmtool.neural.encoders.nplm import Activation, NplmModel
     from lmtool.neural.model import build_neural
     from lmtool.neural.outputs.adaptive import AdaptiveOutput
@@ -219,11 +159,11 @@ def model_of(corpus: Any, name: str, embed: int, hidden: int) -> Any:
     from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
     from lmtool.neural.outputs.nce import NceOutput
     from lmtool.neural.outputs.sampled import SampledOutput
-    from lmtool.neural.outputs.softmax import Precision, SoftmaxOutput
+    from lmtool.neural.outputs.softmax import SoftmaxOutput
     from lmtool.trees import huffman_tree
 
     outputs = {
-        "softmax": SoftmaxOutput("softmax", Precision.fp32),
+        "softmax": SoftmaxOutput("softmax"),
         "bf16": SoftmaxOutput("softmax", Precision.bf16),
         "hierarchical": HierarchicalOutput("hierarchical", NodeForm.dot, 100, 100),
         "morin_bengio": HierarchicalOutput("hierarchical", NodeForm.morin_bengio, hidden, embed),
@@ -233,7 +173,7 @@ def model_of(corpus: Any, name: str, embed: int, hidden: int) -> Any:
         "classes": ClassesOutput("classes", None),
     }
     encoder = NplmModel(
-        kind="nplm", context_size=5, embedding_dim=embed, tied=False, dropout=0.0, hidden_dim=hidden,
+        kind="nplm", context_size=context, embedding_dim=embed, tied=False, dropout=0.0, hidden_dim=hidden,
         layers=0 if name == "morin_bengio" else 1, direct=False, activation=Activation.tanh, layer_norm=False,
     )  # fmt: skip
     tree = huffman_tree(np.asarray(corpus.vocabulary.counts[:-1])) if name in ("hierarchical", "morin_bengio") else None

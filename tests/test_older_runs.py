@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lmtool import load
+from lmtool.neural.kernels import hidden_units
 from tests.conftest import ROOT
 
 Run = Callable[..., str]
@@ -44,10 +45,23 @@ def test_mixed_with_a_run_of_today(lmtool: Run, older: Path) -> None:
     assert log_prob == pytest.approx(LOG_PROBS["bigram"], rel=1e-12)
 
 
-def test_resumed(lmtool: Run, older: Path) -> None:
+def test_resumed(lmtool: Run, older: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hidden_units, "_loops_can", lambda x: False)  # dropout draws from torch's generator, as there
     lmtool("train", "resume=nplm", "training.epochs=2")
     losses = [json.loads(line)["valid_loss"] for line in Path("nplm/metrics.jsonl").read_text().splitlines()]
     assert losses == pytest.approx([2.929637998965788, 2.924990851288585], rel=1e-5)  # the second by 0.5.0 too
+
+
+def test_defaults_that_have_changed_do_not_reach_it(lmtool: Run, older: Path) -> None:
+    before = json.loads(Path("nplm/run.json").read_text())["config"]
+    said = lmtool("train", "resume=nplm")
+    assert "its budget is used up" in said  # one epoch, where today's default has more
+    now = json.loads(Path("nplm/run.json").read_text())["config"]
+    assert now["model"].pop("anew") == 0
+    for group in ("model", "output", "training", "optim", "schedule"):
+        assert now[group] == before[group]
+    said = lmtool("train", "resume=nplm", "model.history=100", code=2)
+    assert "model.history=100: the training in" in said and "was started with 0" in said
 
 
 def test_a_folder_of_yaml_is_read_from_hydras_copy(lmtool: Run, older: Path) -> None:

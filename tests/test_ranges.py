@@ -43,6 +43,7 @@ ZERO = {
     "data.repeat": "no word follows from the one before it",
     "model.layers": "no hidden layer",
     "model.history": "none",
+    "model.anew": "none",
     "model.dropout": "none",
     "model.input_dropout": "none",
     "output.power": "uniform noise",

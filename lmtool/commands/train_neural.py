@@ -28,7 +28,7 @@ from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.load import tree_words
 from lmtool.runs.lock import held
-from lmtool.runs.resume import require_same
+from lmtool.runs.resume import keep_begun, require_same
 from lmtool.runs.run import METRICS, has_state, save_trained
 from lmtool.runs.store import require_splits
 from lmtool.runs.weights import TREE, load_tree, save_tree
@@ -72,11 +72,14 @@ def _run(
     training, out = config.training, session.out
     assert training is not None, "each neural conf/model/*.yaml chooses one"
     state = _state_to_resume(config, session, processes)
-    settings = {key: value for key, value in plain_values(config).items() if key not in NOT_OF_THE_TRAINING}
     if training.precision is Precision.bf16 and not has_bf16(device) and processes.first:
         session.note(f"training.precision=bf16: this {device.type} has no bf16 units; fp32 may be faster")
     with _corpus(config, session, processes) as corpus:
         require_splits(corpus)
+        if state is not None:
+            keep_begun(config, state.values["about"]["settings"], session.begun.overrides)
+        model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
+        settings = {key: value for key, value in plain_values(config).items() if key not in NOT_OF_THE_TRAINING}
         if processes.first:
             tell_oov(corpus, session.say, session.warn)
         if state is None and not config.lr_range:
@@ -93,9 +96,8 @@ def _run(
         if config.lr_range:
             from lmtool.commands.lr_range import try_rates
 
-            return try_rates(config, network, corpus.split("train").seen(model.across_sentences), session)
-        across = model.across_sentences
-        splits = _train_split(corpus, training.memory, across), corpus.split("valid").seen(across)
+            return try_rates(config, network, corpus.split("train").seen(network.across_sentences, model.anew), session)
+        splits = _train_split(corpus, training.memory, model), corpus.split("valid").seen(network.across_sentences)
         trained = train(
             network,
             *splits,
@@ -191,10 +193,11 @@ def _plan(config: TrainConfig, settings: dict[str, Any], corpus: Corpus) -> Plan
     return Plan(config.training, config.optim, config.schedule, config.seed, about, config.output.loss_is_log_prob)
 
 
-def _train_split(corpus: Corpus, memory: str | None, across_sentences: bool) -> Split | StoredTokens:
+def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Split | StoredTokens:
+    across, anew = bool(model.across_sentences), model.anew
     if memory is not None and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory"):
-        return corpus.stored("train", across_sentences=across_sentences)
-    return corpus.split("train").seen(across_sentences)
+        return corpus.stored("train", across_sentences=across, anew=anew)
+    return corpus.split("train").seen(across, anew)
 
 
 def _keep(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from lmtool.config.rules import MISSING, require, require_whole
-from lmtool.config.vocabulary import VocabularyConfig
+from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -99,12 +99,21 @@ class EncoderConfig(ModelConfig, ABC):
     embedding_dim: int = MISSING
     tied: bool | None = MISSING
     dropout: float = MISSING
-    across_sentences: bool = field(default=False, kw_only=True)
+    across_sentences: bool | None = field(default=False, kw_only=True)
+    anew: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("context_size", "embedding_dim"):
             require_whole(f"model.{name}", getattr(self, name))
         require(0 <= self.dropout < 1, "model.dropout", self.dropout, "from 0 to below 1")
+        require(0 <= self.anew <= 1, "model.anew", self.anew, "from 0 to 1")
+
+    def suit(self, unit: Unit, tokens: int) -> None:
+        """Give a value to what is left open (None), by the train split: the unit of its tokens, and how many there are.
+
+        Training calls it before build.
+        """
+        self.across_sentences = bool(self.across_sentences)
 
     @abstractmethod
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:

@@ -19,7 +19,7 @@ from lmtool.config.rules import require
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.cloze import Cloze
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.data.windows import FAR, StoredTokens, Windows, positions
+from lmtool.data.windows import FAR, StoredTokens, Windows, begin_anew, positions
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
 
@@ -52,9 +52,18 @@ class Split:
         """N, the number of predicted tokens."""
         return len(self.ids)
 
-    def seen(self, across_sentences: bool) -> Split:
-        """The text for a model whose contexts may cross sentences: one stream then; else as it is."""
-        return self._joined if across_sentences and not self.apart and len(self.offsets) > 2 else self
+    def seen(self, across_sentences: bool, anew: float = 0.0) -> Split:
+        """The text for a model whose contexts may cross sentences: one stream then; else as it is.
+
+        anew: the share of the sentences that begin anew all the same.
+        """
+        if not across_sentences or self.apart or len(self.offsets) <= 2:
+            return self
+        if not anew:
+            return self._joined
+        starts = self.offsets[1:-1]
+        chosen = starts[begin_anew(starts, anew)]
+        return replace(self, offsets=np.concatenate([self.offsets[:1], chosen, self.offsets[-1:]]))
 
     @cached_property
     def _joined(self) -> Split:
@@ -216,16 +225,17 @@ class Corpus:
         except (KeyError, OSError) as error:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
-    def stored(self, name: str, *, across_sentences: bool = False) -> StoredTokens:
+    def stored(self, name: str, *, across_sentences: bool = False, anew: float = 0.0) -> StoredTokens:
         """A split that is read piece by piece, with contexts that cross sentences or not; the store must stay open.
 
-        Raises UserError, naming those there are, where it is missing.
+        anew: the share of the sentences that begin anew where contexts cross the others. Raises UserError, naming
+        those there are, where it is missing.
         """
         if name not in self.splits:
             raise UserError(f"split={name}: {self.path} has only {', '.join(self.splits)}")
         vocabulary = self.vocabulary
-        eos = None if across_sentences else vocabulary.eos
-        return StoredTokens(self._read(f"splits/{name}")["ids"], eos, vocabulary.bos)
+        share = anew if across_sentences else 1.0
+        return StoredTokens(self._read(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
 
     def bytes_in_memory(self, name: str) -> int:
         """The memory of training on a split in memory: its ids twice, positions, and the order of the examples."""

@@ -17,6 +17,16 @@ BLOCK = 1 << 16  # tokens that are read from a store at once
 GROUP = 64  # blocks whose examples are shuffled together: 4 million, some 50 MB
 
 
+def begin_anew(starts: IntArray, share: float) -> npt.NDArray[np.bool_]:
+    """Which of the sentences that begin at tokens `starts` `[S]` begin anew: about this share of any number of them.
+
+    By the fraction of the token's number times the golden ratio, which is spread evenly (Knuth 1973, section 6.4), so
+    that it is the same for the same text however it is read.
+    """
+    spread = starts.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return (spread >> np.uint64(11)).astype(np.float64) < share * 2.0**53
+
+
 class Windows:
     """Tokens in memory, with what their contexts are made from.
 
@@ -41,11 +51,12 @@ class Windows:
 class StoredTokens:
     """A split that stays in its store and is read block by block: for training on what does not fit into memory.
 
-    ids: the dataset `[N]`, open. eos: the id that ends sentences, None for text without. bos: the id of `<s>`.
+    ids: the dataset `[N]`, open. eos: the id that ends sentences, None for text without. bos: the id of `<s>`. anew:
+    the share of the sentences that begin anew, with a context that does not reach what stands before them; 1 for all.
     """
 
-    def __init__(self, ids: h5py.Dataset, eos: int | None, bos: int) -> None:
-        self._ids = ids
+    def __init__(self, ids: h5py.Dataset, eos: int | None, bos: int, anew: float = 1.0) -> None:
+        self._ids, self._anew = ids, anew
         self._eos = eos
         self._bos = bos
         self.tokens = len(ids)
@@ -87,7 +98,10 @@ class StoredTokens:
         is_first = np.zeros(ends[-1], dtype=bool)
         is_first[ends - lengths] = True
         if self._eos is not None:
-            is_first[1:] |= padded[:-2] == self._eos
+            ends_before = np.flatnonzero(padded[:-2] == self._eos) + 1
+            piece = np.searchsorted(ends, ends_before, side="right")
+            place = ends_before - (ends - lengths)[piece] + np.array(starts)[piece]  # in the text
+            is_first[ends_before[begin_anew(place, self._anew)]] = True
         return Windows(padded, positions(np.flatnonzero(is_first), int(ends[-1]))), np.concatenate(examples)
 
 

@@ -109,6 +109,10 @@ class NeuralModel(nn.Module):
             weights.remove(self.encoder.embedding.weight.numel())
             self._autocast_from = math.ceil(LARGE / max(1, sum(weights)))
 
+    def in_bf16(self, examples: int) -> bool:
+        """Whether a training step of so many examples does products in bf16."""
+        return examples >= self._autocast_from or self.output.in_bf16(examples)
+
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """The loss that training lowers, a number: the mean over contexts `[B, C]` and targets `[B]`, both int64.
 

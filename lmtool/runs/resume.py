@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import yaml
 
 from lmtool.config.options import settings_class
+from lmtool.config.overrides import key_of
 from lmtool.errors import UserError
 from lmtool.system.files import read_json, write_json
 
@@ -17,6 +19,7 @@ FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
     *("training.patience", "training.save_every", "training.tensorboard"),
 }
+GROUPS_OF_TRAINING = ("model", "output", "optim", "schedule", "training")
 # The command line that was last accepted. Hydra's own file may hold one that was refused.
 BEGUN = "begun.json"
 HYDRAS = ".hydra"
@@ -63,6 +66,38 @@ class Begun:
             return cls([str(word) for word in overrides or []], config_dirs[0] if config_dirs else None)
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             raise UserError(f"{folder} is damaged ({error!r}): train from scratch in another folder") from error
+
+
+def keep_begun(config: Any, before: dict[str, Any], overrides: list[str]) -> None:
+    """Give what no override names the value that a training was started with: defaults may have changed since.
+
+    config: the settings of a training, changed in place. before: those it was started with, as plain values; what an
+    earlier version did not have is added.
+    """
+    chosen = {word for word in overrides if key_of(word) in GROUPS_OF_TRAINING and "{" not in word}
+    named = {key_of(word) for word in overrides if word not in chosen}
+    for group in GROUPS_OF_TRAINING:
+        now, old = getattr(config, group), before.get(group)
+        if now is None or not isinstance(old, dict) or old.get("kind") != getattr(now, "kind", None):
+            continue
+        types = get_type_hints(type(now))
+        for setting in fields(now):
+            key = f"{group}.{setting.name}"
+            if any(key == name or key.startswith(f"{name}.") for name in named) or setting.name == "kind":
+                continue
+            if setting.name in old:
+                setattr(now, setting.name, _of_type(types[setting.name], old[setting.name]))
+            elif setting.default is not MISSING:  # an option that there was not: as without it
+                setattr(now, setting.name, setting.default)
+                old[setting.name] = setting.default
+
+
+def _of_type(hint: Any, value: Any) -> Any:
+    """A plain value as the member of an enumeration, where a setting's type has one."""
+    for kind in (hint, *get_args(hint)):
+        if isinstance(kind, type) and issubclass(kind, Enum) and value is not None:
+            return kind(value)
+    return value
 
 
 def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:

@@ -60,7 +60,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The outcome of a training, by the names of result.json. training_seconds: evaluations not counted."""
+    """The outcome of a training, by the names of result.json.
+
+    training_seconds: evaluations not counted. precision: bf16 where some of the products were in it, else fp32.
+    """
 
     valid_perplexity: float
     parameters: int
@@ -69,6 +72,7 @@ class Trained:
     examples_per_second: float
     epochs: float
     training_seconds: float
+    precision: str
 
     def as_json(self) -> dict[str, Any]:
         """For result.json."""
@@ -390,6 +394,7 @@ class _Training:
             examples_per_second=progress.step * self.batches.size / max(progress.clock, 1e-9),
             epochs=self.epoch,
             training_seconds=progress.clock,
+            precision="bf16" if self.model.in_bf16(self.batches.size // self.processes.size) else "fp32",
         )
 
 

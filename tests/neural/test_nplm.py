@@ -61,8 +61,9 @@ def test_weights_that_all_begin_alike(toy: Corpus) -> None:
 
 
 def test_a_history_no_longer_than_the_context() -> None:
-    with pytest.raises(UserError, match=r"model.history=3: must be 0 or more than model.context_size=3"):
-        nplm(context_size=3, history=3)
+    encoder = NPLM(nplm(context_size=3, history=3), 5, tied=False)
+    assert encoder.history is None
+    assert encoder.context_size == 3
 
 
 def test_without_layers_the_embeddings_go_on() -> None:

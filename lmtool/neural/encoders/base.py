@@ -77,7 +77,7 @@ class Encoder(nn.Module, ABC):
         self.config = config
         self.context_size = config.context_size
         self.output_dim = config.embedding_dim
-        self.across_sentences = config.across_sentences
+        self.across_sentences = bool(config.across_sentences)
         self.embedding = Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
 
     @takes_contexts

@@ -17,11 +17,15 @@ from torch import Tensor, nn
 
 from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import MISSING, require, require_whole
+from lmtool.config.vocabulary import Unit
 from lmtool.errors import UserError
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.history import History
 from lmtool.neural.kernels.hidden_units import dropout, hidden_units
 from lmtool.neural.kernels.plain_step import PlainLayer
+
+FAR_BACK = 100  # words, of model.history=null
+SHORT = 20_000  # tokens of a train split below which null stands for none
 
 
 class Activation(Enum):
@@ -44,17 +48,13 @@ class NplmModel(EncoderConfig):
     layer_norm: bool = MISSING
     input_dropout: float = 0.0
     projection_dim: int | None = None
-    history: int = 0
+    history: int | None = 0
     forgetting: list[float] = field(default_factory=lambda: [0.6, 0.85, 0.95, 1.0])
     init_std: float | None = None
 
     def __post_init__(self) -> None:
         EncoderConfig.__post_init__(self)
-        require_whole("model.history", self.history, 0)
-        if 0 < self.history <= self.context_size:
-            raise UserError(
-                f"model.history={self.history}: must be 0 or more than model.context_size={self.context_size}"
-            )
+        require_whole("model.history", self.history, 0, null=True)
         std = self.init_std
         require(std is None or 0 < std < 1e6, "model.init_std", std, "a number above 0 and below a million, or null")
         factors = self.forgetting
@@ -79,9 +79,19 @@ class NplmModel(EncoderConfig):
         """Not where projection_dim gives the hidden another dimension than the embeddings'."""
         return self.projection_dim in (None, self.embedding_dim)
 
+    def suit(self, unit: Unit, tokens: int) -> None:
+        """Read far back in text of words, unless it is short: there, as letter by letter, more steps are worth more."""
+        far = unit is Unit.word and tokens >= SHORT
+        self.history = (FAR_BACK if far else 0) if self.history is None else self.history
+        self.across_sentences = far if self.across_sentences is None else self.across_sentences
+
+    def words_back(self) -> int:
+        """The words of the history, 0 without one: where it is no longer than the context, all is read word by word."""
+        return self.history if self.history and self.history > self.context_size else 0
+
     def input_dim(self) -> int:
         """The dimension of x: an embedding for each word of the context and for each sum over the history."""
-        return (self.context_size + (len(self.forgetting) if self.history else 0)) * self.embedding_dim
+        return (self.context_size + (len(self.forgetting) if self.words_back() else 0)) * self.embedding_dim
 
     def weight_count(self, vocabulary_size: int) -> int:
         """The weights of the embeddings `[V, E]`, the hidden layers and the projection."""
@@ -121,11 +131,12 @@ class NPLM(Encoder):
     def __init__(self, config: NplmModel, vocabulary_size: int, *, tied: bool, sparse: bool = False) -> None:
         """vocabulary_size: V. tied: whether D is to be E. sparse: whether the gradient of the embeddings is sparse."""
         super().__init__(config, vocabulary_size, sparse=sparse)
-        self.context_size = max(config.context_size, config.history)
+        far = config.words_back()
+        self.context_size = max(config.context_size, far)
         inputs, width = config.input_dim(), config.hidden_dim
         self.history = None
-        if config.history:
-            self.history = History(config.forgetting, config.history, config.context_size, config.embedding_dim)
+        if far:
+            self.history = History(config.forgetting, far, config.context_size, config.embedding_dim)
         sizes = [inputs, *[width] * config.layers]
         self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(sizes))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in self.layers) if config.layer_norm else None

@@ -232,8 +232,8 @@ def _exponentials(
 ) -> None:
     """The first pass over the tiles of words from first to before last.
 
-    stored: E in bfloat16, `[W, E, 32 words, 32 examples]`. grad_h: W' E, `[E, K, 4 tiles, 16, 16 examples]`. total: sums
-    of E, `[B]`. block: tiles of words that stay near the processor. near: tiles of examples that do.
+    stored: E in bfloat16, `[W, E, 32 words, 32 examples]`. grad_h: W' E, `[E, K, 4 tiles, 16, 16 examples]`. total:
+    sums of E, `[B]`. block: tiles of words that stay near the processor. near: tiles of examples that do.
     """
     tiles.configure(configuration.ctypes.data)
     deep, along = rows.shape[1], len(reference) // 32

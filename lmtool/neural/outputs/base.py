@@ -162,6 +162,10 @@ class OutputLayer(nn.Module, ABC):
         """
         return None
 
+    def in_bf16(self, examples: int) -> bool:
+        """Whether a training step of so many examples does products in bf16, as use_precision lets it."""
+        return False
+
     def word_vectors(self) -> Tensor | None:
         """The output vector of each word, `[O, D]`; None for a layer that has none."""
         return None

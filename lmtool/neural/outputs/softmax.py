@@ -204,11 +204,11 @@ class FullSoftmax(WordScores):
     def plain_softmax(self, examples: int) -> tuple[nn.Parameter, nn.Parameter] | None:
         """The vectors and biases, where the logits of so many examples are few and not for bf16."""
         logits, own = examples * len(self.bias), len(self.vectors) == len(self.bias)
-        if type(self) is not FullSoftmax or not own or logits > FEW_LOGITS or self._in_bf16(examples):
+        if type(self) is not FullSoftmax or not own or logits > FEW_LOGITS or self.in_bf16(examples):
             return None
         return self.vectors, self.bias
 
-    def _in_bf16(self, examples: int) -> bool:
+    def in_bf16(self, examples: int) -> bool:
         """Whether the products of so many examples are for tiles, or in any case for bf16."""
         numbers = examples * self.vectors[: len(self.bias)].numel()
         large = self.precision is Precision.auto and numbers >= LARGE
@@ -220,7 +220,7 @@ class FullSoftmax(WordScores):
         narrow = self.precision is Precision.bf16
         if logits <= TINY and not narrow:
             return F.cross_entropy(F.linear(h, self.weight(), self.bias), y, ignore_index=NO_TARGET)
-        workspace.by_tiles = self._in_bf16(len(h)) and tile_softmax.fits(h)
+        workspace.by_tiles = self.in_bf16(len(h)) and tile_softmax.fits(h)
         workspace.dtype = torch.bfloat16 if narrow else None
         loss: Tensor = _SoftmaxLoss.apply(  # type: ignore[no-untyped-call]
             h, self.vectors, self.bias, y, workspace

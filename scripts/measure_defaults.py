@@ -1,0 +1,45 @@
+"""The defaults of model=nplm beside others in the same minutes, on every data set, for ./scripts/measure."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+# What the defaults of 0.5.0 were, as changes of those of now.
+BEFORE = ["model.history=0", "model.across_sentences=false", "training.precision=fp32"]
+FORMS = {
+    "0.5.0": BEFORE,
+    "0.5.0, precision=auto": BEFORE[:2],
+    "history within sentences": ["model.history=100", "model.across_sentences=false"],
+    "history across sentences": ["model.history=100", "model.across_sentences=true"],
+}
+BIG = ["data=text", "data.train=big20.txt.xz", "data.valid=big_heldout.txt.xz", "data.vocabulary.size=30000"]
+DATA = {
+    "toy": (["data=toy"], 0.05),
+    "pydoc": (["data=pydoc"], 2.0),
+    "names": (["data=names"], 1.5),
+    "brown": (["data=brown"], 4.0),
+    "ptb": (["data=ptb"], 10.0),
+    "big20": (BIG, 10.0),
+}
+
+
+def defaults(lmtool: Callable[..., float]) -> None:
+    """Perplexity of valid of each form on each data set, in equal minutes; DATA and FORMS name some of them alone."""
+    data = os.environ.get("DATA", ",".join(DATA)).split(",")
+    forms = {
+        name: words for name, words in FORMS.items() if name in os.environ.get("FORMS", "|".join(FORMS)).split("|")
+    }
+    print(f"| data | minutes | {' | '.join(forms)} |\n|---|--:|{'--:|' * len(forms)}")
+    for name in data:
+        chosen, minutes = DATA[name]
+        found = []
+        for number, words in enumerate(forms.values()):
+            run = f"{name}-{number}"
+            budget = ["training.epochs=null", f"training.minutes={minutes}", f"hydra.run.dir={run}"]
+            lmtool("train", "model=nplm", *chosen, *words, *budget)
+            result = json.loads(Path(run, "result.json").read_text())
+            found.append(f"{result['valid_perplexity']:.2f} ({result['epochs']:.1f} epochs)")
+        print(f"| {name} | {minutes:g} | {' | '.join(found)} |", flush=True)

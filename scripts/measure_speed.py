@@ -1,0 +1,227 @@
+"""Steps of lmtool's training beside those of a plain PyTorch loop, in turns, for ./scripts/measure."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import measure_neural
+
+TURNS = measure_neural.TURNS
+# (text, embeddings, hidden, context, batch)
+FULL = {
+    "10,000 words, 30/100, batch 1,024": ("ptb", 30, 100, 5, 1024),
+    "10,000 words, 128/512, batch 1,024": ("ptb", 128, 512, 5, 1024),
+    "10,000 words, 30/100, batch 32": ("ptb", 30, 100, 5, 32),
+    "10,000 words, 128/512, batch 32": ("ptb", 128, 512, 5, 32),
+    "28 letters, 10/200, batch 32": ("names", 10, 200, 3, 32),
+}
+OTHERS = [("hierarchical", 4096), ("nce", 1024), ("morin_bengio", 4096)]
+SECONDS = 0.6  # of one form in one turn
+BUSY = "while True: pass"
+
+
+def speed(lmtool: Callable[..., float]) -> None:
+    """Examples a second: a plain PyTorch loop, and lmtool's in fp32 and with precision=auto, in turns."""
+    from lmtool.neural.kernels import tiles
+
+    stores = _begin(lmtool)
+    found = "tiles for bf16 (AMX)" if tiles.available() else "no tiles for bf16"
+    print(f"this processor has {found}; examples a second, medians of {TURNS} turns, and the median of the ratios")
+    print("| work | plain loop | fp32 | ratio | precision=auto | ratio |\n|---|--:|--:|--:|--:|--:|")
+    for name, (text, embed, hidden, context, batch) in FULL.items():
+        forms = {"plain": (plain_steps(stores[text], embed, hidden, batch, context), batch)}
+        for precision in ("fp32", "auto"):
+            engine = engine_of(stores[text], embed, hidden, batch, context, precision=precision)
+            forms[precision] = (_advance(engine), batch)
+        _print(name, rates_in_turns(forms))
+    for layer, batch in OTHERS:
+        plain = (plain_steps(stores["ptb"], 30, 100, 1024, 5), 1024)
+        engines = {
+            precision: (_advance(engine_of(stores["ptb"], 30, 100, batch, 5, layer, precision=precision)), batch)
+            for precision in ("fp32", "auto")
+        }
+        _print(f"{layer}, 30/100, batch {batch:,}", rates_in_turns({"plain": plain, **engines}))
+    forms = {
+        precision: (_advance(engine_of(stores["ptb"], None, None, 512, None, precision=precision)), 512)
+        for precision in ("fp32", "auto")
+    }
+    rates = rates_in_turns(forms)
+    ratio = statistics.median(b / a for a, b in zip(rates["fp32"], rates["auto"], strict=True))
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    print(f"model=nplm as it comes: fp32 {medians['fp32']:,.0f}, auto {medians['auto']:,.0f}, ratio {ratio:.2f}")
+
+
+def contention(lmtool: Callable[..., float]) -> None:
+    """The same steps while another process keeps a core busy, beside one quiet thread, each in a process of its own."""
+    _begin(lmtool)
+    here = str(Path(__file__).resolve())
+    print("| work | one thread, quiet | threads=null, quiet | beside a busy process | share of the first |")
+    print("|---|--:|--:|--:|--:|")
+    for name in FULL:
+        found = []
+        for threads, busy in (("1", False), ("", False), ("", True)):
+            other = subprocess.Popen([sys.executable, "-c", BUSY]) if busy else None
+            try:
+                command = [sys.executable, here, name, threads]
+                found.append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+            finally:
+                if other is not None:
+                    other.kill()
+        print(f"| {name} | {' | '.join(f'{rate:,.0f}' for rate in found)} | {found[2] / found[0]:.2f} |", flush=True)
+
+
+def _begin(lmtool: Callable[..., float]) -> dict[str, Path]:
+    import torch
+
+    from lmtool.system import parallel
+    from lmtool.system.malloc import keep_freed_memory
+
+    torch.set_num_threads(parallel.use(None))
+    keep_freed_memory()
+    for text in ("ptb", "names"):
+        lmtool("preprocess", f"data={text}")
+    print(f"torch {torch.__version__}, {parallel.threads()} threads")
+    return {text: measure_neural.store_of(text) for text in ("ptb", "names")}
+
+
+def _print(name: str, rates: dict[str, list[float]]) -> None:
+    cells = [f"{statistics.median(rates['plain']):,.0f}"]
+    for form in ("fp32", "auto"):
+        ratio = statistics.median(ours / plain for plain, ours in zip(rates["plain"], rates[form], strict=True))
+        cells += [f"{statistics.median(rates[form]):,.0f}", f"{ratio:.2f}"]
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def rates_in_turns(forms: dict[str, tuple[Callable[[], object], int]]) -> dict[str, list[float]]:
+    """Examples a second of each form, (step, batch), in TURNS turns after one that does not count."""
+    found: dict[str, list[float]] = {name: [] for name in forms}
+    for turn in range(TURNS + 1):
+        for name, (step, batch) in forms.items():
+            start, done = time.perf_counter(), 0
+            while done < 3 or time.perf_counter() - start < SECONDS:
+                step()
+                done += 1
+            if turn:
+                found[name].append(done * batch / (time.perf_counter() - start))
+    return found
+
+
+def plain_steps(store: Path, embed: int, hidden: int, batch: int, context: int) -> Callable[[], None]:
+    """The usual loop: TensorDataset, DataLoader, nn.Embedding, nn.Linear, CrossEntropyLoss, SGD."""
+    import numpy as np
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from lmtool.data.corpus import Corpus
+
+    with Corpus.open(store) as corpus:
+        split = corpus.split("train")
+        contexts, targets = split.windows(np.arange(min(split.tokens, 400_000)), context)
+        size = len(corpus.vocabulary)
+    torch.manual_seed(0)
+    layers = nn.Linear(context * embed, hidden), nn.Tanh(), nn.Linear(hidden, size)
+    model = nn.Sequential(nn.Embedding(size, embed), nn.Flatten(), *layers)
+    optimiser, criterion = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
+    data = TensorDataset(torch.from_numpy(contexts), torch.from_numpy(targets))
+
+    def batches() -> Iterator[Any]:
+        while True:
+            yield from DataLoader(data, batch_size=batch, shuffle=True, drop_last=True)
+
+    waiting = batches()
+
+    def step() -> None:
+        x, y = next(waiting)
+        optimiser.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimiser.step()
+        loss.item()
+
+    return step
+
+
+def engine_of(
+    store: Path,
+    embed: int | None,
+    hidden: int | None,
+    batch: int,
+    context: int | None,
+    layer: str = "softmax",
+    *,
+    precision: str,
+) -> Any:
+    """lmtool's training of such a network by SGD, without clipping; sizes None: model=nplm and optim=adamw as they
+    come.
+    """
+    import torch
+
+    from lmtool.config.training import Precision, TrainingConfig
+    from lmtool.data.corpus import Corpus
+    from lmtool.training.loop import Plan, _Training
+    from lmtool.training.optim.sgd import SgdOptim
+    from lmtool.training.processes import Processes
+    from lmtool.training.schedules.constant import ConstantSchedule
+
+    settings = dict(epochs=None, steps=1 << 40, minutes=None, patience=None, batch_size=batch, evaluate_every=1e9)
+    settings |= dict(accuracy_on=0, clip_norm=1.0 if embed is None else None, max_norm=None, compile=False)
+    training = TrainingConfig(
+        **settings, precision=Precision(precision), memory=None, save_every=1e9, tensorboard=False
+    )
+    corpus = Corpus.open(store).__enter__()
+    torch.manual_seed(0)
+    if embed is None:
+        model, optim, across = as_it_comes(corpus)
+    else:
+        model = measure_neural.model_of(corpus, layer, embed, hidden, context)
+        optim, across = SgdOptim("sgd", 0.1, 0.0, 0.0), False
+    plan = Plan(training, optim, ConstantSchedule("constant", 0.0), 1, {})
+    splits = corpus.split("train").seen(across), corpus.split("valid").seen(across)
+    return _Training(model, *splits, plan, Path(tempfile.mkdtemp(dir=os.getcwd())), Processes(), bar=False)
+
+
+def as_it_comes(corpus: Any) -> tuple[Any, Any, bool]:
+    """The network and the optimiser of `lmtool train model=nplm`."""
+    from lmtool.api.settings import compose
+    from lmtool.cli.arguments import CommandLine
+    from lmtool.config.settings import typed
+    from lmtool.config.verbs import TrainConfig
+    from lmtool.neural.model import build_neural
+
+    config = typed(compose(CommandLine("train", [], ["model=nplm", "data=ptb"]))[0], TrainConfig)
+    return build_neural(config.model, config.output, corpus.vocabulary), config.optim, config.model.across_sentences
+
+
+def _advance(engine: Any) -> Callable[[], object]:
+    from lmtool.training.interruption import Stop
+
+    stop = Stop()
+    return lambda: engine.advance(stop)
+
+
+def _alone(name: str, threads: str) -> None:
+    """The rate of one work with precision=fp32, in this process."""
+    import torch
+
+    from lmtool.system import parallel
+    from lmtool.system.malloc import keep_freed_memory
+
+    torch.set_num_threads(parallel.use(int(threads) if threads else None))
+    keep_freed_memory()
+    text, embed, hidden, context, batch = FULL[name]
+    engine = engine_of(measure_neural.store_of(text), embed, hidden, batch, context, precision="fp32")
+    rates = rates_in_turns({"ours": (_advance(engine), batch)})
+    print(statistics.median(rates["ours"]))
+
+
+if __name__ == "__main__":
+    _alone(*sys.argv[1:])
