@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from lmtool.config.vocabulary import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.neural.encoders.cbow import CBOW, CbowModel
@@ -64,6 +65,22 @@ def test_a_history_no_longer_than_the_context() -> None:
     encoder = NPLM(nplm(context_size=3, history=3), 5, tied=False)
     assert encoder.history is None
     assert encoder.context_size == 3
+
+
+@pytest.mark.parametrize(
+    ("unit", "tokens", "want"),
+    [(Unit.word, 20_000, (100, True)), (Unit.word, 19_999, (0, False)), (Unit.char, 1 << 20, (0, False))],
+)
+def test_what_is_left_open_is_decided_by_the_text(unit: Unit, tokens: int, want: tuple[int, bool]) -> None:
+    config = nplm(history=None, across_sentences=None)
+    config.suit(unit, tokens)
+    assert (config.history, config.across_sentences) == want
+    config = nplm(history=7, across_sentences=None)
+    config.suit(unit, tokens)
+    assert (config.history, config.across_sentences) == (7, want[1])
+    config = nplm(history=None, across_sentences=False)
+    config.suit(unit, tokens)
+    assert (config.history, config.across_sentences) == (want[0], False)
 
 
 def test_without_layers_the_embeddings_go_on() -> None:

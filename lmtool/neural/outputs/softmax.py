@@ -27,6 +27,7 @@ TINY = 1 << 12  # logits up to which calling our own loops costs more than they 
 NO_TARGET = -(1 << 63)  # torch leaves targets of -100 out unless told otherwise; a GPU's are not compared before
 FEW = 48  # rows up to which W h' is faster than h W' (MKL of torch 2.13)
 LARGE = 1 << 26  # B x D x O from which precision=auto takes bf16, where the processor has tiles for it
+MANY = 64  # rows from which it does, too: fewer are not worth rounding all the weights
 
 
 @dataclass(slots=True)
@@ -211,7 +212,7 @@ class FullSoftmax(WordScores):
     def in_bf16(self, examples: int) -> bool:
         """Whether the products of so many examples are for tiles, or in any case for bf16."""
         numbers = examples * self.vectors[: len(self.bias)].numel()
-        large = self.precision is Precision.auto and numbers >= LARGE
+        large = self.precision is Precision.auto and numbers >= LARGE and examples >= MANY
         return self.precision is Precision.bf16 or (large and tile_softmax.fits(self.bias))
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
