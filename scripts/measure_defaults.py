@@ -43,3 +43,19 @@ def defaults(lmtool: Callable[..., float]) -> None:
             result = json.loads(Path(run, "result.json").read_text())
             found.append(f"{result['valid_perplexity']:.2f} ({result['epochs']:.1f} epochs)")
         print(f"| {name} | {minutes:g} | {' | '.join(found)} |", flush=True)
+
+
+def precision(lmtool: Callable[..., float]) -> None:
+    """PTB: valid perplexity of model=nplm in fp32 and bf16 after the same epochs (EPOCHS, else one), three seeds."""
+    epochs = os.environ.get("EPOCHS", "1")
+    words = ["model=nplm", "data=ptb", *BEFORE[:2], f"training.epochs={epochs}", "training.minutes=null"]
+    print("| seed | fp32 | bf16 | ratio | seconds |\n|---|--:|--:|--:|--:|")
+    for seed in (1, 2, 3):
+        found = {}
+        for name in ("fp32", "bf16"):
+            run = f"{name}-{seed}"
+            lmtool("train", *words, f"seed={seed}", f"training.precision={name}", f"hydra.run.dir={run}")
+            found[name] = json.loads(Path(run, "result.json").read_text())
+        one, other = (found[name]["valid_perplexity"] for name in ("fp32", "bf16"))
+        seconds = " / ".join(f"{found[name]['training_seconds']:.0f}" for name in found)
+        print(f"| {seed} | {one:.2f} | {other:.2f} | {other / one:.4f} | {seconds} |", flush=True)
