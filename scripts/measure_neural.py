@@ -151,7 +151,6 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
 def model_of(corpus: Any, name: str, embed: int, hidden: int, context: int = 5) -> Any:
     import numpy as np
 
-    from lmtool.config.training import Precision
     from lmtool.neural.encoders.nplm import Activation, NplmModel
     from lmtool.neural.model import build_neural
     from lmtool.neural.outputs.adaptive import AdaptiveOutput
@@ -164,7 +163,6 @@ def model_of(corpus: Any, name: str, embed: int, hidden: int, context: int = 5) 
 
     outputs = {
         "softmax": SoftmaxOutput("softmax"),
-        "bf16": SoftmaxOutput("softmax", Precision.bf16),
         "hierarchical": HierarchicalOutput("hierarchical", NodeForm.dot, 100, 100),
         "morin_bengio": HierarchicalOutput("hierarchical", NodeForm.morin_bengio, hidden, embed),
         "nce": NceOutput("nce", 100, True, 1.0, False),

@@ -16,8 +16,8 @@ from numba.extending import intrinsic, overload
 
 
 @intrinsic
-def _as_float32(typing: Any, bits: Any) -> tuple[Any, Any]:
-    """The float32 with these bits."""
+def of_bits(typing: Any, bits: Any) -> tuple[Any, Any]:
+    """The float32 with these bits, int32."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -52,7 +52,7 @@ def _exp_below(x: Any) -> Any:
         series = series * r + np.float32(0.5)
         series = series * r + np.float32(1.0)
         series = series * r + np.float32(1.0)
-        return series * _as_float32(np.int32(np.int32(k + np.int32(127)) << np.int32(23)))  # type: ignore[call-arg]
+        return series * of_bits(np.int32(np.int32(k + np.int32(127)) << np.int32(23)))  # type: ignore[call-arg]
 
     return single if x == types.float32 else double
 

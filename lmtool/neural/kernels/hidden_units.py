@@ -172,12 +172,17 @@ def _row_draw(row: Any, draw: Any) -> Any:
     return _hash(np.uint32(row) * np.uint32(0x9E3779B9), draw)
 
 
+@njit(nogil=True, error_model="numpy")
+def _drop_row(row: Array, scale: float, limit: int, number: int) -> None:
+    for j in range(len(row)):
+        row[j] = row[j] * scale if _hash(j, number) >= limit else row.dtype.type(0)
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def _drop(x: Array, out: Array, scale: float, limit: int, draw: int, first: int, last: int) -> None:
     for b in range(first, last):
-        row, into, number = x[b], out[b], _row_draw(b, draw)
-        for j in range(len(row)):
-            into[j] = row[j] * scale if _hash(j, number) >= limit else x.dtype.type(0)
+        out[b] = x[b]
+        _drop_row(out[b], scale, limit, _row_draw(b, draw))
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -245,12 +250,6 @@ def _moments(row: Array, epsilon: float) -> tuple[Any, Any]:
         square += (row[j] - mean) * (row[j] - mean)
     variance = square / row.dtype.type(len(row)) + row.dtype.type(epsilon)
     return mean, row.dtype.type(1) / math.sqrt(variance)
-
-
-@njit(nogil=True, error_model="numpy")
-def _drop_row(row: Array, scale: float, limit: int, number: int) -> None:
-    for j in range(len(row)):
-        row[j] = row[j] * scale if _hash(j, number) >= limit else row.dtype.type(0)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")

@@ -137,6 +137,7 @@ class PlainStep:
 
 
 def weights_of(network: PlainNetwork) -> list[Tensor]:
+    """The five weights, in the order of PlainNetwork."""
     return [network.embeddings, network.hidden, network.hidden_bias, network.output, network.output_bias]
 
 

@@ -23,8 +23,9 @@ import torch
 from numba import njit
 
 from lmtool.neural.kernels import tiles
+from lmtool.neural.kernels.fast_math import of_bits
 from lmtool.neural.kernels.loops import FAST
-from lmtool.neural.kernels.tile_vectors import bfloat16, exponentials, of_bits
+from lmtool.neural.kernels.tile_vectors import bfloat16, exponentials
 from lmtool.system import parallel
 
 Array = npt.NDArray[Any]
@@ -52,12 +53,12 @@ class TileSoftmax:
         """
         if not tiles.available():  # which asks for them: without that they are illegal instructions
             raise ValueError("TileSoftmax: this processor has no tiles for bfloat16")
-        self.threads = parallel.threads()
-        self._serves = words, dim, examples, self.threads
+        threads = parallel.threads()
+        self._serves = words, dim, examples, threads
         across, deep = -(-words // 32), -(-dim // 32)
         self.examples = min(-(-examples // 32), max(1, MOST_EXPONENTIALS // (across * 1024))) * 32
         along = self.examples // 32
-        self._cuts = parallel.cut_evenly(across, self.threads)
+        self._cuts = parallel.cut_evenly(across, threads)
         self._block = max(1, min(16, BLOCK_NUMBERS // (dim * 32)))
         self._near = max(1, NEAR_NUMBERS // (dim * 32))
         bits, numbers = torch.uint16, torch.float32
@@ -75,7 +76,7 @@ class TileSoftmax:
                 _memory(32, 32, kind=numbers),  # one block of scores
                 _memory(self._block, 2, 16, 16, kind=torch.int32),  # exponentials of one block of words
             )
-            for _ in range(self.threads)
+            for _ in range(threads)
         ]
         self._configuration = tiles.configuration()
 
@@ -91,7 +92,7 @@ class TileSoftmax:
         grads: of h, weight and bias, all float32, which are set; after None they mean nothing.
         """
         self._bias[: len(bias)] = bias * np.float32(LOG2_E)
-        self._run(_pack_weight, weight, self._weight, self._weight_columns)
+        parallel.run((_pack_weight, weight, self._weight, self._weight_columns, *cut) for cut in self._cuts)
         total = 0.0
         for first in range(0, len(h), self.examples):
             some = slice(first, first + self.examples)
@@ -131,9 +132,6 @@ class TileSoftmax:
         )  # fmt: skip
         _hidden_gradient([memory[0] for memory in partial], share, weight, targets, batch, grad_h)
         return float(np.log(total).sum())
-
-    def _run(self, kernel: Any, *arrays: Any) -> None:
-        parallel.run((kernel, *arrays, *cut) for cut in self._cuts)
 
 
 def _memory(*shape: int, kind: torch.dtype) -> Array:

@@ -114,16 +114,6 @@ def bits_of(typing: Any, value: Any) -> Any:
     return types.int32(types.float32), build
 
 
-@intrinsic
-def of_bits(typing: Any, bits: Any) -> Any:
-    """The float32 with these bits, int32."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], FLOAT)
-
-    return types.float32(types.int32), build
-
-
 @njit(nogil=True, inline="always")
 def bfloat16(value: float) -> Any:
     """The bits of the nearest bfloat16, in the lower half of an int32; of the even one where two are as near."""

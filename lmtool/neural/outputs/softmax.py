@@ -22,7 +22,6 @@ from lmtool.trees.tree import Tree
 
 CHUNK = 1 << 24  # logits that exist at once
 FEW_LOGITS = 1 << 20  # of a batch whose steps stay near the processor without a graph
-
 TINY = 1 << 12  # logits up to which calling our own loops costs more than they save
 NO_TARGET = -(1 << 63)  # torch leaves targets of -100 out unless told otherwise; a GPU's are not compared before
 FEW = 48  # rows up to which W h' is faster than h W' (MKL of torch 2.13)
@@ -82,8 +81,8 @@ class _Workspace:
     def __init__(self) -> None:
         self._buffer = torch.empty(0, 0)
         self._tiles: tile_softmax.TileSoftmax | None = None
+        self.by_tiles = False  # whether the products are those of tiles, unless they overflow
         self.dtype: torch.dtype | None = None  # of the products in the buffer; None for that of the weights
-        self.by_tiles = False  # whether they are products of tiles
 
     @torch.no_grad()
     def loss_and_gradients(self, h: Tensor, vectors: Tensor, bias: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -108,8 +107,6 @@ class _Workspace:
         outputs = len(bias)
         size, buffer = min(len(h), max(CHUNK // outputs, 64)), self._buffer
         dtype = self.dtype or h.dtype
-        if self.by_tiles:  # whose exponentials overflow
-            dtype = h.dtype
         if buffer.shape[1] != outputs or len(buffer) < size or buffer.dtype != dtype or buffer.device != h.device:
             buffer = self._buffer = torch.empty(size, outputs, dtype=dtype, device=h.device)
         chunk = _compiled_chunk if compiled(h) and buffer.dtype == h.dtype else _plain_chunk
@@ -211,7 +208,7 @@ class FullSoftmax(WordScores):
 
     def in_bf16(self, examples: int) -> bool:
         """Whether the products of so many examples are for tiles, or in any case for bf16."""
-        numbers = examples * self.vectors[: len(self.bias)].numel()
+        numbers = examples * len(self.bias) * self.vectors.shape[1]
         large = self.precision is Precision.auto and numbers >= LARGE and examples >= MANY
         return self.precision is Precision.bf16 or (large and tile_softmax.fits(self.bias))
 
@@ -222,7 +219,7 @@ class FullSoftmax(WordScores):
         if logits <= TINY and not narrow:
             return F.cross_entropy(F.linear(h, self.weight(), self.bias), y, ignore_index=NO_TARGET)
         workspace.by_tiles = self.in_bf16(len(h)) and tile_softmax.fits(h)
-        workspace.dtype = torch.bfloat16 if narrow else None
+        workspace.dtype = torch.bfloat16 if narrow and not workspace.by_tiles else None
         loss: Tensor = _SoftmaxLoss.apply(  # type: ignore[no-untyped-call]
             h, self.vectors, self.bias, y, workspace
         )
