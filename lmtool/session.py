@@ -112,9 +112,6 @@ class Session:
             os.environ.setdefault("OMP_NUM_THREADS", str(count))
         # Read by numba when it is first imported; torch is told by the neural commands.
         os.environ.setdefault("NUMBA_NUM_THREADS", str(count))
-        # Read by torch's OpenMP when it is first imported: its idle threads sleep soon, instead of spinning on the
-        # cores that the compiled loops' threads need next.
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         return count
 
 

@@ -1,11 +1,19 @@
-"""Calls on several threads, for compiled functions, which release Python's global lock."""
+"""Calls on several threads, for compiled functions, which release Python's global lock.
+
+Where torch is in use, they are those of its OpenMP team, which waits for the next call in a short spin: threads beside
+it would have to take the cores from it, each time. Elsewhere they are threads of our own.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -13,6 +21,8 @@ Call = tuple[Any, ...]  # a function and its arguments
 _threads = 0
 _workers: list[SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]] = []
 _here = threading.local()
+_is_fork = False  # whether this process was forked from one that may have had threads
+_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def use(count: int | None) -> int:
@@ -50,10 +60,8 @@ def run(calls: Iterable[Call]) -> list[Any]:
     if used <= 1 or getattr(_here, "working", False):
         return [function(*arguments) for function, *arguments in waiting]
     shares = [waiting[place::used] for place in range(used)]
-    answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in shares]
-    for worker, share, answer in zip(_some_workers(used - 1), shares[1:], answers[1:], strict=True):
-        worker.put((share, answer))
-    outcomes = [_results(shares[0]), *(answer.get() for answer in answers[1:])]
+    team = _team() if _has_team() else None
+    outcomes = _of_workers(shares) if team is None else _of_team(team, shares)
     results: list[Any] = [None] * len(waiting)
     for place, outcome in enumerate(outcomes):
         if isinstance(outcome, BaseException):
@@ -62,11 +70,54 @@ def run(calls: Iterable[Call]) -> list[Any]:
     return results
 
 
+def _has_team() -> bool:
+    """Whether the team of torch's own calls is that of this thread: each thread that calls OpenMP has its own."""
+    return "torch" in sys.modules and not _is_fork and threading.current_thread() is threading.main_thread()
+
+
+def _of_workers(shares: list[list[Call]]) -> list[list[Any] | BaseException]:
+    answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in shares]
+    for worker, share, answer in zip(_some_workers(len(shares) - 1), shares[1:], answers[1:], strict=True):
+        worker.put((share, answer))
+    return [_results(shares[0]), *(answer.get() for answer in answers[1:])]
+
+
+def _of_team(team: ctypes.CDLL, shares: list[list[Call]]) -> list[list[Any] | BaseException]:
+    outcomes: list[Any] = [None] * len(shares)
+
+    def work(_: object) -> None:
+        mine = range(team.omp_get_thread_num(), len(shares), team.omp_get_num_threads())  # it may be a smaller team
+        for place in mine:
+            outcomes[place] = _results(shares[place])
+
+    team.GOMP_parallel(_WORK(work), None, len(shares), 0)
+    return outcomes
+
+
+@functools.cache
+def _team() -> ctypes.CDLL | None:
+    """The OpenMP library that torch is linked with, by the binary interface that GCC's code calls it by.
+
+    None where torch is built with another one. What is looked up by torch's own library is found in those that it
+    needs, whatever their files are called.
+    """
+    try:
+        library = ctypes.CDLL(str(Path(sys.modules["torch"].__path__[0]) / "lib" / "libtorch_cpu.so"))
+        library.GOMP_parallel.argtypes = _WORK, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint
+        library.GOMP_parallel.restype = None
+        return library if library.omp_get_thread_num() == 0 and library.omp_get_num_threads() == 1 else None
+    except (OSError, AttributeError):
+        return None
+
+
 def _results(calls: list[Call]) -> list[Any] | BaseException:
+    _here.working = True
     try:
         return [function(*arguments) for function, *arguments in calls]
     except BaseException as error:
         return error
+    finally:
+        _here.working = False
 
 
 def _some_workers(count: int) -> list[SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]]:
@@ -78,12 +129,18 @@ def _some_workers(count: int) -> list[SimpleQueue[tuple[list[Call], SimpleQueue[
 
 
 def _work(tasks: SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]) -> None:
-    _here.working = True
     while True:
         share, answer = tasks.get()
         answer.put(_results(share))
         del share, answer  # so that their arrays are freed before the next task
 
 
-if hasattr(os, "register_at_fork"):  # a forked child has no such threads
-    os.register_at_fork(after_in_child=_workers.clear)
+def _forked() -> None:
+    """A forked child has none of the threads, and OpenMP does not notice."""
+    global _is_fork
+    _is_fork = True
+    _workers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
