@@ -13,7 +13,7 @@ from lmtool.data import windows
 from lmtool.data.corpus import Corpus
 from lmtool.data.windows import positions
 from lmtool.errors import UserError
-from lmtool.training.batches import Batches, _OnDevice
+from lmtool.training.batches import Batches, _OnDevice, shuffled
 
 
 def take(batches: Batches, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -82,14 +82,41 @@ def test_streamed_every_example_at_most_once_an_epoch(toy: Corpus, small_blocks:
     assert not torch.equal(drawn[0][1], drawn[batches.per_epoch][1])
 
 
+def test_consecutive_examples_stay_together(toy: Corpus) -> None:
+    rng = np.random.default_rng(0)
+    first, second = shuffled(rng, 21, 4), shuffled(rng, 21, 4)
+    for order in (first, second):
+        assert sorted(order.tolist()) == list(range(21))
+        together = np.diff(order) % 21 == 1
+        assert together.reshape(5, 4)[:, :3].all() and together.sum() < 20  # five pieces of four and one of one
+    assert set(first[:4].tolist()) != set(second[:4].tolist())
+    np.testing.assert_array_equal(
+        shuffled(np.random.default_rng(5), 9), np.random.default_rng(5).permutation(9)
+    )  # the order of earlier versions
+    split = toy.split("train").seen(across_sentences=True)
+    batches = Batches(split, 16, 6, seed=1, consecutive=4)
+    drawn = take(batches, batches.per_epoch)
+    follows = torch.cat([(x[1:, :-1] == x[:-1, 1:]).all(1) for x, _ in drawn])
+    assert follows.sum() >= 8 * 4 * 3 - 1  # the text may begin anew in a piece
+    counts = torch.cat([targets for _, targets in drawn]).bincount(minlength=24)
+    assert counts.sum() == 128 and (counts.numpy() <= np.bincount(split.ids, minlength=24)).all()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_streamed_or_not_consecutive(streamed: bool, toy: Corpus, small_blocks: None) -> None:
+    split = toy.stored("train", across_sentences=True) if streamed else toy.split("train").seen(across_sentences=True)
+    x, _ = take(Batches(split, 8, 3, seed=1, consecutive=2), 1)[0]
+    assert int((x[1::2, :-1] == x[::2, 1:]).all(1).sum()) >= 2  # of four pairs, of which a block's end may part some
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_the_order_goes_on_from_any_position(streamed: bool, toy: Corpus, small_blocks: None) -> None:
     split = toy.stored("train") if streamed else toy.split("train")
-    whole = take(Batches(split, 8, 2, seed=3), 60)
+    whole = take(Batches(split, 8, 2, seed=3, consecutive=2), 60)
     for taken in (0, 1, 13, 14, 15, 16, 17, 33):
-        first = Batches(split, 8, 2, seed=3)
+        first = Batches(split, 8, 2, seed=3, consecutive=2)
         take(first, taken)
-        second = Batches(split, 8, 2, seed=99)
+        second = Batches(split, 8, 2, seed=99, consecutive=2)
         second.go_to(first.position())
         for found, wanted in zip(take(second, 25), whole[taken:], strict=False):
             assert torch.equal(found[0], wanted[0]) and torch.equal(found[1], wanted[1])

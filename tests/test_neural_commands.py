@@ -56,7 +56,14 @@ def test_several_layers_and_the_forms_of_the_papers(lmtool: Run) -> None:
     for number, words in enumerate(
         (
             ["model=nplm", "model.layers=3", "model.activation=relu"],
-            ["model=nplm", "model.tied=false", "model.layer_norm=false", "model.activation=tanh", "model.direct=true"],
+            [
+                "model=nplm",
+                "model.tied=false",
+                "model.layer_norm=false",
+                "model.gated=false",
+                "model.activation=tanh",
+                "model.direct=true",
+            ],
             [
                 "model=hsoftmax",
                 "output.nodes=morin_bengio",

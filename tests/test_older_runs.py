@@ -57,7 +57,9 @@ def test_defaults_that_have_changed_do_not_reach_it(lmtool: Run, older: Path) ->
     said = lmtool("train", "resume=nplm")
     assert "its budget is used up" in said  # one epoch, where today's default has more
     now = json.loads(Path("nplm/run.json").read_text())["config"]
-    assert now["model"].pop("anew") == 0
+    new = {"anew": 0.0, "gated": False}, {"consecutive": 1}  # each what there was before there was a choice
+    for group, settings in zip(("model", "training"), new, strict=True):
+        assert {name: now[group].pop(name) for name in settings} == settings
     for group in ("model", "output", "training", "optim", "schedule"):
         assert now[group] == before[group]
     said = lmtool("train", "resume=nplm", "model.history=100", code=2)

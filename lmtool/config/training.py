@@ -30,6 +30,7 @@ class TrainingConfig:
     minutes: float | None = MISSING
     patience: int | None = MISSING
     batch_size: int = MISSING
+    consecutive: int | None = 1
     evaluate_every: float = MISSING
     accuracy_on: int = MISSING
     clip_norm: float | None = MISSING
@@ -51,6 +52,7 @@ class TrainingConfig:
         for name in ("steps", "patience"):
             require_whole(f"training.{name}", getattr(self, name), null=True)
         require_whole("training.batch_size", self.batch_size)
+        require_whole("training.consecutive", self.consecutive, null=True)
         require(0 < self.evaluate_every < math.inf, "training.evaluate_every", self.evaluate_every, "more than 0")
         require_whole("training.accuracy_on", self.accuracy_on, 0)
         require(0 <= self.save_every < math.inf, "training.save_every", self.save_every, "0 or more")

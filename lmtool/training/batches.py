@@ -23,8 +23,9 @@ class Batches:
 
     A split in memory is shuffled as a whole. A split that is streamed from its store is read in blocks: the order of
     the blocks is shuffled, and the examples within each group of blocks. The examples at the end of an epoch, or of a
-    group, that do not fill a batch are left out until a later epoch. part: (rank, number of processes), for the share
-    of one process in each batch; all processes draw the same order.
+    group, that do not fill a batch are left out until a later epoch. consecutive: so many examples that follow one
+    another in the text stay together, cut anew in each epoch. part: (rank, number of processes), for the share of one
+    process in each batch; all processes draw the same order.
     """
 
     BLOCK = 1 << 17  # examples whose contexts are materialised at once
@@ -36,6 +37,7 @@ class Batches:
         context_size: int,
         seed: int,
         *,
+        consecutive: int = 1,
         device: torch.device | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> None:
@@ -45,6 +47,7 @@ class Batches:
         self._split = split
         self.size = min(batch_size, split.tokens)
         self._context_size = context_size
+        self._consecutive = consecutive
         self._device = device or torch.device("cpu")
         self._part = part
         self._rng = np.random.default_rng(seed)
@@ -89,7 +92,8 @@ class Batches:
         if isinstance(self._split, StoredTokens):
             yield from self._streamed(self._split, skip)
             return
-        order = self._rng.permutation(self._split.tokens)[skip * self.size : self.per_epoch * self.size]
+        order = shuffled(self._rng, self._split.tokens, self._consecutive)
+        order = order[skip * self.size : self.per_epoch * self.size]
         if self._device.type == "cpu":
             yield from self._cut(self._split.windows, order)
         else:
@@ -104,9 +108,10 @@ class Batches:
             skip -= counts[group]
             group += 1
         for number, (windows, places) in enumerate(split.groups(order, self._context_size, group), start=group):
-            shuffled = np.random.default_rng(shuffles[number]).permutation(places)
+            some = np.random.default_rng(shuffles[number])
+            examples = places[shuffled(some, len(places), self._consecutive)]
             source = windows if self._device.type == "cpu" else _OnDevice(windows, self._device)
-            yield from self._cut(source, shuffled[skip * self.size : counts[number] * self.size])
+            yield from self._cut(source, examples[skip * self.size : counts[number] * self.size])
             skip = 0
 
     def _cut(self, windows: Any, order: IntArray) -> Iterator[tuple[Tensor, Tensor]]:
@@ -121,6 +126,19 @@ class Batches:
             )
             for at in range(0, len(targets), share):
                 yield contexts[at : at + share], targets[at : at + share]
+
+
+def shuffled(rng: np.random.Generator, count: int, consecutive: int = 1) -> IntArray:
+    """A random order of `count` places, `[count]`, in which pieces of so many consecutive ones stay together.
+
+    The first piece begins at a random place and the last ones go on at the beginning; what fills no piece comes last.
+    """
+    if consecutive == 1:
+        return rng.permutation(count)
+    begin = int(rng.integers(count))
+    pieces = rng.permutation(count // consecutive)
+    places = (pieces[:, None] * consecutive + np.arange(consecutive)).ravel()
+    return (np.append(places, np.arange(len(places), count)) + begin) % count
 
 
 class _OnDevice:

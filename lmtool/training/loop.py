@@ -157,6 +157,7 @@ class _Training:
             settings.batch_size,
             model.context_size,
             plan.seed,
+            consecutive=settings.consecutive or model.encoder.consecutive,
             device=model.device,
             part=processes.part,
         )

@@ -42,6 +42,37 @@ def test_values_and_gradients_are_those_of_torch(activation: str, normalised: bo
         torch.testing.assert_close(one, other, **tolerance)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("activation", FUNCTIONS)
+def test_gated_values_and_gradients(activation: str, normalised: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    norm, gate_norm = (norm_of(37, dtype), norm_of(37, dtype)) if normalised else (None, None)
+    z, weights = torch.randn(9, 74, dtype=dtype), torch.randn(9, 37, dtype=dtype)
+    leaves = [z.requires_grad_()]
+    for one in (norm, gate_norm):
+        leaves += [] if one is None else list(one.parameters())
+    torch.manual_seed(2)
+    ours = hidden_units(z, norm, activation, 0.3, True, gated=True, gate_norm=gate_norm)
+    found = [ours, *torch.autograd.grad((ours * weights).sum(), leaves)]
+    torch.manual_seed(2)
+    mask = kept(torch.Size((9, 37)), 0.3, kernels._draw())
+    x, y = z[:, :37], z[:, 37:]
+    theirs = FUNCTIONS[activation](x if norm is None else norm(x)) * (y if gate_norm is None else gate_norm(y))
+    theirs = theirs * mask / 0.7
+    want = [theirs, *torch.autograd.grad((theirs * weights).sum(), leaves)]
+    tolerance = {"rtol": 1e-11, "atol": 1e-11} if dtype == torch.float64 else {"rtol": 2e-5, "atol": 2e-5}
+    for one, other in zip(found, want, strict=True):
+        torch.testing.assert_close(one, other, **tolerance)
+
+
+def test_a_gate_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    z = torch.tensor([[-1.0, 3.0, 2.0, -5.0]])  # relu: 0 and 3, times 2 and -5
+    for loops in (True, False):
+        monkeypatch.setattr(kernels, "_loops_can", lambda _, loops=loops: loops)
+        assert hidden_units(z, None, "relu", 0.0, True, gated=True).tolist() == [[0.0, -15.0]]
+
+
 def test_literal_values() -> None:
     z = torch.tensor([[-1.0, 0.0, 2.0]])
     want = {

@@ -18,6 +18,7 @@ from tests.conftest import nplm
     [
         # 10 words, vectors of 6; 3 x 6 numbers are read by 8 units, those by 8 more, and 5 by a projection.
         (nplm(layers=2, projection_dim=5), 10 * 6 + 18 * 8 + 8 * 8 + 8 * 5),
+        (nplm(layers=2, gated=True), 10 * 6 + 18 * 16 + 8 * 16),
         (nplm(layers=0), 60),
         (nplm(layers=0, projection_dim=5), 60 + 18 * 5),
         (nplm(history=9, forgetting=[0.5, 1.0]), 60 + 5 * 6 * 8),

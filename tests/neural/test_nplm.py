@@ -44,6 +44,18 @@ def test_a_second_layer_adds_to_the_first() -> None:
     assert encoder(torch.tensor([[0]])).item() == pytest.approx(first + math.tanh(2 * first))
 
 
+def test_a_gate_by_hand() -> None:
+    # a = tanh(x / 2) (3 x + 1), then tanh(2 a) (a - 1) + a
+    encoder = NPLM(nplm(context_size=1, embedding_dim=1, hidden_dim=1, layers=2, gated=True), 1, tied=False)
+    set_to(encoder.embedding.weight, [[1.0]])
+    numbers = ([0.5, 3.0], [0.0, 1.0]), ([2.0, 1.0], [0.0, -1.0])
+    for layer, (factors, offsets) in zip(encoder.layers, numbers, strict=True):
+        set_to(layer.weight, [[factor] for factor in factors])
+        set_to(layer.bias, offsets)
+    first = math.tanh(0.5) * 4
+    assert encoder(torch.tensor([[0]])).item() == pytest.approx(first + math.tanh(2 * first) * (first - 1))
+
+
 def test_a_history_by_hand() -> None:
     # One word of context and three of history: z_k = scale * sum of a_k^t C(w_-t) over t = 0, 1, 2, of unit length.
     config = nplm(context_size=1, embedding_dim=1, layers=0, history=3, forgetting=[0.5, 1.0])
@@ -123,6 +135,8 @@ ENCODERS = {
     "tied": nplm(tied=True, direct=True),
     "direct": nplm(direct=True),
     "three layers": nplm(layers=3, layer_norm=True),
+    "gated": nplm(gated=True),
+    "two gated layers": nplm(layers=2, layer_norm=True, gated=True, activation=Activation.gelu, direct=True),
     "no layer": nplm(layers=0),
     "projected": nplm(projection_dim=4),
     "lbl": LblModel("lbl", 2, 3, True, 0.0, False),
@@ -159,9 +173,13 @@ def _plain_loss(model: object, contexts: torch.Tensor, targets: torch.Tensor) ->
         x = a = x.flatten(1)
         for number, layer in enumerate(encoder.layers):
             before, a = a, a @ layer.weight.T + layer.bias
+            parts = list(a.chunk(2, dim=1)) if encoder.config.gated else [a]
             if encoder.norms is not None:
-                a = (a - a.mean(1, keepdim=True)) / (a.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
-                a = a * encoder.norms[number].weight + encoder.norms[number].bias
+                for part, norms in enumerate((encoder.norms, encoder.gate_norms)[: len(parts)]):
+                    b = parts[part]
+                    b = (b - b.mean(1, keepdim=True)) / (b.var(1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+                    parts[part] = b * norms[number].weight + norms[number].bias
+            a = parts[0]
             match encoder.config.activation:
                 case Activation.tanh:
                     a = 2 * torch.sigmoid(2 * a) - 1
@@ -171,6 +189,7 @@ def _plain_loss(model: object, contexts: torch.Tensor, targets: torch.Tensor) ->
                     a = a.clamp(min=0)
                 case Activation.sigmoid:
                     a = 1 / (1 + torch.exp(-a))
+            a = a * parts[1] if encoder.config.gated else a
             a = a + before if number else a
         hidden = torch.cat([a, x], 1) if encoder.config.direct and len(encoder.layers) else a
         if encoder.project is not None:
@@ -185,6 +204,8 @@ def test_parameter_counts(toy: Corpus) -> None:
     for tied, direct, own in ((False, False, 161), (False, True, 506), (True, False, 40)):
         model = neural(toy, embedding_dim=5, hidden_dim=7, tied=tied, direct=direct)
         assert model.parameter_count == 120 + 112 + 23 + own
+        gated = neural(toy, embedding_dim=5, hidden_dim=7, tied=tied, direct=direct, gated=True, layer_norm=True)
+        assert gated.parameter_count == 120 + 2 * (112 + 2 * 7) + 23 + own
 
 
 def test_what_null_ties(toy: Corpus) -> None:

@@ -57,6 +57,7 @@ class Encoder(nn.Module, ABC):
 
     config: the settings that it is built from. context_size: C, the words that forward reads. output_dim: D, which is E
     unless the encoder sets another one. across_sentences: whether contexts go on into the sentences before.
+    consecutive: the examples that follow one another in a batch from which forward gains.
     embedding: the vectors of the words, in float32 unless torch's default dtype is another one.
 
     An encoder of one's own calls this constructor, makes its further weights, and implements of_embeddings. What its
@@ -65,6 +66,7 @@ class Encoder(nn.Module, ABC):
     """
 
     config: EncoderConfig
+    consecutive: int = 1
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)

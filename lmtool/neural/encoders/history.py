@@ -1,15 +1,18 @@
 """FOFE, the fixed-size ordinally forgetting encoding of long contexts (Zhang et al. 2015): the last words one by one,
 and sums over all words in which older ones count less.
 
-On a CPU by compiled loops that go from the embeddings' rows to the sums at once: the vectors of all words of all
-contexts, `[B, T, E]`, are never made. Elsewhere by the plain form beside them.
+On a CPU the vectors of all words of all contexts, `[B, T, E]`, are never made. Where examples follow one another in the
+text, as in scoring and in batches of training.consecutive, their contexts are one sequence, each of whose words is
+looked up once, and the sums are a product with a banded matrix. Where they do not, compiled loops go from the
+embeddings' rows to the sums at once. Elsewhere the plain form beside them does it.
 
 Legend of shapes: B examples, T words of a context, the last C of them read one by one, K sums, E dimension of the
-embeddings, V words of the vocabulary.
+embeddings, V words of the vocabulary, R runs of up to N examples that follow one another, S = T + N - 1 words of a run.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -19,10 +22,11 @@ from torch import Tensor, nn
 
 from lmtool.neural.checks import all_below
 from lmtool.neural.kernels.loops import FAST
-from lmtool.neural.kernels.sparse_rows import Groups, compiled, lookup, rows_gradient
+from lmtool.neural.kernels.sparse_rows import Groups, compiled, lookup, rows_gradient, sums_of_rows
 from lmtool.system import parallel
 
 Array = npt.NDArray[Any]
+RUN = 8  # examples of a run at most
 
 
 class History(nn.Module):
@@ -59,7 +63,12 @@ def words_and_sums(vectors: Tensor, ids: Tensor, factors: Tensor, words: int, *,
         return words_and_sums_plain(vectors, ids, factors, words, sparse=sparse)
     if not all_below(ids.numpy().ravel(), len(vectors)):
         raise IndexError("ids out of range")
-    x: Tensor = _WordsAndSums.apply(vectors, ids.contiguous(), factors, words, sparse)  # type: ignore[no-untyped-call]
+    ids = ids.contiguous()
+    runs = _Runs.of(ids)
+    if runs is None:
+        x: Tensor = _WordsAndSums.apply(vectors, ids, factors, words, sparse)  # type: ignore[no-untyped-call]
+    else:
+        x = _OfRuns.apply(vectors, factors, runs, words, sparse)  # type: ignore[no-untyped-call]
     return x
 
 
@@ -67,6 +76,108 @@ def words_and_sums_plain(vectors: Tensor, ids: Tensor, factors: Tensor, words: i
     """words_and_sums in ordinary tensor operations."""
     x = lookup(vectors, ids, sparse=sparse)  # [B, T, E]
     return torch.cat([x[:, x.shape[1] - words :], factors @ x], dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Contexts that are windows of sequences. words: ids `[R, S]`. places: of the examples among the R x N windows,
+    `[B]`; None where they are all of them, in this order.
+    """
+
+    words: Tensor
+    places: Tensor | None
+
+    @classmethod
+    def of(cls, ids: Tensor) -> _Runs | None:
+        """The runs of contexts `[B, T]`; None where most contexts do not follow the one before."""
+        size, length = ids.shape
+        words, places = ids.new_empty(size, length + RUN - 1), ids.new_empty(size)
+        runs = _find_runs(ids.numpy(), RUN, words.numpy(), places.numpy())
+        if not runs or runs * 2 > size:
+            return None
+        return cls(words[:runs], None if runs * RUN == size else places)
+
+    def of_examples(self, windows: Tensor) -> Tensor:
+        """`[B, ...]` of the examples, from `[R x N, ...]` of all windows."""
+        return windows if self.places is None else windows.index_select(0, self.places)
+
+    def of_windows(self, examples: Tensor) -> Tensor:
+        """`[R, N, ...]` of all windows from `[B, ...]` of the examples, 0 for windows that are of none."""
+        shape = len(self.words), RUN, *examples.shape[1:]
+        if self.places is None:
+            return examples.reshape(shape)
+        return examples.new_zeros(shape).view(-1, *shape[2:]).index_copy_(0, self.places, examples).view(shape)
+
+
+class _OfRuns(torch.autograd.Function):
+    """Window i of a run begins at its word i: the sums of all its windows are A X, with X `[S, E]` the vectors of its
+    words and A `[N K, S]`, in which row (i, k) has the K factors from column i on.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, factors: Tensor, runs: _Runs, words: int, sparse: bool) -> Tensor:
+        of_words = vectors.index_select(0, runs.words.view(-1)).view(*runs.words.shape, -1)  # [R, S, E]
+        ctx.save_for_backward(of_words, factors)
+        ctx.runs, ctx.words, ctx.sparse, ctx.shape = runs, words, sparse, vectors.shape
+        sums = (_banded(factors) @ of_words).view(-1, len(factors), vectors.shape[1])  # [R N, K, E]
+        read = _windows(of_words, factors.shape[1] - words, words).flatten(0, 1)  # [R N, C, E]
+        return runs.of_examples(torch.cat([read, sums], dim=1))
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        of_words, factors = ctx.saved_tensors
+        runs, words, (sums, length) = ctx.runs, ctx.words, factors.shape
+        grad = runs.of_windows(grad_output[0])  # [R, N, C + K, E]
+        of_sums = grad[:, :, words:].flatten(1, 2)  # [R, N K, E]
+        grad_words = _banded(factors).T @ of_sums  # [R, S, E]
+        for place in range(words):
+            first = length - words + place
+            grad_words[:, first : first + RUN] += grad[:, :, place]
+        by_place = (of_sums @ of_words.transpose(1, 2)).sum(0).view(RUN, sums, -1)  # [N, K, S]
+        grad_factors = _bands(by_place, length).sum(0)
+        unique, rows = sums_of_rows(runs.words.view(-1), grad_words.flatten(0, 1))
+        return rows_gradient(unique, rows, ctx.shape, ctx.sparse), grad_factors, None, None, None
+
+
+def _banded(factors: Tensor) -> Tensor:
+    """A `[N K, S]` of factors `[K, T]`."""
+    sums, length = factors.shape
+    matrix = factors.new_zeros(RUN, sums, length + RUN - 1)
+    _bands(matrix, length).copy_(factors.expand(RUN, -1, -1))
+    return matrix.flatten(0, 1)
+
+
+def _bands(matrix: Tensor, length: int) -> Tensor:
+    """What stands in each row of a contiguous matrix `[N, K, S]` from its column i on: a view `[N, K, T]`."""
+    rows, sums, columns = matrix.shape
+    return matrix.as_strided((rows, sums, length), (sums * columns + 1, columns, 1))
+
+
+def _windows(of_words: Tensor, first: int, words: int) -> Tensor:
+    """The `words` vectors from place first on of each window: a view `[R, N, words, E]` of `[R, S, E]`."""
+    runs, places, dim = of_words.shape
+    return of_words.as_strided((runs, RUN, words, dim), (places * dim, dim, dim, 1), first * dim)
+
+
+@njit(cache=True, nogil=True)
+def _find_runs(ids: Array, longest: int, words: Array, places: Array) -> int:
+    """Write the words `[R, S]` of the runs of contexts `[B, T]` and the place of each; returns R."""
+    size, length = ids.shape
+    run, windows = -1, longest
+    for b in range(size):
+        follows = windows < longest
+        if follows:
+            for t in range(length - 1):
+                follows &= ids[b, t] == ids[b - 1, t + 1]
+        if follows:
+            windows += 1
+            words[run, length + windows - 2] = ids[b, length - 1]
+        else:
+            run, windows = run + 1, 1
+            words[run, :length] = ids[b]
+            words[run, length:] = ids[b, 0]  # of windows that are of no example
+        places[b] = run * longest + windows - 1
+    return run + 1
 
 
 class _WordsAndSums(torch.autograd.Function):

@@ -20,7 +20,7 @@ from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.config.vocabulary import Unit
 from lmtool.errors import UserError
 from lmtool.neural.encoders.base import Encoder
-from lmtool.neural.encoders.history import History
+from lmtool.neural.encoders.history import RUN, History
 from lmtool.neural.kernels.hidden_units import dropout, hidden_units
 from lmtool.neural.kernels.plain_step import PlainLayer
 
@@ -46,6 +46,7 @@ class NplmModel(EncoderConfig):
     direct: bool = MISSING
     activation: Activation = MISSING
     layer_norm: bool = MISSING
+    gated: bool = False
     input_dropout: float = 0.0
     projection_dim: int | None = None
     history: int | None = 0
@@ -98,7 +99,8 @@ class NplmModel(EncoderConfig):
         count = EncoderConfig.weight_count(self, vocabulary_size)
         last = self.hidden_dim if self.layers else self.input_dim()
         if self.layers:
-            count += self.input_dim() * self.hidden_dim + (self.layers - 1) * self.hidden_dim**2
+            computed = self.hidden_dim * (2 if self.gated else 1)
+            count += (self.input_dim() + (self.layers - 1) * self.hidden_dim) * computed
         return count + (0 if self.projection_dim is None else last * self.projection_dim)
 
     def size_settings(self) -> list[str]:
@@ -119,8 +121,10 @@ class NPLM(Encoder):
     y is the output layer's: with direct connections the hidden handed to it is [a, x], so that its one matrix is
     [U, W] and any output layer goes with either form. tied: the output vectors are the embeddings (Press & Wolf 2017),
     and a linear map takes a, and x where there are direct connections, to their dimension; projection_dim has one
-    without tying. layer_norm (Ba et al. 2016) stands before each activation, dropout (Srivastava et al. 2014) after it;
-    each layer after the first is residual (He et al. 2016): it adds to what it reads. Without layers the hidden is x.
+    without tying. layer_norm (Ba et al. 2016) stands before each activation, dropout (Srivastava et al. 2014) after it.
+    gated: a = f(d + Hx) (d' + H'x), with f the activation: each hidden unit is multiplied by a linear one (Dauphin et
+    al. 2017; with gelu, Shazeer's GEGLU, 2020, eq. 5), normalised as well; H and H' are one matrix here. Each layer
+    after the first is residual (He et al. 2016): it adds to what it reads. Without layers the hidden is x.
 
     With a history of T words, more than the context has, x is longer by K sums over it (encoders.history); contexts
     are then `[B, T]`.
@@ -137,18 +141,24 @@ class NPLM(Encoder):
         self.history = None
         if far:
             self.history = History(config.forgetting, far, config.context_size, config.embedding_dim)
+            self.consecutive = RUN
         sizes = [inputs, *[width] * config.layers]
-        self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(sizes))
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in self.layers) if config.layer_norm else None
+        parts = 2 if config.gated else 1
+        self.layers = nn.ModuleList(nn.Linear(before, after * parts) for before, after in pairwise(sizes))
+        self.norms = self._layer_norms() if config.layer_norm else None
+        self.gate_norms = self._layer_norms() if config.layer_norm and config.gated else None
         joined = sizes[-1] + (inputs if config.direct and config.layers else 0)
         projection = config.embedding_dim if tied else config.projection_dim
         self.project = nn.Linear(joined, projection) if projection is not None else None
         self.output_dim = projection if projection is not None else joined
 
+    def _layer_norms(self) -> nn.ModuleList:
+        return nn.ModuleList(nn.LayerNorm(self.config.hidden_dim) for _ in self.layers)
+
     def plain_layer(self) -> PlainLayer | None:
         """The one layer, without anything that the paper's network does not have."""
         config = self.config
-        more = self.history or self.norms or self.project or config.dropout or config.input_dropout
+        more = self.history or self.norms or self.project or config.dropout or config.input_dropout or config.gated
         if type(self) is not NPLM or more or len(self.layers) != 1:
             return None
         layer = cast(nn.Linear, self.layers[0])
@@ -166,10 +176,16 @@ class NPLM(Encoder):
         x = dropout(x.flatten(1), self.config.input_dropout, self.training)
         a = x
         for number, layer in enumerate(self.layers):
-            norm = None if self.norms is None else cast(nn.LayerNorm, self.norms[number])
-            before, a = a, hidden_units(layer(a), norm, activation, share, self.training)  # [B, H]
+            norm, gate_norm = _of_layer(self.norms, number), _of_layer(self.gate_norms, number)
+            gated = self.config.gated
+            before, z = a, layer(a)
+            a = hidden_units(z, norm, activation, share, self.training, gated=gated, gate_norm=gate_norm)  # [B, H]
             if number:
                 a = a + before
         if self.config.direct and len(self.layers):
             a = torch.cat([a, x], dim=1)
         return a if self.project is None else self.project(a)
+
+
+def _of_layer(norms: nn.ModuleList | None, number: int) -> nn.LayerNorm | None:
+    return None if norms is None else cast(nn.LayerNorm, norms[number])

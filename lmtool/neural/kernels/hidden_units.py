@@ -1,4 +1,4 @@
-"""What stands between two matrix products of an encoder, in one pass each way: layer normalisation, activation,
+"""What stands between two matrix products of an encoder, in one pass each way: layer normalisation, activation, gate,
 dropout; and dropout alone. Each beside its plain form.
 
 Dropout needs no random number for each unit and no mask that is kept: whether a unit is dropped is a hash of its place
@@ -7,13 +7,13 @@ and of one number for the step, drawn from torch's random state; the backward pa
 On a CPU, in float32 and float64, compiled loops do the work; elsewhere the plain forms, which are ordinary tensor
 operations.
 
-Legend of shapes: B examples, H units.
+Legend of shapes: B examples, H units, G parts that a unit is computed from: 2 with a gate, else 1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,16 +53,36 @@ def dropout(x: Tensor, share: float, training: bool) -> Tensor:
     return dropped
 
 
-def hidden_units(z: Tensor, norm: nn.LayerNorm | None, activation: str, share: float, training: bool) -> Tensor:
-    """dropout(f(norm(z))) of z `[B, H]`; activation: the name of f in FUNCTIONS."""
+def hidden_units(
+    z: Tensor,
+    norm: nn.LayerNorm | None,
+    activation: str,
+    share: float,
+    training: bool,
+    *,
+    gated: bool = False,
+    gate_norm: nn.LayerNorm | None = None,
+) -> Tensor:
+    """dropout(f(norm(z))) of z `[B, H]`; activation: the name of f in FUNCTIONS.
+
+    gated: z is `[B, 2 H]`, x and y side by side, and the units are dropout(f(norm(x)) gate_norm(y)) (Dauphin et al.
+    2017; Shazeer 2020, section 2). There are both norms or none.
+    """
     z = z.float() if z.dtype == torch.bfloat16 else z  # of a product that autocast did
     if not _loops_can(z):
-        a = FUNCTIONS[activation](z if norm is None else norm(z))
+        if not gated:
+            a = FUNCTIONS[activation](z if norm is None else norm(z))
+        else:
+            x, y = z.chunk(2, dim=1)
+            a = FUNCTIONS[activation](x if norm is None else norm(x)) * (y if gate_norm is None else gate_norm(y))
         return dropout(a, share, training)
-    gain, offset, epsilon = (None, None, 0.0) if norm is None else (norm.weight, norm.bias, norm.eps)
+    norms = [part for part in (norm, gate_norm) if part is not None]
+    of_norms = [weight for part in norms for weight in (part.weight, part.bias)]
+    epsilon = norms[0].eps if norms else 0.0
     dropped = share if training else 0.0
+    parts = 2 if gated else 1
     units: Tensor = _HiddenUnits.apply(  # type: ignore[no-untyped-call]
-        z, gain, offset, epsilon, NUMBERS[activation], dropped, _draw() if dropped else 0
+        z, parts, epsilon, NUMBERS[activation], dropped, _draw() if dropped else 0, *of_norms
     )
     return units
 
@@ -121,40 +141,41 @@ def _dropped(x: Tensor, share: float, draw: int) -> Tensor:
 class _HiddenUnits(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        z: Tensor,
-        gain: Tensor | None,
-        offset: Tensor | None,
-        epsilon: float,
-        activation: int,
-        share: float,
-        draw: int,
+        ctx: Any, z: Tensor, parts: int, epsilon: float, activation: int, share: float, draw: int, *of_norms: Tensor
     ) -> Tensor:
+        """of_norms: gain and offset of each part, `[H]`, or none."""
         z = z.contiguous()
-        out, moments = torch.empty_like(z), z.new_empty(len(z), 2)
-        ctx.save_for_backward(z, gain, offset, moments)
+        size, width = len(z), z.shape[1] // parts
+        out, moments = z.new_empty(size, width), z.new_empty(size, parts, 2)
+        ctx.save_for_backward(z, moments, *of_norms)
         ctx.numbers = activation, share, draw
-        arrays = _arrays(z, gain, offset)
-        _run(_forward, *z.shape, *arrays, epsilon, activation, share, _limit(share), np.uint32(draw),
+        arrays = _arrays(z, parts, of_norms)
+        _run(_forward, size, width, *arrays, epsilon, activation, share, _limit(share), np.uint32(draw),
              moments.numpy(), out.numpy())  # fmt: skip
         return out
 
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        z, gain, offset, moments = ctx.saved_tensors
+        z, moments, *of_norms = ctx.saved_tensors
         activation, share, draw = ctx.numbers
+        size, parts, _ = moments.shape
         grad, grad_z = grad_output[0].contiguous(), torch.empty_like(z)
-        sums = _run(_backward, *z.shape, *_arrays(z, gain, offset), activation, share, _limit(share), np.uint32(draw),
-                    moments.numpy(), grad.numpy(), grad_z.numpy())  # fmt: skip
-        if gain is None:
-            return grad_z, None, None, None, None, None, None
-        both = torch.from_numpy(np.sum(sums, axis=0))
-        return grad_z, both[0], both[1], None, None, None, None
+        sums = _run(_backward, size, grad.shape[1], *_arrays(z, parts, of_norms), activation, share, _limit(share),
+                    np.uint32(draw), moments.numpy(), grad.numpy(), _parts(grad_z, parts))  # fmt: skip
+        of_both = torch.from_numpy(np.sum(sums, axis=0)).flatten(0, 1)[: len(of_norms)]
+        return grad_z, None, None, None, None, None, *of_both
 
 
-def _arrays(z: Tensor, gain: Tensor | None, offset: Tensor | None) -> list[Array]:
-    nothing = z.new_empty(0)
-    return [(nothing if tensor is None else tensor).detach().numpy() for tensor in (z, gain, offset)]
+def _parts(z: Tensor, parts: int) -> Array:
+    return z.detach().view(len(z), parts, z.shape[1] // parts).numpy()
+
+
+def _arrays(z: Tensor, parts: int, of_norms: Sequence[Tensor]) -> list[Array]:
+    """z `[B, G, H]`, then gain and offset, both `[G, H]`, or `[0, 0]` without norms."""
+    if not of_norms:
+        return [_parts(z, parts), *[z.new_empty(0, 0).numpy()] * 2]
+    weights = [weight.detach().numpy() for weight in of_norms]
+    return [_parts(z, parts), np.stack(weights[::2]), np.stack(weights[1::2])]
 
 
 @njit(nogil=True, inline="always")
@@ -267,17 +288,23 @@ def _forward(
     first: int,
     last: int,
 ) -> None:
+    parts, width = z.shape[1:]
+    gate = np.empty(width, z.dtype)
     for b in range(first, last):
+        for part in range(parts):
+            row = gate if part else out[b]
+            row[:] = z[b, part]
+            if len(gain):
+                mean, scale = _moments(z[b, part], epsilon)
+                moments[b, part, 0], moments[b, part, 1] = mean, scale
+                _normalise(z[b, part], mean, scale, row)
+                for j in range(width):
+                    row[j] = row[j] * gain[part, j] + offset[part, j]
         row = out[b]
-        if len(gain):
-            mean, scale = _moments(z[b], epsilon)
-            moments[b, 0], moments[b, 1] = mean, scale
-            _normalise(z[b], mean, scale, row)
-            for j in range(len(row)):
-                row[j] = row[j] * gain[j] + offset[j]
-        else:
-            row[:] = z[b]
         activate(row, activation)
+        if parts == 2:
+            for j in range(width):
+                row[j] *= gate[j]
         if share > 0:
             _drop_row(row, z.dtype.type(1 / (1 - share)), limit, _row_draw(b, draw))
 
@@ -297,35 +324,51 @@ def _backward(
     first: int,
     last: int,
 ) -> Any:
-    """grad_z; returns the sums over these examples of the gradients of gain and offset, `[2, H]`."""
-    width = z.shape[1]
-    sums, normal, slope = np.zeros((2, width), z.dtype), np.empty(width, z.dtype), np.empty(width, z.dtype)
-    of_gain, of_offset = sums[0], sums[1]
+    """grad_z; returns the sums over these examples of the gradients of gain and offset, `[G, 2, H]`."""
+    parts, width = z.shape[1:]
+    sums = np.zeros((parts, 2, width), z.dtype)
+    normal, value = np.empty((2, parts, width), z.dtype)
+    slope = np.empty(width, z.dtype)
     for b in range(first, last):
-        row = grad_z[b]
+        for part in range(parts):
+            if len(gain):
+                _normalise(z[b, part], moments[b, part, 0], moments[b, part, 1], normal[part])
+                for j in range(width):
+                    value[part, j] = normal[part, j] * gain[part, j] + offset[part, j]
+            else:
+                value[part] = z[b, part]
+        row = grad_z[b, 0]
         row[:] = grad[b]
         if share > 0:
             _drop_row(row, z.dtype.type(1 / (1 - share)), limit, _row_draw(b, draw))
-        if not len(gain):
-            slope[:] = z[b]
-            slopes(slope, activation)
-            for j in range(width):
-                row[j] *= slope[j]
-            continue
-        _normalise(z[b], moments[b, 0], moments[b, 1], normal)
-        for j in range(width):
-            slope[j] = normal[j] * gain[j] + offset[j]
+        slope[:] = value[0]
         slopes(slope, activation)
-        mean, along = z.dtype.type(0), z.dtype.type(0)
+        if parts == 2:
+            activate(value[0], activation)
+            of_gate = grad_z[b, 1]
+            for j in range(width):
+                of_gate[j] = row[j] * value[0, j]
+                row[j] *= value[1, j]
         for j in range(width):
-            change = row[j] * slope[j]
-            of_gain[j] += change * normal[j]
-            of_offset[j] += change
-            row[j] = change * gain[j]
-        for j in range(width):
-            mean += row[j]
-            along += row[j] * normal[j]
-        mean, along = mean / z.dtype.type(width), along / z.dtype.type(width)
-        for j in range(width):
-            row[j] = (row[j] - mean - normal[j] * along) * moments[b, 1]
+            row[j] *= slope[j]
+        if len(gain):
+            for part in range(parts):
+                _through_norm(grad_z[b, part], normal[part], gain[part], moments[b, part, 1], sums[part])
     return sums
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
+def _through_norm(row: Array, normal: Array, gain: Array, scale: float, sums: Array) -> None:
+    """A row of gradients after a norm becomes that before it; adds to sums `[2, H]` those of gain and offset."""
+    of_gain, of_offset, width = sums[0], sums[1], row.dtype.type(len(row))
+    mean, along = row.dtype.type(0), row.dtype.type(0)
+    for j in range(len(row)):
+        of_gain[j] += row[j] * normal[j]
+        of_offset[j] += row[j]
+        row[j] *= gain[j]
+    for j in range(len(row)):
+        mean += row[j]
+        along += row[j] * normal[j]
+    mean, along = mean / width, along / width
+    for j in range(len(row)):
+        row[j] = (row[j] - mean - normal[j] * along) * scale
