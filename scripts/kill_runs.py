@@ -104,7 +104,6 @@ def check_whole(folder: Path) -> None:
 def chosen() -> int:
     """Two kinds of training, each killed at a moment of its own, then resumed."""
     os.chdir(tempfile.mkdtemp(prefix="kills-"))
-    os.environ["GOMP_SPINCOUNT"] = "1000"
     from lmtool.cli.command_line import main as lmtool
     from lmtool.commands import train_neural
 
@@ -137,7 +136,6 @@ def main() -> int:
     from lmtool.commands import train_neural
 
     # Here, where threads=1 starts no thread that would not come along: the children then have all that it takes.
-    os.environ["GOMP_SPINCOUNT"] = "1000"
     train_neural.can_plot = lambda: False  # the curves take longer than the training
     assert all(
         lmtool([*COMMON, *kind, "training.steps=5", f"hydra.run.dir=warm{k}"]) == 0 for k, kind in enumerate(KINDS)

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 # What the defaults of 0.5.0 were, as changes of those of now.
-BEFORE = ["model.history=0", "model.across_sentences=false", "training.precision=fp32"]
+BEFORE = ["model.gated=false", "model.history=0", "model.across_sentences=false", "training.precision=fp32"]
 FORMS = {
     "0.5.0": BEFORE,
-    "0.5.0, precision=auto": BEFORE[:2],
-    "history within sentences": ["model.history=100", "model.across_sentences=false"],
-    "history across sentences": ["model.history=100", "model.across_sentences=true"],
+    "0.5.0, precision=auto": BEFORE[:3],
+    "with a history": ["model.gated=false", "model.history=100", "model.across_sentences=true"],
+    "gated, without a history": BEFORE[1:3],
+    "gated, with a history": ["model.history=100", "model.across_sentences=true"],
 }
 BIG = ["data=text", "data.train=big20.txt.xz", "data.valid=big_heldout.txt.xz", "data.vocabulary.size=30000"]
 DATA = {
@@ -48,7 +49,7 @@ def defaults(lmtool: Callable[..., float]) -> None:
 def precision(lmtool: Callable[..., float]) -> None:
     """PTB: valid perplexity of model=nplm in fp32 and bf16 after the same epochs (EPOCHS, else one), three seeds."""
     epochs = os.environ.get("EPOCHS", "1")
-    words = ["model=nplm", "data=ptb", *BEFORE[:2], f"training.epochs={epochs}", "training.minutes=null"]
+    words = ["model=nplm", "data=ptb", *BEFORE[:3], f"training.epochs={epochs}", "training.minutes=null"]
     print("| seed | fp32 | bf16 | ratio | seconds |\n|---|--:|--:|--:|--:|")
     for seed in (1, 2, 3):
         found = {}

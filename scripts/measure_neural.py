@@ -10,9 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# As lmtool's commands set it, before torch is imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-
 LMTOOL = [str(Path(__file__).resolve().parent.parent / ".venv" / "bin" / "python"), "-m", "lmtool"]
 TURNS = int(os.environ.get("TURNS", "5"))
 

@@ -174,9 +174,8 @@ def engine_of(
 
     settings = dict(epochs=None, steps=1 << 40, minutes=None, patience=None, batch_size=batch, evaluate_every=1e9)
     settings |= dict(accuracy_on=0, clip_norm=1.0 if embed is None else None, max_norm=None, compile=False)
-    training = TrainingConfig(
-        **settings, precision=Precision(precision), memory=None, save_every=1e9, tensorboard=False
-    )
+    settings |= dict(memory=None, save_every=1e9, tensorboard=False, consecutive=None)
+    training = TrainingConfig(**settings, precision=Precision(precision))
     corpus = Corpus.open(store).__enter__()
     torch.manual_seed(0)
     if embed is None:

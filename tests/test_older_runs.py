@@ -66,6 +66,19 @@ def test_defaults_that_have_changed_do_not_reach_it(lmtool: Run, older: Path) ->
     assert "model.history=100: the training in" in said and "was started with 0" in said
 
 
+def test_a_tree_that_was_the_default_stays(lmtool: Run, older: Path) -> None:
+    """Before 0.6 output=hierarchical alone meant tree=huffman."""
+    small = ["output=hierarchical", "data=toy", "model.hidden_dim=8", "training.epochs=1"]
+    lmtool("train", *small, "tree=huffman", "hydra.run.dir=run")
+    begun = json.loads(Path("run/begun.json").read_text())
+    begun["overrides"].remove("tree=huffman")
+    Path("run/begun.json").write_text(json.dumps(begun))
+    lmtool("train", "resume=run", "training.epochs=2")
+    saved = json.loads(Path("run/run.json").read_text())
+    assert saved["config"]["tree"] == {"kind": "huffman"} and saved["choices"]["tree"] == "huffman"
+    assert len(Path("run/metrics.jsonl").read_text().splitlines()) == 4  # went on
+
+
 def test_a_folder_of_yaml_is_read_from_hydras_copy(lmtool: Run, older: Path) -> None:
     """begun.json of 0.5.0 does not say what --config-dir was."""
     own = older / "own" / "optim"

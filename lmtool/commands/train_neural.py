@@ -77,7 +77,10 @@ def _run(
     with _corpus(config, session, processes) as corpus:
         require_splits(corpus)
         if state is not None:
+            composed = config.tree
             keep_begun(config, state.values["about"]["settings"], session.begun.overrides)
+            if config.tree is not None and composed is not None and config.tree.kind != composed.kind:
+                session.choices["tree"] = config.tree.kind
         model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
         settings = {key: value for key, value in plain_values(config).items() if key not in NOT_OF_THE_TRAINING}
         if processes.first:

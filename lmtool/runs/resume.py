@@ -11,6 +11,7 @@ import yaml
 
 from lmtool.config.options import settings_class
 from lmtool.config.overrides import key_of
+from lmtool.config.settings import saved_settings
 from lmtool.errors import UserError
 from lmtool.system.files import read_json, write_json
 
@@ -19,7 +20,7 @@ FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
     *("training.patience", "training.save_every", "training.tensorboard"),
 }
-GROUPS_OF_TRAINING = ("model", "output", "optim", "schedule", "training")
+GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
 # The command line that was last accepted. Hydra's own file may hold one that was refused.
 BEGUN = "begun.json"
 HYDRAS = ".hydra"
@@ -76,6 +77,9 @@ def keep_begun(config: Any, before: dict[str, Any], overrides: list[str]) -> Non
     """
     chosen = {word for word in overrides if key_of(word) in GROUPS_OF_TRAINING and "{" not in word}
     named = {key_of(word) for word in overrides if word not in chosen}
+    tree, begun = config.tree, before.get("tree")
+    if tree is not None and begun is not None and not any(key_of(word).split(".")[0] == "tree" for word in overrides):
+        config.tree = saved_settings(begun, "tree")  # model=hsoftmax chooses one, which may have changed since
     for group in GROUPS_OF_TRAINING:
         now, old = getattr(config, group), before.get(group)
         if now is None or not isinstance(old, dict) or old.get("kind") != getattr(now, "kind", None):

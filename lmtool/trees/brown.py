@@ -26,17 +26,49 @@ from lmtool.trees.tree import Int64s, Tree
 
 @dataclass(slots=True)
 class BrownTree(TreeConfig):
-    """Brown clusters (Brown et al. 1992)."""
+    """Brown clusters (Brown et al. 1992). words, tokens: what they are learned from; null = all."""
 
     clusters: int = MISSING
+    words: int | None = None
+    tokens: int | None = None
 
     def __post_init__(self) -> None:
         require_whole("tree.clusters", self.clusters, 2, 4096)
+        require_whole("tree.words", self.words, 2, null=True)
+        require_whole("tree.tokens", self.tokens, null=True)
 
     def build(self, words: TreeWords) -> Tree:
-        """The tree of the train split."""
+        """The tree of the train split; words that are not clustered have a Huffman tree beside the clusters'."""
         train = words.train()
-        return brown_tree(train.ids, train.offsets, words.counts, self.clusters)
+        tokens = min(self.tokens or train.tokens, train.tokens)
+        ids, offsets = train.ids[:tokens], np.append(train.offsets[train.offsets < tokens], tokens)
+        some = self.words or len(words.counts)
+        if some >= len(words.counts):
+            return brown_tree(ids, offsets, words.counts, self.clusters)
+        order = np.argsort(-words.counts, kind="stable")
+        frequent, rare = np.sort(order[:some]), np.sort(order[some:])
+        upper = brown_tree(*_without(rare, ids, offsets, len(words.counts)), words.counts[frequent], self.clusters)
+        parts = [upper, huffman_tree(words.counts[rare])]
+        return graft(huffman_tree(np.ones(2, dtype=np.int64)), parts, [frequent, rare])
+
+
+def _without(
+    dropped: Int64s, ids: npt.NDArray[Any], offsets: Int64s, words: int
+) -> tuple[npt.NDArray[np.int64], Int64s]:
+    """A text without some of its words, in the numbers of the others, and where its pieces begin: no bigram crosses
+    what was left out.
+
+    dropped: ids. ids: `[N]`. offsets: `[S + 1]`. Returns ids `[M]` and offsets that end with M.
+    """
+    kept = np.ones(words, dtype=bool)
+    kept[dropped] = False
+    number = np.cumsum(kept) - 1
+    keep = kept[ids]
+    begins = np.zeros(len(ids) + 1, dtype=bool)
+    begins[offsets] = True
+    begins[1:][~keep] = True
+    before = np.append(0, np.cumsum(keep))  # tokens kept before each place
+    return number[ids[keep]], np.unique(before[begins])
 
 
 def bigrams(ids: npt.NDArray[Any], offsets: Int64s, words: int) -> tuple[Int64s, Int64s, Int64s]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmtool.errors import UserError
-from lmtool.trees.brown import bigrams, brown_tree, clustered
+from lmtool.trees.base import TreeWords
+from lmtool.trees.brown import BrownTree, _without, bigrams, brown_tree, clustered
 from tests.trees.checks import check, codes, same, zipf
 
 
@@ -106,6 +108,36 @@ def test_whole_trees(clusters: int) -> None:
     tree = brown_tree(ids, offsets, counts, clusters)
     check(tree, 43)
     assert same(tree, brown_tree(ids.astype(np.uint32), offsets, counts, clusters))
+
+
+def test_words_that_are_left_out() -> None:
+    # Words 1 and 4 of a b c d e | d c a are left out: c d | d c a remain in pieces that begin where one was dropped.
+    ids, offsets = np.array([0, 1, 2, 3, 4, 3, 2, 0]), np.array([0, 5, 8])
+    found, begins = _without(np.array([1, 4]), ids, offsets, 5)
+    assert found.tolist() == [0, 1, 2, 2, 1, 0] and begins.tolist() == [0, 1, 3, 6]
+
+
+def test_the_most_frequent_words_of_the_beginning() -> None:
+    ids, offsets, counts = text(3, 40, 2000)
+    words = [f"w{word}" for word in range(40)]
+    split = SimpleNamespace(ids=ids, offsets=offsets, tokens=len(ids))
+    known = TreeWords(words, counts, lambda: split, None)
+    whole = BrownTree("brown", 6).build(known)
+    assert same(whole, brown_tree(ids, offsets, counts, 6)) and same(
+        whole, BrownTree("brown", 6, 40, 2000).build(known)
+    )
+    part = BrownTree("brown", 6, 30, 500).build(known)
+    check(part, 40)
+    frequent = np.sort(np.argsort(-counts, kind="stable")[:30])
+    both = codes(part)
+    sides = {both[word][0] for word in frequent}
+    assert len(sides) == 1 and all(both[word][0] not in sides for word in range(40) if word not in frequent)
+    # Below its half stands what the same text without the others gives.
+    kept = np.isin(ids[:500], frequent)
+    before = np.append(0, np.cumsum(kept))
+    pieces = np.unique(np.concatenate([before[:-1][~kept], before[offsets[offsets < 500]], [0, kept.sum()]]))
+    upper = codes(brown_tree(np.searchsorted(frequent, ids[:500][kept]), pieces, counts[frequent], 6))
+    assert [both[word][1:] for word in frequent] == upper
 
 
 def test_small_vocabularies() -> None:

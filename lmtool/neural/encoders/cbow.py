@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from lmtool.config.groups import EncoderConfig
 from lmtool.neural.encoders.base import Encoder
+from lmtool.neural.kernels.hidden_units import dropout
 
 
 @dataclass(slots=True)
@@ -31,4 +31,4 @@ class CBOW(Encoder):
 
     def of_embeddings(self, x: Tensor) -> Tensor:
         """Hidden `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
-        return F.dropout(x.mean(1), self.config.dropout, self.training)
+        return dropout(x.mean(1), self.config.dropout, self.training)

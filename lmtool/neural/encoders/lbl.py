@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import MISSING
 from lmtool.neural.encoders.base import Encoder
+from lmtool.neural.kernels.hidden_units import dropout
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class LBL(Encoder):
 
     def of_embeddings(self, x: Tensor) -> Tensor:
         """r `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
-        x = F.dropout(x, self.config.dropout, self.training)
+        x = dropout(x, self.config.dropout, self.training)
         if self.config.diagonal:
             return (x * self.positions).sum(1)
         return x.flatten(1) @ self.positions.flatten(0, 1)

@@ -327,7 +327,8 @@ def _backward(
     """grad_z; returns the sums over these examples of the gradients of gain and offset, `[G, 2, H]`."""
     parts, width = z.shape[1:]
     sums = np.zeros((parts, 2, width), z.dtype)
-    normal, value = np.empty((2, parts, width), z.dtype)
+    normal = np.empty((parts, width), z.dtype)
+    value = np.empty((parts, width), z.dtype)
     slope = np.empty(width, z.dtype)
     for b in range(first, last):
         for part in range(parts):
