@@ -25,6 +25,7 @@ FULL = {
 }
 OTHERS = [("hierarchical", 4096), ("nce", 1024), ("morin_bengio", 4096)]
 SECONDS = 0.6  # of one form in one turn
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::addmv", "aten::addmv_")
 BUSY = "while True: pass"
 
 
@@ -76,6 +77,30 @@ def contention(lmtool: Callable[..., float]) -> None:
                 if other is not None:
                     other.kill()
         print(f"| {name} | {' | '.join(f'{rate:,.0f}' for rate in found)} | {found[2] / found[0]:.2f} |", flush=True)
+
+
+def step(lmtool: Callable[..., float]) -> None:
+    """Where the time of a step of model=nplm goes, as it comes: matrix products, and what takes more than 2 %."""
+    from torch.profiler import ProfilerActivity, profile
+
+    stores = _begin(lmtool)
+    for precision in ("fp32", "auto"):
+        advance = _advance(engine_of(stores["ptb"], None, None, 512, None, precision=precision))
+        for _ in range(30):
+            advance()
+        start = time.perf_counter()
+        for _ in range(30):
+            advance()
+        seconds = (time.perf_counter() - start) / 30
+        with profile(activities=[ProfilerActivity.CPU]) as taken:
+            for _ in range(30):
+                advance()
+        times = {event.key: event.self_cpu_time_total for event in taken.key_averages()}
+        whole = sum(times.values())
+        products = sum(times.get(name, 0.0) for name in PRODUCTS) / whole
+        print(f"{precision}: {1000 * seconds:.1f} ms a step; matrix products of torch {100 * products:.0f} % of it")
+        rest = sorted(((share / whole, name) for name, share in times.items() if name not in PRODUCTS), reverse=True)
+        print("  " + ", ".join(f"{name} {100 * share:.1f} %" for share, name in rest if share > 0.02), flush=True)
 
 
 def _begin(lmtool: Callable[..., float]) -> dict[str, Path]:

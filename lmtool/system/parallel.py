@@ -91,6 +91,8 @@ def _of_team(team: ctypes.CDLL, shares: list[list[Call]]) -> list[list[Any] | Ba
             outcomes[place] = _results(shares[place])
 
     team.GOMP_parallel(_WORK(work), None, len(shares), 0)
+    if any(outcome is None for outcome in outcomes):  # it came between two calls, from where ctypes lets nothing out
+        raise KeyboardInterrupt
     return outcomes
 
 
