@@ -124,21 +124,15 @@ def processes(lmtool: Callable[..., float]) -> None:
     import json
 
     lmtool("preprocess", "data=ptb")
-    cases = [("nplm", 1024), ("nplm", 128), ("hsoftmax tree=huffman", 4096), ("nce", 4096)]
+    cases = [("nplm", [], 1024), ("nplm", [], 128), ("hsoftmax", ["tree=huffman"], 4096), ("nce", [], 4096)]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "lmtool"]
-    for model, batch in cases:
+    for model, more, batch in cases:
         found: dict[int, list[float]] = {1: [], 2: []}
         for turn in range(3):
             for count in found:
-                run = f"{model.split()[0]}-{batch}-{count}-{turn}"
-                words = [
-                    "train",
-                    *f"model={model}".split(),
-                    "data=ptb",
-                    f"training.batch_size={batch}",
-                    "training.epochs=null",
-                ]
-                words += ["training.minutes=0.25", "training.accuracy_on=0", f"hydra.run.dir={run}"]
+                run = f"{model}-{batch}-{count}-{turn}"
+                words = ["train", f"model={model}", "data=ptb", f"training.batch_size={batch}", "training.epochs=null"]
+                words += [*more, "training.minutes=0.25", "training.accuracy_on=0", f"hydra.run.dir={run}"]
                 start = measure_neural.LMTOOL if count == 1 else torchrun
                 subprocess.run([*start, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 found[count].append(json.loads(Path(run, "result.json").read_text())["examples_per_second"])

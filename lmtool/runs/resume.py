@@ -78,8 +78,9 @@ def keep_begun(config: Any, before: dict[str, Any], overrides: list[str]) -> Non
     chosen = {word for word in overrides if key_of(word) in GROUPS_OF_TRAINING and "{" not in word}
     named = {key_of(word) for word in overrides if word not in chosen}
     tree, begun = config.tree, before.get("tree")
-    if tree is not None and begun is not None and not any(key_of(word).split(".")[0] == "tree" for word in overrides):
-        config.tree = saved_settings(begun, "tree")  # model=hsoftmax chooses one, which may have changed since
+    chooses = any(key_of(word).split(".")[0] == "tree" for word in overrides)
+    if tree is not None and begun is not None and tree.kind != begun["kind"] and not chooses:
+        config.tree = saved_settings(begun, "tree")  # output=hierarchical chooses one, and chose another before 0.6
     for group in GROUPS_OF_TRAINING:
         now, old = getattr(config, group), before.get(group)
         if now is None or not isinstance(old, dict) or old.get("kind") != getattr(now, "kind", None):

@@ -26,14 +26,18 @@ def values() -> tuple[torch.Tensor, torch.Tensor]:
 def test_the_loops_do_what_tensors_do(threads: int, words: int, sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "_threads", threads)
     monkeypatch.setattr(sparse_rows, "SMALL", 1)
+    require_as_plain(IDS, words, sparse=sparse)
+
+
+def require_as_plain(ids: torch.Tensor, words: int, *, sparse: bool) -> None:
     results = []
     for form in (words_and_sums, words_and_sums_plain):
         vectors, factors = values()
-        x = form(vectors, IDS, factors, words, sparse=sparse)
+        x = form(vectors, ids, factors, words, sparse=sparse)
         (x * torch.linspace(-1, 1, x.numel()).view_as(x)).sum().backward()
         assert vectors.grad is not None and vectors.grad.is_sparse == sparse
         results.append((x, vectors.grad.to_dense(), factors.grad))
-    assert results[0][0].shape == (3, words + 2, 4)
+    assert results[0][0].shape == (len(ids), words + 2, 4)
     for ours, plain in zip(*results, strict=True):
         torch.testing.assert_close(ours, plain)
 
@@ -79,16 +83,7 @@ def test_runs_do_what_tensors_do(
 ) -> None:
     monkeypatch.setattr(parallel, "_threads", threads)
     monkeypatch.setattr(history, "_WordsAndSums", None)  # so that only runs can answer
-    ids, results = contexts(beginnings), []
-    for form in (words_and_sums, words_and_sums_plain):
-        vectors, factors = values()
-        x = form(vectors, ids, factors, words, sparse=sparse)
-        (x * torch.linspace(-1, 1, x.numel()).view_as(x)).sum().backward()
-        assert vectors.grad is not None and vectors.grad.is_sparse == sparse
-        results.append((x, vectors.grad.to_dense(), factors.grad))
-    assert results[0][0].shape == (len(ids), words + 2, 4)
-    for ours, plain in zip(*results, strict=True):
-        torch.testing.assert_close(ours, plain)
+    require_as_plain(contexts(beginnings), words, sparse=sparse)
 
 
 def test_the_gradient_of_runs_is_autograds() -> None:

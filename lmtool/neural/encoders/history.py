@@ -92,7 +92,7 @@ class _Runs:
         """The runs of contexts `[B, T]`; None where most contexts do not follow the one before."""
         size, length = ids.shape
         words, places = ids.new_empty(size, length + RUN - 1), ids.new_empty(size)
-        runs = _find_runs(ids.numpy(), RUN, words.numpy(), places.numpy())
+        runs = _find_runs(ids.numpy(), words.numpy(), places.numpy())
         if not runs or runs * 2 > size:
             return None
         return cls(words[:runs], None if runs * RUN == size else places)
@@ -117,26 +117,29 @@ class _OfRuns(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, factors: Tensor, runs: _Runs, words: int, sparse: bool) -> Tensor:
         of_words = vectors.index_select(0, runs.words.view(-1)).view(*runs.words.shape, -1)  # [R, S, E]
-        ctx.save_for_backward(of_words, factors)
-        ctx.runs, ctx.words, ctx.sparse, ctx.shape = runs, words, sparse, vectors.shape
-        sums = (_banded(factors) @ of_words).view(-1, len(factors), vectors.shape[1])  # [R N, K, E]
+        banded = _banded(factors)
+        ctx.save_for_backward(of_words, banded)
+        ctx.runs, ctx.words, ctx.sparse = runs, words, sparse
+        ctx.shapes = vectors.shape, factors.shape
+        sums = (banded @ of_words).view(-1, len(factors), vectors.shape[1])  # [R N, K, E]
         read = _windows(of_words, factors.shape[1] - words, words).flatten(0, 1)  # [R N, C, E]
         return runs.of_examples(torch.cat([read, sums], dim=1))
 
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        of_words, factors = ctx.saved_tensors
-        runs, words, (sums, length) = ctx.runs, ctx.words, factors.shape
+        of_words, banded = ctx.saved_tensors
+        runs, words = ctx.runs, ctx.words
+        shape, (sums, length) = ctx.shapes
         grad = runs.of_windows(grad_output[0])  # [R, N, C + K, E]
         of_sums = grad[:, :, words:].flatten(1, 2)  # [R, N K, E]
-        grad_words = _banded(factors).T @ of_sums  # [R, S, E]
+        grad_words = banded.T @ of_sums  # [R, S, E]
         for place in range(words):
             first = length - words + place
             grad_words[:, first : first + RUN] += grad[:, :, place]
         by_place = (of_sums @ of_words.transpose(1, 2)).sum(0).view(RUN, sums, -1)  # [N, K, S]
         grad_factors = _bands(by_place, length).sum(0)
         unique, rows = sums_of_rows(runs.words.view(-1), grad_words.flatten(0, 1))
-        return rows_gradient(unique, rows, ctx.shape, ctx.sparse), grad_factors, None, None, None
+        return rows_gradient(unique, rows, shape, ctx.sparse), grad_factors, None, None, None
 
 
 def _banded(factors: Tensor) -> Tensor:
@@ -160,12 +163,12 @@ def _windows(of_words: Tensor, first: int, words: int) -> Tensor:
 
 
 @njit(cache=True, nogil=True)
-def _find_runs(ids: Array, longest: int, words: Array, places: Array) -> int:
+def _find_runs(ids: Array, words: Array, places: Array) -> int:
     """Write the words `[R, S]` of the runs of contexts `[B, T]` and the place of each; returns R."""
     size, length = ids.shape
-    run, windows = -1, longest
+    run, windows = -1, RUN
     for b in range(size):
-        follows = windows < longest
+        follows = windows < RUN
         if follows:
             for t in range(length - 1):
                 follows &= ids[b, t] == ids[b - 1, t + 1]
@@ -176,7 +179,7 @@ def _find_runs(ids: Array, longest: int, words: Array, places: Array) -> int:
             run, windows = run + 1, 1
             words[run, :length] = ids[b]
             words[run, length:] = ids[b, 0]  # of windows that are of no example
-        places[b] = run * longest + windows - 1
+        places[b] = run * RUN + windows - 1
     return run + 1
 
 
