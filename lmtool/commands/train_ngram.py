@@ -32,7 +32,9 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
     session.require_new()
     session.use_threads(config.threads)
     start = time.perf_counter()
-    store = preprocess(config.data, Path(config.store_dir), progress=session.progress)
+    assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
+    store = config.counts.prepare(config.data, Path(config.store_dir), progress=session.progress)
+    store = store or preprocess(config.data, Path(config.store_dir), progress=session.progress)
     with Corpus.open(store.path) as corpus:
         require_splits(corpus)
         tell_oov(corpus, session.say, session.warn)
@@ -59,16 +61,20 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
     cutoffs = _cutoffs(config.prune, model.order)
     storage = config.counts.storage(corpus)
     start = time.perf_counter()
-    counts = config.counts.count(corpus, model.order, storage)
-    counted = time.perf_counter()
-    if tuning_split is not None:
-        from lmtool.ngram.tuning import fit_and_tune
+    table, counted = None, start
+    if tuning_split is None:
+        table = config.counts.estimate(corpus, model.order, smoother, cutoffs, storage)
+    if table is None:
+        counts = config.counts.count(corpus, model.order, storage)
+        counted = time.perf_counter()
+        if tuning_split is not None:
+            from lmtool.ngram.tuning import fit_and_tune
 
-        tuned = fit_and_tune(counts, smoother, corpus.split(tuning_split), storage)
-        session.say(f"tuned on {tuning_split}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
-        for k, row in enumerate(smoother.values.tolist(), start=1):
-            session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
-    table = estimate(counts, smoother, cutoffs=cutoffs, fit=tuning_split is None, storage=storage)
+            tuned = fit_and_tune(counts, smoother, corpus.split(tuning_split), storage)
+            session.say(f"tuned on {tuning_split}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
+            for k, row in enumerate(smoother.values.tolist(), start=1):
+                session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
+        table = estimate(counts, smoother, cutoffs=cutoffs, fit=tuning_split is None, storage=storage)
     if config.prune_entropy is not None:
         from lmtool.ngram.pruning import prune_by_entropy
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from lmtool.data.corpus import Corpus
-    from lmtool.data.sources.base import Source
+    from lmtool.data.preprocess import Prepared
+    from lmtool.data.sources.base import Source, TextElsewhere
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import FloatArray, IntArray, LanguageModel
     from lmtool.neural.encoders.base import Encoder
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from lmtool.ngram.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.storage import Storage
+    from lmtool.ngram.table import BackoffTable
     from lmtool.training.optim.base import ParameterGroups
     from lmtool.trees.base import TreeWords
     from lmtool.trees.tree import Tree
@@ -68,6 +70,10 @@ class DataConfig(ABC):
         progress: whether to show progress bars. download: whether to download text that is not on this machine; where
         it is False, such text raises NoSource. Raises UserError for text that cannot be found.
         """
+
+    def elsewhere(self, *, progress: bool) -> TextElsewhere:
+        """The text for a program that reads train itself. Raises UserError where it is not in files."""
+        raise UserError(f"data.kind={self.kind} is no text in files, which another program could read")
 
 
 @dataclass(slots=True)
@@ -209,6 +215,14 @@ class CountsConfig(ABC):
 
     kind: str = MISSING
 
+    def prepare(self, data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared | None:
+        """A store of the data set's vocabulary and held-out splits, where train is counted in the place it lies in.
+
+        None, the default, for the ordinary store. progress: whether to show progress bars. Raises UserError for text
+        that cannot be found or read.
+        """
+        return None
+
     @abstractmethod
     def storage(self, corpus: Corpus) -> Storage:
         """The memory and temporary files that counting and estimation may use."""
@@ -219,6 +233,15 @@ class CountsConfig(ABC):
 
         Raises UserError for a text that cannot be counted and where the disk fills.
         """
+
+    def estimate(
+        self, corpus: Corpus, order: int, smoother: Smoother, cutoffs: list[int] | None, storage: Storage
+    ) -> BackoffTable | None:
+        """The model of a smoother whose parameters are not tuned, as lmtool.ngram.estimate makes it of the counts.
+
+        None, the default, where that is left to the caller. Raises UserError as `count` does.
+        """
+        return None
 
 
 @dataclass(slots=True)

@@ -53,6 +53,14 @@ def select(
     return vocabulary, remap, oov
 
 
+def final_ids(types: list[str], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    """The id in a vocabulary of each provisional one `[T]`, and which of these are OOV `[T]`."""
+    remap = np.array([vocabulary.ids.get(word, vocabulary.unk) for word in types], dtype=np.int32)
+    oov = np.array([word not in vocabulary.ids for word in types], dtype=bool)
+    oov[: len(RESERVED)] = False
+    return remap, oov
+
+
 def read_word_list(path: str, rules: VocabularyConfig) -> list[str]:
     """The words of a list, one per line: the first column, or the second after a rank (as in the lists of HW3).
 

@@ -97,7 +97,7 @@ class Corpus:
 
     path: of the store. name: data.name. sentences: whether its text is sentences, which end in `</s>`, and not one
     stream. splits: their names. fingerprint: the same where settings and text are the same. provenance: what the store
-    was made of.
+    was made of. counted: whether its train split lies elsewhere and was counted there.
     """
 
     def __init__(self, file: h5py.File, path: Path) -> None:
@@ -108,6 +108,7 @@ class Corpus:
         self.fingerprint = str(file.attrs["fingerprint"])
         self.splits = [str(name) for name in json.loads(file.attrs["splits"])]
         self.provenance: dict[str, Any] = json.loads(file.attrs["provenance"])
+        self.counted = "first_places" in file["vocabulary"]
 
     @classmethod
     def open(cls, path: Path) -> Corpus:
@@ -209,6 +210,10 @@ class Corpus:
         eos = int(group.attrs["eos"])
         return Vocabulary(words, group["counts"][:], eos if eos >= 0 else None, int(group.attrs["unk"]))
 
+    def knows(self, name: str) -> bool:
+        """Whether a split is there, or was counted elsewhere."""
+        return name in self.splits or (self.counted and name == "train")
+
     def split(self, name: str) -> Split:
         """Read a split. Raises UserError, naming those there are, where it is missing."""
         if name not in self.splits:
@@ -247,10 +252,20 @@ class Corpus:
 
         `<unk>` in the text itself is a word of the vocabulary and not counted.
         """
+        if self.counted and name == "train":
+            return float(self.provenance["rows"][0]["OOV %"]) / 100
         return len(self._read(f"splits/{name}")["oov_positions"]) / self.tokens(name)
+
+    @property
+    def first_places(self) -> IntArray:
+        """Of a store whose train split was counted elsewhere: int64 `[V]`, as CountedTrain has it."""
+        places: IntArray = self._read("vocabulary")["first_places"][:]
+        return places
 
     def tokens(self, name: str) -> int:
         """The number of tokens of a split, without reading it."""
+        if self.counted and name == "train":
+            return int(self.provenance["rows"][0]["tokens"])
         return len(self._read(f"splits/{name}")["ids"])
 
     def cloze(self, name: str) -> Cloze | None:

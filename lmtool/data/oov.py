@@ -32,7 +32,7 @@ def oov_warning(corpus: Corpus) -> str | None:
 
 
 def _shares(corpus: Corpus) -> dict[str, float]:
-    return {split: corpus.oov_share(split) for split in ("train", "valid") if split in corpus.splits}
+    return {split: corpus.oov_share(split) for split in ("train", "valid") if corpus.knows(split)}
 
 
 def _remedy(vocabulary: dict[str, Any], *, in_train: bool) -> str:

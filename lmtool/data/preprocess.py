@@ -22,11 +22,11 @@ import numpy as np
 
 from lmtool import __version__
 from lmtool.config.groups import DataConfig
-from lmtool.data.choose_vocabulary import read_word_list, select
+from lmtool.data.choose_vocabulary import final_ids, read_word_list, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.provisional import Provisional, provisional_ids, remove_stale_files
 from lmtool.data.sources.base import NoSource, NotKept, Source
-from lmtool.data.store_writer import Row, count_ids, write_cloze, write_split, write_vocabulary
+from lmtool.data.store_writer import Row, count_ids, write_cloze, write_counted, write_split, write_vocabulary
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, reserve, written_whole
 
@@ -51,6 +51,8 @@ def preprocess(data: DataConfig, store_dir: Path, *, progress: bool, source: Sou
     settings find. Raises UserError for text that is missing or not text, and where the store cannot be written.
     """
     path = store_path(data, store_dir)
+    if source is not None and source.counted is not None:
+        path = path.with_stem(f"{path.stem}-counted")  # it has no ids of train: no other command may take it for whole
     existing = _provenance(path)
     try:
         source = source or data.source(progress=progress, download=existing is None)
@@ -108,17 +110,27 @@ def _write(
     provisional: Provisional,
     identify: Callable[[], dict[str, Any]],
 ) -> None:
-    counts = count_ids(provisional.ids["train"], len(provisional.types))
-    if counts.sum() == 0:
-        raise UserError(f"{data.name}: the train split has no words; give it more text")
-    words = _given_words(data, source, provisional)
-    vocabulary, remap, oov = select(provisional.types, counts, data.vocabulary, given=words, sentences=data.sentences)
+    counted = source.counted() if source.counted is not None else None
+    if counted is not None:
+        vocabulary = counted.vocabulary
+        remap, oov = final_ids(provisional.types, vocabulary)
+    else:
+        counts = count_ids(provisional.ids["train"], len(provisional.types))
+        if counts.sum() == 0:
+            raise UserError(f"{data.name}: the train split has no words; give it more text")
+        words = _given_words(data, source, provisional)
+        rules = data.vocabulary
+        vocabulary, remap, oov = select(provisional.types, counts, rules, given=words, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
     reserve(path, _store_size(provisional, len(vocabulary)))
     try:
         with written_whole(path) as temporary, h5py.File(temporary, "w") as file:
-            write_vocabulary(file.create_group("vocabulary"), vocabulary)
-            rows = [
+            group, rows = file.create_group("vocabulary"), []
+            if counted is not None:
+                rows.append(write_counted(group, counted))
+            else:
+                write_vocabulary(group, vocabulary)
+            rows += [
                 write_split(file, name, ids, remap, oov, vocabulary, provisional.characters.get(name, 0))
                 for name, ids in provisional.ids.items()
             ]
@@ -132,7 +144,7 @@ def _write(
                 "stamp": source.stamp,
                 "identity": identity,
                 "rows": rows,
-                "notes": _notes(source, provisional, entropy),
+                "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy),
             }
             fingerprinted = f"{FORMAT} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
             file.attrs["kind"] = KIND
@@ -156,13 +168,13 @@ def _given_words(data: DataConfig, source: Source, provisional: Provisional) -> 
     return source.word_list
 
 
-def _notes(source: Source, provisional: Provisional, entropy: float | None) -> list[str]:
+def _notes(source: Source, empty_lines: int, entropy: float | None) -> list[str]:
     notes = list(source.notes)
     if entropy is not None:
         bound = f"no model has a perplexity below {np.exp(entropy):.3f}"
         notes.append(f"the source's own entropy is {entropy:.6f} nats per token: {bound}")
-    if provisional.empty_lines:
-        notes.append(f"skipped {provisional.empty_lines:,} empty lines")
+    if empty_lines:
+        notes.append(f"skipped {empty_lines:,} empty lines")
     return notes
 
 

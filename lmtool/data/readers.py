@@ -77,7 +77,7 @@ def _checked_blocks(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
         first = True
         for block in _whole_lines(handle, name):
             text = _without_mark(block, name) if first else block
-            _check_text(text, name, line)
+            check_text(text, name, line)
             line += block.count(b"\n")
             first = False
             yield text
@@ -143,7 +143,8 @@ def _whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
         yield b"".join([*waiting, b"\n"])
 
 
-def _check_text(block: bytes, name: str, line: int) -> None:
+def check_text(block: bytes, name: str, line: int) -> None:
+    """Raise UserError, with the line, where a block is not UTF-8 text; line: the number of its first one."""
     if b"\0" in block:
         line += block.count(b"\n", 0, block.index(b"\0"))
         raise UserError(f"{name}, line {line}: a NUL byte: this is not a text file")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.cloze import read_cloze
-from lmtool.data.sources.base import ClozeFiles
+from lmtool.data.sources.base import ClozeFiles, CountedTrain
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 
@@ -37,6 +37,22 @@ def write_vocabulary(group: h5py.Group, vocabulary: Vocabulary) -> None:
     group["counts"] = vocabulary.counts
     group.attrs["eos"] = -1 if vocabulary.eos is None else vocabulary.eos
     group.attrs["unk"] = vocabulary.unk
+
+
+def write_counted(group: h5py.Group, train: CountedTrain) -> Row:
+    """Write the vocabulary of a train split that lies elsewhere; returns the split's row of the table."""
+    write_vocabulary(group, train.vocabulary)
+    group["first_places"] = train.first_places
+    tokens = int(train.vocabulary.counts.sum())
+    return {
+        "split": "train",
+        "tokens": tokens,
+        "sentences": train.sentences,
+        "types": int((train.vocabulary.counts > 0).sum()),
+        "OOV": train.oov,
+        "OOV %": 100 * train.oov / tokens,
+        "vocabulary": len(train.vocabulary),
+    }
 
 
 def write_split(

@@ -200,11 +200,11 @@ class WordTokeniser:
         self.empty_lines += int(state[EMPTY])
         return ids[: state[WRITTEN]].copy()
 
-    def types(self) -> list[str]:
-        """All types, by provisional id."""
-        starts = self._starts[: self._types + 1].tolist()
-        letters = self._arena[: starts[-1]].tobytes()
-        return [letters[a:b].decode("utf-8") for a, b in itertools.pairwise(starts)]
+    def types(self, first: int = 0) -> list[str]:
+        """The types from provisional id `first` on, in their order."""
+        starts = self._starts[first : self._types + 1].tolist()
+        letters = self._arena[starts[0] : starts[-1]].tobytes()
+        return [letters[a - starts[0] : b - starts[0]].decode("utf-8") for a, b in itertools.pairwise(starts)]
 
 
 def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
@@ -254,6 +254,6 @@ class CharTokeniser:
             ids[newline] = EOS_ID
         return ids
 
-    def types(self) -> list[str]:
-        """All types, by provisional id."""
-        return self._types
+    def types(self, first: int = 0) -> list[str]:
+        """The types from provisional id `first` on, in their order."""
+        return self._types[first:]

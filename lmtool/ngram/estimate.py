@@ -116,21 +116,39 @@ class _Order:
 
 def _estimate_block(order: _Order, first_context: int, last_context: int) -> None:
     """Fill in the n-grams of order k whose contexts are nodes `first_context` to before `last_context` of order k-1."""
-    k, smoother = order.k, order.smoother
-    begins = order.trie.begins(k - 1, first_context, last_context)
+    begins = order.trie.begins(order.k - 1, first_context, last_context)
     grams = slice(int(begins[0]), int(begins[-1]))
-    begins -= begins[0]
+    p, weight = estimate_contexts(
+        order.smoother,
+        order.k,
+        order.a.get(grams.start, grams.stop),
+        begins - begins[0],
+        order.lower[order.suffix.get(grams.start, grams.stop)],
+        None if order.mask is None else order.mask[grams],
+        order.trie.vocabulary_size - 1,
+    )
+    order.probability[grams] = p if len(order.probability) else 0.0
+    order.log_prob[grams] = log(p)
+    order.log_backoff[first_context:last_context] = log(weight)
+
+
+def estimate_contexts(
+    smoother: Smoother, k: int, a: IntArray, begins: IntArray, lower: FloatArray, kept: Array | None, predicted: int
+) -> tuple[FloatArray, FloatArray]:
+    """p(w|h) `[N]` of the n-grams of order k of C contexts, and these contexts' back-off weights `[C]`.
+
+    a: adjusted counts `[N]`, those of a context from begins[c] to before begins[c + 1], by ascending words; begins:
+    `[C + 1]`. lower: p(w|h') `[N]`. kept: bool `[N]`, False for what is left out, whose mass goes to the shorter
+    context; None keeps all. predicted: how many words can be predicted.
+    """
     context = np.repeat(np.arange(len(begins) - 1), np.diff(begins))  # of each n-gram
-    a = order.a.get(grams.start, grams.stop)
     h = contexts_of(a, begins)
     with np.errstate(divide="ignore", invalid="ignore"):  # contexts that nothing follows
         denominator = smoother.denominator(k, h)
         share = smoother.numerator(k, a) / denominator[context]
-        empty = 1.0 if smoother.form is not Form.scores else math.exp(smoother.missing)
-        weight = np.where(begins[1:] > begins[:-1], smoother.weight(k, h), empty)
-    lower = order.lower[order.suffix.get(grams.start, grams.stop)]  # p(w|h')
-    if order.mask is not None:
-        dropped = ~order.mask[grams]
+        weight = np.where(begins[1:] > begins[:-1], smoother.weight(k, h), unused_weight(smoother))
+    if kept is not None:
+        dropped = ~kept
         weight += np.bincount(context[dropped], share[dropped], len(weight))
         share[dropped] = 0.0
     if smoother.form is Form.interpolated:
@@ -138,14 +156,17 @@ def _estimate_block(order: _Order, first_context: int, last_context: int) -> Non
     elif smoother.form is Form.scores:
         p = np.where(share > 0, share, weight[context] * lower)
     else:
-        unseen_words = h.types < order.trie.vocabulary_size - 1
+        unseen_words = h.types < predicted
         share = share * discount_full_contexts(share, denominator, unseen_words, context)[context]
         seen = share > 0
         weight, scale = backoff_weights(share, np.where(seen, lower, 0.0), context, len(weight))
         p = np.where(seen, share * scale[context], weight[context] * lower)
-    order.probability[grams] = p if len(order.probability) else 0.0
-    order.log_prob[grams] = log(p)
-    order.log_backoff[first_context:last_context] = log(weight)
+    return p, weight
+
+
+def unused_weight(smoother: Smoother) -> float:
+    """The back-off weight of n-grams that nothing follows."""
+    return 1.0 if smoother.form is not Form.scores else math.exp(smoother.missing)
 
 
 def discount_full_contexts(

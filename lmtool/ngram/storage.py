@@ -8,12 +8,17 @@ import tempfile
 import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.config.rules import size_in_bytes
 from lmtool.system.files import cannot_write
+from lmtool.system.memory import memory_available
+
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
 
 BYTES_PER_TOKEN = 64  # that counting and estimation take at most, in memory: 1.3 GiB for 22 million tokens
 
@@ -25,6 +30,15 @@ class Storage:
     memory: int | None = None
     folder: Path = Path()
     _mapped: list[weakref.ref[mmap.mmap]] = field(default_factory=list)
+
+    @classmethod
+    def within(cls, memory: str | None, corpus: Corpus) -> Storage:
+        """Of `memory`, such as 512MiB, or of three quarters of what is free, with files beside the corpus's store;
+        without a limit where its train split fits.
+        """
+        free = memory_available()
+        limit = size_in_bytes(memory, "counts.memory") if memory is not None else free and free * 3 // 4
+        return cls(limit, corpus.path.parent).unless_enough_for(corpus.tokens("train"))
 
     def unless_enough_for(self, tokens: int) -> Storage:
         """This storage, or memory without a limit where the n-grams of so many tokens fit into what is allowed."""

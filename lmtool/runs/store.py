@@ -28,5 +28,5 @@ def corpus_of(run: Run, store_dir: str, *, progress: bool) -> Corpus:
 def require_splits(corpus: Corpus) -> None:
     """Raise UserError for a store without train or valid."""
     for name in ("train", "valid"):
-        if name not in corpus.splits:
+        if not corpus.knows(name):
             raise UserError(f"{corpus.path} has no {name} split: give data.{name} a file and preprocess again")

@@ -125,7 +125,7 @@ def test_the_names_are_what_they_were() -> None:
             *("absolute", "good_turing", "jelinek_mercer", "kneser_ney", "laplace", "mle", "modified_kneser_ney"),
             *("stupid_backoff", "witten_bell"),
         ],
-        "counts": ["sorted"],
+        "counts": ["sorted", "spark"],
         "optim": ["adagrad", "adam", "adamw", "sgd"],
         "schedule": ["constant", "cosine", "inverse", "linear", "plateau", "steps"],
     }

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from lmtool.data.vocabulary import Vocabulary
+
 Blocks = Iterator[bytes]
 
 
@@ -47,6 +49,33 @@ class DrawnIds:
     entropy: Callable[[], float] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TextElsewhere:
+    """A text whose train split another program reads.
+
+    train: addresses such as file:///folder/a.txt or hdfs://host/part-*.gz, in lists in the order of the text; those of
+    one list are in the order of their names. splits: the other splits, as Source has them.
+    """
+
+    train: list[list[str]]
+    splits: dict[str, Callable[[], Blocks]]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedTrain:
+    """A train split that lies elsewhere and was counted there: the store has its vocabulary, and not its ids.
+
+    vocabulary: of its words. first_places: int64 `[V]`, the words numbered by where each first occurs, -1 for those
+    that do not. sentences, oov, empty_lines: how many it has.
+    """
+
+    vocabulary: Vocabulary
+    first_places: npt.NDArray[np.int64]
+    sentences: int
+    oov: int
+    empty_lines: int
+
+
 def _nothing() -> dict[str, Any]:
     return {}
 
@@ -60,7 +89,7 @@ class Source:
     changed, at the cost of reading it. parts: where only train has text, how it is cut into train, valid and test by
     tokens: the first two sizes, as of cut_points. word_list: the path of a list of the vocabulary's words, or the words
     themselves; None where train decides. cloze: the questions of splits. drawn: ids of words instead of text; splits is
-    empty then. notes: what the user should know.
+    empty then. counted: counts train where it lies; splits has only the others then. notes: what the user should know.
 
     A test split without a token is left out: a cut need not leave anything for it.
     """
@@ -72,6 +101,7 @@ class Source:
     word_list: str | list[str] | None = None
     cloze: dict[str, ClozeFiles] = field(default_factory=dict)
     drawn: DrawnIds | None = None
+    counted: Callable[[], CountedTrain] | None = None
     notes: list[str] = field(default_factory=list)
 
 

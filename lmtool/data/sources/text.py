@@ -16,9 +16,9 @@ from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING, require, require_seed
 from lmtool.data.download import DownloadConfig, fetch, is_cached
 from lmtool.data.readers import MEMBER, read_blocks, sha256_of
-from lmtool.data.sources.base import Blocks, ClozeFiles, NoSource, Source
+from lmtool.data.sources.base import Blocks, ClozeFiles, NoSource, Source, TextElsewhere
 from lmtool.data.sources.line_cut import cut_by_lines
-from lmtool.data.text_files import find_files, is_data_folder_wrong, no_file
+from lmtool.data.text_files import find_files, is_data_folder_wrong, no_file, text_files
 from lmtool.errors import UserError
 
 
@@ -163,6 +163,29 @@ class TextData(DataConfig):
             },
             notes=notes,
         )
+
+    def elsewhere(self, *, progress: bool) -> TextElsewhere:
+        """Names of train with :// are addresses; others are files of this machine, as are valid and test.
+
+        Raises UserError for text that needs its lines in one order, and where a file is not found.
+        """
+        if self.split is not None:
+            raise UserError("data.split cuts train in the order of its lines: give data.valid a file instead")
+        names = self.train if isinstance(self.train, list) else [self.train]
+        if member := next((name for name in names if MEMBER in name), None):
+            raise UserError(f"data.train={member}: another program reads no members of archives: unpack it")
+        train = [
+            [name] if "://" in name else [Path(file).resolve().as_uri() for file in text_files(name, "data.train")]
+            for name in names
+        ]
+        splits: dict[str, Callable[[], Blocks]] = {}
+        for split, files in (("valid", self.valid), ("test", self.test)):
+            paths = locate(files, split, self, progress=progress, optional=split == "test") if files else None
+            if paths is not None:
+                splits[split] = partial(read_blocks, *paths)
+        if "valid" not in splits:
+            raise UserError("data.valid has no file: give one")
+        return TextElsewhere(train, splits)
 
 
 def _paths(key: str, value: Any) -> Any:

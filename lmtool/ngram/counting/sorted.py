@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from lmtool.config.groups import CountsConfig
 from lmtool.config.rules import MISSING, size_in_bytes
-from lmtool.system.memory import memory_available
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -34,9 +33,7 @@ class SortedCounts(CountsConfig):
         """Three quarters of the free memory, or what `memory` says; temporary files lie beside the store."""
         from lmtool.ngram.storage import Storage
 
-        free = memory_available()
-        memory = size_in_bytes(self.memory, "counts.memory") if self.memory is not None else free and free * 3 // 4
-        return Storage(memory, corpus.path.parent).unless_enough_for(corpus.tokens("train"))
+        return Storage.within(self.memory, corpus)
 
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
         """The counts of the train split: those kept beside the store, or counted now.

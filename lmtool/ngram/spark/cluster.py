@@ -1,0 +1,156 @@
+"""The Spark session: started on this machine or reached on a cluster, and what is said where that fails."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lmtool.language_model import IntArray
+    from lmtool.ngram.spark.stages import Stages
+
+# Of the session. The first: tasks that n-grams came to by one column must not be shuffled again for several.
+SETTINGS = {
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+ONE_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+QUIET = Path(__file__).resolve().with_name("log4j2.properties")
+WHOLE_FILES = {"spark.sql.files.maxPartitionBytes": str(1 << 40), "spark.sql.files.openCostInBytes": str(1 << 40)}
+PIECES = {"spark.sql.files.maxPartitionBytes": str(1 << 27), "spark.sql.files.openCostInBytes": str(1 << 22)}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where the work is done, and how it is cut: its address, and what else the user may set; options: Spark's own, by name."""
+
+    master: str
+    folder: str | None
+    partitions: int | None
+    keep: bool
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the steps after the n-grams work on.
+
+    ngrams: the folder of the n-grams of the highest order. frequent: the words whose 2-grams lie in several of its
+    files, int64 `[F]`.
+    """
+
+    spark: SparkSession
+    stages: Stages
+    ngrams: str
+    frequent: IntArray
+
+
+def start(cluster: Cluster, *, progress: bool) -> SparkSession:
+    """The session of a cluster's master, `local[2]`, `spark://host:7077`, `yarn`, or Spark Connect's `sc://host:15002`.
+
+    Raises UserError where pyspark or Java is missing, and where there is no
+    such cluster.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise UserError('counts: pyspark is not installed; pip install "lmtool[spark]"') from None
+    master, options = cluster.master, cluster.options
+    is_client = master.startswith("sc://")
+    if not is_client and not _has_java():
+        raise UserError(
+            f"counts.master={master}: no Java runtime: install version 17 or later (Debian: "
+            "openjdk-17-jre-headless), or name its folder by JAVA_HOME; a cluster with Spark Connect (counts.master=sc://HOST:15002) needs none here"
+        )
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers here have what this process has
+    with refusals(f"counts.master={master}"):
+        if is_client:
+            builder = SparkSession.builder.remote(master)
+            runtime = SETTINGS | options
+        else:
+            builder = SparkSession.builder.master(master).appName("lmtool")
+            settings = SETTINGS | (ONE_MACHINE if master.startswith("local") else {}) | options
+            settings.setdefault("spark.ui.showConsoleProgress", str(progress).lower())
+            settings.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={QUIET.as_uri()}")
+            logging.getLogger("py4j").setLevel(logging.CRITICAL)
+            for key, value in settings.items():
+                builder = builder.config(key, value)
+            runtime = SETTINGS
+        spark = builder.getOrCreate()
+        for key, value in runtime.items():
+            spark.conf.set(key, value)
+    return spark
+
+
+def _has_java() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    return (home is not None and (Path(home) / "bin" / "java").is_file()) or shutil.which("java") is not None
+
+
+@contextmanager
+def refusals(what: str) -> Iterator[None]:
+    """Errors of Spark inside the block become one line that begins with `what`."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise UserError(f"{what}: Spark says: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The innermost cause that Spark names, in one line."""
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, PySparkException):
+        text = error.getMessage() or str(error)
+    else:
+        cause: Any = getattr(error, "java_exception", None)
+        while cause is not None and cause.getCause() is not None:
+            cause = cause.getCause()
+        text = str(cause.getMessage()) if cause is not None else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def whole_files(spark: SparkSession, folder: str) -> DataFrame:
+    """A Parquet folder, each of whose files is one partition, as they were written."""
+    for key, value in (WHOLE_FILES | {"spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 17)}).items():
+        spark.conf.set(key, value)
+    return spark.read.parquet(folder)
+
+
+def lines_of(spark: SparkSession, parts: list[list[str]]) -> DataFrame:
+    """The lines of text files: the columns of tasks.LINES. parts: addresses that Spark reads, in the text's order."""
+    from pyspark.sql import functions
+
+    for key, value in (PIECES | {"spark.sql.execution.arrow.maxRecordsPerBatch": "10000"}).items():
+        spark.conf.set(key, value)
+    frames = [
+        spark.read.option("lineSep", "\n")
+        .text(addresses)
+        .select(
+            "value",
+            functions.lit(number).alias("part"),
+            functions.col("_metadata.file_path").alias("path"),
+            functions.col("_metadata.file_block_start").alias("start"),
+        )
+        for number, addresses in enumerate(parts)
+    ]
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.union(frame)
+    return whole

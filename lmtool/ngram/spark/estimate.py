@@ -1,0 +1,228 @@
+"""Estimation on Spark; the driver's part is what is small: the unigrams, the smoother's parameters, the file."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lmtool.data.corpus import Corpus
+from lmtool.language_model import FloatArray, IntArray
+from lmtool.ngram.counts import Counts
+from lmtool.ngram.estimate import unigram_probabilities, unused_weight
+from lmtool.ngram.packed import Packed
+from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
+from lmtool.ngram.spark import shares, tasks
+from lmtool.ngram.spark.assemble import assemble_table, from_last_start
+from lmtool.ngram.spark.cluster import Work, whole_files
+from lmtool.ngram.spark.levels import Level, changes
+from lmtool.ngram.storage import Storage
+from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.trie import TrieBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(slots=True)
+class Sums:
+    """What is known of all partitions.
+
+    histograms: of each order from 2 on, int64 `[n + 1, LARGEST + 2]`. preceding: int64 `[V]`, of how many 2-grams each
+    word is the last. spread: the 2-grams of contexts in several partitions, None where there are none. newest: the
+    words of the n-gram that KenLM comes to last, `[at most n - 1]`, and by order its last words' a and count.
+    """
+
+    histograms: npt.NDArray[np.int64]
+    preceding: IntArray
+    spread: Level | None
+    newest: IntArray
+    newest_counts: dict[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A smoother with its parameters, and what the driver has estimated: p of the unigrams `[V]` and of unseen types,
+    and the 2-grams of contexts in several partitions, with their rows of shares.estimate_schema.
+    """
+
+    smoother: Smoother
+    unigrams: FloatArray
+    unseen: float
+    spread: shares.Spread
+    spread_rows: list[pa.RecordBatch]
+
+
+def estimate_on_spark(
+    work: Work, corpus: Corpus, order: int, smoother: Smoother, cutoffs: list[int] | None, storage: Storage
+) -> BackoffTable:
+    """The model of order n >= 2. cutoffs: one per order, or None."""
+    spark, stages = work.spark, work.stages
+    bos, numbers = corpus.vocabulary.bos, corpus.first_places
+    is_spread = np.zeros(bos + 1, dtype=bool)
+    is_spread[work.frequent] = order > 2
+    name = f"sums-{order}-{smoother.counting.name}-{hashlib.sha256(is_spread.tobytes()).hexdigest()[:10]}"
+    stages.finished(name, lambda: _added(work, shares.sums(order, bos, numbers, is_spread, smoother.counting)))
+    found = added_up(stages.batches(name), order, bos, numbers, smoother.counting)
+    fitted = fit(found, smoother, unigram_counts(corpus), order, cutoffs, is_spread)
+    name = f"estimates-{order}-{_fingerprint(smoother, cutoffs, is_spread)}"
+
+    def make() -> DataFrame:
+        task = shares.estimate_orders(order, bos, smoother, fitted.unigrams, fitted.spread, cutoffs)
+        rows = whole_files(spark, work.ngrams)
+        return rows.mapInArrow(task, shares.estimate_schema(order))  # type: ignore[arg-type]
+
+    def in_order() -> DataFrame:
+        rows = spark.read.parquet(stages.finished(name, make))
+        if fitted.spread_rows:
+            rows = rows.union(spark.createDataFrame(pa.Table.from_batches(fitted.spread_rows)))
+        return rows.orderBy("k", *tasks.ngram_columns(order))
+
+    rows = spark.read.parquet(stages.finished(f"sorted-{name}", in_order))
+    sizes = {row["k"]: row["count"] for row in rows.where("p is not null").groupBy("k").count().collect()}
+    return table_of(stages.batches(f"sorted-{name}"), sizes, fitted, order, bos, storage)
+
+
+def table_of(
+    batches: Iterator[pa.RecordBatch], sizes: dict[int, int], fitted: Fitted, order: int, bos: int, storage: Storage
+) -> BackoffTable:
+    """The back-off table of sorted rows; sizes: the number of n-grams of each order from 2 on."""
+    smoother = fitted.smoother
+    trie, log_prob, log_backoff = assemble_table(
+        batches, sizes, fitted.unigrams, unused_weight(smoother), order, storage
+    )
+    return BackoffTable(
+        trie=trie,
+        log_prob=log_prob,
+        log_backoff=log_backoff,
+        bos=bos,
+        unseen=math.log(fitted.unseen) if fitted.unseen > 0 else -math.inf,
+        missing=smoother.missing,
+        normalised=smoother.normalised,
+        suffix_closed=True,
+        notes=tuple(smoother.notes),
+    )
+
+
+def unigram_counts(corpus: Corpus) -> Counts:
+    """The counts of order 1, which the vocabulary has."""
+    vocabulary = corpus.vocabulary
+    assert vocabulary.eos is not None
+    words = vocabulary.counts.copy()
+    words[vocabulary.bos] = words[vocabulary.eos]
+    trie = TrieBuilder(len(vocabulary)).finish()
+    return Counts(trie, [], [Packed.of(words)], vocabulary.bos, vocabulary.unk, np.empty(0, dtype=np.int64))
+
+
+def _added(work: Work, task: tasks.Task) -> DataFrame:
+    from pyspark.sql import functions
+
+    rows = whole_files(work.spark, work.ngrams).mapInArrow(task, shares.SUMS)  # type: ignore[arg-type]
+    return rows.groupBy("what", "a", "b").agg(*(functions.sum(column).alias(column) for column in ("x", "y")))
+
+
+def _fingerprint(smoother: Smoother, cutoffs: list[int] | None, is_spread: npt.NDArray[np.bool_]) -> str:
+    known = pickle.dumps((type(smoother).__qualname__, vars(smoother), cutoffs, is_spread), protocol=5)
+    return hashlib.sha256(known).hexdigest()[:10]
+
+
+def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: IntArray, counting: Counting) -> Sums:
+    """What all partitions say together, from rows of shares.SUMS; numbers: as tasks.count_orders has them."""
+    histograms = np.zeros((order + 1, LARGEST + 2), dtype=np.int64)
+    preceding = np.zeros(bos + 1, dtype=np.int64)
+    pairs: list[list[npt.NDArray[Any]]] = []
+    newest: dict[str, dict[int, tuple[int, int]]] = {}
+    for batch in batches:
+        what = np.array(batch.column("what").to_pylist())
+        a, b, x, y = (batch.column(column).to_numpy() for column in "abxy")
+        here = what == shares.HISTOGRAM
+        histograms[a[here], b[here]] += x[here]
+        here = what == shares.PRECEDING
+        preceding[a[here]] += x[here]
+        here = what == shares.SPREAD
+        pairs.append([column[here] for column in (a, b, x, y)])
+        for at in np.flatnonzero(np.char.startswith(what, shares.NEWEST)) if len(what) else []:
+            newest.setdefault(str(what[at]), {})[int(a[at])] = (int(x[at]), int(y[at]))
+    spread = _spread([np.concatenate(columns) for columns in zip(*pairs, strict=True)])
+    if spread is not None:
+        values = shares.adjusted(spread, counting, bos, order == 2)
+        histograms[2] += shares.histogram(values)
+        preceding += np.bincount(spread.words[1], minlength=bos + 1)
+    candidates: dict[str, list[int]] = {name: [int(word) for word in name.split()[1:]] for name in newest}
+    last = max(newest, key=lambda name: [int(numbers[word]) for word in candidates[name][:0:-1]])
+    words = from_last_start(np.array(candidates[last][1:], dtype=np.int64), bos)
+    known = newest[last]
+    if spread is not None and len(words) >= 2:
+        pair = np.flatnonzero((spread.words[0] == words[-2]) & (spread.words[1] == words[-1]))
+        if len(pair):
+            a_of = shares.adjusted(spread, counting, bos, order == 2)
+            known[2] = int(a_of[pair[0]]), int(spread.count[pair[0]])
+    return Sums(histograms, preceding, spread, words, known)
+
+
+def _spread(columns: list[npt.NDArray[Any]]) -> Level | None:
+    """The 2-grams of contexts in several partitions as a level, from their words, counts and words before them."""
+    first, second, count, preceding = columns
+    if not len(first):
+        return None
+    place = np.lexsort((second, first))
+    words = [first[place], second[place]]
+    context = np.cumsum(changes(words[:1])) - 1
+    return Level(words, context, count[place], preceding[place], None, np.ones(len(count), dtype=bool))
+
+
+def fit(
+    found: Sums,
+    smoother: Smoother,
+    unigrams: Counts,
+    order: int,
+    cutoffs: list[int] | None,
+    is_spread: npt.NDArray[np.bool_],
+) -> Fitted:
+    """Fit the smoother's parameters of all orders, and estimate what is the driver's.
+
+    unigrams: the counts of order 1. is_spread: bool `[V]`, the words whose 2-grams lie in several partitions.
+    """
+    p, unseen = _fit(smoother, unigrams, found, order)
+    level, bos = found.spread, unigrams.bos
+    if level is None:
+        return Fitted(smoother, p, unseen, shares.Spread(is_spread, np.empty(0, np.uint64), np.empty(0)), [])
+    pairs_p, weight, first = shares.estimate_level(level, smoother, p, None, np.empty(0), cutoffs, bos, order)
+    kept = np.ones(len(pairs_p), dtype=bool) if not cutoffs else level.count > cutoffs[1]
+    rows = [
+        *shares.estimate_batches(level.words, pairs_p, kept, order, "p"),
+        *shares.estimate_batches([level.words[0][first]], weight, np.ones(len(first), dtype=bool), order, "weight"),
+    ]
+    return Fitted(smoother, p, unseen, shares.Spread(is_spread, shares.pair_keys(level, bos), pairs_p), rows)
+
+
+def _fit(smoother: Smoother, unigrams: Counts, found: Sums, order: int) -> tuple[FloatArray, float]:
+    """Fit the smoother's parameters of all orders; returns the unigrams' p `[V]` and that of unseen types."""
+    if smoother.counting is Counting.continuations:
+        a = found.preceding.copy()
+    elif smoother.counting is Counting.occurrences:
+        a = unigrams.count[0].all()
+    else:
+        a = np.zeros(unigrams.trie.vocabulary_size, dtype=np.int64)
+    a[unigrams.bos] = 0
+    values = dict(found.newest_counts)
+    if len(found.newest):
+        word = int(found.newest[-1])
+        values[1] = int(a[word]), int(unigrams.count[0].get(word, word + 1)[0])
+    found.histograms[1] = shares.histogram(a)
+    for k in range(1, order + 1):
+        n = found.histograms[k, : LARGEST + 1]
+        n_kenlm = n.copy()
+        if k < order and k <= len(found.newest):
+            for r, change in zip(values[k], (-1, 1), strict=True):
+                if r <= LARGEST:
+                    n_kenlm[r] += change
+        smoother.fit(k, n, n_kenlm)
+    return unigram_probabilities(unigrams, smoother, a)

@@ -1,0 +1,143 @@
+"""The steps in their order: from the settings to a store and its counts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lmtool.config.groups import DataConfig
+from lmtool.data.corpus import Corpus
+from lmtool.data.preprocess import Prepared, preprocess, settings_json
+from lmtool.data.sources.base import Source
+from lmtool.errors import UserError
+from lmtool.language_model import IntArray
+from lmtool.ngram.counts import Counts
+from lmtool.ngram.spark import tasks
+from lmtool.ngram.spark.assemble import assemble_counts
+from lmtool.ngram.spark.cluster import Cluster, Work, lines_of, refusals, start, whole_files
+from lmtool.ngram.spark.estimate import estimate_on_spark, unigram_counts
+from lmtool.ngram.spark.stages import Stages
+from lmtool.ngram.spark.text import Place, count_train, find_train
+from lmtool.ngram.storage import Storage
+from lmtool.ngram.table import BackoffTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lmtool.ngram.smoothers.base import Smoother
+
+FORMAT = 1  # of the folder
+TOKENS_PER_PARTITION = 2_000_000
+
+
+def prepare(cluster: Cluster, data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared:
+    """The store: vocabulary, valid and test; train is counted where it lies. Raises UserError as Spark's steps do."""
+    text = data.elsewhere(progress=progress)
+    spark = start(cluster, progress=progress)
+    place = find_train(data, text, spark)
+    stages = stages_of(cluster, data, place, store_dir)
+    stamp = {"train": place.files}
+    source = Source(
+        place.text.splits,
+        stamp=stamp,
+        identity=lambda: stamp,
+        counted=lambda: count_train(data, place, spark, stages),
+    )
+    return preprocess(data, store_dir, progress=progress, source=source)
+
+
+def stages_of(cluster: Cluster, data: DataConfig, place: Place, store_dir: Path) -> Stages:
+    """The folder of what Spark finishes for this text and these settings."""
+    identity = json.dumps([FORMAT, settings_json(data), place.files])
+    name = f"spark-{data.name}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
+    root = cluster.folder.rstrip("/") if cluster.folder is not None else store_dir.resolve().as_uri()
+    return Stages(f"{root if '://' in root else Path(root).resolve().as_uri()}/{name}")
+
+
+def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Counts:
+    """The counts of orders 1 to `order` of the train split of a store that `prepare` made."""
+    if order == 1:
+        return unigram_counts(corpus)
+    with _work(cluster, corpus, order) as work:
+        sizes = _sorted_orders(work, corpus, order)
+        batches = work.stages.batches(f"sorted-{order}")
+        made = assemble_counts(batches, sizes, corpus.vocabulary, corpus.first_places, order, storage)
+        _require_all(made, corpus)
+    return made
+
+
+def estimate(
+    cluster: Cluster, corpus: Corpus, order: int, smoother: Smoother, cutoffs: list[int] | None, storage: Storage
+) -> BackoffTable | None:
+    """The model of order n, estimated on the cluster; None for order 1, for which the vocabulary's counts suffice."""
+    if order == 1:
+        return None
+    with _work(cluster, corpus, order) as work:
+        return estimate_on_spark(work, corpus, order, smoother, cutoffs, storage)
+
+
+@contextmanager
+def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
+    """The n-grams of the highest order, counted; what is finished is removed at the end, unless it is to be kept."""
+    spark = start(cluster, progress=False)
+    data = corpus.settings
+    place = find_train(data, data.elsewhere(progress=False), spark)
+    stages = stages_of(cluster, data, place, corpus.path.parent)
+    with refusals(f"counting n-grams of order {order} (run again: what is finished is kept in {stages.address})"):
+        tokens = corpus.tokens("train")
+        partitions = cluster.partitions or max(-(-tokens // TOKENS_PER_PARTITION), _parallelism(cluster, spark))
+        frequent = frequent_words(corpus, partitions)
+        known = tasks.WorkerVocabulary.of(corpus.vocabulary)
+
+        def make() -> DataFrame:
+            task = tasks.count_in_pieces(data, known, order, frequent)
+            rows = lines_of(spark, place.text.train).mapInArrow(task, tasks.ngram_schema(order))  # type: ignore[arg-type]
+            return rows.repartition(partitions, "key").drop("key")
+
+        yield Work(spark, stages, stages.finished(f"ngrams-{order}-{partitions}", make), frequent)
+    if not cluster.keep:
+        stages.remove()
+
+
+def frequent_words(corpus: Corpus, partitions: int) -> IntArray:
+    """The words so frequent that the n-grams after one of them would fill a quarter of a partition, int64 `[F]`."""
+    share = corpus.vocabulary.counts / corpus.tokens("train")
+    return np.flatnonzero(share > 0.25 / partitions) if partitions > 1 else np.empty(0, dtype=np.int64)
+
+
+def _parallelism(cluster: Cluster, spark: SparkSession) -> int:
+    """The cores of the cluster; Spark Connect does not tell them."""
+    return 2 if cluster.master.startswith("sc://") else int(spark.sparkContext.defaultParallelism)
+
+
+def _sorted_orders(work: Work, corpus: Corpus, order: int) -> dict[int, int]:
+    """Make the folder of the n-grams of all orders, sorted; returns the number of rows of each order."""
+    spark, stages = work.spark, work.stages
+    bos, numbers = corpus.vocabulary.bos, corpus.first_places
+
+    def orders() -> DataFrame:
+        task = tasks.count_orders(order, bos, numbers)
+        return whole_files(spark, work.ngrams).mapInArrow(task, tasks.order_schema(order))  # type: ignore[arg-type]
+
+    def in_order() -> DataFrame:
+        return spark.read.parquet(stages.finished(f"orders-{order}", orders)).orderBy("k", *tasks.ngram_columns(order))
+
+    rows = spark.read.parquet(stages.finished(f"sorted-{order}", in_order))
+    return {row["k"]: row["count"] for row in rows.groupBy("k").count().collect() if row["k"]}
+
+
+def _require_all(counts: Counts, corpus: Corpus) -> None:
+    """Raise UserError where the 2-grams are not as many as the tokens: a file was lost, or the text has changed."""
+    pairs = counts.count[1]
+    total = sum(int(pairs.get(at, min(at + (1 << 20), pairs.length)).sum()) for at in range(0, pairs.length, 1 << 20))
+    if total != corpus.tokens("train"):
+        raise UserError(
+            f"Spark counted {total:,} of {corpus.tokens('train'):,} tokens: the text changed, or counts.folder is not "
+            "one folder for all workers; delete it and run again"
+        )

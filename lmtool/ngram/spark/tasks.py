@@ -1,0 +1,273 @@
+"""What runs on Spark's workers: functions from Arrow batches to Arrow batches.
+
+They need lmtool on the workers, and nothing of torch. Python that a user runs there must be of the driver's version.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lmtool.config.groups import DataConfig
+from lmtool.data.readers import check_text
+from lmtool.data.text_split import tokeniser_of
+from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.language_model import IntArray
+from lmtool.ngram.counts import Counts, count_ngrams
+from lmtool.ngram.spark.levels import levels
+from lmtool.system import parallel
+
+Batches = Iterator[pa.RecordBatch]
+Task = Callable[[Batches], Batches]
+Array = npt.NDArray[Any]
+
+# A line of text, and where it is from: its number among the settings' files, its file, its piece of the file.
+LINES = ["value", "part", "path", "start"]
+TYPES = "what string, word string, count long, part int, path string, start long, place long"
+WORD, EMPTY_LINES, PROBLEM = "word", "empty lines", "problem"  # what a row of TYPES says
+TOKENS_AT_ONCE = 2_000_000  # counted in memory, at some 64 bytes each
+ROWS_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerVocabulary:
+    """What a worker knows of the vocabulary: its words as one text, and the ids of `</s>` and `<unk>`.
+
+    A Vocabulary that travels in one piece.
+    """
+
+    words: bytes
+    eos: int
+    unk: int
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> WorkerVocabulary:
+        """That of a vocabulary of text with sentences."""
+        assert vocabulary.eos is not None
+        return cls("\0".join(vocabulary.words).encode(), vocabulary.eos, vocabulary.unk)
+
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary, without its counts."""
+        words = tuple(self.words.decode().split("\0"))
+        return Vocabulary(words, np.zeros(len(words), dtype=np.int64), self.eos, self.unk)
+
+
+def count_types(data: DataConfig) -> Task:
+    """The types of lines, each with its count and where it first occurs in its piece of a file; rows of TYPES.
+
+    Text that cannot be counted gives a row that says why.
+    """
+
+    def task(batches: Batches) -> Batches:
+        parallel.use(1)
+        for (part, path, start), blocks in _pieces(batches):
+            tokeniser = tokeniser_of(data)
+            counts, places, tokens = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+            name = f"{path}, in the piece that begins at byte {start}"
+            try:
+                for block in blocks:
+                    check_text(block, name, 1)
+                    ids = tokeniser(block, name)
+                    grown = np.bincount(ids, minlength=len(counts))
+                    grown[: len(counts)] += counts
+                    first = np.full(len(grown), -1, dtype=np.int64)
+                    first[: len(places)] = places
+                    known = first[ids] >= 0
+                    new, where = np.unique(ids[~known], return_index=True)
+                    first[new] = np.flatnonzero(~known)[where] + tokens
+                    counts, places, tokens = grown, first, tokens + len(ids)
+            except UserError as error:
+                yield _types_batch([PROBLEM], [str(error)], [0], [0], part, path, start)
+                continue
+            seen = np.flatnonzero(counts)
+            types = tokeniser.types()
+            for at in range(0, len(seen), ROWS_AT_ONCE):
+                some = seen[at : at + ROWS_AT_ONCE]
+                words = [types[k] for k in some]
+                yield _types_batch([WORD] * len(some), words, counts[some], places[some], part, path, start)
+            yield _types_batch([EMPTY_LINES], [""], [tokeniser.empty_lines], [0], part, path, start)
+
+    return task
+
+
+def _types_batch(
+    what: list[str], words: list[str], counts: Any, places: Any, part: int, path: str, start: int
+) -> pa.RecordBatch:
+    size = len(what)
+    columns = [
+        pa.array(what, pa.string()),
+        pa.array(words, pa.string()),
+        pa.array(counts, pa.int64()),
+        pa.array(np.full(size, part, np.int32)),
+        pa.array([path] * size, pa.string()),
+        pa.array(np.full(size, start, np.int64)),
+        pa.array(places, pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["what", "word", "count", "part", "path", "start", "place"])
+
+
+def _pieces(batches: Batches) -> Iterator[tuple[tuple[int, str, int], Iterator[bytes]]]:
+    """Each piece of a file, and its lines in blocks; a piece must be read to its end before the next one."""
+
+    def rows() -> Iterator[tuple[tuple[int, str, int], bytes]]:
+        for batch in batches:
+            keys = zip(*(batch.column(name).to_pylist() for name in LINES[1:]), strict=True)
+            lines = batch.column(LINES[0]).cast(pa.binary()).to_pylist()
+            for key, together in itertools.groupby(zip(keys, lines, strict=True), key=lambda row: row[0]):
+                yield key, b"\n".join([line for _, line in together]) + b"\n"
+
+    for key, blocks in itertools.groupby(rows(), key=lambda row: row[0]):
+        texts = (block for _, block in blocks)
+        yield key, _without_mark(texts) if key[2] == 0 else texts
+
+
+def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks of a file from its start, without UTF-8's byte-order mark."""
+    for block in blocks:
+        yield block.removeprefix(b"\xef\xbb\xbf")
+        break
+    yield from blocks
+
+
+def ngram_columns(order: int) -> list[str]:
+    """The names of the columns of an n-gram's words."""
+    return [f"w{k}" for k in range(1, order + 1)]
+
+
+def ngram_schema(order: int) -> str:
+    """What count_in_pieces gives: words, count, and the key that brings n-grams together."""
+    return ", ".join(f"{name} int" for name in ngram_columns(order)) + ", count long, key long"
+
+
+def count_in_pieces(data: DataConfig, known: WorkerVocabulary, order: int, frequent: IntArray) -> Task:
+    """The n-grams of order n >= 2 of lines, counted in pieces: rows of ngram_schema, of which several may be equal.
+
+    Contexts are filled up with `<s>` where a sentence begins. key: of the word before the last; of the last two before
+    the last for those words that are `frequent`, int64 `[F]`.
+    """
+
+    def task(batches: Batches) -> Batches:
+        parallel.use(1)
+        vocabulary = known.vocabulary()
+        is_frequent = np.zeros(len(vocabulary), dtype=bool)
+        is_frequent[frequent] = True
+        tokeniser = tokeniser_of(data)
+        remap = np.empty(0, dtype=np.uint32)
+        waiting: list[Array] = []
+        waiting_tokens = 0
+        for _, blocks in _pieces(batches):
+            for block in blocks:
+                ids = tokeniser(block, "train")
+                new = tokeniser.types(len(remap))
+                if new:
+                    remap = np.append(remap, vocabulary.encode(new).astype(np.uint32))
+                    remap[EOS_ID], remap[BOS_ID] = known.eos, vocabulary.bos
+                waiting.append(remap[ids])
+                waiting_tokens += len(ids)
+                if waiting_tokens >= TOKENS_AT_ONCE:
+                    yield from _counted(np.concatenate(waiting), vocabulary, order, is_frequent)
+                    waiting, waiting_tokens = [], 0
+        if waiting_tokens:
+            yield from _counted(np.concatenate(waiting), vocabulary, order, is_frequent)
+
+    assert RESERVED[EOS_ID] == "</s>"
+    return task
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """As lmtool.ngram.counts.Text."""
+
+    ids: Array
+    offsets: IntArray
+
+
+def _counted(ids: Array, vocabulary: Vocabulary, order: int, is_frequent: Array) -> Batches:
+    offsets = np.append(0, np.flatnonzero(ids == vocabulary.eos) + 1)
+    counts = count_ngrams(_Text(ids, offsets), vocabulary, order)
+    bos = vocabulary.bos
+    for k in range(2, order + 1):
+        first = 0 if k == order else counts.from_start(k)
+        for at in range(first, counts.trie.sizes[k - 1], ROWS_AT_ONCE):
+            yield _ngram_batch(counts, k, at, order, bos, is_frequent)
+
+
+def _ngram_batch(counts: Counts, k: int, at: int, order: int, bos: int, is_frequent: Array) -> pa.RecordBatch:
+    last = min(at + ROWS_AT_ONCE, counts.trie.sizes[k - 1])
+    words = np.full((last - at, order), bos, dtype=np.int32)
+    words[:, order - k :] = counts.trie.ngrams(k, at, last)
+    number = counts.count[k - 1].get(at, last)
+    before_last = words[:, -2].astype(np.int64)
+    key = before_last * (bos + 2)
+    if order > 2:
+        key += np.where(is_frequent[before_last], words[:, -3].astype(np.int64) + 1, 0)
+    columns = [pa.array(np.ascontiguousarray(words[:, j])) for j in range(order)]
+    return pa.RecordBatch.from_arrays(
+        [*columns, pa.array(number), pa.array(key)], names=[*ngram_columns(order), "count", "key"]
+    )
+
+
+def order_schema(order: int) -> str:
+    """What count_orders gives: the order of an n-gram, its words (-1 after its last), and its count."""
+    return "k int, " + ", ".join(f"{name} int" for name in ngram_columns(order)) + ", count long"
+
+
+def count_orders(order: int, bos: int, numbers: IntArray) -> Task:
+    """The n-grams of orders 2 to n of a partition of count_in_pieces: rows of order_schema.
+
+    numbers: int64 `[V]`, the words by where they first occur, `<s>` and `</s>` before all others (-1). A row with k = 0
+    is the n-gram that KenLM would come to last in this partition, if its last word is the one that does.
+    """
+
+    def task(batches: Batches) -> Batches:
+        parallel.use(1)
+        words, count = read_partition(batches, order)
+        if not len(count):
+            return
+        made = levels(words, count, bos)
+        newest = newest_of(made[0].words, numbers)
+        if newest is not None:
+            yield _order_batch(0, [np.array([word]) for word in newest], np.ones(1, np.int64), order)
+        for level in made:
+            for at in range(0, len(level.count), ROWS_AT_ONCE):
+                real = level.real[at : at + ROWS_AT_ONCE]
+                some = [column[at : at + ROWS_AT_ONCE][real] for column in level.words]
+                yield _order_batch(level.order, some, level.count[at : at + ROWS_AT_ONCE][real], order)
+
+    return task
+
+
+def read_partition(batches: Batches, order: int) -> tuple[list[Array], IntArray]:
+    """All n-grams of a partition: their words, n arrays `[R]`, and counts int64 `[R]`."""
+    held = list(batches)
+    if not held:
+        return [np.empty(0, np.int32) for _ in range(order)], np.empty(0, np.int64)
+    table = pa.Table.from_batches(held)
+    return [table.column(name).to_numpy() for name in ngram_columns(order)], table.column("count").to_numpy()
+
+
+def newest_of(words: list[Array], numbers: IntArray) -> list[int] | None:
+    """Of the n-grams that end in the word with the highest number, the last by the words before it, from the right."""
+    at = np.flatnonzero(words[-1] == numbers.argmax())
+    for column in words[-2:0:-1]:  # not the first word: KenLM's comparison has one word less
+        if not len(at):
+            break
+        before = numbers[column[at]]
+        at = at[before == before.max()]
+    return [int(column[at[0]]) for column in words] if len(at) else None
+
+
+def _order_batch(k: int, words: list[Array], count: IntArray, order: int) -> pa.RecordBatch:
+    size = len(count)
+    filled = [pa.array(column.astype(np.int32)) for column in words]
+    filled += [pa.array(np.full(size, -1, np.int32))] * (order - len(words))
+    columns = [pa.array(np.full(size, k, np.int32)), *filled, pa.array(count)]
+    return pa.RecordBatch.from_arrays(columns, names=["k", *ngram_columns(order), "count"])

@@ -1,0 +1,120 @@
+"""Step 1: the types of the train split where it lies, and the vocabulary that they give.
+
+Types are ordered as by a reading of the text from its start, so that the vocabulary is that of `lmtool preprocess`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lmtool.config.groups import DataConfig
+from lmtool.config.vocabulary import VocabularyConfig
+from lmtool.data.choose_vocabulary import read_word_list, select
+from lmtool.data.sources.base import CountedTrain, TextElsewhere
+from lmtool.data.text_files import find_files, no_file
+from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
+from lmtool.errors import UserError
+from lmtool.ngram.spark import tasks
+from lmtool.ngram.spark.cluster import lines_of, refusals
+from lmtool.ngram.spark.stages import Stages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NOT_READ = (".xz", ".zip", ".zst")  # Spark would take them for plain text, or has no library for them
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the train split lies. files: the address, size and time of change of each of its files."""
+
+    text: TextElsewhere
+    files: list[list[object]]
+
+
+def find_train(data: DataConfig, text: TextElsewhere, spark: SparkSession) -> Place:
+    """Where the train split lies. Raises UserError for text that Spark cannot count, and where there is none."""
+    if not data.sentences:
+        raise UserError("data.sentences=false: Spark counts no contexts that cross lines; use a line per sentence")
+    with refusals("data.train"):
+        found = [
+            row
+            for addresses in text.train
+            for row in spark.read.format("binaryFile")
+            .load(addresses)
+            .select("path", "length", "modificationTime")
+            .orderBy("path")
+            .collect()
+        ]
+    for row in found:
+        if row["path"].endswith(NOT_READ):
+            raise UserError(f"{row['path']}: Spark reads plain text, .gz and .bz2: unpack it")
+    return Place(text, [[row["path"], row["length"], str(row["modificationTime"])] for row in found])
+
+
+def count_train(data: DataConfig, place: Place, spark: SparkSession, stages: Stages) -> CountedTrain:
+    """The vocabulary of train, counted by Spark."""
+    from pyspark.sql import functions
+
+    def make() -> DataFrame:
+        lines = lines_of(spark, place.text.train)
+        types = lines.mapInArrow(tasks.count_types(data), tasks.TYPES)  # type: ignore[arg-type]
+        first = functions.min(functions.struct("part", "path", "start", "place"))
+        return types.groupBy("what", "word").agg(functions.sum("count").alias("count"), first.alias("first"))
+
+    with refusals("counting the types"):
+        types = spark.read.parquet(stages.finished("types", make))
+        problems = types.where(types["what"] == tasks.PROBLEM).orderBy("first").limit(1).collect()
+        if problems:
+            raise UserError(problems[0]["word"])
+        empty = types.where(types["what"] == tasks.EMPTY_LINES).agg(functions.sum("count")).collect()[0][0]
+        words = types.where(types["what"] == tasks.WORD)
+        marks = {row["word"]: row for row in words.where(words["word"].isin(*RESERVED)).collect()}
+        open_words = words.where(~words["word"].isin(*RESERVED))
+        if "</s>" not in marks:
+            raise UserError("the train split has no tokens: choose a data set with text in train")
+        given = _given(data.vocabulary)
+        chosen = _chosen(open_words, data.vocabulary, given, spark)
+        kept = chosen.select("word", "count", "first").collect()
+        left = open_words.join(functions.broadcast(chosen.select("word")), "word", "left_anti")
+        oov = left.agg(functions.sum("count").alias("count"), functions.min("first").alias("first")).collect()[0]
+    kept.sort(key=lambda row: row["first"])
+    unknown = [row for row in (oov, marks.get("<unk>")) if row is not None and row["count"]]
+    counts = np.array([0, 0, 0, *(row["count"] for row in kept)], dtype=np.int64)
+    counts[EOS_ID] = marks["</s>"]["count"]
+    counts[UNK_ID] = sum(row["count"] for row in unknown)
+    assert (EOS_ID, UNK_ID, BOS_ID) == (0, 1, 2)
+    types_here = [*RESERVED, *(row["word"] for row in kept)]
+    vocabulary, _, _ = select(types_here, counts, data.vocabulary, given=given, sentences=True)
+    firsts: dict[str, Any] = {row["word"]: row["first"] for row in kept}
+    if unknown:
+        firsts["<unk>"] = min(row["first"] for row in unknown)
+    numbers = np.full(len(vocabulary), -1, dtype=np.int64)
+    for number, word in enumerate(sorted(firsts, key=lambda word: firsts[word])):
+        numbers[vocabulary.ids[word]] = number
+    return CountedTrain(vocabulary, numbers, int(counts[EOS_ID]), int(oov["count"] or 0), int(empty or 0))
+
+
+def _given(rules: VocabularyConfig) -> list[str] | None:
+    if rules.file is None:
+        return None
+    files = find_files(rules.file)
+    if len(files) != 1:
+        raise UserError(no_file(rules.file, "data.vocabulary.file"))
+    return read_word_list(files[0], rules)
+
+
+def _chosen(types: DataFrame, rules: VocabularyConfig, given: list[str] | None, spark: SparkSession) -> DataFrame:
+    """The types that become words: those of a list, or the most frequent ones."""
+    from pyspark.sql import functions
+
+    if given is not None:
+        listed = spark.createDataFrame([(word,) for word in given], "word string")
+        return types.join(functions.broadcast(listed), "word", "left_semi")
+    chosen = types.where(types["count"] >= rules.min_count)
+    if rules.size is None:
+        return chosen
+    return chosen.orderBy(functions.desc("count"), functions.asc("first")).limit(rules.size)

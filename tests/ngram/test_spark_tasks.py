@@ -1,0 +1,197 @@
+"""What runs on Spark's workers, and what the driver makes of it, without Spark: as counting and estimating do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from lmtool.data.corpus import Corpus
+from lmtool.ngram.counts import Counts, count_ngrams
+from lmtool.ngram.estimate import estimate
+from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.base import Smoother
+from lmtool.ngram.smoothers.good_turing import GoodTuring
+from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
+from lmtool.ngram.smoothers.kneser_ney import KneserNey
+from lmtool.ngram.smoothers.laplace import Laplace
+from lmtool.ngram.smoothers.mle import MaximumLikelihood
+from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
+from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.ngram.storage import Storage
+from lmtool.ngram.table import BackoffTable
+
+pa = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install lmtool[spark])")
+
+from lmtool.ngram.spark import shares, tasks  # noqa: E402
+from lmtool.ngram.spark.assemble import assemble_counts  # noqa: E402
+from lmtool.ngram.spark.estimate import Fitted, added_up, fit, table_of  # noqa: E402
+from lmtool.ngram.spark.levels import levels  # noqa: E402
+
+SMOOTHERS: dict[str, Callable[[int, int], Smoother]] = {
+    "modified_kneser_ney": lambda n, v: ModifiedKneserNey(n),
+    "modified, not like KenLM": lambda n, v: ModifiedKneserNey(n, like_kenlm=False),
+    "modified, backed off": lambda n, v: ModifiedKneserNey(n, interpolate=False),
+    "kneser_ney": lambda n, v: KneserNey(n),
+    "absolute": lambda n, v: Absolute(n),
+    "witten_bell": lambda n, v: WittenBell(n),
+    "witten_bell, backed off": lambda n, v: WittenBell(n, interpolate=False),
+    "good_turing": lambda n, v: GoodTuring(n, largest=5, largest_unigram=1),
+    "jelinek_mercer": lambda n, v: JelinekMercer(n, classes=3, lambdas=[0.4] * n),
+    "laplace": lambda n, v: Laplace(n, alpha=0.1, types=v - 1),
+    "mle": lambda n, v: MaximumLikelihood(n),
+    "stupid_backoff": lambda n, v: StupidBackoff(n, alpha=0.4),
+}
+
+
+def text() -> list[str]:
+    """Sentences of 1 to 12 words, some very frequent; the last is of one word that stands nowhere else."""
+    random = np.random.default_rng(3)
+    words = [f"w{k}" for k in range(40)]
+    p = 1.0 / np.arange(1, 41)
+    lines = [" ".join(random.choice(words, random.integers(1, 13), p=p / p.sum())) for _ in range(300)]
+    return [*lines, "w1 <unk> w0", "w1 w0 last"]
+
+
+LINES = text()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
+    folder = tmp_path_factory.mktemp("spark-tasks")
+    with Corpus.from_texts(LINES, ["w1 w2"], store_dir=folder) as corpus:
+        yield corpus
+
+
+class Sparkless:
+    """The steps of lmtool.ngram.spark.run, each in this process."""
+
+    def __init__(self, corpus: Corpus, order: int, partitions: int, frequent: list[int]) -> None:
+        self.order, self.vocabulary, self.bos = order, corpus.vocabulary, corpus.vocabulary.bos
+        self.frequent = np.array(frequent, dtype=np.int64)
+        split = corpus.split("train")
+        firsts = [int(np.flatnonzero(split.ids == w)[0]) if (split.ids == w).any() else -1 for w in range(self.bos)]
+        ranks = np.argsort(np.argsort(np.where(np.array(firsts) < 0, -1, firsts), kind="stable"), kind="stable")
+        self.numbers = np.append(np.where(np.array(firsts) < 0, -1, ranks), -1)
+        self.numbers[self.vocabulary.eos] = -1
+        task = tasks.count_in_pieces(
+            corpus.settings, tasks.WorkerVocabulary.of(corpus.vocabulary), order, self.frequent
+        )
+        # Three tasks count the text: one n-gram may be counted in each of them.
+        made = [batch for a, b in pairwise((0, 100, 101, len(LINES))) for batch in task(iter([self.lines(LINES[a:b])]))]
+        self.partitions = []
+        for part in range(partitions):
+            mine = [batch.filter(pa.array(batch.column("key").to_numpy() % partitions == part)) for batch in made]
+            self.partitions.append([batch.drop_columns(["key"]) for batch in mine])
+
+    @staticmethod
+    def lines(lines: list[str]) -> pa.RecordBatch:
+        size = len(lines)
+        columns = [pa.array(lines), pa.array([0] * size), pa.array(["file"] * size), pa.array([0] * size)]
+        return pa.RecordBatch.from_arrays(columns, names=tasks.LINES)
+
+    def each(self, task: tasks.Task) -> list[pa.RecordBatch]:
+        return [row for part in self.partitions for row in task(iter(part))]
+
+    def in_order(self, batches: list[pa.RecordBatch], size: int = 100) -> list[pa.RecordBatch]:
+        """Sorted, in batches so small that an n-gram's rows fall into two of them."""
+        keys = [(name, "ascending") for name in ("k", *tasks.ngram_columns(self.order))]
+        return list(pa.Table.from_batches(batches).sort_by(keys).to_batches(max_chunksize=size))
+
+    def counts(self) -> Counts:
+        rows = self.in_order(self.each(tasks.count_orders(self.order, self.bos, self.numbers)))
+        sizes = {k: sum(int((row.column("k").to_numpy() == k).sum()) for row in rows) for k in range(2, self.order + 1)}
+        return assemble_counts(iter(rows), sizes, self.vocabulary, self.numbers, self.order, Storage())
+
+    def fitted(self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None) -> Fitted:
+        spread = np.zeros(self.bos + 1, dtype=bool)
+        spread[self.frequent] = self.order > 2
+        rows = self.each(shares.sums(self.order, self.bos, self.numbers, spread, smoother.counting))
+        table = pa.Table.from_batches(rows).group_by(["what", "a", "b"]).aggregate([("x", "sum"), ("y", "sum")])
+        added = table.rename_columns(["what", "a", "b", "x", "y"]).to_batches(max_chunksize=50)
+        found = added_up(iter(added), self.order, self.bos, self.numbers, smoother.counting)
+        return fit(found, smoother, unigrams, self.order, cutoffs, spread)
+
+    def table(self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None) -> BackoffTable:
+        fitted = self.fitted(smoother, unigrams, cutoffs)
+        task = shares.estimate_orders(self.order, self.bos, smoother, fitted.unigrams, fitted.spread, cutoffs)
+        rows = self.in_order(self.each(task) + fitted.spread_rows)
+        kept = [(row.column("k").to_numpy(), row.column("p").is_valid().to_numpy(zero_copy_only=False)) for row in rows]
+        sizes = {k: sum(int(((ks == k) & valid).sum()) for ks, valid in kept) for k in range(2, self.order + 1)}
+        return table_of(iter(rows), sizes, fitted, self.order, self.bos, Storage())
+
+
+@pytest.mark.parametrize("order", [2, 3, 5])
+@pytest.mark.parametrize(("partitions", "frequent"), [(1, []), (3, []), (4, [0, 1, 2])])
+def test_the_model_is_the_one_that_is_made_here(
+    corpus: Corpus, order: int, partitions: int, frequent: list[int]
+) -> None:
+    here = count_ngrams(corpus.split("train"), corpus.vocabulary, order)
+    spark = Sparkless(corpus, order, partitions, frequent)
+    got = spark.counts()
+    for ours, theirs in zip(here.trie.nodes, got.trie.nodes, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for ours, theirs in zip(here.suffix + here.count, got.suffix + got.count, strict=True):
+        assert ours.width == theirs.width
+        np.testing.assert_array_equal(ours.bits, theirs.bits)
+    np.testing.assert_array_equal(here.newest, got.newest)
+    assert [corpus.vocabulary.words[word] for word in got.newest[-2:]] == ["w0", "last"][-min(2, order - 1) :]
+    for name, make in SMOOTHERS.items():
+        for cutoffs in (None, [0] * (order - 1) + [1]):
+            want = estimate(here, make(order, len(corpus.vocabulary)), cutoffs=cutoffs)
+            table = spark.table(make(order, len(corpus.vocabulary)), here.upto(1), cutoffs)
+            assert (table.sizes, table.unseen, table.missing, table.notes) == (
+                want.sizes, want.unseen, want.missing, want.notes,
+            ), name  # fmt: skip
+            np.testing.assert_array_equal(table.log_prob, want.log_prob, err_msg=f"{name} {cutoffs}")
+            np.testing.assert_array_equal(table.log_backoff, want.log_backoff, err_msg=f"{name} {cutoffs}")
+
+
+def test_types_with_their_first_places(corpus: Corpus) -> None:
+    task = tasks.count_types(corpus.settings)
+    batches = [Sparkless.lines(["\ufeffb a", "", "b <unk> c"]), Sparkless.lines(["a a"])]
+    rows = [row for batch in task(iter(batches)) for row in batch.to_pylist()]
+    found = {row["word"]: (row["count"], row["place"]) for row in rows if row["what"] == tasks.WORD}
+    assert found == {"b": (2, 0), "a": (3, 1), "</s>": (3, 2), "<unk>": (1, 4), "c": (1, 5)}
+    assert [row["count"] for row in rows if row["what"] == tasks.EMPTY_LINES] == [1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["a", "b <s> c"], "<s> stands in the text (line 2 of this part)"),
+        (["a\0b"], "line 1: a NUL byte"),
+    ],
+)
+def test_text_that_cannot_be_counted_gives_a_row(corpus: Corpus, lines: list[str], said: str) -> None:
+    (row,) = [
+        row for batch in tasks.count_types(corpus.settings)(iter([Sparkless.lines(lines)])) for row in batch.to_pylist()
+    ]
+    assert (
+        row["what"] == tasks.PROBLEM
+        and said in row["word"]
+        and "file, in the piece that begins at byte 0" in row["word"]
+    )
+
+
+def test_levels_by_hand() -> None:
+    """`<s> a b </s>` and `<s> b b </s>` as 3-grams: a = 0, b = 1, </s> = 2, <s> = 3."""
+    grams = np.array([[3, 3, 0], [3, 0, 1], [0, 1, 2], [3, 3, 1], [3, 1, 1], [1, 1, 2]])
+    top, pairs = levels(list(grams.T), np.ones(6, dtype=np.int64), 3)
+    # By the context from its last word: (<s> a), (a b), (b b), (<s> b), (<s> <s>).
+    assert np.stack(top.words).T.tolist() == [[3, 0, 1], [0, 1, 2], [1, 1, 2], [3, 1, 1], [3, 3, 0], [3, 3, 1]]
+    assert top.real.tolist() == [True] * 4 + [False] * 2
+    assert top.context.tolist() == [0, 1, 2, 3, 4, 4] and top.begins.tolist() == [0, 1, 2, 3, 4, 6]
+    assert np.stack(pairs.words).T.tolist() == [[0, 1], [1, 1], [1, 2], [3, 0], [3, 1]]
+    assert pairs.count.tolist() == [1, 1, 2, 1, 1] and pairs.preceding.tolist() == [1, 1, 2, 1, 1]
+    assert top.shorter is not None and top.shorter.tolist() == [0, 2, 2, 1, 3, 4] and pairs.shorter is None
+
+
+def test_the_newest_is_the_last_by_the_words_before_too() -> None:
+    """Of the n-grams that end in word 2, which comes last in the text, the one whose word before came later."""
+    grams = np.array([[9, 0, 1], [9, 1, 2], [9, 0, 2]])
+    assert tasks.newest_of(list(grams.T), np.array([0, 1, 2] + [-1] * 7)) == [9, 1, 2]
+    assert tasks.newest_of(list(grams[:1].T), np.array([0, 1, 2] + [-1] * 7)) is None

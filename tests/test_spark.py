@@ -1,0 +1,128 @@
+"""Counting on a real Spark cluster, a master and two workers on loopback: the same model whatever is killed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+
+spec = importlib.util.spec_from_file_location("measure_spark", ROOT / "scripts" / "measure_spark.py")
+assert spec is not None and spec.loader is not None
+measure_spark = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(measure_spark)
+
+Run = Callable[..., str]
+needs_spark = pytest.mark.skipif(
+    not measure_spark.has_spark(), reason="needs pyspark (pip install lmtool[spark]) and a Java runtime"
+)
+TRAIN = ("train", "model=ngram", "model.order=3", "prune=[0,0,1]", "data=text", "data.valid=valid.txt")
+
+
+def write_text(folder: Path) -> None:
+    """Two files and a compressed one, 40,000 sentences of 10 words, some of them rare."""
+    draw = random.Random(4)
+    words = [f"w{k}" for k in range(2000)]
+    weights = [1 / (k + 1) for k in range(2000)]
+    (folder / "parts").mkdir()
+    lines = [" ".join(draw.choices(words, weights, k=10)) for _ in range(40_000)]
+    (folder / "parts" / "a.txt").write_text("\ufeff" + "\n".join(lines[:15_000]) + "\n\n")
+    (folder / "parts" / "b.txt").write_text("\n".join(lines[15_000:30_000]))
+    (folder / "parts" / "c.txt").write_text("\n".join(lines[30_000:]) + "\n")
+    subprocess.run(["gzip", "-n", "parts/c.txt"], cwd=folder, check=True)
+    (folder / "valid.txt").write_text("\n".join(lines[:50]) + "\n")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Any]:
+    with measure_spark.cluster(tmp_path / "cluster", "600m", short=True) as started:
+        yield started
+
+
+@pytest.fixture
+def drivers() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def until(ready: Callable[[], object], process: subprocess.Popen[str], what: str) -> None:
+    end = time.monotonic() + 120
+    while not ready():
+        if process.poll() is not None:
+            raise AssertionError(f"ended before {what}: {process.communicate()}")
+        assert time.monotonic() < end, f"no {what}"
+        time.sleep(0.02)
+
+
+def writing(step: str) -> list[Path]:
+    """The folders that tasks of a step are writing into."""
+    return list(Path().glob(f"stores/spark-*/{step}/_temporary"))
+
+
+@needs_spark
+def test_the_same_model_though_driver_executor_and_worker_are_killed(
+    lmtool: Run, cluster: Any, drivers: list[subprocess.Popen[str]]
+) -> None:
+    write_text(Path())
+    lmtool(*TRAIN, "data.train=parts", "hydra.run.dir=here")
+    line = [sys.executable, "-m", "lmtool", *TRAIN, "data.train=parts/*", "counts=spark"]
+    line += [f"counts.master={cluster.master}", cluster.options, "counts.partitions=5", "hydra.run.dir=there"]
+
+    def started() -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            line, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        drivers.append(process)
+        return process
+
+    driver = started()
+    until(lambda: writing("ngrams-*"), driver, "n-grams")
+    driver.kill()
+    driver.communicate()
+    assert not Path("there/model.h5").exists() and not Path("there/run.json").exists()
+    (types,) = Path().glob("stores/spark-*/types/_SUCCESS")
+    assert not list(Path().glob("stores/spark-*/ngrams-*/_SUCCESS"))
+    before = types.stat().st_mtime_ns
+
+    driver = started()
+    until(lambda: cluster.executors() and writing("ngrams-*"), driver, "n-grams again")
+    os.kill(cluster.executors()[0], signal.SIGKILL)
+    until(lambda: writing("estimates-*"), driver, "estimates")
+    worker = cluster.workers[1]
+    lost = [*measure_spark.children(worker.pid), worker.pid]
+    for pid in reversed(lost):
+        os.kill(pid, signal.SIGKILL)
+    out, err = driver.communicate(timeout=240)
+    assert driver.returncode == 0, err
+    assert types.stat().st_mtime_ns == before  # it was taken up, not counted again
+    assert Path("there/model.h5").read_bytes() == Path("here/model.h5").read_bytes()
+    assert "Traceback" not in err and "n-grams" in out
+
+    # The run is one like any other.
+    assert "perplexity" in lmtool("eval", "run=there", "split=valid")
+    assert "has only valid" in lmtool("eval", "run=there", "split=train", code=2)
+
+
+def test_what_spark_does_not_count_is_refused(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="needs pyspark (pip install lmtool[spark])")
+    words = ("train", "model=ngram", "counts=spark")
+    Path("a.txt").write_text("a b\n")
+    assert "counts.partitions=0" in lmtool(*words, "data=text", "data.train=a.txt", "counts.partitions=0", code=2)
+    assert "data.kind=toy is no text in files" in lmtool(*words, "data=toy", code=2)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    said = lmtool(*words, "data=text", "data.train=a.txt", "data.valid=a.txt", code=2)
+    assert "no Java runtime: install version 17 or later" in said
