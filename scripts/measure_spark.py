@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
+import re
 import shutil
 import signal
 import socket
@@ -50,12 +52,11 @@ class Cluster:
         self._wait(lambda: (self._state() or {}).get("aliveworkers") == 2)
 
     @property
-    def options(self) -> str:
-        """What a driver on this machine needs, as an override of lmtool."""
-        settings = [f"{name}: 127.0.0.1" for name in CLIENT]
-        settings += ["spark.ui.enabled: false", f"spark.executor.memory: {self.memory}", "spark.driver.memory: 512m"]
-        settings.append("spark.sql.shuffle.partitions: 4")
-        return f"counts.options={{{', '.join(settings)}}}"
+    def options(self) -> dict[str, str]:
+        """What a driver on this machine needs."""
+        settings = dict.fromkeys(CLIENT, "127.0.0.1") | {"spark.ui.enabled": "false"}
+        memory = {"spark.executor.memory": self.memory, "spark.driver.memory": "512m"}
+        return settings | memory | {"spark.sql.shuffle.partitions": "4"}
 
     def _start(self, *words: object) -> subprocess.Popen[bytes]:
         log = (self.folder / "daemons.log").open("ab")
@@ -128,3 +129,137 @@ def has_spark() -> bool:
 
         return bool(pyspark) and (shutil.which("java") is not None or "JAVA_HOME" in os.environ)
     return False
+
+
+def override(options: dict[str, str]) -> str:
+    """Spark's settings as an override of lmtool."""
+    return f"counts.options={{{', '.join(f'{name}: {chr(39)}{value}{chr(39)}' for name, value in options.items())}}}"
+
+
+def logged(folder: Path) -> dict[str, str]:
+    """The settings by which a driver writes its event log into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = dict.fromkeys(("spark.eventLog.compress", "spark.eventLog.rolling.enabled"), "false")
+    return plain | {"spark.eventLog.enabled": "true", "spark.eventLog.dir": folder.resolve().as_uri()}
+
+
+def exchanges(log: Path) -> list[tuple[str, int]]:
+    """What each step of a driver's event log wrote, and how often its plan moves rows between partitions."""
+    found = {}
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        if not event["Event"].startswith("org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"):
+            continue
+        plan = event["physicalPlanDescription"]
+        target = re.search(r"Execute InsertIntoHadoopFsRelationCommand\s+.*?Arguments: \S*/([\w-]+),", plan, re.DOTALL)
+        if target:
+            initial = plan.partition("== Initial Plan ==")[2] or plan
+            found[target[1]] = len(
+                re.findall(r"^[\s:+*-]*\(?\d*\)?\s*Exchange", initial.partition("\n\n")[0], re.MULTILINE)
+            )
+    return list(found.items())
+
+
+def shuffled(log: Path) -> int:
+    """The bytes that the tasks of an event log wrote to be moved to another partition."""
+    total = 0
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        if event["Event"] == "SparkListenerTaskEnd" and event.get("Task Metrics"):
+            total += event["Task Metrics"]["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+    return total
+
+
+def peaks(root: int) -> dict[str, int]:
+    """Peak resident bytes of the process `root`, of the Java processes below it and of the other Python ones."""
+    found = {"driver": 0, "java": 0, "workers": 0}
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        waiting += children(pid)
+        with suppress(OSError, IndexError, StopIteration):
+            status = Path(f"/proc/{pid}/status").read_text()
+            peak = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) << 10
+            name = "driver" if pid == root else "java" if status.split()[1].startswith("java") else "workers"
+            found[name] += peak
+    return found
+
+
+def timed(line: list[str], environment: dict[str, str], roots: list[int]) -> tuple[float, float, dict[str, int]]:
+    """Run a command: when it began, its wall seconds, and the peaks of its processes and of those below `roots`."""
+    begin, most = time.time(), {"driver": 0, "java": 0, "workers": 0}
+    process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        now = peaks(process.pid)
+        for root in roots:
+            for name, value in peaks(root).items():
+                now["java" if name == "driver" else name] += value
+        most = {name: max(most[name], now[name]) for name in most}
+        time.sleep(0.1)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, line)
+    return begin, time.time() - begin, most
+
+
+def spark(data: Path, *, texts: list[str]) -> None:
+    """PTB and big20, orders 3 and 5: counts=spark on local[2] and on a cluster, against counts=sorted.
+
+    The seconds are those of the whole command, and without the start of Java; bytes a token are those that tasks hand
+    to others; the model files are compared.
+    """
+    import h5py
+
+    print("| text | order | counts | seconds | without Java's start | driver / Java / workers, MiB | bytes a token |")
+    print("|---|---|---|---|---|---|---|")
+    for name in texts:
+        words = text_words(name, data)
+        for order in (3, 5):
+            train = [sys.executable, "-m", "lmtool", "train", "model=ngram", f"model.order={order}", *words]
+            with cluster(Path(f"cluster-{name}-{order}"), "1g") as there:
+                kinds = {
+                    "sorted": ([], {}, dict(os.environ), []),
+                    "local[2]": (["counts.master=local[2]"], there.options, there.environment, []),
+                    "cluster": ([f"counts.master={there.master}"], there.options, there.environment, there.workers),
+                }
+                for kind, (more, options, environment, workers) in kinds.items():
+                    run = Path(f"{name}-{order}-{kind}")
+                    line = [*train, f"hydra.run.dir={run}", f"store_dir=stores-{run}"]
+                    if kind != "sorted":
+                        settings = override(options | logged(Path(f"events-{run}")))
+                        line += ["counts=spark", *more, settings]
+                    begin, seconds, most = timed(line, environment, [worker.pid for worker in workers])
+                    moved, start = "", 0.0
+                    if kind != "sorted":
+                        (log,) = Path(f"events-{run}").iterdir()
+                        with h5py.File(next(Path(f"stores-{run}").glob("*-counted.h5"))) as file:
+                            tokens = json.loads(file.attrs["provenance"])["rows"][0]["tokens"]
+                        moved, start = f"{shuffled(log) / tokens:.1f}", started(log) - begin
+                        first = Path(f"{name}-{order}-sorted")
+                        assert (run / "model.h5").read_bytes() == (first / "model.h5").read_bytes(), "another model"
+                    mib = " / ".join(f"{most[part] >> 20:,}" for part in ("driver", "java", "workers"))
+                    print(
+                        f"| {name} | {order} | {kind} | {seconds:.1f} | {seconds - start:.1f} | {mib} | {moved} |",
+                        flush=True,
+                    )
+                    shutil.rmtree(f"stores-{run}")
+
+
+def started(log: Path) -> float:
+    """When the application of an event log had started, in seconds since 1970."""
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        if event["Event"] == "SparkListenerApplicationStart":
+            return float(event["Timestamp"]) / 1000
+    raise ValueError(f"{log} has no start")
+
+
+def text_words(name: str, data: Path) -> list[str]:
+    """The overrides of a text that Spark can read; big20 is unpacked, and the first lines of its end are its valid."""
+    if name == "ptb":
+        return ["data=ptb"]
+    if not Path("big20.txt").exists():
+        for file in ("big20", "big_heldout"):
+            with lzma.open(data / f"{file}.txt.xz") as packed, Path(f"{file}.txt").open("wb") as text:
+                shutil.copyfileobj(packed, text)
+    here = Path.cwd()
+    return ["data=text", "data.name=big20", f"data.train={here}/big20.txt", f"data.valid={here}/big_heldout.txt"]

@@ -79,7 +79,8 @@ def test_the_same_model_though_driver_executor_and_worker_are_killed(
     write_text(Path())
     lmtool(*TRAIN, "data.train=parts", "hydra.run.dir=here")
     line = [sys.executable, "-m", "lmtool", *TRAIN, "data.train=parts/*", "counts=spark"]
-    line += [f"counts.master={cluster.master}", cluster.options, "counts.partitions=5", "hydra.run.dir=there"]
+    options = measure_spark.override(cluster.options | measure_spark.logged(Path("events")))
+    line += [f"counts.master={cluster.master}", options, "counts.partitions=5", "hydra.run.dir=there"]
 
     def started() -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -110,6 +111,14 @@ def test_the_same_model_though_driver_executor_and_worker_are_killed(
     assert types.stat().st_mtime_ns == before  # it was taken up, not counted again
     assert Path("there/model.h5").read_bytes() == Path("here/model.h5").read_bytes()
     assert "Traceback" not in err and "n-grams" in out
+
+    # The n-grams are moved between partitions once, and once more to be sorted.
+    found = {
+        step.partition("-")[0]: moves
+        for log in Path("events").iterdir()
+        for step, moves in measure_spark.exchanges(log)
+    }
+    assert found == {"types": 1, "ngrams": 1, "sums": 1, "estimates": 0, "sorted": 1}
 
     # The run is one like any other.
     assert "perplexity" in lmtool("eval", "run=there", "split=valid")

@@ -76,7 +76,7 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
     if name == "-":
         blocks = read_stream(iter([sys.stdin.buffer]), "standard input")
     else:
-        blocks = read_blocks(*text_files(name, "text"))
+        blocks = read_blocks(*text_files(name, "text"), column=config.column, setting="column")
     split = split_of_text(blocks, name, loaded.form)
     evaluation = _scored(config, loaded.model, split, loaded.vocabulary, session, run=loaded.name, name=name)
     if evaluation.oov and (evaluation.log_probs[evaluation.oov_positions] == -math.inf).all():

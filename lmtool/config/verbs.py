@@ -141,6 +141,7 @@ class EvalConfig(VerbConfig):
     arpa: str | None = MISSING
     split: str = MISSING
     text: str | None = MISSING
+    column: str | None = MISSING
     accuracy: bool = MISSING
     detail: bool = MISSING
     unnormalised: bool = MISSING
@@ -163,6 +164,8 @@ class EvalConfig(VerbConfig):
             for name in ("text", "detail", "accuracy", "unnormalised"):
                 value = getattr(self, name)
                 require(not value, name, value, f"left out with nbest={self.nbest}")
+        rule = "left out without text=FILE of documents"
+        require(self.column is None or self.text not in (None, "-"), "column", self.column, rule)
         require_one_model(self.run, self.arpa)
         if self.arpa is not None and self.text is None and self.nbest is None:
             raise UserError(f"arpa={self.arpa} has no data of its own: give text=FILE")

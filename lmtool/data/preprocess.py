@@ -12,7 +12,8 @@ import json
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING as NONE
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 
 from lmtool import __version__
 from lmtool.config.groups import DataConfig
+from lmtool.config.rules import MISSING
 from lmtool.data.choose_vocabulary import final_ids, read_word_list, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.provisional import Provisional, provisional_ids, remove_stale_files
@@ -85,6 +87,9 @@ def store_path(data: DataConfig, store_dir: Path) -> Path:
 def settings_json(data: DataConfig) -> str:
     """The settings of a data set as JSON, of which the names and fingerprints of stores are made."""
     plain = asdict(data, dict_factory=lambda pairs: {k: v.value if isinstance(v, Enum) else v for k, v in pairs})
+    for setting in fields(data):  # one that is newer than stores has a default, by which these keep their names
+        if setting.default not in (MISSING, NONE) and plain[setting.name] == setting.default:
+            del plain[setting.name]
     return json.dumps(plain, sort_keys=True)
 
 

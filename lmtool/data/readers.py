@@ -1,4 +1,6 @@
-"""Text files as blocks of whole lines: plain, .gz, .xz, .bz2, or a member of a .zip; always UTF-8.
+"""Text files as blocks of whole lines: plain, .gz, .xz, .bz2, .zst, or a member of a .zip; always UTF-8.
+
+They lie on this machine or at an address (lmtool.data.remote), and hold lines or documents (lmtool.data.documents).
 
 A byte-order mark of UTF-8 at the start of a file is no part of its text.
 """
@@ -10,13 +12,16 @@ import codecs
 import fnmatch
 import gzip
 import hashlib
+import io
 import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import IO
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
+from lmtool.data.documents import document_blocks, form_of
+from lmtool.data.remote import is_address, open_address
 from lmtool.errors import UserError
 
 BLOCK = 4 << 20  # bytes read at once
@@ -31,21 +36,30 @@ OTHER_MARKS = {
 }
 
 
-def read_blocks(*names: str) -> Iterator[bytes]:
+def read_blocks(*names: str, column: str | None = None, setting: str = "data.column") -> Iterator[bytes]:
     """Blocks of whole lines of text files, one file after the other, each valid UTF-8 and ending in a newline.
 
-    names: paths; for a .zip `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path alone for all
-    its files, in the order of their names. Raises UserError for a file that is missing, cannot be unpacked or is not
-    UTF-8 text, and where all of them are empty.
+    column: of the text in files of documents; None for lines of text; setting: what the user calls it. names: paths and
+    addresses; for a .zip `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path alone for all its
+    files, in the order of their names. Raises UserError for a file that is missing, cannot be unpacked or is not UTF-8
+    text, and where all of them are empty.
     """
     what = names[0] if len(names) == 1 else f"each of the {len(names):,} files from {names[0]} on"
-    return _not_empty((block for name in names for block in _file_blocks(name)), what)
+    return _not_empty((block for name in names for block in _file_blocks(name, column, setting)), what)
 
 
-def _file_blocks(name: str) -> Iterator[bytes]:
+def _file_blocks(name: str, column: str | None, setting: str) -> Iterator[bytes]:
     path, _, member = name.partition(MEMBER)
+    if column is None and form_of(member or path) is not None:
+        raise UserError(f"{name} holds documents, no lines of text: name the column of their text by {setting}")
     try:
-        yield from _checked_blocks(_open(Path(path), member), name)
+        if column is None:
+            yield from _checked_blocks(_open(path, member), name)
+        else:
+            for handle in _open(path, member):
+                for block in document_blocks(handle, member or path, column, setting):
+                    check_text(block, name, 1)
+                    yield block
     except FileNotFoundError:
         raise UserError(f"no file {path}: check the path") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
@@ -97,26 +111,37 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def _open(path: Path, member: str) -> Iterator[IO[bytes]]:
-    match path.suffix:
-        case ".gz":
-            with gzip.open(path, "rb") as handle:
-                yield handle  # type: ignore[misc]
-        case ".xz":
-            with lzma.open(path, "rb") as handle:
-                yield handle
-        case ".bz2":
-            with bz2.open(path, "rb") as handle:
-                yield handle
-        case ".zip":
-            yield from _members(path, member)
-        case _:
-            with path.open("rb") as handle:
-                yield handle
+def _open(path: str, member: str) -> Iterator[IO[bytes]]:
+    """The contents of a file, unpacked: one, or those of the members of a .zip."""
+    with open_address(path) if is_address(path) else Path(path).open("rb") as raw:
+        match PurePosixPath(path).suffix:
+            case ".gz":
+                with gzip.open(raw) as handle:
+                    yield handle  # type: ignore[misc]
+            case ".xz":
+                with lzma.open(raw) as handle:
+                    yield handle
+            case ".bz2":
+                with bz2.open(raw) as handle:
+                    yield handle
+            case ".zst":
+                yield io.BufferedReader(_zstandard(raw), BLOCK)
+            case ".zip":
+                yield from _members(raw, path, member)
+            case _:
+                yield raw
 
 
-def _members(path: Path, member: str) -> Iterator[IO[bytes]]:
-    with zipfile.ZipFile(path) as archive:
+def _zstandard(raw: IO[bytes]) -> Any:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise UserError('a .zst file needs pyarrow: pip install "lmtool[arrow]"') from None
+    return pa.CompressedInputStream(raw, "zstd")
+
+
+def _members(raw: IO[bytes], path: str, member: str) -> Iterator[IO[bytes]]:
+    with zipfile.ZipFile(raw) as archive:
         files = sorted(info.filename for info in archive.infolist() if not info.is_dir())
         chosen = [name for name in files if fnmatch.fnmatchcase(name, member or "*")]
         if not chosen:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from lmtool.data.readers import MEMBER
+from lmtool.data.remote import find_addresses, is_address
 from lmtool.errors import UserError
 
 
@@ -21,11 +22,14 @@ def text_files(name: str, key: str) -> list[str]:
 def find_files(name: str) -> list[str]:
     """The files of a name, each with the name's `::MEMBER` if it has one; empty where there are none.
 
-    name: a file, a glob such as `parts/*.txt` (its files in the order of their names), or a folder (its files in the
-    order of their names, without hidden ones and subfolders). A name is looked for below LMTOOL_DATA, then below the
-    working folder; `~` is the user's folder. Raises UserError for a folder that cannot be read.
+    name: an address, which may be a glob or a folder, or a file, a glob such as `parts/*.txt` (its files in the order
+    of their names), or a folder (its files in the order of their names, without hidden ones and subfolders). A name is
+    looked for below LMTOOL_DATA, then below the working folder; `~` is the user's folder. Raises UserError for a folder
+    that cannot be read.
     """
     path, mark, member = name.partition(MEMBER)
+    if is_address(path):
+        return [f"{file}{mark}{member}" for file in find_addresses(path)]
     for root in (*_data_folder(), Path()):
         try:
             files = _files_below(root, os.path.expanduser(path))
@@ -38,6 +42,8 @@ def find_files(name: str) -> list[str]:
 
 def no_file(name: str, key: str) -> str:
     """What is said where `find_files` finds nothing: where it looked, LMTOOL_DATA by its value, and the remedy."""
+    if is_address(name):
+        return f"no file at {name} for {key}: check the address"
     path = os.path.expanduser(name.partition(MEMBER)[0])
     roots = (*_data_folder(), Path())
     if any((root / path).is_dir() for root in roots):

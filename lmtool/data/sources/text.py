@@ -6,7 +6,7 @@ import math
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING, require, require_seed
 from lmtool.data.download import DownloadConfig, fetch, is_cached
 from lmtool.data.readers import MEMBER, read_blocks, sha256_of
+from lmtool.data.remote import is_address, stamp_of
 from lmtool.data.sources.base import Blocks, ClozeFiles, NoSource, Source, TextElsewhere
 from lmtool.data.sources.line_cut import cut_by_lines
 from lmtool.data.text_files import find_files, is_data_folder_wrong, no_file, text_files
@@ -78,7 +79,8 @@ class SplitConfig:
 class TextData(DataConfig):
     """Text files, local or downloaded.
 
-    train, valid, test: a path, a glob, a folder or a list of them, whose text is one split.
+    train, valid, test: a path, a glob, a folder, an address or a list of them, whose text is one split. column: of the
+    text in files of documents (JSON Lines, Parquet), whose lines are lines of the split; None for lines of text.
     """
 
     takes_word_list: ClassVar[bool] = True
@@ -92,6 +94,7 @@ class TextData(DataConfig):
     cloze_valid: str | None = MISSING
     cloze_valid_answers: str | None = MISSING
     cloze_test: str | None = MISSING
+    column: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         DataConfig.__post_init__(self)
@@ -138,7 +141,9 @@ class TextData(DataConfig):
             raise UserError(
                 "data.valid has no file: give one, or cut valid and test from data.train, as by data.split.train=0.8"
             )
-        splits: dict[str, Callable[[], Blocks]] = {name: partial(read_blocks, *paths) for name, paths in files.items()}
+        splits: dict[str, Callable[[], Blocks]] = {
+            name: partial(read_blocks, *paths, column=self.column) for name, paths in files.items()
+        }
         parts = None
         if self.split is not None and self.split.unit is SplitUnit.tokens:
             parts = (self.split.train, self.split.valid)
@@ -171,18 +176,20 @@ class TextData(DataConfig):
         """
         if self.split is not None:
             raise UserError("data.split cuts train in the order of its lines: give data.valid a file instead")
+        if self.column is not None:
+            raise UserError(f"data.column={self.column}: another program reads lines of text: write them to files")
         names = self.train if isinstance(self.train, list) else [self.train]
         if member := next((name for name in names if MEMBER in name), None):
             raise UserError(f"data.train={member}: another program reads no members of archives: unpack it")
         train = [
-            [name] if "://" in name else [Path(file).resolve().as_uri() for file in text_files(name, "data.train")]
+            [name] if is_address(name) else [Path(file).resolve().as_uri() for file in text_files(name, "data.train")]
             for name in names
         ]
         splits: dict[str, Callable[[], Blocks]] = {}
         for split, files in (("valid", self.valid), ("test", self.test)):
             paths = locate(files, split, self, progress=progress, optional=split == "test") if files else None
             if paths is not None:
-                splits[split] = partial(read_blocks, *paths)
+                splits[split] = partial(read_blocks, *paths, column=self.column)
         if "valid" not in splits:
             raise UserError("data.valid has no file: give one")
         return TextElsewhere(train, splits)
@@ -250,6 +257,8 @@ def _of_each(paths: list[str], describe: Callable[[str], object]) -> object:
 
 
 def _stamp(name: str) -> list[object]:
+    if is_address(name):
+        return stamp_of(name.partition(MEMBER)[0])
     path = Path(name.partition(MEMBER)[0])
     try:
         status = path.stat()
@@ -261,5 +270,7 @@ def _stamp(name: str) -> list[object]:
 
 
 def _identity(name: str) -> dict[str, object]:
+    if is_address(name):  # its bytes are not fetched a second time
+        return {"address": stamp_of(name.partition(MEMBER)[0])}
     path = Path(name.partition(MEMBER)[0])
     return {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ PIECES = {"spark.sql.files.maxPartitionBytes": str(1 << 27), "spark.sql.files.op
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where the work is done, and how it is cut: its address, and what else the user may set; options: Spark's own, by name."""
+    """Where the work is done: the settings that the user may choose. options: Spark's own, by their names with dots."""
 
     master: str
     folder: str | None
@@ -70,8 +70,8 @@ def start(cluster: Cluster, *, progress: bool) -> SparkSession:
     is_client = master.startswith("sc://")
     if not is_client and not _has_java():
         raise UserError(
-            f"counts.master={master}: no Java runtime: install version 17 or later (Debian: "
-            "openjdk-17-jre-headless), or name its folder by JAVA_HOME; a cluster with Spark Connect (counts.master=sc://HOST:15002) needs none here"
+            f"counts.master={master}: no Java runtime: install version 17 or later (Debian: openjdk-17-jre-headless), "
+            "or name its folder by JAVA_HOME; a cluster with Spark Connect (counts.master=sc://HOST:15002) needs none"
         )
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers here have what this process has
@@ -102,12 +102,16 @@ def _has_java() -> bool:
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
     """Errors of Spark inside the block become one line that begins with `what`."""
-    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    kinds: tuple[type[Exception], ...] = (PySparkException,)
+    with suppress(ImportError):  # the client of Spark Connect alone has no py4j
+        from py4j.protocol import Py4JError
+
+        kinds = PySparkException, Py4JError
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except kinds as error:
         raise UserError(f"{what}: Spark says: {_reason(error)}") from error
 
 

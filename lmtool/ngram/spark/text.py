@@ -46,9 +46,9 @@ def find_train(data: DataConfig, text: TextElsewhere, spark: SparkSession) -> Pl
             for row in spark.read.format("binaryFile")
             .load(addresses)
             .select("path", "length", "modificationTime")
-            .orderBy("path")
             .collect()
         ]
+    found.sort(key=lambda row: row["path"])
     for row in found:
         if row["path"].endswith(NOT_READ):
             raise UserError(f"{row['path']}: Spark reads plain text, .gz and .bz2: unpack it")

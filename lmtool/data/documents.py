@@ -1,0 +1,89 @@
+"""Documents in JSON Lines and Parquet: a named column holds the text, and each of a document's lines is a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import IO, Any
+
+from lmtool.errors import UserError
+
+PACKED = (".gz", ".xz", ".bz2", ".zst")
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+PARQUET = ".parquet"
+AT_ONCE = 1 << 20  # bytes of text, about
+ROWS = 1 << 12
+
+
+def form_of(name: str) -> str | None:
+    """What a file holds by its name: PARQUET, or one of JSON_LINES; None for plain text."""
+    path = PurePosixPath(name)
+    if path.suffix in PACKED:
+        path = path.with_suffix("")
+    return path.suffix if path.suffix in (*JSON_LINES, PARQUET) else None
+
+
+def document_blocks(handle: IO[bytes], name: str, column: str, setting: str = "data.column") -> Iterator[bytes]:
+    """The documents of a file in blocks of whole lines, UTF-8; setting: what the user calls the column.
+
+    Raises UserError, naming the line or row, for what is no document with such a column.
+    """
+    documents = (
+        _parquet(handle, name, column, setting)
+        if form_of(name) == PARQUET
+        else _json_lines(handle, name, column, setting)
+    )
+    waiting: list[bytes] = []
+    size = 0
+    for document in documents:
+        text = "\n".join(document.splitlines()).encode("utf-8", "surrogatepass")
+        waiting += [text, b"\n"]
+        size += len(text)
+        if size > AT_ONCE:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)
+
+
+def _json_lines(handle: IO[bytes], name: str, column: str, setting: str) -> Iterator[str]:
+    for number, line in enumerate(handle, start=1):
+        if not line.strip():
+            continue
+        try:
+            document = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{name}, line {number}: no JSON ({error}): {setting} reads an object a line") from None
+        if not isinstance(document, dict) or column not in document:
+            known = ", ".join(sorted(document)) if isinstance(document, dict) else f"a {type(document).__name__}"
+            raise UserError(f"{name}, line {number}: no {column!r} there: {setting} names one of: {known}")
+        yield _text(document[column], f"{name}, line {number}", column, setting)
+
+
+def _parquet(handle: IO[bytes], name: str, column: str, setting: str) -> Iterator[str]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise UserError(f'{name} is Parquet: pip install "lmtool[arrow]" to read it') from None
+    try:
+        file = pq.ParquetFile(handle)
+        if column not in file.schema_arrow.names:
+            names = ", ".join(file.schema_arrow.names)
+            raise UserError(f"{name} has no column {column!r}: {setting} names one of: {names}")
+        row = 0
+        for batch in file.iter_batches(batch_size=ROWS, columns=[column]):
+            for value in batch.column(0).to_pylist():
+                row += 1
+                yield _text(value, f"{name}, row {row}", column, setting)
+    except pa.ArrowException as error:
+        raise UserError(f"{name} is no Parquet file, or damaged ({error}): write it again") from error
+
+
+def _text(value: Any, where: str, column: str, setting: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UserError(f"{where}: {column!r} is no text ({type(value).__name__}): name another by {setting}")
+    return value

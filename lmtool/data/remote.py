@@ -1,0 +1,131 @@
+"""Files at addresses, such as https://host/a.txt.gz or s3://bucket/part-*.txt, by fsspec: streamed, retried, never held
+whole.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import IO, Any
+
+from lmtool.errors import UserError
+
+MARK = "://"
+TRIES = 5  # of each read
+READ = 1 << 20  # bytes asked for at once
+WAIT = 0.5  # seconds before the second try; twice as long before each further one
+
+
+def is_address(name: str) -> bool:
+    """Whether a file's name is an address, and no path."""
+    return MARK in name
+
+
+def find_addresses(name: str) -> list[str]:
+    """The files of an address: itself, those that match its glob, or those of a folder, by their names.
+
+    Raises UserError where the address's file system cannot be used or does not answer.
+    """
+    files, path = _system(name)
+    try:
+        if any(mark in path for mark in "*?["):
+            found = sorted(files.glob(path))
+        elif files.isdir(path):
+            found = sorted(entry["name"] for entry in files.ls(path) if entry["type"] == "file")
+        else:
+            found = [path] if files.exists(path) else []
+    except Exception as error:  # each file system has its own
+        raise UserError(f"{name} cannot be reached: {_reason(error)}") from error
+    return [files.unstrip_protocol(file) for file in found]
+
+
+def stamp_of(name: str) -> list[object]:
+    """What differs whenever the file of an address may have changed: its size, and what its server says of it."""
+    files, path = _system(name)
+    try:
+        info = files.info(path)
+    except Exception as error:
+        raise UserError(f"{name} cannot be reached: {_reason(error)}") from error
+    known = ("ETag", "etag", "LastModified", "last_modified", "mtime", "created", "md5Hash", "sha256", "generation")
+    return [name, info.get("size"), *(str(info[key]) for key in known if info.get(key) is not None)]
+
+
+def open_address(name: str) -> IO[bytes]:
+    """The bytes of an address from their start; a read that fails is tried again from where it was.
+
+    Raises UserError where the address cannot be opened.
+    """
+    files, path = _system(name)
+    return io.BufferedReader(_Retried(files, path, name), READ)
+
+
+def _system(name: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ImportError:
+        raise UserError(f'{name} is an address: pip install "lmtool[remote]" to read it') from None
+    try:
+        files, path = fsspec.core.url_to_fs(name)
+        return files, str(path)
+    except ImportError as error:
+        raise UserError(f"{name} cannot be read: {_reason(error)}") from error
+    except ValueError as error:
+        raise UserError(f"{name}: {_reason(error)}; check the address") from error
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+class _Retried(io.RawIOBase):
+    """A file of a file system as raw bytes."""
+
+    def __init__(self, files: Any, path: str, name: str) -> None:
+        self._files, self._path, self._name = files, path, name
+        self._at = 0
+        self._handle: Any = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        for attempt in range(TRIES):
+            try:
+                if self._handle is None:
+                    self._handle = self._opened()
+                block = self._handle.read(len(view))
+                view[: len(block)] = block
+                self._at += len(block)
+                return len(block)
+            except Exception as error:  # each file system has its own
+                if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, FileNotFoundError | None):
+                    raise  # with another cause it is a server that does not answer
+                self._drop()
+                if attempt == TRIES - 1:
+                    raise OSError(f"after {TRIES} tries, at byte {self._at:,}: {_reason(error)}") from error
+                time.sleep(WAIT * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def _opened(self) -> Any:
+        handle = self._files.open(self._path, "rb")
+        if self._at:
+            try:
+                handle.seek(self._at)
+            except (ValueError, OSError):  # a stream: what was read is read again
+                left = self._at
+                while left and (block := handle.read(min(left, 1 << 20))):
+                    left -= len(block)
+        return handle
+
+    def _drop(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            try:
+                handle.close()
+            except Exception:  # it is broken already
+                return
+
+    def close(self) -> None:
+        self._drop()
+        super().close()

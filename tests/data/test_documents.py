@@ -1,0 +1,176 @@
+"""Text where people have it: documents in JSON Lines and Parquet, Zstandard, addresses that fail now and then."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from lmtool.data import remote
+from lmtool.data.readers import read_blocks
+from lmtool.errors import UserError
+
+Run = Callable[..., str]
+DOCUMENTS = ["one two\nthree four", "", "five\r\nsix \u2603"]
+LINES = "one two\nthree four\n\nfive\nsix \u2603\n"
+
+
+def text_of(*names: str, column: str | None = None) -> str:
+    return b"".join(read_blocks(*names, column=column)).decode()
+
+
+def json_lines() -> bytes:
+    return "".join(json.dumps({"text": text, "id": 1}) + "\n" for text in DOCUMENTS).encode()
+
+
+def test_each_line_of_a_document_is_a_line(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install lmtool[arrow])")
+    import pyarrow.parquet as pq
+
+    (tmp_path / "a.jsonl").write_bytes(json_lines())
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(json_lines()))
+    packed = pa.Codec("zstd")
+
+    def pack(content: bytes) -> bytes:
+        return bytes(packed.compress(content))
+
+    (tmp_path / "a.jsonl.zst").write_bytes(pack(json_lines()[:30]) + pack(json_lines()[30:]))
+    pq.write_table(pa.table({"id": [1, 2, 3], "text": DOCUMENTS}), tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet"):
+        assert text_of(str(tmp_path / name), column="text") == LINES, name
+    (tmp_path / "plain.txt.zst").write_bytes(pack(b"a b\n"))
+    assert text_of(str(tmp_path / "plain.txt.zst")) == "a b\n"
+    (tmp_path / "cut.txt.zst").write_bytes(pack(b"a b\n" * 10_000)[:-5])
+    with pytest.raises(UserError, match=r"cannot read .*cut\.txt\.zst: "):
+        text_of(str(tmp_path / "cut.txt.zst"))
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "column", "said"),
+    [
+        (b'{"text": "a"}\n', "a.jsonl", None, "a.jsonl holds documents, no lines of text: name the column"),
+        (b'{"text": ""}\n{"b": 1, "i": 2}\n', "a.jsonl", "text", "2: no 'text' there: data.column names one of: b, i"),
+        (b'["a"]\n', "a.jsonl", "text", "line 1: no 'text' there: data.column names one of: a list"),
+        (b'{"text": "a"\n', "a.jsonl", "text", "line 1: no JSON"),
+        (b'{"text": 5}\n', "a.jsonl", "text", "line 1: 'text' is no text (int)"),
+        (b'{"text": "\\u0000"}\n', "a.jsonl", "text", "a NUL byte"),
+        (b'{"text": "\\ud800"}\n', "a.jsonl", "text", "is not UTF-8"),
+        (b"PAR1", "a.parquet", "text", "a.parquet is no Parquet file, or damaged"),
+    ],
+)  # fmt: skip
+def test_documents_that_are_none_are_named(
+    tmp_path: Path, content: bytes, name: str, column: str | None, said: str
+) -> None:
+    pytest.importorskip("pyarrow", reason="needs pyarrow (pip install lmtool[arrow])")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError) as error:
+        text_of(str(tmp_path / name), column=column)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_model_of_documents(lmtool: Run) -> None:
+    Path("a.txt").write_text(LINES * 5)
+    Path("a.jsonl").write_bytes(json_lines() * 5)
+    words = ("train", "model=ngram", "model.order=2", "data=text", "data.valid=a.txt")
+    lmtool(*words, "data.train=a.txt", "hydra.run.dir=lines")
+    lmtool(*words[:-1], "data.train=a.jsonl", "data.valid=a.jsonl", "data.column=text", "hydra.run.dir=documents")
+    assert Path("lines/model.h5").read_bytes() == Path("documents/model.h5").read_bytes()
+    assert "perplexity" in lmtool("eval", "run=lines", "text=a.jsonl", "column=text")
+    assert "a.jsonl holds documents" in (said := lmtool("eval", "run=lines", "text=a.jsonl", code=2))
+    assert said.rstrip().endswith("by column")
+    assert "column=text: must be left out without text=FILE" in lmtool("eval", "run=lines", "column=text", code=2)
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    fsspec = pytest.importorskip("fsspec", reason="needs fsspec (pip install lmtool[remote])")
+    files = fsspec.filesystem("memory")
+    for name, content in (("b", b"three\n"), ("a", b"one two\n")):
+        files.pipe(f"/texts/part-{name}.txt.gz", gzip.compress(content))
+    files.pipe("/texts/other", b"x\n")
+    yield files
+    files.rm("/texts", recursive=True)
+
+
+def test_addresses_are_found_as_paths_are(memory: object) -> None:
+    found = remote.find_addresses("memory://texts/part-*.gz")
+    assert found == ["memory:///texts/part-a.txt.gz", "memory:///texts/part-b.txt.gz"]
+    assert text_of(*found) == "one two\nthree\n"
+    assert len(remote.find_addresses("memory://texts")) == 3 and remote.find_addresses("memory://texts/none") == []
+    before = remote.stamp_of("memory://texts/other")
+    memory.pipe("/texts/other", b"x y\n")  # type: ignore[attr-defined]
+    assert remote.stamp_of("memory://texts/other") != before
+    with pytest.raises(UserError, match="nothing://x: Protocol not known"):
+        remote.find_addresses("nothing://x")
+
+
+CONTENT = b"".join(b"line %d of a long text\n" % k for k in range(200_000))
+
+
+class Failing(BaseHTTPRequestHandler):
+    """Every third answer breaks off after half of what was asked for, and every fifth is an error."""
+
+    answers = 0
+    fails = True
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("ETag", '"1"')
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        type(self).answers += 1
+        if self.fails and self.answers % 5 == 0:
+            self.send_error(503)
+            return
+        first, last = 0, len(CONTENT) - 1
+        if wanted := self.headers.get("Range"):
+            begin, _, end = wanted.removeprefix("bytes=").partition("-")
+            first, last = int(begin), min(int(end or last), last)
+        body = CONTENT[first : last + 1]
+        self.send_response(206 if wanted else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Range", f"bytes {first}-{last}/{len(CONTENT)}")
+        self.end_headers()
+        broken = self.fails and self.answers % 3 == 0
+        self.wfile.write(body[: len(body) // 2] if broken else body)
+        self.close_connection = True
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    pytest.importorskip("aiohttp", reason="needs aiohttp (pip install lmtool[remote])")
+    Failing.answers, Failing.fails = 0, True
+    served = ThreadingHTTPServer(("127.0.0.1", 0), Failing)
+    thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{served.server_address[1]}/text.txt"
+    served.shutdown()
+    thread.join()
+    served.server_close()
+
+
+def test_a_server_that_fails_now_and_then(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "WAIT", 0.001)
+    assert remote.find_addresses(server) == [server]
+    monkeypatch.setattr(remote, "READ", 1 << 16)
+    assert b"".join(read_blocks(server)) == CONTENT
+    assert Failing.answers > 3
+
+
+def test_a_server_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiohttp", reason="needs aiohttp (pip install lmtool[remote])")
+    monkeypatch.setattr(remote, "WAIT", 0.001)
+    with pytest.raises(UserError) as error:
+        text_of("http://127.0.0.1:9/none.txt")
+    assert "none.txt" in str(error.value) and "after 5 tries, at byte 0" in str(error.value)
