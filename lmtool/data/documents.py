@@ -37,7 +37,7 @@ def document_blocks(handle: IO[bytes], name: str, column: str, setting: str = "d
     waiting: list[bytes] = []
     size = 0
     for document in documents:
-        text = "\n".join(document.splitlines()).encode("utf-8", "surrogatepass")
+        text = document.replace("\r\n", "\n").removesuffix("\n").encode("utf-8", "surrogatepass")
         waiting += [text, b"\n"]
         size += len(text)
         if size > AT_ONCE:

@@ -113,6 +113,7 @@ class Sparkless:
         table = pa.Table.from_batches(rows).group_by(["what", "a", "b"]).aggregate([("x", "sum"), ("y", "sum")])
         added = table.rename_columns(["what", "a", "b", "x", "y"]).to_batches(max_chunksize=50)
         found = added_up(iter(added), self.order, self.bos, self.numbers, smoother.counting)
+        assert found.tokens == self.vocabulary.counts.sum()
         return fit(found, smoother, unigrams, self.order, cutoffs, spread)
 
     def table(self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None) -> BackoffTable:

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from lmtool.language_model import IntArray
     from lmtool.ngram.spark.stages import Stages
 
-# Of the session. The first: tasks that n-grams came to by one column must not be shuffled again for several.
-SETTINGS = {
-    "spark.sql.requireAllClusterKeysForCoPartition": "false",
-    "spark.sql.parquet.compression.codec": "zstd",
-}
+SETTINGS = {"spark.sql.parquet.compression.codec": "zstd"}
 ONE_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
 QUIET = Path(__file__).resolve().with_name("log4j2.properties")
 WHOLE_FILES = {"spark.sql.files.maxPartitionBytes": str(1 << 40), "spark.sql.files.openCostInBytes": str(1 << 40)}

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.data.corpus import Corpus
+from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.estimate import unigram_probabilities, unused_weight
@@ -37,7 +38,8 @@ class Sums:
 
     histograms: of each order from 2 on, int64 `[n + 1, LARGEST + 2]`. preceding: int64 `[V]`, of how many 2-grams each
     word is the last. spread: the 2-grams of contexts in several partitions, None where there are none. newest: the
-    words of the n-gram that KenLM comes to last, `[at most n - 1]`, and by order its last words' a and count.
+    words of the n-gram that KenLM comes to last, `[at most n - 1]`, and by order its last words' a and count. tokens:
+    how many the text has.
     """
 
     histograms: npt.NDArray[np.int64]
@@ -45,6 +47,7 @@ class Sums:
     spread: Level | None
     newest: IntArray
     newest_counts: dict[int, tuple[int, int]]
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ def estimate_on_spark(
     name = f"sums-{order}-{smoother.counting.name}-{hashlib.sha256(is_spread.tobytes()).hexdigest()[:10]}"
     stages.finished(name, lambda: _added(work, shares.sums(order, bos, numbers, is_spread, smoother.counting)))
     found = added_up(stages.batches(name), order, bos, numbers, smoother.counting)
+    require_all(found.tokens, corpus)
     fitted = fit(found, smoother, unigram_counts(corpus), order, cutoffs, is_spread)
     name = f"estimates-{order}-{_fingerprint(smoother, cutoffs, is_spread)}"
 
@@ -121,6 +125,15 @@ def unigram_counts(corpus: Corpus) -> Counts:
     return Counts(trie, [], [Packed.of(words)], vocabulary.bos, vocabulary.unk, np.empty(0, dtype=np.int64))
 
 
+def require_all(tokens: int, corpus: Corpus) -> None:
+    """Raise UserError where Spark did not count as many tokens as its vocabulary has: a file was lost, or changed."""
+    if tokens != corpus.tokens("train"):
+        raise UserError(
+            f"Spark counted {tokens:,} of {corpus.tokens('train'):,} tokens: the text changed, or counts.folder is not "
+            "one folder for all workers; delete it and run again"
+        )
+
+
 def _added(work: Work, task: tasks.Task) -> DataFrame:
     from pyspark.sql import functions
 
@@ -137,6 +150,7 @@ def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: I
     """What all partitions say together, from rows of shares.SUMS; numbers: as tasks.count_orders has them."""
     histograms = np.zeros((order + 1, LARGEST + 2), dtype=np.int64)
     preceding = np.zeros(bos + 1, dtype=np.int64)
+    tokens = 0
     pairs: list[list[npt.NDArray[Any]]] = []
     newest: dict[str, dict[int, tuple[int, int]]] = {}
     for batch in batches:
@@ -144,6 +158,7 @@ def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: I
         a, b, x, y = (batch.column(column).to_numpy() for column in "abxy")
         here = what == shares.HISTOGRAM
         histograms[a[here], b[here]] += x[here]
+        tokens += int(x[what == shares.TOKENS].sum())
         here = what == shares.PRECEDING
         preceding[a[here]] += x[here]
         here = what == shares.SPREAD
@@ -164,7 +179,7 @@ def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: I
         if len(pair):
             a_of = shares.adjusted(spread, counting, bos, order == 2)
             known[2] = int(a_of[pair[0]]), int(spread.count[pair[0]])
-    return Sums(histograms, preceding, spread, words, known)
+    return Sums(histograms, preceding, spread, words, known, tokens)
 
 
 def _spread(columns: list[npt.NDArray[Any]]) -> Level | None:

@@ -15,13 +15,12 @@ from lmtool.config.groups import DataConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import Prepared, preprocess, settings_json
 from lmtool.data.sources.base import Source
-from lmtool.errors import UserError
 from lmtool.language_model import IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.spark import tasks
 from lmtool.ngram.spark.assemble import assemble_counts
 from lmtool.ngram.spark.cluster import Cluster, Work, lines_of, refusals, start, whole_files
-from lmtool.ngram.spark.estimate import estimate_on_spark, unigram_counts
+from lmtool.ngram.spark.estimate import estimate_on_spark, require_all, unigram_counts
 from lmtool.ngram.spark.stages import Stages
 from lmtool.ngram.spark.text import Place, count_train, find_train
 from lmtool.ngram.storage import Storage
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # of the folder
 TOKENS_PER_PARTITION = 2_000_000
+PIECE = 1 << 20  # 2-grams added up at once
 
 
 def prepare(cluster: Cluster, data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared:
@@ -68,7 +68,9 @@ def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Cou
         sizes = _sorted_orders(work, corpus, order)
         batches = work.stages.batches(f"sorted-{order}")
         made = assemble_counts(batches, sizes, corpus.vocabulary, corpus.first_places, order, storage)
-        _require_all(made, corpus)
+        pairs = made.count[1]
+        steps = range(0, pairs.length, PIECE)
+        require_all(sum(int(pairs.get(at, min(at + PIECE, pairs.length)).sum()) for at in steps), corpus)
     return made
 
 
@@ -130,14 +132,3 @@ def _sorted_orders(work: Work, corpus: Corpus, order: int) -> dict[int, int]:
 
     rows = spark.read.parquet(stages.finished(f"sorted-{order}", in_order))
     return {row["k"]: row["count"] for row in rows.groupBy("k").count().collect() if row["k"]}
-
-
-def _require_all(counts: Counts, corpus: Corpus) -> None:
-    """Raise UserError where the 2-grams are not as many as the tokens: a file was lost, or the text has changed."""
-    pairs = counts.count[1]
-    total = sum(int(pairs.get(at, min(at + (1 << 20), pairs.length)).sum()) for at in range(0, pairs.length, 1 << 20))
-    if total != corpus.tokens("train"):
-        raise UserError(
-            f"Spark counted {total:,} of {corpus.tokens('train'):,} tokens: the text changed, or counts.folder is not "
-            "one folder for all workers; delete it and run again"
-        )

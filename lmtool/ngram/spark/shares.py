@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 # A row of `sums`: what it is, and two numbers of it; x and y add up over the partitions.
 SUMS = "what string, a int, b int, x long, y long"
 HISTOGRAM, PRECEDING, SPREAD = "n-grams of an adjusted count", "2-grams before a word", "2-gram in several partitions"
-NEWEST = "newest"
+NEWEST, TOKENS = "newest", "tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ def sums(order: int, bos: int, numbers: IntArray, is_spread: npt.NDArray[np.bool
 
     HISTOGRAM: k, r, the number of n-grams of order k with a = r. PRECEDING: a word, and of how many 2-grams it is the
     last. SPREAD: the words of a 2-gram, its count, and the number of words before it. NEWEST and the words of this
-    partition's candidate for the n-gram that KenLM comes to last: k, and a and the count of its last k words.
+    partition's candidate for the n-gram that KenLM comes to last: k, and a and the count of its last k words. TOKENS:
+    how many there are.
     """
 
     def task(batches: Batches) -> Batches:
@@ -82,6 +83,7 @@ def sums(order: int, bos: int, numbers: IntArray, is_spread: npt.NDArray[np.bool
         rows.append((SPREAD, *some, pairs.count[spread], pairs.preceding[spread]))
         preceding = np.bincount(pairs.words[1][~spread])
         seen = np.flatnonzero(preceding)
+        rows.append((TOKENS, np.zeros(1), np.zeros(1), pairs.count.sum(keepdims=True), np.zeros(1)))
         rows.append((PRECEDING, seen, seen * 0, preceding[seen], seen * 0))
         for kind, a, b, x, y in rows:
             for at in range(0, len(a), ROWS_AT_ONCE):
