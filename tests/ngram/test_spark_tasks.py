@@ -165,6 +165,7 @@ def test_types_with_their_first_places(corpus: Corpus) -> None:
     [
         (["a", "b <s> c"], "<s> stands in the text (line 2 of this part)"),
         (["a\0b"], "line 1: a NUL byte"),
+        (["a", "\0"], "a document without data.column, or none at all"),
     ],
 )
 def test_text_that_cannot_be_counted_gives_a_row(corpus: Corpus, lines: list[str], said: str) -> None:

@@ -54,10 +54,12 @@ class TextElsewhere:
     """A text whose train split another program reads.
 
     train: addresses such as file:///folder/a.txt or hdfs://host/part-*.gz, in lists in the order of the text; those of
-    one list are in the order of their names. splits: the other splits, as Source has them.
+    one list are in the order of their names. column: of the text in files of documents; None for lines of text. splits:
+    the other splits, as Source has them.
     """
 
     train: list[list[str]]
+    column: str | None
     splits: dict[str, Callable[[], Blocks]]
 
 

@@ -176,8 +176,6 @@ class TextData(DataConfig):
         """
         if self.split is not None:
             raise UserError("data.split cuts train in the order of its lines: give data.valid a file instead")
-        if self.column is not None:
-            raise UserError(f"data.column={self.column}: another program reads lines of text: write them to files")
         names = self.train if isinstance(self.train, list) else [self.train]
         if member := next((name for name in names if MEMBER in name), None):
             raise UserError(f"data.train={member}: another program reads no members of archives: unpack it")
@@ -192,7 +190,7 @@ class TextData(DataConfig):
                 splits[split] = partial(read_blocks, *paths, column=self.column)
         if "valid" not in splits:
             raise UserError("data.valid has no file: give one")
-        return TextElsewhere(train, splits)
+        return TextElsewhere(train, self.column, splits)
 
 
 def _paths(key: str, value: Any) -> Any:

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lmtool.data.documents import PARQUET, form_of
 from lmtool.errors import UserError
+from lmtool.ngram.spark.tasks import NO_TEXT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from lmtool.data.sources.base import TextElsewhere
     from lmtool.language_model import IntArray
     from lmtool.ngram.spark.stages import Stages
 
@@ -133,23 +136,35 @@ def whole_files(spark: SparkSession, folder: str) -> DataFrame:
     return spark.read.parquet(folder)
 
 
-def lines_of(spark: SparkSession, parts: list[list[str]]) -> DataFrame:
-    """The lines of text files: the columns of tasks.LINES. parts: addresses that Spark reads, in the text's order."""
+def lines_of(spark: SparkSession, text: TextElsewhere, first_file: str) -> DataFrame:
+    """The lines of a train split: the columns of tasks.LINES. first_file: by whose name it is known what they hold.
+
+    A document without text is the one line NO_TEXT.
+    """
     from pyspark.sql import functions
 
     for key, value in (PIECES | {"spark.sql.execution.arrow.maxRecordsPerBatch": "10000"}).items():
         spark.conf.set(key, value)
-    frames = [
-        spark.read.option("lineSep", "\n")
-        .text(addresses)
-        .select(
-            "value",
-            functions.lit(number).alias("part"),
-            functions.col("_metadata.file_path").alias("path"),
-            functions.col("_metadata.file_block_start").alias("start"),
+    frames = []
+    for number, addresses in enumerate(text.train):
+        if text.column is None:
+            rows, lines = spark.read.option("lineSep", "\n").text(addresses), functions.col("value")
+        else:
+            if form_of(first_file) == PARQUET:
+                rows = spark.read.parquet(*addresses)
+            else:
+                rows = spark.read.schema(f"`{text.column}` string").json(addresses)
+            document = functions.coalesce(functions.col(f"`{text.column}`"), functions.lit(NO_TEXT.decode()))
+            plain = functions.regexp_replace(functions.regexp_replace(document, "\r\n", "\n"), "\\n\\z", "")
+            lines = functions.explode(functions.split(plain, "\n"))
+        frames.append(
+            rows.select(
+                lines.alias("value"),
+                functions.lit(number).alias("part"),
+                functions.col("_metadata.file_path").alias("path"),
+                functions.col("_metadata.file_block_start").alias("start"),
+            )
         )
-        for number, addresses in enumerate(parts)
-    ]
     whole = frames[0]
     for frame in frames[1:]:
         whole = whole.union(frame)

@@ -19,7 +19,7 @@ from lmtool.language_model import IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.spark import tasks
 from lmtool.ngram.spark.assemble import assemble_counts
-from lmtool.ngram.spark.cluster import Cluster, Work, lines_of, refusals, start, whole_files
+from lmtool.ngram.spark.cluster import Cluster, Work, refusals, start, whole_files
 from lmtool.ngram.spark.estimate import estimate_on_spark, require_all, unigram_counts
 from lmtool.ngram.spark.stages import Stages
 from lmtool.ngram.spark.text import Place, count_train, find_train
@@ -99,7 +99,7 @@ def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
 
         def make() -> DataFrame:
             task = tasks.count_in_pieces(data, known, order, frequent)
-            rows = lines_of(spark, place.text.train).mapInArrow(task, tasks.ngram_schema(order))  # type: ignore[arg-type]
+            rows = place.lines(spark).mapInArrow(task, tasks.ngram_schema(order))  # type: ignore[arg-type]
             return rows.repartition(partitions, "key").drop("key")
 
         yield Work(spark, stages, stages.finished(f"ngrams-{order}-{partitions}", make), frequent)

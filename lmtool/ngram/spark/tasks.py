@@ -35,6 +35,7 @@ TYPES = "what string, word string, count long, part int, path string, start long
 WORD, EMPTY_LINES, PROBLEM = "word", "empty lines", "problem"  # what a row of TYPES says
 TOKENS_AT_ONCE = 2_000_000  # counted in memory, at some 64 bytes each
 ROWS_AT_ONCE = 1 << 18
+NO_TEXT = b"\0"  # the line of a document without text
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ def count_types(data: DataConfig) -> Task:
             name = f"{path}, in the piece that begins at byte {start}"
             try:
                 for block in blocks:
+                    if block.startswith(NO_TEXT + b"\n") or b"\n" + NO_TEXT + b"\n" in block:
+                        raise UserError(f"{name}: a document without data.column, or none at all")
                     check_text(block, name, 1)
                     ids = tokeniser(block, name)
                     grown = np.bincount(ids, minlength=len(counts))

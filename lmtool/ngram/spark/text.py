@@ -13,6 +13,7 @@ import numpy as np
 from lmtool.config.groups import DataConfig
 from lmtool.config.vocabulary import VocabularyConfig
 from lmtool.data.choose_vocabulary import read_word_list, select
+from lmtool.data.documents import form_of
 from lmtool.data.sources.base import CountedTrain, TextElsewhere
 from lmtool.data.text_files import find_files, no_file
 from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
@@ -34,6 +35,10 @@ class Place:
     text: TextElsewhere
     files: list[list[object]]
 
+    def lines(self, spark: SparkSession) -> DataFrame:
+        """Its lines: the columns of tasks.LINES."""
+        return lines_of(spark, self.text, str(self.files[0][0]))
+
 
 def find_train(data: DataConfig, text: TextElsewhere, spark: SparkSession) -> Place:
     """Where the train split lies. Raises UserError for text that Spark cannot count, and where there is none."""
@@ -52,6 +57,8 @@ def find_train(data: DataConfig, text: TextElsewhere, spark: SparkSession) -> Pl
     for row in found:
         if row["path"].endswith(NOT_READ):
             raise UserError(f"{row['path']}: Spark reads plain text, .gz and .bz2: unpack it")
+        if text.column is None and form_of(row["path"]) is not None:
+            raise UserError(f"{row['path']} holds documents: name the column of their text by data.column")
     return Place(text, [[row["path"], row["length"], str(row["modificationTime"])] for row in found])
 
 
@@ -60,7 +67,7 @@ def count_train(data: DataConfig, place: Place, spark: SparkSession, stages: Sta
     from pyspark.sql import functions
 
     def make() -> DataFrame:
-        lines = lines_of(spark, place.text.train)
+        lines = place.lines(spark)
         types = lines.mapInArrow(tasks.count_types(data), tasks.TYPES)  # type: ignore[arg-type]
         first = functions.min(functions.struct("part", "path", "start", "place"))
         return types.groupBy("what", "word").agg(functions.sum("count").alias("count"), first.alias("first"))
