@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.neural.kernels.fast_math import error_function, exp_below, tanh
-from lmtool.neural.kernels.loops import FAST
+from lmtool.neural.kernels.loops import FAST, copy_row
 from lmtool.neural.kernels.sparse_rows import compiled
 from lmtool.system import parallel
 
@@ -202,7 +202,7 @@ def _drop_row(row: Array, scale: float, limit: int, number: int) -> None:
 @njit(cache=True, nogil=True, error_model="numpy")
 def _drop(x: Array, out: Array, scale: float, limit: int, draw: int, first: int, last: int) -> None:
     for b in range(first, last):
-        out[b] = x[b]
+        copy_row(x[b], out[b])
         _drop_row(out[b], scale, limit, _row_draw(b, draw))
 
 
@@ -293,7 +293,7 @@ def _forward(
     for b in range(first, last):
         for part in range(parts):
             row = gate if part else out[b]
-            row[:] = z[b, part]
+            copy_row(z[b, part], row)
             if len(gain):
                 mean, scale = _moments(z[b, part], epsilon)
                 moments[b, part, 0], moments[b, part, 1] = mean, scale
@@ -337,12 +337,12 @@ def _backward(
                 for j in range(width):
                     value[part, j] = normal[part, j] * gain[part, j] + offset[part, j]
             else:
-                value[part] = z[b, part]
+                copy_row(z[b, part], value[part])
         row = grad_z[b, 0]
-        row[:] = grad[b]
+        copy_row(grad[b], row)
         if share > 0:
             _drop_row(row, z.dtype.type(1 / (1 - share)), limit, _row_draw(b, draw))
-        slope[:] = value[0]
+        copy_row(value[0], slope)
         slopes(slope, activation)
         if parts == 2:
             activate(value[0], activation)

@@ -26,7 +26,7 @@ from lmtool.neural.checks import all_below
 from lmtool.neural.kernels import loops
 from lmtool.neural.kernels.fast_math import exp_below
 from lmtool.neural.kernels.hidden_units import FUNCTIONS, NUMBERS, activate, slopes, times_slope
-from lmtool.neural.kernels.loops import FAST
+from lmtool.neural.kernels.loops import FAST, copy_row
 from lmtool.neural.kernels.sparse_rows import sums_of_rows
 
 Array = npt.NDArray[Any]
@@ -205,15 +205,15 @@ def _step(
     zero, each = vectors.dtype.type(0), vectors.dtype.type(1 / size)
     for b in range(size):
         for c in range(words):
-            x[b, c * dim : (c + 1) * dim] = vectors[contexts[b, c]]
-        z[b] = hidden_bias
-        delta[b] = output_bias
+            copy_row(vectors[contexts[b, c]], x[b, c * dim : (c + 1) * dim])
+        copy_row(hidden_bias, z[b])
+        copy_row(output_bias, delta[b])
     _multiply(x, hidden.T.copy(), z)
     for b in range(size):
-        h[b, :width] = z[b]
+        copy_row(z[b], h[b, :width])
         activate(h[b, :width], activation)
         if direct:
-            h[b, width:] = x[b]
+            copy_row(x[b], h[b, width:])
     _multiply(h, output.T.copy(), delta)
     loss = 0.0
     for b in range(size):
