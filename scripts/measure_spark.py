@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -201,7 +201,7 @@ def timed(line: list[str], environment: dict[str, str], roots: list[int]) -> tup
     return begin, time.time() - begin, most
 
 
-def spark(data: Path, *, texts: list[str]) -> None:
+def spark(data: Path, *, texts: Iterable[str] = ("ptb", "big20"), orders: Iterable[int] = (3, 5)) -> None:
     """PTB and big20, orders 3 and 5: counts=spark on local[2] and on a cluster, against counts=sorted.
 
     The seconds are those of the whole command, and without the start of Java; bytes a token are those that tasks hand
@@ -213,7 +213,7 @@ def spark(data: Path, *, texts: list[str]) -> None:
     print("|---|---|---|---|---|---|---|")
     for name in texts:
         words = text_words(name, data)
-        for order in (3, 5):
+        for order in orders:
             train = [sys.executable, "-m", "lmtool", "train", "model=ngram", f"model.order={order}", *words]
             with cluster(Path(f"cluster-{name}-{order}"), "1g") as there:
                 kinds = {

@@ -34,12 +34,12 @@ def write_text(folder: Path) -> None:
     draw = random.Random(4)
     words = [f"w{k}" for k in range(2000)]
     weights = [1 / (k + 1) for k in range(2000)]
-    (folder / "parts").mkdir()
+    (folder / "texts {1}").mkdir()
     lines = [" ".join(draw.choices(words, weights, k=10)) for _ in range(40_000)]
-    (folder / "parts" / "a.txt").write_text("\ufeff" + "\n".join(lines[:15_000]) + "\n\n")
-    (folder / "parts" / "b.txt").write_text("\n".join(lines[15_000:30_000]))
-    (folder / "parts" / "c.txt").write_text("\n".join(lines[30_000:]) + "\n")
-    subprocess.run(["gzip", "-n", "parts/c.txt"], cwd=folder, check=True)
+    (folder / "texts {1}" / "a.txt").write_text("\ufeff" + "\n".join(lines[:15_000]) + "\n\n")
+    (folder / "texts {1}" / "b.txt").write_text("\n".join(lines[15_000:30_000]))
+    (folder / "texts {1}" / "c.txt").write_text("\n".join(lines[30_000:]) + "\n")
+    subprocess.run(["gzip", "-n", "texts {1}/c.txt"], cwd=folder, check=True)
     (folder / "valid.txt").write_text("\n".join(lines[:50]) + "\n")
 
 
@@ -77,8 +77,8 @@ def test_the_same_model_though_driver_executor_and_worker_are_killed(
     lmtool: Run, cluster: Any, drivers: list[subprocess.Popen[str]]
 ) -> None:
     write_text(Path())
-    lmtool(*TRAIN, "data.train=parts", "hydra.run.dir=here")
-    line = [sys.executable, "-m", "lmtool", *TRAIN, "data.train=parts/*", "counts=spark"]
+    lmtool(*TRAIN, "data.train='texts {1}'", "hydra.run.dir=here")
+    line = [sys.executable, "-m", "lmtool", *TRAIN, "data.train='texts {1}/*'", "counts=spark"]
     options = measure_spark.override(cluster.options | measure_spark.logged(Path("events")))
     line += [f"counts.master={cluster.master}", options, "counts.partitions=5", "hydra.run.dir=there"]
 

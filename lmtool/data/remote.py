@@ -5,12 +5,14 @@ whole.
 from __future__ import annotations
 
 import io
+import re
 import time
 from typing import IO, Any
 
 from lmtool.errors import UserError
 
 MARK = "://"
+GLOB = re.compile(r"[\[\]{}*?\\]")
 TRIES = 5  # of each read
 READ = 1 << 20  # bytes asked for at once
 WAIT = 0.5  # seconds before the second try; twice as long before each further one
@@ -19,6 +21,11 @@ WAIT = 0.5  # seconds before the second try; twice as long before each further o
 def is_address(name: str) -> bool:
     """Whether a file's name is an address, and no path."""
     return MARK in name
+
+
+def escaped(address: str) -> str:
+    """The address of one file for a program that takes addresses as globs, as Hadoop's do, which know no %20."""
+    return GLOB.sub(r"\\\g<0>", address)
 
 
 def find_addresses(name: str) -> list[str]:

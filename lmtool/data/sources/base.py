@@ -53,9 +53,9 @@ class DrawnIds:
 class TextElsewhere:
     """A text whose train split another program reads.
 
-    train: addresses such as file:///folder/a.txt or hdfs://host/part-*.gz, in lists in the order of the text; those of
-    one list are in the order of their names. column: of the text in files of documents; None for lines of text. splits:
-    the other splits, as Source has them.
+    train: addresses such as file:/folder/a.txt or hdfs://host/part-*.gz, in lists in the order of the text; those of
+    one list are in the order of their names; what is no glob has a backslash before such characters. column: of the
+    text in files of documents; None for lines of text. splits: the other splits, as Source has them.
     """
 
     train: list[list[str]]

@@ -16,7 +16,7 @@ from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING, require, require_seed
 from lmtool.data.download import DownloadConfig, fetch, is_cached
 from lmtool.data.readers import MEMBER, read_blocks, sha256_of
-from lmtool.data.remote import is_address, stamp_of
+from lmtool.data.remote import escaped, is_address, stamp_of
 from lmtool.data.sources.base import Blocks, ClozeFiles, NoSource, Source, TextElsewhere
 from lmtool.data.sources.line_cut import cut_by_lines
 from lmtool.data.text_files import find_files, is_data_folder_wrong, no_file, text_files
@@ -180,7 +180,9 @@ class TextData(DataConfig):
         if member := next((name for name in names if MEMBER in name), None):
             raise UserError(f"data.train={member}: another program reads no members of archives: unpack it")
         train = [
-            [name] if is_address(name) else [Path(file).resolve().as_uri() for file in text_files(name, "data.train")]
+            [name]
+            if is_address(name)
+            else [escaped(f"file:{Path(file).resolve()}") for file in text_files(name, "data.train")]
             for name in names
         ]
         splits: dict[str, Callable[[], Blocks]] = {}

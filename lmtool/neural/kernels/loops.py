@@ -30,11 +30,12 @@ def sort_rows(rows: Array, order: Array) -> tuple[Array, Array]:
     order `[P]` is filled with the places of rows `[P]`, those of the same row together and in their order (radix sort).
     """
     size = len(rows)
-    keys, other_keys = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    keys: Array = np.empty(size, dtype=np.int64)
+    other_keys: Array = np.empty(size, dtype=np.int64)
     places, other_places = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32)
     for k in range(size):  # np.arange would be a second to compile
         keys[k], places[k] = rows[k], k
-    largest, bits, digit_bits = 0, 1, FEWEST_BITS
+    largest, bits, digit_bits = np.int64(0), 1, FEWEST_BITS
     for key in keys:
         largest = max(largest, key)
     while largest >> bits:

@@ -14,6 +14,7 @@ import numpy as np
 from lmtool.config.groups import DataConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import Prepared, preprocess, settings_json
+from lmtool.data.remote import is_address
 from lmtool.data.sources.base import Source
 from lmtool.language_model import IntArray
 from lmtool.ngram.counts import Counts
@@ -21,7 +22,7 @@ from lmtool.ngram.spark import tasks
 from lmtool.ngram.spark.assemble import assemble_counts
 from lmtool.ngram.spark.cluster import Cluster, Work, refusals, start, whole_files
 from lmtool.ngram.spark.estimate import estimate_on_spark, require_all, unigram_counts
-from lmtool.ngram.spark.stages import Stages
+from lmtool.ngram.spark.stages import LOCAL, Stages
 from lmtool.ngram.spark.text import Place, count_train, find_train
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable
@@ -56,8 +57,8 @@ def stages_of(cluster: Cluster, data: DataConfig, place: Place, store_dir: Path)
     """The folder of what Spark finishes for this text and these settings."""
     identity = json.dumps([FORMAT, settings_json(data), place.files])
     name = f"spark-{data.name}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
-    root = cluster.folder.rstrip("/") if cluster.folder is not None else store_dir.resolve().as_uri()
-    return Stages(f"{root if '://' in root else Path(root).resolve().as_uri()}/{name}")
+    root = cluster.folder.rstrip("/") if cluster.folder is not None else str(store_dir)
+    return Stages(f"{root if is_address(root) else f'{LOCAL}{Path(root).resolve()}'}/{name}")
 
 
 def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Counts:

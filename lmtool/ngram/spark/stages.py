@@ -10,18 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from lmtool.data.remote import escaped
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+LOCAL = "file:"  # before the path of a folder of this machine
 DONE = "_SUCCESS"  # Spark writes it when all tasks have handed in their files
 ROWS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """address: of the folder, a path or such as hdfs://host/folder."""
+    """address: of the folder, such as file:/folder or hdfs://host/folder."""
 
     address: str
 
@@ -30,10 +32,10 @@ class Stages:
         return f"{self.address}/{name}"
 
     def finished(self, name: str, make: Callable[[], DataFrame]) -> str:
-        """The folder of a step that is finished; runs the step first where it is not."""
+        """The folder of a step that is finished, as Spark reads it; runs the step first where it is not."""
         if not self._exists(f"{name}/{DONE}"):
             make().write.mode("overwrite").parquet(self.folder(name))
-        return self.folder(name)
+        return escaped(self.folder(name))
 
     def remove(self) -> None:
         """Delete the folder with all steps."""
@@ -43,7 +45,7 @@ class Stages:
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
         """The rows of a finished step, file by file in their order. Raises UserError where they cannot be read here."""
         files, path = self._files()
-        selector = fs.FileSelector(f"{path}/{name}")
+        selector = fs.FileSelector(f"{path}/{name}", allow_not_found=True)
         found = sorted(info.path for info in files.get_file_info(selector) if info.path.endswith(".parquet"))
         if not found:
             raise UserError(
@@ -62,6 +64,8 @@ class Stages:
         return bool(files.get_file_info(f"{path}/{name}").type != fs.FileType.NotFound)
 
     def _files(self) -> tuple[fs.FileSystem, str]:
+        if self.address.startswith(LOCAL):
+            return fs.LocalFileSystem(), self.address.removeprefix(LOCAL)
         try:
             found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self.address)
             return found
