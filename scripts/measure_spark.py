@@ -230,7 +230,7 @@ def spark(data: Path, *, texts: Iterable[str] = ("ptb", "big20"), orders: Iterab
                     begin, seconds, most = timed(line, environment, [worker.pid for worker in workers])
                     moved, start = "", 0.0
                     if kind != "sorted":
-                        (log,) = Path(f"events-{run}").iterdir()
+                        log = finished_log(Path(f"events-{run}"))
                         with h5py.File(next(Path(f"stores-{run}").glob("*-counted.h5"))) as file:
                             tokens = json.loads(file.attrs["provenance"])["rows"][0]["tokens"]
                         moved, start = f"{shuffled(log) / tokens:.1f}", started(log) - begin
@@ -242,6 +242,15 @@ def spark(data: Path, *, texts: Iterable[str] = ("ptb", "big20"), orders: Iterab
                         flush=True,
                     )
                     shutil.rmtree(f"stores-{run}")
+
+
+def finished_log(folder: Path) -> Path:
+    """The event log in a folder, when Spark has finished writing it."""
+    while True:
+        (log,) = folder.iterdir()
+        if log.suffix != ".inprogress":
+            return log
+        time.sleep(0.1)
 
 
 def started(log: Path) -> float:
