@@ -70,7 +70,7 @@ class Cluster:
             return found
         return None
 
-    def _wait(self, ready: Callable[[], bool], seconds: float = 90) -> None:
+    def _wait(self, ready: Callable[[], bool], seconds: float = 240) -> None:
         end = time.monotonic() + seconds
         while not ready():
             if time.monotonic() > end:

@@ -29,7 +29,7 @@ from lmtool.evaluation.score import accuracy
 from lmtool.neural.devices import choose_device
 from lmtool.neural.kernels import hidden_units
 from lmtool.runs.run import METRICS
-from lmtool.system.progress import progress_bar
+from lmtool.system.progress import in_notebook, progress_bar
 from lmtool.training.rate_trace import RateTrace
 from lmtool.training.reporting import Reporter
 from lmtool.training.schedules.constant import ConstantSchedule
@@ -187,6 +187,18 @@ def test_a_bar_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ca
         in_notebook.close()
     for name in ("auto", "autonotebook", "notebook"):
         monkeypatch.delitem(sys.modules, f"tqdm.{name}")
+
+
+def test_a_notebooks_packages_alone_make_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyspark imports ipykernel wherever it is installed."""
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("stand-in"))
+    shell = ModuleType("stand-in")
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    assert not in_notebook()
+    shell.get_ipython = lambda: None  # type: ignore[attr-defined]
+    assert not in_notebook()
+    shell.get_ipython = lambda: SimpleNamespace()  # type: ignore[attr-defined]
+    assert in_notebook()
 
 
 # the learning rate of every step

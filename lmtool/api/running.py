@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from lmtool.results import MixedRun, TrainedRun
 from lmtool.runs.resume import Begun
 from lmtool.session import Session, on_terminal
 from lmtool.system.files import make_folder
+from lmtool.system.progress import in_notebook
 from lmtool.text_model import TextModel
 
 RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel
@@ -147,7 +147,7 @@ def named_model(run: RunLike) -> dict[str, Any]:
 
 def shows_progress(wanted: bool | None) -> bool:
     """Whether to show bars: as wanted, else on a terminal and in notebooks."""
-    return on_terminal() or "ipykernel" in sys.modules if wanted is None else wanted
+    return on_terminal() or in_notebook() if wanted is None else wanted
 
 
 def new_folder(top: str, verb: str) -> Path:

@@ -34,7 +34,13 @@ def write_above(bar: Any, text: str) -> None:
     """Print a line above a bar: on standard error, which a notebook would show as an error, and there on standard
     output.
     """
-    bar.write(text, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr)
+    bar.write(text, file=sys.stdout if in_notebook() else sys.stderr)
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook's process; its packages alone may be there because a library has imported them."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return "ipykernel" in sys.modules and shell is not None and shell() is not None
 
 
 def fitting(parts: Sequence[tuple[str, int]], columns: int | None) -> str:
