@@ -55,7 +55,7 @@ def select(
 
 def final_ids(types: list[str], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     """The id in a vocabulary of each provisional one `[T]`, and which of these are OOV `[T]`."""
-    remap = np.array([vocabulary.ids.get(word, vocabulary.unk) for word in types], dtype=np.int32)
+    remap = vocabulary.encode(types).astype(np.int32)
     oov = np.array([word not in vocabulary.ids for word in types], dtype=bool)
     oov[: len(RESERVED)] = False
     return remap, oov

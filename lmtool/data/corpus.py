@@ -212,7 +212,10 @@ class Corpus:
 
     def knows(self, name: str) -> bool:
         """Whether a split is there, or was counted elsewhere."""
-        return name in self.splits or (self.counted and name == "train")
+        return name in self.splits or self._counts(name)
+
+    def _counts(self, name: str) -> bool:
+        return self.counted and name == "train"
 
     def split(self, name: str) -> Split:
         """Read a split. Raises UserError, naming those there are, where it is missing."""
@@ -252,7 +255,7 @@ class Corpus:
 
         `<unk>` in the text itself is a word of the vocabulary and not counted.
         """
-        if self.counted and name == "train":
+        if self._counts(name):
             return float(self.provenance["rows"][0]["OOV %"]) / 100
         return len(self._read(f"splits/{name}")["oov_positions"]) / self.tokens(name)
 
@@ -264,7 +267,7 @@ class Corpus:
 
     def tokens(self, name: str) -> int:
         """The number of tokens of a split, without reading it."""
-        if self.counted and name == "train":
+        if self._counts(name):
             return int(self.provenance["rows"][0]["tokens"])
         return len(self._read(f"splits/{name}")["ids"])
 

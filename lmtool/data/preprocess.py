@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import MISSING as NONE
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from pathlib import Path
@@ -88,7 +87,7 @@ def settings_json(data: DataConfig) -> str:
     """The settings of a data set as JSON, of which the names and fingerprints of stores are made."""
     plain = asdict(data, dict_factory=lambda pairs: {k: v.value if isinstance(v, Enum) else v for k, v in pairs})
     for setting in fields(data):  # one that is newer than stores has a default, by which these keep their names
-        if setting.default not in (MISSING, NONE) and plain[setting.name] == setting.default:
+        if setting.default != MISSING and plain[setting.name] == setting.default:
             del plain[setting.name]
     return json.dumps(plain, sort_keys=True)
 

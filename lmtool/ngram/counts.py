@@ -146,8 +146,13 @@ def newest_ngram(words: Array, first_places: IntArray, vocabulary: Vocabulary, l
     newest = int(numbers.argmax())
     place = int(_last_place(words, numbers, newest, vocabulary.bos, length, first_places[newest]))
     ngram = words[max(place + 1 - length, 0) : place + 1].astype(np.int64)
-    starts = np.flatnonzero(ngram == vocabulary.bos)
-    return ngram[starts[-1] :] if len(starts) else ngram
+    return from_last_start(ngram, vocabulary.bos)
+
+
+def from_last_start(words: IntArray, bos: int) -> IntArray:
+    """The words from the last `<s>` on; all where there is none."""
+    starts = np.flatnonzero(words == bos)
+    return words[starts[-1] :] if len(starts) else words
 
 
 @numba.njit(cache=True, nogil=True)

@@ -82,18 +82,25 @@ def estimate(
         run([(_estimate_block, order, *bounds) for bounds in context_blocks(trie, k)])
         lower = probability
         storage.release()
-    table = BackoffTable(
+    table = table_of(smoother, trie, log_prob, log_backoff, counts.bos, unseen)
+    return table if mask is None else table.select(mask)
+
+
+def table_of(
+    smoother: Smoother, trie: Trie, log_prob: Array, log_backoff: Array, bos: int, unseen: float
+) -> BackoffTable:
+    """What a smoother has estimated as a table; unseen: the probability of each type outside the vocabulary."""
+    return BackoffTable(
         trie=trie,
         log_prob=log_prob,
         log_backoff=log_backoff,
-        bos=counts.bos,
+        bos=bos,
         unseen=math.log(unseen) if unseen > 0 else -math.inf,
         missing=smoother.missing,
         normalised=smoother.normalised,
         suffix_closed=True,
         notes=tuple(smoother.notes),
     )
-    return table if mask is None else table.select(mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +269,13 @@ def kenlm_count_of_counts(n: IntArray, counts: Counts, a: Packed, k: int) -> Int
     if k == counts.order or k > len(counts.newest):
         return n
     ngram = counts.trie.find(counts.newest[None, -k:]) - counts.trie.first(k)
+    return with_occurrences(n, a.at(ngram)[0], counts.count[k - 1].at(ngram)[0])
+
+
+def with_occurrences(n: IntArray, a: int, count: int) -> IntArray:
+    """Counts of counts n where an n-gram that was counted with a counts with its occurrences."""
     n = n.copy()
-    for r, change in ((a.at(ngram)[0], -1), (counts.count[k - 1].at(ngram)[0], 1)):
+    for r, change in ((a, -1), (count, 1)):
         if r <= LARGEST:
             n[r] += change
     return n

@@ -28,7 +28,7 @@ pa = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install lmtool[sp
 
 from lmtool.ngram.spark import shares, tasks  # noqa: E402
 from lmtool.ngram.spark.assemble import assemble_counts  # noqa: E402
-from lmtool.ngram.spark.estimate import Fitted, added_up, fit, table_of  # noqa: E402
+from lmtool.ngram.spark.estimate import Fitted, added_up, assembled, fit, unigram_counts  # noqa: E402
 from lmtool.ngram.spark.levels import levels  # noqa: E402
 
 SMOOTHERS: dict[str, Callable[[int, int], Smoother]] = {
@@ -71,15 +71,14 @@ class Sparkless:
 
     def __init__(self, corpus: Corpus, order: int, partitions: int, frequent: list[int]) -> None:
         self.order, self.vocabulary, self.bos = order, corpus.vocabulary, corpus.vocabulary.bos
+        self.unigrams = unigram_counts(corpus)
         self.frequent = np.array(frequent, dtype=np.int64)
         split = corpus.split("train")
         firsts = [int(np.flatnonzero(split.ids == w)[0]) if (split.ids == w).any() else -1 for w in range(self.bos)]
         ranks = np.argsort(np.argsort(np.where(np.array(firsts) < 0, -1, firsts), kind="stable"), kind="stable")
         self.numbers = np.append(np.where(np.array(firsts) < 0, -1, ranks), -1)
         self.numbers[self.vocabulary.eos] = -1
-        task = tasks.count_in_pieces(
-            corpus.settings, tasks.WorkerVocabulary.of(corpus.vocabulary), order, self.frequent
-        )
+        task = tasks.count_in_pieces(corpus.settings, corpus.vocabulary, order, self.frequent)
         # Three tasks count the text: one n-gram may be counted in each of them.
         made = [batch for a, b in pairwise((0, 100, 101, len(LINES))) for batch in task(iter([self.lines(LINES[a:b])]))]
         self.partitions = []
@@ -104,7 +103,7 @@ class Sparkless:
     def counts(self) -> Counts:
         rows = self.in_order(self.each(tasks.count_orders(self.order, self.bos, self.numbers)))
         sizes = {k: sum(int((row.column("k").to_numpy() == k).sum()) for row in rows) for k in range(2, self.order + 1)}
-        return assemble_counts(iter(rows), sizes, self.vocabulary, self.numbers, self.order, Storage())
+        return assemble_counts(iter(rows), sizes, self.unigrams, self.numbers, self.order, Storage())
 
     def fitted(self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None) -> Fitted:
         spread = np.zeros(self.bos + 1, dtype=bool)
@@ -122,7 +121,7 @@ class Sparkless:
         rows = self.in_order(self.each(task) + fitted.spread_rows)
         kept = [(row.column("k").to_numpy(), row.column("p").is_valid().to_numpy(zero_copy_only=False)) for row in rows]
         sizes = {k: sum(int(((ks == k) & valid).sum()) for ks, valid in kept) for k in range(2, self.order + 1)}
-        return table_of(iter(rows), sizes, fitted, self.order, self.bos, Storage())
+        return assembled(iter(rows), sizes, fitted, self.order, self.bos, Storage())
 
 
 @pytest.mark.parametrize("order", [2, 3, 5])

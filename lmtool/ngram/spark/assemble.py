@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.ngram.counts import Counts
+from lmtool.ngram.counts import Counts, from_last_start
 from lmtool.ngram.packed import Packed, width_of
 from lmtool.ngram.spark.levels import changes
 from lmtool.ngram.spark.tasks import ngram_columns
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import log
 from lmtool.ngram.trie import Trie, TrieBuilder
-
-Rows = tuple[npt.NDArray[np.int64], pa.RecordBatch]  # the words `[M, k]` of n-grams of one order, and all columns
 
 
 def by_order(batches: Iterator[pa.RecordBatch], order: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -54,7 +51,7 @@ def words_of(batch: pa.RecordBatch, k: int) -> IntArray:
 def assemble_counts(
     batches: Iterator[pa.RecordBatch],
     sizes: dict[int, int],
-    vocabulary: Vocabulary,
+    unigrams: Counts,
     numbers: IntArray,
     order: int,
     storage: Storage,
@@ -62,16 +59,12 @@ def assemble_counts(
     """The counts of a text's n-grams.
 
     batches: rows of tasks.order_schema sorted by all their columns; an n-gram of order 2 may have several, whose counts
-    add up. sizes: at least how many rows of each order there are. numbers: as tasks.count_orders has them. Raises
-    UserError for rows that are no n-grams of one text.
+    add up. sizes: at least how many rows of each order there are. unigrams: the counts of order 1. numbers: as
+    tasks.count_orders has them. Raises UserError for rows that are no n-grams of one text.
     """
-    bos = vocabulary.bos
-    word_counts = vocabulary.counts.copy()
-    assert vocabulary.eos is not None
-    word_counts[bos] = word_counts[vocabulary.eos]
-    builder = TrieBuilder(len(vocabulary), storage)
+    builder = TrieBuilder(unigrams.trie.vocabulary_size, storage)
     suffix: list[Packed] = []
-    count = [Packed.of(word_counts)]
+    count = [unigrams.count[0]]
     newest: list[IntArray] = []
     current = _Order(2, builder.finish(), sizes, storage, counted=True)
     for k, batch in by_order(batches, order):
@@ -86,7 +79,8 @@ def assemble_counts(
         current.finish(builder, suffix, count)
         if len(count) < order:
             current = _Order(current.k + 1, builder.finish(), sizes, storage, counted=True)
-    return Counts(builder.finish(), suffix, count, bos, vocabulary.unk, _newest(newest, numbers, bos, order - 1))
+    last = from_last_start(newest[latest(newest, numbers)][1:], unigrams.bos)
+    return Counts(builder.finish(), suffix, count, unigrams.bos, unigrams.unk, last)
 
 
 class _Order:
@@ -187,14 +181,6 @@ def assemble_table(
     return builder.finish(), log_prob, log_backoff
 
 
-def _newest(found: list[IntArray], numbers: IntArray, bos: int, length: int) -> IntArray:
-    """As counts.newest_ngram has it, from the last one of each partition."""
-    if length < 1:
-        return np.empty(0, dtype=np.int64)
-    return from_last_start(max(found, key=lambda words: [int(numbers[word]) for word in words[:0:-1]])[1:], bos)
-
-
-def from_last_start(words: IntArray, bos: int) -> IntArray:
-    """The words from the last `<s>` on; all where there is none."""
-    starts = np.flatnonzero(words == bos)
-    return words[starts[-1] :] if len(starts) else words
+def latest(found: Sequence[IntArray], numbers: IntArray) -> int:
+    """The index of the n-gram that KenLM comes to last, among the last ones `[n]` of the partitions."""
+    return max(range(len(found)), key=lambda at: numbers[found[at][:0:-1]].tolist())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.data.documents import PARQUET, form_of
 from lmtool.errors import UserError
-from lmtool.ngram.spark.tasks import NO_TEXT
+from lmtool.ngram.spark.tasks import NO_TEXT, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,6 +127,11 @@ def _reason(error: Exception) -> str:
         text = str(cause.getMessage()) if cause is not None else str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__
+
+
+def run_tasks(rows: DataFrame, task: Task, schema: str) -> DataFrame:
+    """What tasks make of the partitions of rows."""
+    return rows.mapInArrow(task, schema)  # type: ignore[arg-type]
 
 
 def whole_files(spark: SparkSession, folder: str) -> DataFrame:

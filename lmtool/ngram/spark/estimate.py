@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,13 +15,13 @@ import pyarrow as pa
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.ngram.counts import Counts
-from lmtool.ngram.estimate import unigram_probabilities, unused_weight
+from lmtool.ngram.counts import Counts, from_last_start
+from lmtool.ngram.estimate import table_of, unigram_probabilities, unused_weight, with_occurrences
 from lmtool.ngram.packed import Packed
 from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
 from lmtool.ngram.spark import shares, tasks
-from lmtool.ngram.spark.assemble import assemble_table, from_last_start
-from lmtool.ngram.spark.cluster import Work, whole_files
+from lmtool.ngram.spark.assemble import assemble_table, latest
+from lmtool.ngram.spark.cluster import Work, run_tasks, whole_files
 from lmtool.ngram.spark.levels import Level, changes
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable
@@ -80,8 +79,7 @@ def estimate_on_spark(
 
     def make() -> DataFrame:
         task = shares.estimate_orders(order, bos, smoother, fitted.unigrams, fitted.spread, cutoffs)
-        rows = whole_files(spark, work.ngrams)
-        return rows.mapInArrow(task, shares.estimate_schema(order))  # type: ignore[arg-type]
+        return run_tasks(whole_files(spark, work.ngrams), task, shares.estimate_schema(order))
 
     def in_order() -> DataFrame:
         rows = spark.read.parquet(stages.finished(name, make))
@@ -91,28 +89,16 @@ def estimate_on_spark(
 
     rows = spark.read.parquet(stages.finished(f"sorted-{name}", in_order))
     sizes = {row["k"]: row["count"] for row in rows.where("p is not null").groupBy("k").count().collect()}
-    return table_of(stages.batches(f"sorted-{name}"), sizes, fitted, order, bos, storage)
+    return assembled(stages.batches(f"sorted-{name}"), sizes, fitted, order, bos, storage)
 
 
-def table_of(
+def assembled(
     batches: Iterator[pa.RecordBatch], sizes: dict[int, int], fitted: Fitted, order: int, bos: int, storage: Storage
 ) -> BackoffTable:
     """The back-off table of sorted rows; sizes: the number of n-grams of each order from 2 on."""
-    smoother = fitted.smoother
-    trie, log_prob, log_backoff = assemble_table(
-        batches, sizes, fitted.unigrams, unused_weight(smoother), order, storage
-    )
-    return BackoffTable(
-        trie=trie,
-        log_prob=log_prob,
-        log_backoff=log_backoff,
-        bos=bos,
-        unseen=math.log(fitted.unseen) if fitted.unseen > 0 else -math.inf,
-        missing=smoother.missing,
-        normalised=smoother.normalised,
-        suffix_closed=True,
-        notes=tuple(smoother.notes),
-    )
+    unused = unused_weight(fitted.smoother)
+    arrays = assemble_table(batches, sizes, fitted.unigrams, unused, order, storage)
+    return table_of(fitted.smoother, *arrays, bos, fitted.unseen)
 
 
 def unigram_counts(corpus: Corpus) -> Counts:
@@ -137,7 +123,7 @@ def require_all(tokens: int, corpus: Corpus) -> None:
 def _added(work: Work, task: tasks.Task) -> DataFrame:
     from pyspark.sql import functions
 
-    rows = whole_files(work.spark, work.ngrams).mapInArrow(task, shares.SUMS)  # type: ignore[arg-type]
+    rows = run_tasks(whole_files(work.spark, work.ngrams), task, shares.SUMS)
     return rows.groupBy("what", "a", "b").agg(*(functions.sum(column).alias(column) for column in ("x", "y")))
 
 
@@ -152,7 +138,7 @@ def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: I
     preceding = np.zeros(bos + 1, dtype=np.int64)
     tokens = 0
     pairs: list[list[npt.NDArray[Any]]] = []
-    newest: dict[str, dict[int, tuple[int, int]]] = {}
+    newest: dict[tuple[int, ...], dict[int, tuple[int, int]]] = {}  # by the n-gram, by order: a and count
     for batch in batches:
         what = np.array(batch.column("what").to_pylist())
         a, b, x, y = (batch.column(column).to_numpy() for column in "abxy")
@@ -164,21 +150,20 @@ def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: I
         here = what == shares.SPREAD
         pairs.append([column[here] for column in (a, b, x, y)])
         for at in np.flatnonzero(np.char.startswith(what, shares.NEWEST)) if len(what) else []:
-            newest.setdefault(str(what[at]), {})[int(a[at])] = (int(x[at]), int(y[at]))
+            ngram = tuple(map(int, str(what[at]).split()[1:]))
+            newest.setdefault(ngram, {})[int(a[at])] = (int(x[at]), int(y[at]))
+    ngrams = [np.array(ngram) for ngram in newest]
+    last = latest(ngrams, numbers)
+    words, known = from_last_start(ngrams[last][1:], bos), list(newest.values())[last]
     spread = _spread([np.concatenate(columns) for columns in zip(*pairs, strict=True)])
     if spread is not None:
-        values = shares.adjusted(spread, counting, bos, order == 2)
-        histograms[2] += shares.histogram(values)
+        a_of = shares.adjusted(spread, counting, bos, order == 2)
+        histograms[2] += shares.histogram(a_of)
         preceding += np.bincount(spread.words[1], minlength=bos + 1)
-    candidates: dict[str, list[int]] = {name: [int(word) for word in name.split()[1:]] for name in newest}
-    last = max(newest, key=lambda name: [int(numbers[word]) for word in candidates[name][:0:-1]])
-    words = from_last_start(np.array(candidates[last][1:], dtype=np.int64), bos)
-    known = newest[last]
-    if spread is not None and len(words) >= 2:
-        pair = np.flatnonzero((spread.words[0] == words[-2]) & (spread.words[1] == words[-1]))
-        if len(pair):
-            a_of = shares.adjusted(spread, counting, bos, order == 2)
-            known[2] = int(a_of[pair[0]]), int(spread.count[pair[0]])
+        if len(words) >= 2:
+            pair = np.flatnonzero((spread.words[0] == words[-2]) & (spread.words[1] == words[-1]))
+            if len(pair):
+                known[2] = int(a_of[pair[0]]), int(spread.count[pair[0]])
     return Sums(histograms, preceding, spread, words, known, tokens)
 
 
@@ -209,12 +194,8 @@ def fit(
     level, bos = found.spread, unigrams.bos
     if level is None:
         return Fitted(smoother, p, unseen, shares.Spread(is_spread, np.empty(0, np.uint64), np.empty(0)), [])
-    pairs_p, weight, first = shares.estimate_level(level, smoother, p, None, np.empty(0), cutoffs, bos, order)
-    kept = np.ones(len(pairs_p), dtype=bool) if not cutoffs else level.count > cutoffs[1]
-    rows = [
-        *shares.estimate_batches(level.words, pairs_p, kept, order, "p"),
-        *shares.estimate_batches([level.words[0][first]], weight, np.ones(len(first), dtype=bool), order, "weight"),
-    ]
+    pairs_p, weight = shares.estimate_level(level, smoother, p, None, np.empty(0), cutoffs, bos, order)
+    rows = list(shares.estimate_rows(level, pairs_p, weight, level.real, cutoffs, order))
     return Fitted(smoother, p, unseen, shares.Spread(is_spread, shares.pair_keys(level, bos), pairs_p), rows)
 
 
@@ -234,10 +215,6 @@ def _fit(smoother: Smoother, unigrams: Counts, found: Sums, order: int) -> tuple
     found.histograms[1] = shares.histogram(a)
     for k in range(1, order + 1):
         n = found.histograms[k, : LARGEST + 1]
-        n_kenlm = n.copy()
-        if k < order and k <= len(found.newest):
-            for r, change in zip(values[k], (-1, 1), strict=True):
-                if r <= LARGEST:
-                    n_kenlm[r] += change
-        smoother.fit(k, n, n_kenlm)
+        moved = k < order and k <= len(found.newest)
+        smoother.fit(k, n, with_occurrences(n, *values[k]) if moved else n)
     return unigram_probabilities(unigrams, smoother, a)

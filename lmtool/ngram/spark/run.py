@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from lmtool.language_model import IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.spark import tasks
 from lmtool.ngram.spark.assemble import assemble_counts
-from lmtool.ngram.spark.cluster import Cluster, Work, refusals, start, whole_files
+from lmtool.ngram.spark.cluster import Cluster, Work, refusals, run_tasks, start, whole_files
 from lmtool.ngram.spark.estimate import estimate_on_spark, require_all, unigram_counts
 from lmtool.ngram.spark.stages import LOCAL, Stages
 from lmtool.ngram.spark.text import Place, count_train, find_train
@@ -68,7 +69,7 @@ def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Cou
     with _work(cluster, corpus, order) as work:
         sizes = _sorted_orders(work, corpus, order)
         batches = work.stages.batches(f"sorted-{order}")
-        made = assemble_counts(batches, sizes, corpus.vocabulary, corpus.first_places, order, storage)
+        made = assemble_counts(batches, sizes, unigram_counts(corpus), corpus.first_places, order, storage)
         pairs = made.count[1]
         steps = range(0, pairs.length, PIECE)
         require_all(sum(int(pairs.get(at, min(at + PIECE, pairs.length)).sum()) for at in steps), corpus)
@@ -96,11 +97,11 @@ def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
         tokens = corpus.tokens("train")
         partitions = cluster.partitions or max(-(-tokens // TOKENS_PER_PARTITION), _parallelism(cluster, spark))
         frequent = frequent_words(corpus, partitions)
-        known = tasks.WorkerVocabulary.of(corpus.vocabulary)
+        vocabulary = replace(corpus.vocabulary)  # without its index, which each worker makes
 
         def make() -> DataFrame:
-            task = tasks.count_in_pieces(data, known, order, frequent)
-            rows = place.lines(spark).mapInArrow(task, tasks.ngram_schema(order))  # type: ignore[arg-type]
+            task = tasks.count_in_pieces(data, vocabulary, order, frequent)
+            rows = run_tasks(place.lines(spark), task, tasks.ngram_schema(order))
             return rows.repartition(partitions, "key").drop("key")
 
         yield Work(spark, stages, stages.finished(f"ngrams-{order}-{partitions}", make), frequent)
@@ -126,7 +127,7 @@ def _sorted_orders(work: Work, corpus: Corpus, order: int) -> dict[int, int]:
 
     def orders() -> DataFrame:
         task = tasks.count_orders(order, bos, numbers)
-        return whole_files(spark, work.ngrams).mapInArrow(task, tasks.order_schema(order))  # type: ignore[arg-type]
+        return run_tasks(whole_files(spark, work.ngrams), task, tasks.order_schema(order))
 
     def in_order() -> DataFrame:
         return spark.read.parquet(stages.finished(f"orders-{order}", orders)).orderBy("k", *tasks.ngram_columns(order))

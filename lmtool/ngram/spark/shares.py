@@ -18,9 +18,8 @@ from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.estimate import estimate_contexts
 from lmtool.ngram.packed import width_of
 from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
-from lmtool.ngram.spark.levels import Level, levels
-from lmtool.ngram.spark.tasks import ROWS_AT_ONCE, Batches, Task, newest_of, ngram_columns, read_partition
-from lmtool.system import parallel
+from lmtool.ngram.spark.levels import Level
+from lmtool.ngram.spark.tasks import ROWS_AT_ONCE, Batches, Task, newest_of, of_levels, rows_of, rows_schema
 
 Array = npt.NDArray[Any]
 
@@ -65,36 +64,41 @@ def sums(order: int, bos: int, numbers: IntArray, is_spread: npt.NDArray[np.bool
     how many there are.
     """
 
-    def task(batches: Batches) -> Batches:
-        parallel.use(1)
-        words, count = read_partition(batches, order)
-        if not len(count):
-            return
-        made = levels(words, count, bos)
-        rows: list[Any] = []
+    def rows(made: list[Level]) -> Batches:
+        found_rows: list[Any] = []
         for level in made:
-            mine = level.real if level.order > 2 else ~is_spread[level.words[0]]
+            mine = estimated_here(level, is_spread)
             a = adjusted(level, counting, bos, level.order == order)
             found = histogram(a[mine])
-            rows.append((HISTOGRAM, np.full(len(found), level.order), np.arange(len(found)), found, found * 0))
+            found_rows.append((HISTOGRAM, np.full(len(found), level.order), np.arange(len(found)), found, found * 0))
         pairs = made[-1]
         spread = is_spread[pairs.words[0]]
         some = [column[spread] for column in pairs.words]
-        rows.append((SPREAD, *some, pairs.count[spread], pairs.preceding[spread]))
+        found_rows.append((SPREAD, *some, pairs.count[spread], pairs.preceding[spread]))
         preceding = np.bincount(pairs.words[1][~spread])
         seen = np.flatnonzero(preceding)
-        rows.append((TOKENS, np.zeros(1), np.zeros(1), pairs.count.sum(keepdims=True), np.zeros(1)))
-        rows.append((PRECEDING, seen, seen * 0, preceding[seen], seen * 0))
-        for kind, a, b, x, y in rows:
+        found_rows.append((TOKENS, np.zeros(1), np.zeros(1), pairs.count.sum(keepdims=True), np.zeros(1)))
+        found_rows.append((PRECEDING, seen, seen * 0, preceding[seen], seen * 0))
+        for kind, a, b, x, y in found_rows:
             for at in range(0, len(a), ROWS_AT_ONCE):
                 here = slice(at, at + ROWS_AT_ONCE)
                 yield _sums_batch(kind, a[here], b[here], x[here], y[here])
-        yield from _newest_rows(made, numbers, counting, bos, order)
+        yield from _newest_rows(made, numbers, counting, bos)
 
-    return task
+    return of_levels(order, bos, rows)
 
 
-def _newest_rows(made: list[Level], numbers: IntArray, counting: Counting, bos: int, order: int) -> Batches:
+def estimated_here(level: Level, is_spread: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which n-grams of a partition's level it estimates itself, bool `[N]`."""
+    return level.real if level.order > 2 else ~is_spread[level.words[0]]
+
+
+def above_cutoff(level: Level, cutoffs: list[int] | None) -> npt.NDArray[np.bool_] | None:
+    """Which n-grams of a level stay, bool `[N]`; None where nothing is cut off."""
+    return level.count > cutoffs[level.order - 1] if cutoffs and any(cutoffs) else None
+
+
+def _newest_rows(made: list[Level], numbers: IntArray, counting: Counting, bos: int) -> Batches:
     newest = newest_of(made[0].words, numbers)
     if newest is None:
         return
@@ -121,8 +125,8 @@ def _sums_batch(what: str, a: Array, b: Array, x: Array, y: Array) -> pa.RecordB
 
 
 def estimate_schema(order: int) -> str:
-    """What estimate_orders gives: an n-gram (k, its words, -1 after its last), and its p or its back-off weight."""
-    return "k int, " + ", ".join(f"{name} int" for name in ngram_columns(order)) + ", p double, weight double"
+    """What estimate_orders gives: n-grams, each with its p or its back-off weight."""
+    return rows_schema(order, "p double, weight double")
 
 
 def estimate_orders(
@@ -135,23 +139,13 @@ def estimate_orders(
     mass goes to the shorter context.
     """
 
-    def task(batches: Batches) -> Batches:
-        parallel.use(1)
-        words, count = read_partition(batches, order)
-        if not len(count):
-            return
+    def rows(made: list[Level]) -> Batches:
         lower = np.empty(0)
-        for level in reversed(levels(words, count, bos)):
-            p, weight, first = estimate_level(level, smoother, unigrams, spread, lower, cutoffs, bos, order)
-            lower = p
-            mine = level.real if level.order > 2 else ~spread.words[level.words[0]]
-            kept = mine if not cutoffs else mine & (level.count > cutoffs[level.order - 1])
-            yield from estimate_batches(level.words, p, kept, order, "p")
-            is_mine = mine[first]
-            contexts = [column[first] for column in level.words[:-1]]
-            yield from estimate_batches(contexts, weight, is_mine, order, "weight")
+        for level in reversed(made):
+            lower, weight = estimate_level(level, smoother, unigrams, spread, lower, cutoffs, bos, order)
+            yield from estimate_rows(level, lower, weight, estimated_here(level, spread.words), cutoffs, order)
 
-    return task
+    return of_levels(order, bos, rows)
 
 
 def estimate_level(
@@ -163,20 +157,19 @@ def estimate_level(
     cutoffs: list[int] | None,
     bos: int,
     order: int,
-) -> tuple[FloatArray, FloatArray, IntArray]:
-    """p `[N]` of a level's n-grams, and of each of its C contexts the weight `[C]` and the first n-gram `[C]`.
+) -> tuple[FloatArray, FloatArray]:
+    """p `[N]` of a level's n-grams, and the weight of each of its C contexts `[C]`.
 
     lower: p of the level below; for order 2 it is that of the unigrams. spread: has p of 2-grams in several partitions.
     """
-    begins = level.begins
     shorter = unigrams[level.words[1]] if level.shorter is None else lower[level.shorter]
     a = adjusted(level, smoother.counting, bos, level.order == order)
-    kept = None if not cutoffs or not any(cutoffs) else level.count > cutoffs[level.order - 1]
-    p, weight = estimate_contexts(smoother, level.order, a, begins, shorter, kept, len(unigrams) - 1)
+    kept = above_cutoff(level, cutoffs)
+    p, weight = estimate_contexts(smoother, level.order, a, level.begins, shorter, kept, len(unigrams) - 1)
     if level.order == 2 and spread is not None and len(spread.keys):
         known = spread.words[level.words[0]]
         p[known] = spread.p[np.searchsorted(spread.keys, pair_keys(level, bos)[known])]
-    return p, weight, begins[:-1]
+    return p, weight
 
 
 def pair_keys(level: Level, bos: int) -> Array:
@@ -184,14 +177,19 @@ def pair_keys(level: Level, bos: int) -> Array:
     return (level.words[0].astype(np.uint64) << np.uint64(width_of(bos))) | level.words[1].astype(np.uint64)
 
 
-def estimate_batches(words: list[Array], values: FloatArray, kept: Array, order: int, name: str) -> Batches:
-    """Rows of estimate_schema with p or weight, whichever `name` says, of those n-grams that are kept."""
-    k, at = len(words), np.flatnonzero(kept)
+def estimate_rows(
+    level: Level, p: FloatArray, weight: FloatArray, mine: Array, cutoffs: list[int] | None, order: int
+) -> Batches:
+    """Rows of estimate_schema: those of a level's n-grams that are `mine` and stay, and those of their contexts."""
+    kept, first = above_cutoff(level, cutoffs), level.begins[:-1]
+    yield from _estimate_batches(level.words, p, mine if kept is None else mine & kept, order, "p")
+    yield from _estimate_batches([column[first] for column in level.words[:-1]], weight, mine[first], order, "weight")
+
+
+def _estimate_batches(words: list[Array], values: FloatArray, kept: Array, order: int, name: str) -> Batches:
+    """Rows with p or weight, whichever `name` says, of those n-grams that are kept."""
+    at = np.flatnonzero(kept)
     for first in range(0, len(at), ROWS_AT_ONCE):
         here = at[first : first + ROWS_AT_ONCE]
-        columns = [pa.array(np.full(len(here), k, np.int32))]
-        columns += [pa.array(column[here].astype(np.int32)) for column in words]
-        columns += [pa.array(np.full(len(here), -1, np.int32))] * (order - k)
-        given, none = pa.array(values[here]), pa.nulls(len(here), pa.float64())
-        columns += [given, none] if name == "p" else [none, given]
-        yield pa.RecordBatch.from_arrays(columns, names=["k", *ngram_columns(order), "p", "weight"])
+        columns = dict.fromkeys(("p", "weight"), pa.nulls(len(here), pa.float64())) | {name: pa.array(values[here])}
+        yield rows_of(len(words), [column[here] for column in words], order, columns)

@@ -5,6 +5,7 @@ They need lmtool on the workers, and nothing of torch. Python that a user runs t
 
 from __future__ import annotations
 
+import codecs
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,12 +18,11 @@ import pyarrow as pa
 from lmtool.config.groups import DataConfig
 from lmtool.data.readers import check_text
 from lmtool.data.text_split import tokeniser_of
-from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
 from lmtool.ngram.counts import Counts, count_ngrams
-from lmtool.ngram.spark.levels import levels
+from lmtool.ngram.spark.levels import Level, levels
 from lmtool.system import parallel
 
 Batches = Iterator[pa.RecordBatch]
@@ -36,29 +36,6 @@ WORD, EMPTY_LINES, PROBLEM = "word", "empty lines", "problem"  # what a row of T
 TOKENS_AT_ONCE = 2_000_000  # counted in memory, at some 64 bytes each
 ROWS_AT_ONCE = 1 << 18
 NO_TEXT = b"\0"  # the line of a document without text
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerVocabulary:
-    """What a worker knows of the vocabulary: its words as one text, and the ids of `</s>` and `<unk>`.
-
-    A Vocabulary that travels in one piece.
-    """
-
-    words: bytes
-    eos: int
-    unk: int
-
-    @classmethod
-    def of(cls, vocabulary: Vocabulary) -> WorkerVocabulary:
-        """That of a vocabulary of text with sentences."""
-        assert vocabulary.eos is not None
-        return cls("\0".join(vocabulary.words).encode(), vocabulary.eos, vocabulary.unk)
-
-    def vocabulary(self) -> Vocabulary:
-        """The vocabulary, without its counts."""
-        words = tuple(self.words.decode().split("\0"))
-        return Vocabulary(words, np.zeros(len(words), dtype=np.int64), self.eos, self.unk)
 
 
 def count_types(data: DataConfig) -> Task:
@@ -135,7 +112,7 @@ def _pieces(batches: Batches) -> Iterator[tuple[tuple[int, str, int], Iterator[b
 def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """The blocks of a file from its start, without UTF-8's byte-order mark."""
     for block in blocks:
-        yield block.removeprefix(b"\xef\xbb\xbf")
+        yield block.removeprefix(codecs.BOM_UTF8)
         break
     yield from blocks
 
@@ -150,7 +127,7 @@ def ngram_schema(order: int) -> str:
     return ", ".join(f"{name} int" for name in ngram_columns(order)) + ", count long, key long"
 
 
-def count_in_pieces(data: DataConfig, known: WorkerVocabulary, order: int, frequent: IntArray) -> Task:
+def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int, frequent: IntArray) -> Task:
     """The n-grams of order n >= 2 of lines, counted in pieces: rows of ngram_schema, of which several may be equal.
 
     Contexts are filled up with `<s>` where a sentence begins. key: of the word before the last; of the last two before
@@ -159,7 +136,6 @@ def count_in_pieces(data: DataConfig, known: WorkerVocabulary, order: int, frequ
 
     def task(batches: Batches) -> Batches:
         parallel.use(1)
-        vocabulary = known.vocabulary()
         is_frequent = np.zeros(len(vocabulary), dtype=bool)
         is_frequent[frequent] = True
         tokeniser = tokeniser_of(data)
@@ -172,7 +148,6 @@ def count_in_pieces(data: DataConfig, known: WorkerVocabulary, order: int, frequ
                 new = tokeniser.types(len(remap))
                 if new:
                     remap = np.append(remap, vocabulary.encode(new).astype(np.uint32))
-                    remap[EOS_ID], remap[BOS_ID] = known.eos, vocabulary.bos
                 waiting.append(remap[ids])
                 waiting_tokens += len(ids)
                 if waiting_tokens >= TOKENS_AT_ONCE:
@@ -181,7 +156,6 @@ def count_in_pieces(data: DataConfig, known: WorkerVocabulary, order: int, frequ
         if waiting_tokens:
             yield from _counted(np.concatenate(waiting), vocabulary, order, is_frequent)
 
-    assert RESERVED[EOS_ID] == "</s>"
     return task
 
 
@@ -218,9 +192,37 @@ def _ngram_batch(counts: Counts, k: int, at: int, order: int, bos: int, is_frequ
     )
 
 
+def rows_schema(order: int, values: str) -> str:
+    """Rows of n-grams of several orders: k, the words (-1 after the last), and further columns."""
+    return f"k int, {', '.join(f'{name} int' for name in ngram_columns(order))}, {values}"
+
+
+def rows_of(k: int, words: list[Array], order: int, values: dict[str, pa.Array]) -> pa.RecordBatch:
+    """Rows of rows_schema; words: at most n arrays `[M]`."""
+    size = len(words[0])
+    filled = [pa.array(column.astype(np.int32)) for column in words]
+    filled += [pa.array(np.full(size, -1, np.int32))] * (order - len(words))
+    columns = [pa.array(np.full(size, k, np.int32)), *filled, *values.values()]
+    return pa.RecordBatch.from_arrays(columns, names=["k", *ngram_columns(order), *values])
+
+
+def of_levels(order: int, bos: int, rows: Callable[[list[Level]], Batches]) -> Task:
+    """What `rows` makes of the levels of a partition of count_in_pieces."""
+
+    def task(batches: Batches) -> Batches:
+        parallel.use(1)
+        held = list(batches)
+        if sum(batch.num_rows for batch in held):
+            table = pa.Table.from_batches(held)
+            words = [table.column(name).to_numpy() for name in ngram_columns(order)]
+            yield from rows(levels(words, table.column("count").to_numpy(), bos))
+
+    return task
+
+
 def order_schema(order: int) -> str:
-    """What count_orders gives: the order of an n-gram, its words (-1 after its last), and its count."""
-    return "k int, " + ", ".join(f"{name} int" for name in ngram_columns(order)) + ", count long"
+    """What count_orders gives: n-grams with their counts."""
+    return rows_schema(order, "count long")
 
 
 def count_orders(order: int, bos: int, numbers: IntArray) -> Task:
@@ -230,31 +232,18 @@ def count_orders(order: int, bos: int, numbers: IntArray) -> Task:
     is the n-gram that KenLM would come to last in this partition, if its last word is the one that does.
     """
 
-    def task(batches: Batches) -> Batches:
-        parallel.use(1)
-        words, count = read_partition(batches, order)
-        if not len(count):
-            return
-        made = levels(words, count, bos)
+    def rows(made: list[Level]) -> Batches:
         newest = newest_of(made[0].words, numbers)
         if newest is not None:
-            yield _order_batch(0, [np.array([word]) for word in newest], np.ones(1, np.int64), order)
+            yield rows_of(0, [np.array([word]) for word in newest], order, {"count": pa.array(np.ones(1, np.int64))})
         for level in made:
             for at in range(0, len(level.count), ROWS_AT_ONCE):
                 real = level.real[at : at + ROWS_AT_ONCE]
                 some = [column[at : at + ROWS_AT_ONCE][real] for column in level.words]
-                yield _order_batch(level.order, some, level.count[at : at + ROWS_AT_ONCE][real], order)
+                count = level.count[at : at + ROWS_AT_ONCE][real]
+                yield rows_of(level.order, some, order, {"count": pa.array(count)})
 
-    return task
-
-
-def read_partition(batches: Batches, order: int) -> tuple[list[Array], IntArray]:
-    """All n-grams of a partition: their words, n arrays `[R]`, and counts int64 `[R]`."""
-    held = list(batches)
-    if not held:
-        return [np.empty(0, np.int32) for _ in range(order)], np.empty(0, np.int64)
-    table = pa.Table.from_batches(held)
-    return [table.column(name).to_numpy() for name in ngram_columns(order)], table.column("count").to_numpy()
+    return of_levels(order, bos, rows)
 
 
 def newest_of(words: list[Array], numbers: IntArray) -> list[int] | None:
@@ -266,11 +255,3 @@ def newest_of(words: list[Array], numbers: IntArray) -> list[int] | None:
         before = numbers[column[at]]
         at = at[before == before.max()]
     return [int(column[at[0]]) for column in words] if len(at) else None
-
-
-def _order_batch(k: int, words: list[Array], count: IntArray, order: int) -> pa.RecordBatch:
-    size = len(count)
-    filled = [pa.array(column.astype(np.int32)) for column in words]
-    filled += [pa.array(np.full(size, -1, np.int32))] * (order - len(words))
-    columns = [pa.array(np.full(size, k, np.int32)), *filled, pa.array(count)]
-    return pa.RecordBatch.from_arrays(columns, names=["k", *ngram_columns(order), "count"])

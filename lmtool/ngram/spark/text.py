@@ -19,7 +19,7 @@ from lmtool.data.text_files import find_files, no_file
 from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.errors import UserError
 from lmtool.ngram.spark import tasks
-from lmtool.ngram.spark.cluster import lines_of, refusals
+from lmtool.ngram.spark.cluster import lines_of, refusals, run_tasks
 from lmtool.ngram.spark.stages import Stages
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def count_train(data: DataConfig, place: Place, spark: SparkSession, stages: Sta
     from pyspark.sql import functions
 
     def make() -> DataFrame:
-        lines = place.lines(spark)
-        types = lines.mapInArrow(tasks.count_types(data), tasks.TYPES)  # type: ignore[arg-type]
+        types = run_tasks(place.lines(spark), tasks.count_types(data), tasks.TYPES)
         first = functions.min(functions.struct("part", "path", "start", "place"))
         return types.groupBy("what", "word").agg(functions.sum("count").alias("count"), first.alias("first"))
 
