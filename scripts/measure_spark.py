@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import lzma
 import os
@@ -17,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from lmtool.ngram.spark.cluster import has_java
 
 CLIENT = ("spark.driver.bindAddress", "spark.driver.host")
 
@@ -124,11 +127,7 @@ def cluster(folder: Path, memory: str = "1g", *, short: bool = False) -> Iterato
 
 def has_spark() -> bool:
     """Whether pyspark and a Java runtime are there."""
-    with suppress(ImportError):
-        import pyspark
-
-        return bool(pyspark) and (shutil.which("java") is not None or "JAVA_HOME" in os.environ)
-    return False
+    return importlib.util.find_spec("pyspark") is not None and has_java()
 
 
 def override(options: dict[str, str]) -> str:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.readers import read_text
+from lmtool.data.sources.base import Source
 from lmtool.data.text_form import cut_words
 from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
@@ -59,6 +60,11 @@ def final_ids(types: list[str], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.
     oov = np.array([word not in vocabulary.ids for word in types], dtype=bool)
     oov[: len(RESERVED)] = False
     return remap, oov
+
+
+def listed_words(source: Source, rules: VocabularyConfig) -> list[str] | None:
+    """The words of the vocabulary in their order, where they are listed; None where train decides."""
+    return read_word_list(source.word_list, rules) if isinstance(source.word_list, str) else source.word_list
 
 
 def read_word_list(path: str, rules: VocabularyConfig) -> list[str]:

@@ -23,7 +23,7 @@ import numpy as np
 from lmtool import __version__
 from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING
-from lmtool.data.choose_vocabulary import final_ids, read_word_list, select
+from lmtool.data.choose_vocabulary import final_ids, listed_words, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.provisional import Provisional, provisional_ids, remove_stale_files
 from lmtool.data.sources.base import NoSource, NotKept, Source
@@ -122,7 +122,7 @@ def _write(
         counts = count_ids(provisional.ids["train"], len(provisional.types))
         if counts.sum() == 0:
             raise UserError(f"{data.name}: the train split has no words; give it more text")
-        words = _given_words(data, source, provisional)
+        words = provisional.types if source.drawn is not None else listed_words(source, data.vocabulary)
         rules = data.vocabulary
         vocabulary, remap, oov = select(provisional.types, counts, rules, given=words, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
@@ -161,15 +161,6 @@ def _write(
             file.attrs["complete"] = True
     except RuntimeError as error:  # what h5py raises when it cannot flush
         raise cannot_write(path, OSError(str(error))) from error
-
-
-def _given_words(data: DataConfig, source: Source, provisional: Provisional) -> list[str] | None:
-    """The words of the vocabulary in their order, where they are given; None where train decides."""
-    if source.drawn is not None:
-        return provisional.types
-    if isinstance(source.word_list, str):
-        return read_word_list(source.word_list, data.vocabulary)
-    return source.word_list
 
 
 def _notes(source: Source, empty_lines: int, entropy: float | None) -> list[str]:

@@ -19,14 +19,17 @@ from lmtool.config.settings import saved_settings
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data import preprocess as recipe
 from lmtool.data import provisional, store_writer, text_split
+from lmtool.data.choose_vocabulary import listed_words, select
 from lmtool.data.corpus import Corpus
-from lmtool.data.preprocess import preprocess, settings_json, store_path
-from lmtool.data.sources.base import DrawnIds, NoSource, Source
+from lmtool.data.download import DownloadConfig
+from lmtool.data.preprocess import Prepared, preprocess, settings_json, store_path
+from lmtool.data.sources.base import CountedTrain, DrawnIds, NoSource, Source
 from lmtool.data.sources.synthetic import SyntheticData
 from lmtool.data.sources.text import SplitConfig, SplitUnit, TextData
 from lmtool.data.sources.toy import ToyData
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_split import split_of_text
+from lmtool.data.tokeniser import RESERVED
 from lmtool.errors import UserError
 from tests.conftest import RULES
 
@@ -111,6 +114,38 @@ def test_a_word_list_and_cloze_questions_come_from_the_source(folder: Path) -> N
         assert set(corpus.vocabulary.words) == {"b", "z\u00a0z", "</s>", "<unk>", "<s>"}
         cloze = corpus.cloze("valid")
         assert cloze is not None and cloze.answers.tolist() == [1] and corpus.cloze("test") is None
+
+
+def test_what_is_not_train_is_as_ever_where_train_was_counted_elsewhere(folder: Path) -> None:
+    (folder / "words.txt").write_text("a\nb\n")
+    (folder / "q.txt").write_text("Q a b\nC b b\n")
+    data = text(vocabulary=replace(RULES, file="words.txt"), cloze_valid="q.txt", test="none.txt")
+    data.downloads = {"test": DownloadConfig("http://127.0.0.1:1/none", "0" * 64)}
+    vocabulary, _, _ = select(list(RESERVED), np.array([3, 0, 0]), data.vocabulary, given=["a", "b"], sentences=True)
+    calls = 0
+
+    def counted() -> CountedTrain:
+        nonlocal calls
+        calls += 1
+        return CountedTrain(vocabulary, np.zeros(len(vocabulary), dtype=np.int64), 3, 0, 0)
+
+    def prepared() -> Prepared:
+        whole = data.source(progress=False, download=True)
+        elsewhere = data.elsewhere(progress=False)
+        others = elsewhere.others()
+        assert elsewhere.train == [[f"file:{folder}/train.txt"]] and "train" not in others.stamp
+        assert {key: value for key, value in whole.stamp.items() if key != "train"} == others.stamp
+        assert listed_words(others, data.vocabulary) == ["a", "b"] and others.notes == whole.notes != []
+        source = replace(others, stamp=others.stamp | {"train": 1}, counted=counted)
+        return preprocess(data, folder / "stores", progress=False, source=source)
+
+    first = prepared()
+    assert first.created and not prepared().created and calls == 1 and first.notes[0].startswith("no test split")
+    with Corpus.open(first.path) as corpus:
+        cloze = corpus.cloze("valid")
+        assert cloze is not None and cloze.answers.tolist() == [1] and corpus.splits == ["valid"]
+    (folder / "valid.txt").write_text("b a a\n")
+    assert prepared().created and calls == 2
 
 
 def test_a_byte_order_mark_and_crlf_are_in_no_word(folder: Path) -> None:

@@ -55,12 +55,12 @@ class TextElsewhere:
 
     train: addresses such as file:/folder/a.txt or hdfs://host/part-*.gz, in lists in the order of the text; those of
     one list are in the order of their names; what is no glob has a backslash before such characters. column: of the
-    text in files of documents; None for lines of text. splits: the other splits, as Source has them.
+    text in files of documents; None for lines of text. others: finds the source of all but train.
     """
 
     train: list[list[str]]
     column: str | None
-    splits: dict[str, Callable[[], Blocks]]
+    others: Callable[[], Source]
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,12 +124,36 @@ class TextData(DataConfig):
         download: whether to go to the network where not even train is on this machine; where it is False, that is a
         NoSource.
         """
+        if not download:
+            locate(self.train, "train", self, progress=progress, download=False)
+        return self._source(locate(self.train, "train", self, progress=progress), progress=progress)
+
+    def elsewhere(self, *, progress: bool) -> TextElsewhere:
+        """Names of train with :// are addresses; others are files of this machine, as are all other files.
+
+        Raises UserError for text that needs its lines in one order, and where a file is not found.
+        """
+        if self.split is not None:
+            raise UserError("data.split cuts train in the order of its lines: give data.valid a file instead")
+        names = self.train if isinstance(self.train, list) else [self.train]
+        if member := next((name for name in names if MEMBER in name), None):
+            raise UserError(f"data.train={member}: another program reads no members of archives: unpack it")
+        train = [
+            [name]
+            if is_address(name)
+            else [escaped(f"file:{Path(file).resolve()}") for file in text_files(name, "data.train")]
+            for name in names
+        ]
+        return TextElsewhere(train, self.column, partial(self._source, None, progress=progress))
+
+    def _source(self, train: list[str] | None, *, progress: bool) -> Source:
+        """The files, with train's paths; None where it is elsewhere. Raises UserError where one is not found."""
         notes: list[str] = []
         files: dict[str, list[str]] = {}  # of each split
         single: dict[str, str] = {}  # the other files by setting; the word list by "vocabulary"
-        if not download:
-            locate(self.train, "train", self, progress=progress, download=False)
-        for split, names in (("train", self.train), ("valid", self.valid), ("test", self.test)):
+        if train is not None:
+            files["train"] = train
+        for split, names in (("valid", self.valid), ("test", self.test)):
             if names is None:
                 continue
             paths = locate(names, split, self, progress=progress, optional=split == "test")
@@ -168,31 +192,6 @@ class TextData(DataConfig):
             },
             notes=notes,
         )
-
-    def elsewhere(self, *, progress: bool) -> TextElsewhere:
-        """Names of train with :// are addresses; others are files of this machine, as are valid and test.
-
-        Raises UserError for text that needs its lines in one order, and where a file is not found.
-        """
-        if self.split is not None:
-            raise UserError("data.split cuts train in the order of its lines: give data.valid a file instead")
-        names = self.train if isinstance(self.train, list) else [self.train]
-        if member := next((name for name in names if MEMBER in name), None):
-            raise UserError(f"data.train={member}: another program reads no members of archives: unpack it")
-        train = [
-            [name]
-            if is_address(name)
-            else [escaped(f"file:{Path(file).resolve()}") for file in text_files(name, "data.train")]
-            for name in names
-        ]
-        splits: dict[str, Callable[[], Blocks]] = {}
-        for split, files in (("valid", self.valid), ("test", self.test)):
-            paths = locate(files, split, self, progress=progress, optional=split == "test") if files else None
-            if paths is not None:
-                splits[split] = partial(read_blocks, *paths, column=self.column)
-        if "valid" not in splits:
-            raise UserError("data.valid has no file: give one")
-        return TextElsewhere(train, self.column, splits)
 
 
 def _paths(key: str, value: Any) -> Any:

@@ -67,7 +67,7 @@ def start(cluster: Cluster, *, progress: bool) -> SparkSession:
         raise UserError('counts: pyspark is not installed; pip install "lmtool[spark]"') from None
     master, options = cluster.master, cluster.options
     is_client = master.startswith("sc://")
-    if not is_client and not _has_java():
+    if not is_client and not has_java():
         raise UserError(
             f"counts.master={master}: no Java runtime: install version 17 or later (Debian: openjdk-17-jre-headless), "
             "or name its folder by JAVA_HOME; a cluster with Spark Connect (counts.master=sc://HOST:15002) needs none"
@@ -93,7 +93,8 @@ def start(cluster: Cluster, *, progress: bool) -> SparkSession:
     return spark
 
 
-def _has_java() -> bool:
+def has_java() -> bool:
+    """Whether a Java runtime is found by JAVA_HOME or on the PATH."""
     home = os.environ.get("JAVA_HOME")
     return (home is not None and (Path(home) / "bin" / "java").is_file()) or shutil.which("java") is not None
 

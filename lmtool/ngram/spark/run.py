@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lmtool.config.groups import DataConfig
+from lmtool.data.choose_vocabulary import listed_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import Prepared, preprocess, settings_json
 from lmtool.data.remote import is_address
-from lmtool.data.sources.base import Source
 from lmtool.language_model import IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.spark import tasks
@@ -41,15 +41,16 @@ PIECE = 1 << 20  # 2-grams added up at once
 def prepare(cluster: Cluster, data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared:
     """The store: vocabulary, valid and test; train is counted where it lies. Raises UserError as Spark's steps do."""
     text = data.elsewhere(progress=progress)
+    others = text.others()
     spark = start(cluster, progress=progress)
     place = find_train(data, text, spark)
     stages = stages_of(cluster, data, place, store_dir)
-    stamp = {"train": place.files}
-    source = Source(
-        place.text.splits,
-        stamp=stamp,
-        identity=lambda: stamp,
-        counted=lambda: count_train(data, place, spark, stages),
+    train = {"train": place.files}
+    source = replace(
+        others,
+        stamp=others.stamp | train,
+        identity=lambda: others.identity() | train,
+        counted=lambda: count_train(data, place, spark, stages, listed_words(others, data.vocabulary)),
     )
     return preprocess(data, store_dir, progress=progress, source=source)
 

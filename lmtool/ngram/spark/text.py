@@ -12,10 +12,9 @@ import numpy as np
 
 from lmtool.config.groups import DataConfig
 from lmtool.config.vocabulary import VocabularyConfig
-from lmtool.data.choose_vocabulary import read_word_list, select
+from lmtool.data.choose_vocabulary import select
 from lmtool.data.documents import form_of
 from lmtool.data.sources.base import CountedTrain, TextElsewhere
-from lmtool.data.text_files import find_files, no_file
 from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.errors import UserError
 from lmtool.ngram.spark import tasks
@@ -62,8 +61,10 @@ def find_train(data: DataConfig, text: TextElsewhere, spark: SparkSession) -> Pl
     return Place(text, [[row["path"], row["length"], str(row["modificationTime"])] for row in found])
 
 
-def count_train(data: DataConfig, place: Place, spark: SparkSession, stages: Stages) -> CountedTrain:
-    """The vocabulary of train, counted by Spark."""
+def count_train(
+    data: DataConfig, place: Place, spark: SparkSession, stages: Stages, given: list[str] | None
+) -> CountedTrain:
+    """The vocabulary of train, counted by Spark. given: its words in their order; None where train decides."""
     from pyspark.sql import functions
 
     def make() -> DataFrame:
@@ -82,7 +83,6 @@ def count_train(data: DataConfig, place: Place, spark: SparkSession, stages: Sta
         open_words = words.where(~words["word"].isin(*RESERVED))
         if "</s>" not in marks:
             raise UserError("the train split has no tokens: choose a data set with text in train")
-        given = _given(data.vocabulary)
         chosen = _chosen(open_words, data.vocabulary, given, spark)
         kept = chosen.select("word", "count", "first").collect()
         left = open_words.join(functions.broadcast(chosen.select("word")), "word", "left_anti")
@@ -102,15 +102,6 @@ def count_train(data: DataConfig, place: Place, spark: SparkSession, stages: Sta
     for number, word in enumerate(sorted(firsts, key=lambda word: firsts[word])):
         numbers[vocabulary.ids[word]] = number
     return CountedTrain(vocabulary, numbers, int(counts[EOS_ID]), int(oov["count"] or 0), int(empty or 0))
-
-
-def _given(rules: VocabularyConfig) -> list[str] | None:
-    if rules.file is None:
-        return None
-    files = find_files(rules.file)
-    if len(files) != 1:
-        raise UserError(no_file(rules.file, "data.vocabulary.file"))
-    return read_word_list(files[0], rules)
 
 
 def _chosen(types: DataFrame, rules: VocabularyConfig, given: list[str] | None, spark: SparkSession) -> DataFrame:
