@@ -32,7 +32,7 @@ class Cluster:
         import pyspark
 
         self.home = Path(pyspark.__file__).parent
-        self.folder, self.memory = folder, memory
+        self.folder, self.memory, self.short = folder, memory, short
         self.environment = os.environ | {
             "SPARK_HOME": str(self.home),
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -59,7 +59,7 @@ class Cluster:
         """What a driver on this machine needs."""
         settings = dict.fromkeys(CLIENT, "127.0.0.1") | {"spark.ui.enabled": "false"}
         memory = {"spark.executor.memory": self.memory, "spark.driver.memory": "512m"}
-        return settings | memory | {"spark.sql.shuffle.partitions": "4"}
+        return settings | memory | ({"spark.sql.shuffle.partitions": "4"} if self.short else {})
 
     def _start(self, *words: object) -> subprocess.Popen[bytes]:
         log = (self.folder / "daemons.log").open("ab")
@@ -215,9 +215,10 @@ def spark(data: Path, *, texts: Iterable[str] = ("ptb", "big20"), orders: Iterab
         for order in orders:
             train = [sys.executable, "-m", "lmtool", "train", "model=ngram", f"model.order={order}", *words]
             with cluster(Path(f"cluster-{name}-{order}"), "1g") as there:
+                alone = {"spark.driver.memory": "1g"}  # it does the work too
                 kinds = {
                     "sorted": ([], {}, dict(os.environ), []),
-                    "local[2]": (["counts.master=local[2]"], there.options, there.environment, []),
+                    "local[2]": (["counts.master=local[2]"], there.options | alone, there.environment, []),
                     "cluster": ([f"counts.master={there.master}"], there.options, there.environment, there.workers),
                 }
                 for kind, (more, options, environment, workers) in kinds.items():

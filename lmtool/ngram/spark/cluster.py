@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.data.documents import PARQUET, form_of
 from lmtool.errors import UserError
-from lmtool.ngram.spark.tasks import NO_TEXT, Task
+from lmtool.ngram.spark.tasks import NO_TEXT, Task, ngram_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,14 +45,23 @@ class Cluster:
 class Work:
     """What the steps after the n-grams work on.
 
-    ngrams: the folder of the n-grams of the highest order. frequent: the words whose 2-grams lie in several of its
-    files, int64 `[F]`.
+    ngrams: the folder of the n-grams of the highest order. partitions: how many files it has. frequent: the words whose
+    2-grams lie in several of them, int64 `[F]`.
     """
 
     spark: SparkSession
     stages: Stages
     ngrams: str
+    partitions: int
     frequent: IntArray
+
+    def in_order(self, rows: DataFrame, order: int) -> DataFrame:
+        """Rows of n-grams of orders up to `order`, by their order and then by their words, from file to file.
+
+        There are that many more of them than of the highest order alone: so many more pieces.
+        """
+        columns = ["k", *ngram_columns(order)]
+        return rows.repartitionByRange(self.partitions * order, *columns).sortWithinPartitions(*columns)
 
 
 def start(cluster: Cluster, *, progress: bool) -> SparkSession:

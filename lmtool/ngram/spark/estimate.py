@@ -85,7 +85,7 @@ def estimate_on_spark(
         rows = spark.read.parquet(stages.finished(name, make))
         if fitted.spread_rows:
             rows = rows.union(spark.createDataFrame(pa.Table.from_batches(fitted.spread_rows)))
-        return rows.orderBy("k", *tasks.ngram_columns(order))
+        return work.in_order(rows, order)
 
     rows = spark.read.parquet(stages.finished(f"sorted-{name}", in_order))
     sizes = {row["k"]: row["count"] for row in rows.where("p is not null").groupBy("k").count().collect()}

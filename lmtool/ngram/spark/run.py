@@ -94,7 +94,8 @@ def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
     data = corpus.settings
     place = find_train(data, data.elsewhere(progress=False), spark)
     stages = stages_of(cluster, data, place, corpus.path.parent)
-    with refusals(f"counting n-grams of order {order} (run again: what is finished is kept in {stages.address})"):
+    remedy = f"run again: what is finished is kept in {stages.address}; more counts.partitions need less memory"
+    with refusals(f"counting n-grams of order {order} ({remedy})"):
         tokens = corpus.tokens("train")
         partitions = cluster.partitions or max(-(-tokens // TOKENS_PER_PARTITION), _parallelism(cluster, spark))
         frequent = frequent_words(corpus, partitions)
@@ -105,7 +106,7 @@ def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
             rows = run_tasks(place.lines(spark), task, tasks.ngram_schema(order))
             return rows.repartition(partitions, "key").drop("key")
 
-        yield Work(spark, stages, stages.finished(f"ngrams-{order}-{partitions}", make), frequent)
+        yield Work(spark, stages, stages.finished(f"ngrams-{order}-{partitions}", make), partitions, frequent)
     if not cluster.keep:
         stages.remove()
 
@@ -131,7 +132,7 @@ def _sorted_orders(work: Work, corpus: Corpus, order: int) -> dict[int, int]:
         return run_tasks(whole_files(spark, work.ngrams), task, tasks.order_schema(order))
 
     def in_order() -> DataFrame:
-        return spark.read.parquet(stages.finished(f"orders-{order}", orders)).orderBy("k", *tasks.ngram_columns(order))
+        return work.in_order(spark.read.parquet(stages.finished(f"orders-{order}", orders)), order)
 
     rows = spark.read.parquet(stages.finished(f"sorted-{order}", in_order))
     return {row["k"]: row["count"] for row in rows.groupBy("k").count().collect() if row["k"]}
