@@ -173,7 +173,7 @@ def test_every_option_opens_with_the_command_that_uses_it() -> None:
                 assert f"{path.parent.name}={path.stem}" in first or path.parent.name == "training", path
     assert set(options_of("data")) == {
         *("pydoc", "toy", "synthetic", "ptb", "hw3", "hw3_1000", "brown", "names"),
-        *("wikitext2", "wikitext103", "text", "texts"),
+        *("wikitext2", "wikitext103", "text", "texts", "hub"),
     }
 
 

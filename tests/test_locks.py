@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.runs.lock import held
+from lmtool.system.lock import held, waited_for
 
-HOLDER = "import sys; from pathlib import Path; from lmtool.runs.lock import held\nwith held(Path(sys.argv[1])): "
+HOLDER = "import sys; from pathlib import Path; from lmtool.system.lock import held\nwith held(Path(sys.argv[1])): "
 
 
 def test_a_second_block_is_refused_and_the_holder_named(tmp_path: Path) -> None:
@@ -49,3 +49,45 @@ def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"), held(tmp_path / "file" / "folder"):
         raise AssertionError("held")
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from lmtool.system.lock import waited_for
+said = []
+for _ in range(40):
+    with waited_for(Path("store.h5"), said.append):
+        number = int(Path("n").read_text())
+        Path("n").write_text("")  # what another process would stumble over
+        time.sleep(0.001)
+        Path("n").write_text(str(number + 1))
+print(len(said))
+"""
+
+
+def test_waiting_processes_take_turns(tmp_path: Path) -> None:
+    (tmp_path / "n").write_text("0")
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    said = [int(writer.communicate(timeout=120)[0]) for writer in writers]
+    assert (tmp_path / "n").read_text() == "120" and sum(said) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["n"]
+
+
+def test_what_is_waited_for_is_named_and_a_death_ends_it(tmp_path: Path) -> None:
+    line = "import sys, time; from pathlib import Path; from lmtool.system.lock import waited_for\n"
+    line += "with waited_for(Path('store.h5'), print): print('mine', flush=True); time.sleep(600)"
+    holder = subprocess.Popen([sys.executable, "-c", line], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None and holder.stdout.readline() == "mine\n"
+    said: list[str] = []
+
+    def waiting(who: str) -> None:
+        said.append(who)
+        holder.kill()
+
+    with waited_for(tmp_path / "store.h5", waiting):
+        assert said == [f"process {holder.pid} on {socket.gethostname()}"]
+    holder.communicate()

@@ -15,7 +15,8 @@ from lmtool.config.settings import typed
 from lmtool.config.verbs import PreprocessConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, tell_oov
-from lmtool.data.sources.text import SplitConfig, SplitUnit, TextData
+from lmtool.data.sources.line_cut import SplitConfig, SplitUnit
+from lmtool.data.sources.text import TextData
 
 Run = Callable[..., str]
 TEXT = ["data=text", "data.train=own.txt"]

@@ -23,6 +23,8 @@ from tests.schemas import SETTINGS as CLASSES
 HUGE = 10**30  # no whole number of 64 bits
 # What a verb or an option needs beside itself to be composed, and the preset where it is not the option of its name.
 NEEDS = {
+    "hub": ["data.path=a"],
+    "table": ["counts.path=a", "model=ngram"],
     "text": ["data=names"],  # it has a data.split
     "train": ["model=ngram"],  # prune is null for the others
     "eval": ["nbest=a"],

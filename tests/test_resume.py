@@ -234,7 +234,7 @@ def test_what_cannot_be_resumed(lmtool: Run) -> None:
 
 
 def test_a_folder_in_use(lmtool: Run) -> None:
-    from lmtool.runs.lock import held
+    from lmtool.system.lock import held
 
     with held(Path("run")):
         for model in ("nplm", "ngram"):

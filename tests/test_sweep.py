@@ -20,9 +20,9 @@ import pytest
 
 from lmtool import session
 from lmtool.cli import command_line
-from lmtool.runs.lock import held
 from lmtool.sweeps import result_table
 from lmtool.system import parallel
+from lmtool.system.lock import held
 
 Run = Callable[..., str]
 NGRAM = ("train", "-m", "model=ngram", "data=toy")

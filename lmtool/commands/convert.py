@@ -24,13 +24,18 @@ def run(config: ConvertConfig, session: Session) -> Written:
         session.require_new()
         return _read(config, config.arpa, session)
     if config.to is not None and config.arpa is None:
-        from lmtool.commands.export import write_ngrams
+        from lmtool.commands.export import COUNTS, format_of, write_counted, write_ngrams
 
-        to = Path(config.to)
-        about, _ = write_ngrams(Run.open(run_folder(config.run)), config.store_dir, to, session)
+        to, form, source = Path(config.to), format_of(config.to), Run.open(run_folder(config.run))
+        if form in COUNTS:
+            about, _ = write_counted(source, config.store_dir, to, form, session)
+        elif form == "ARPA":
+            about, _ = write_ngrams(source, config.store_dir, to, session)
+        else:
+            raise UserError(f"to={config.to}: lmtool export writes {form}; convert ARPA and counts")
         session.say(f"wrote {to}: {about}")
         return Written(to, about, session.notes)
-    raise UserError("lmtool convert takes run=PATH to=FILE.arpa, or arpa=FILE data=NAME")
+    raise UserError("lmtool convert takes run=PATH to=FILE.arpa or FILE.tsv.gz, or arpa=FILE data=NAME")
 
 
 def _read(config: ConvertConfig, source: str, session: Session) -> Written:

@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 
 
 SETTINGS = ExportConfig
+GOOGLE = "counts in a folder"
+COUNTS = ("counts in text", "counts in Parquet", GOOGLE)
 
 
 def run(config: ExportConfig, session: Session) -> Written:
     """Write a run's model in the format that the file's suffix names."""
     session.use_threads(config.threads)
     to, folder = Path(config.to), run_folder(config.run)
-    form = _format(to)
+    form = format_of(config.to)
     if config.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
         raise UserError(f"what={config.what.value}: {form} takes the whole model; leave what out, or name to=FILE.txt")
     if form == "ARPA":
         about, result = write_ngrams(Run.open(folder), config.store_dir, to, session)
+    elif form in COUNTS:
+        about, result = write_counted(Run.open(folder), config.store_dir, to, form, session)
     else:
         from lmtool.runs.load import load
 
@@ -44,18 +48,55 @@ def run(config: ExportConfig, session: Session) -> Written:
     return Written(to, about, session.notes)
 
 
-def _format(to: Path) -> str:
-    """The format of a file by its suffix. Raises UserError for an unknown suffix."""
-    match to.suffixes[-2:]:
+def format_of(name: str) -> str:
+    """The format of a file or folder by its name. Raises UserError for an unknown suffix."""
+    if name.endswith("/") or Path(name).is_dir():
+        return GOOGLE
+    match Path(name).suffixes[-2:]:
         case [*_, ".txt" | ".vec"]:
             return "word2vec text"
         case [*_, ".bin"]:
             return "word2vec binary"
         case [*_, ".arpa"] | [".arpa", ".gz"]:
             return "ARPA"
+        case [*_, ".tsv"] | [".tsv", ".gz"]:
+            return "counts in text"
+        case [*_, ".parquet"]:
+            return "counts in Parquet"
         case [*_, ".safetensors"]:
             return "safetensors"
-    raise UserError(f"to={to}: the suffix decides what is written: .txt, .vec, .bin, .arpa, .arpa.gz or .safetensors")
+    raise UserError(
+        f"to={name}: the suffix decides what is written: .txt, .vec, .bin, .arpa, .arpa.gz, .safetensors, or of counts "
+        ".tsv, .tsv.gz, .parquet and FOLDER/"
+    )
+
+
+def write_counted(run: Run, store_dir: str, to: Path, form: str, session: Session) -> tuple[str, dict[str, Any]]:
+    """Write the counts that a run's n-gram model was estimated from; returns what was written, and the number of
+    n-grams by order for result.json.
+
+    Raises UserError where the model has no counts, and where their text has changed.
+    """
+    from lmtool.ngram.count_files.write import write_counts
+    from lmtool.ngram.counts import first_places_of
+    from lmtool.runs.store import corpus_of
+
+    model = run.settings("model") if run.kind == "train" else None
+    if not isinstance(model, CountModelConfig) or not run.config.get("counts"):
+        raise UserError(f"{run.folder} is no run of a count-based model: only these have counts")
+    session.say(f"counting the text of {run.folder}, unless its counts were kept")
+    counting = run.settings("counts")
+    with corpus_of(run, store_dir, progress=session.progress) as corpus:
+        counts = counting.count(corpus, model.order, counting.storage(corpus))
+        if corpus.counted:
+            places = corpus.first_places
+        else:
+            places = first_places_of(corpus.text("train").ids, len(corpus.vocabulary))
+        write_counts(counts, corpus.vocabulary, places, to, folder=form == GOOGLE)
+    sizes = counts.trie.sizes
+    return f"counts of {', '.join(f'{size:,}' for size in sizes)} n-grams of orders 1 to {len(sizes)}", {
+        "ngrams": sizes
+    }
 
 
 def write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> tuple[str, dict[str, Any]]:

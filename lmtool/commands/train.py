@@ -20,7 +20,7 @@ def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
     if not isinstance(config.model, CountModelConfig):
         raise neither(config.model)
     from lmtool.commands.train_ngram import train_ngram
-    from lmtool.runs.lock import held
+    from lmtool.system.lock import held
 
     if processes_started() > 1:
         raise UserError(

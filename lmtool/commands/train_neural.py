@@ -27,13 +27,13 @@ from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.load import tree_words
-from lmtool.runs.lock import held
 from lmtool.runs.resume import keep_begun, require_same
 from lmtool.runs.run import METRICS, has_state, save_trained
 from lmtool.runs.store import require_splits
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
 from lmtool.system.files import read_json, write_json
+from lmtool.system.lock import held
 from lmtool.system.malloc import keep_freed_memory
 from lmtool.training.loop import Plan, train
 from lmtool.training.processes import Processes, joined_processes

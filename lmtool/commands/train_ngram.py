@@ -49,7 +49,7 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
 def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, session: Session) -> dict[str, Any]:
     """Steps 1 to 5: count, tune, estimate, prune, score valid; returns what goes into result.json."""
     from lmtool.evaluation.printing import sizes_text
-    from lmtool.evaluation.score import perplexity, score
+    from lmtool.evaluation.score import perplexity
     from lmtool.ngram.estimate import estimate
     from lmtool.ngram.model import NGRAM_FILE, NgramModel
 
@@ -85,13 +85,14 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
     language_model = NgramModel(table, corpus.vocabulary)
     language_model.save(session.out / NGRAM_FILE)
     session.say(sizes_text(table.sizes))
-    valid = score(language_model, corpus.split("valid"), progress=session.progress)
+    valid = corpus.split("valid")
+    log_prob = language_model.log_prob_within(valid.ids, valid.offsets, storage)
     examples = corpus.tokens("train")
     unequal = {} if language_model.normalised else {"normalised": False}
     if unequal:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     return unequal | {
-        "valid_perplexity": perplexity(valid.log_prob),
+        "valid_perplexity": perplexity(log_prob),
         "parameters": sum(table.sizes),
         "ngrams": list(table.sizes),
         "examples": examples,

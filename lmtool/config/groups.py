@@ -71,9 +71,13 @@ class DataConfig(ABC):
         it is False, such text raises NoSource. Raises UserError for text that cannot be found.
         """
 
-    def elsewhere(self, *, progress: bool) -> TextElsewhere:
-        """The text for a program that reads train itself. Raises UserError where it is not in files."""
+    def elsewhere(self) -> TextElsewhere:
+        """The train split for a program that reads it itself. Raises UserError where it is not in files."""
         raise UserError(f"data.kind={self.kind} is no text in files, which another program could read")
+
+    def others(self, *, progress: bool) -> Source:
+        """The text of all splits but train. Raises UserError where these are no files of their own."""
+        raise UserError(f"data.kind={self.kind} has no splits in files of their own, without train")
 
 
 @dataclass(slots=True)

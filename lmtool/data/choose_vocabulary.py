@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -60,6 +62,14 @@ def final_ids(types: list[str], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.
     oov = np.array([word not in vocabulary.ids for word in types], dtype=bool)
     oov[: len(RESERVED)] = False
     return remap, oov
+
+
+def numbered(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
+    """Words numbered by where each first occurs, int64 `[V]`; -1 for those that are not in `firsts`."""
+    numbers = np.full(len(vocabulary), -1, dtype=np.int64)
+    for number, word in enumerate(sorted(firsts, key=lambda word: firsts[word])):
+        numbers[vocabulary.ids[word]] = number
+    return numbers
 
 
 def listed_words(source: Source, rules: VocabularyConfig) -> list[str] | None:

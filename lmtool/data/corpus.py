@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -90,6 +90,13 @@ class Split:
     def _exact_position(self, index: IntArray) -> IntArray:
         sentence = np.searchsorted(self.offsets, index, side="right") - 1
         return index - self.offsets[sentence]
+
+
+class StoredText(NamedTuple):
+    """The ids `[N]` and offsets `[S + 1]` of a split, as Split has them, in a store that is open."""
+
+    ids: h5py.Dataset
+    offsets: h5py.Dataset
 
 
 class Corpus:
@@ -219,8 +226,7 @@ class Corpus:
 
     def split(self, name: str) -> Split:
         """Read a split. Raises UserError, naming those there are, where it is missing."""
-        if name not in self.splits:
-            raise UserError(f"split={name}: {self.path} has only {', '.join(self.splits)}")
+        self._require(name)
         group = self._read(f"splits/{name}")
         try:
             return Split(
@@ -233,14 +239,19 @@ class Corpus:
         except (KeyError, OSError) as error:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
+    def text(self, name: str) -> StoredText:
+        """A split that is read piece by piece; the store must stay open. Raises UserError where it is missing."""
+        self._require(name)
+        group = self._read(f"splits/{name}")
+        return StoredText(group["ids"], group["offsets"])
+
     def stored(self, name: str, *, across_sentences: bool = False, anew: float = 0.0) -> StoredTokens:
         """A split that is read piece by piece, with contexts that cross sentences or not; the store must stay open.
 
         anew: the share of the sentences that begin anew where contexts cross the others. Raises UserError, naming
         those there are, where it is missing.
         """
-        if name not in self.splits:
-            raise UserError(f"split={name}: {self.path} has only {', '.join(self.splits)}")
+        self._require(name)
         vocabulary = self.vocabulary
         share = anew if across_sentences else 1.0
         return StoredTokens(self._read(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
@@ -277,6 +288,10 @@ class Corpus:
             return None
         group = self._read(f"cloze/{name}")
         return Cloze(group["context_ids"][:], group["context_offsets"][:], group["candidates"][:], group["answers"][:])
+
+    def _require(self, name: str) -> None:
+        if name not in self.splits:
+            raise UserError(f"split={name}: {self.path} has only {', '.join(self.splits)}")
 
     def _read(self, name: str) -> h5py.Group:
         try:

@@ -34,6 +34,11 @@ def document_blocks(handle: IO[bytes], name: str, column: str, setting: str = "d
         if form_of(name) == PARQUET
         else _json_lines(handle, name, column, setting)
     )
+    return blocks_of_documents(documents)
+
+
+def blocks_of_documents(documents: Iterator[str]) -> Iterator[bytes]:
+    """Documents in blocks of whole lines, UTF-8; each begins a line."""
     waiting: list[bytes] = []
     size = 0
     for document in documents:
@@ -58,10 +63,22 @@ def _json_lines(handle: IO[bytes], name: str, column: str, setting: str) -> Iter
         if not isinstance(document, dict) or column not in document:
             known = ", ".join(sorted(document)) if isinstance(document, dict) else f"a {type(document).__name__}"
             raise UserError(f"{name}, line {number}: no {column!r} there: {setting} names one of: {known}")
-        yield _text(document[column], f"{name}, line {number}", column, setting)
+        yield text_of(document[column], f"{name}, line {number}", column, setting)
 
 
 def _parquet(handle: IO[bytes], name: str, column: str, setting: str) -> Iterator[str]:
+    row = 0
+    for (values,) in parquet_columns(handle, name, [column], f"{setting} names one of"):
+        for value in values:
+            row += 1
+            yield text_of(value, f"{name}, row {row}", column, setting)
+
+
+def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: str) -> Iterator[list[list[Any]]]:
+    """The values of columns of a Parquet file, some rows at a time. remedy: what is said before the columns there are.
+
+    Raises UserError for a column that is not there, a file that is no Parquet file, and without pyarrow.
+    """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -69,19 +86,18 @@ def _parquet(handle: IO[bytes], name: str, column: str, setting: str) -> Iterato
         raise UserError(f'{name} is Parquet: pip install "lmtool[arrow]" to read it') from None
     try:
         file = pq.ParquetFile(handle)
-        if column not in file.schema_arrow.names:
-            names = ", ".join(file.schema_arrow.names)
-            raise UserError(f"{name} has no column {column!r}: {setting} names one of: {names}")
-        row = 0
-        for batch in file.iter_batches(batch_size=ROWS, columns=[column]):
-            for value in batch.column(0).to_pylist():
-                row += 1
-                yield _text(value, f"{name}, row {row}", column, setting)
+        for column in columns:
+            if column not in file.schema_arrow.names:
+                names = ", ".join(file.schema_arrow.names)
+                raise UserError(f"{name} has no column {column!r}: {remedy}: {names}")
+        for batch in file.iter_batches(batch_size=ROWS, columns=columns):
+            yield [batch.column(column).to_pylist() for column in columns]
     except pa.ArrowException as error:
         raise UserError(f"{name} is no Parquet file, or damaged ({error}): write it again") from error
 
 
-def _text(value: Any, where: str, column: str, setting: str) -> str:
+def text_of(value: Any, where: str, column: str, setting: str) -> str:
+    """The text of a document, "" for none. Raises UserError, naming where it stands, for what is no text."""
     if value is None:
         return ""
     if not isinstance(value, str):

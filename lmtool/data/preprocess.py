@@ -30,6 +30,7 @@ from lmtool.data.sources.base import NoSource, NotKept, Source
 from lmtool.data.store_writer import Row, count_ids, write_cloze, write_counted, write_split, write_vocabulary
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, reserve, written_whole
+from lmtool.system.lock import waited_for
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +68,15 @@ def preprocess(data: DataConfig, store_dir: Path, *, progress: bool, source: Sou
         return Prepared(path, False, existing["rows"], existing["notes"])
     try:
         store_dir.mkdir(parents=True, exist_ok=True)
-        remove_stale_files(store_dir)
-        with ThreadPoolExecutor(1) as second_thread:
-            identity = second_thread.submit(source.identity)  # the hashes of the files, while they are tokenised
-            with provisional_ids(data, source, path, progress=progress) as provisional:
-                _write(data, source, path, provisional, identity.result)
+        with waited_for(path, lambda holder: log.warning("note: waiting for %s, which writes %s", holder, path)):
+            before, existing = existing, _provenance(path)
+            if existing is not None and existing != before and _same_text(existing, source):
+                return Prepared(path, False, existing["rows"], existing["notes"])  # another process wrote it meanwhile
+            remove_stale_files(store_dir)
+            with ThreadPoolExecutor(1) as second_thread:
+                identity = second_thread.submit(source.identity)  # the hashes of the files, while they are tokenised
+                with provisional_ids(data, source, path, progress=progress) as provisional:
+                    _write(data, source, path, provisional, identity.result)
     except OSError as error:
         raise cannot_write(path, error) from error
     with Corpus.open(path) as corpus:

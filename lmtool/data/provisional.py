@@ -22,12 +22,13 @@ from lmtool.config.groups import DataConfig
 from lmtool.data.sources.base import Blocks, DrawnIds, Source, cut_points
 from lmtool.data.text_split import tokeniser_of
 from lmtool.errors import UserError
+from lmtool.system.files import own_mark
 from lmtool.system.progress import token_bar
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-TEMPORARY = re.compile(r"\..*\.(\d+)\.(?:ids\.)?tmp")
+TEMPORARY = re.compile(r"\..*\.([^.]+\.\d+)\.(?:ids\.)?tmp")
 Ids = npt.NDArray[np.int32]
 
 
@@ -111,7 +112,7 @@ def _read_ahead(blocks: Blocks) -> Blocks:
 @contextmanager
 def _temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
     """A temporary file of ids beside the store, removed when its block ends."""
-    name = store.with_name(f".{store.name}.{split}.{os.getpid()}.ids.tmp")
+    name = store.with_name(f".{store.name}.{split}.{own_mark()}.ids.tmp")
     handle = name.open("w+b")
     try:
         yield handle
@@ -128,10 +129,12 @@ def _mapped(handle: IO[bytes]) -> Ids:
 
 
 def remove_stale_files(store_dir: Path) -> None:
-    """Remove the temporary files of processes that have died."""
+    """Remove the temporary files of processes of this machine that have died; those of others may be at work."""
+    here = own_mark().partition(".")[0]
     for path in store_dir.glob(".*.tmp"):
         mark = TEMPORARY.fullmatch(path.name)
-        if mark and not Path(f"/proc/{mark[1]}").exists() and not _alive(int(mark[1])):
+        host, _, process = mark[1].partition(".") if mark else ("", "", "")
+        if host == here and not _alive(int(process)):
             path.unlink(missing_ok=True)
 
 

@@ -54,9 +54,9 @@ def _file_blocks(name: str, column: str | None, setting: str) -> Iterator[bytes]
         raise UserError(f"{name} holds documents, no lines of text: name the column of their text by {setting}")
     try:
         if column is None:
-            yield from _checked_blocks(_open(path, member), name)
+            yield from _checked_blocks(open_files(path, member), name)
         else:
-            for handle in _open(path, member):
+            for handle in open_files(path, member):
                 for block in document_blocks(handle, member or path, column, setting):
                     check_text(block, name, 1)
                     yield block
@@ -111,7 +111,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def _open(path: str, member: str) -> Iterator[IO[bytes]]:
+def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
     """The contents of a file, unpacked: one, or those of the members of a .zip."""
     with open_address(path) if is_address(path) else Path(path).open("rb") as raw:
         match PurePosixPath(path).suffix:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 from pathlib import Path
 
-from lmtool.data.readers import MEMBER
-from lmtool.data.remote import find_addresses, is_address
+from lmtool.data.readers import MEMBER, sha256_of
+from lmtool.data.remote import find_addresses, is_address, stamp_of
 from lmtool.errors import UserError
 
 
@@ -81,3 +82,28 @@ def _files_below(root: Path, path: str) -> list[Path]:
     return [
         root / match for match in sorted(glob.glob(path, root_dir=root, recursive=True)) if (root / match).is_file()
     ]
+
+
+def file_stamp(name: str) -> list[object]:
+    """Plain values, cheap to find, that differ whenever the file may have changed.
+
+    Raises UserError where it cannot be read, or could not be read twice.
+    """
+    if is_address(name):
+        return stamp_of(name.partition(MEMBER)[0])
+    path = Path(name.partition(MEMBER)[0])
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise UserError(f"{path} is not a regular file, and text is read more than once: write it to a file first")
+    return [str(path.resolve()), status.st_size, status.st_mtime_ns]
+
+
+def file_identity(name: str) -> dict[str, object]:
+    """Plain values that differ only where the file has changed, at the cost of reading it."""
+    if is_address(name):  # its bytes are not fetched a second time
+        return {"address": stamp_of(name.partition(MEMBER)[0])}
+    path = Path(name.partition(MEMBER)[0])
+    return {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}

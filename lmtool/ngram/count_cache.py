@@ -10,7 +10,8 @@ import numpy as np
 
 from lmtool.errors import UserError
 from lmtool.ngram.counts import Counts
-from lmtool.ngram.hdf5 import created, read_packed, read_trie, write_packed, write_trie
+from lmtool.ngram.hdf5 import PIECE, created, read_packed, read_trie, write_packed, write_trie
+from lmtool.ngram.storage import release
 
 KIND = "lmtool n-gram counts"
 FORMAT = 1
@@ -41,11 +42,13 @@ def save_counts(path: Path, counts: Counts, store_fingerprint: str) -> None:
 
 
 def _checksum(counts: Counts) -> int:
-    """CRC-32 of all arrays, at about a gigabyte per second."""
+    """CRC-32 of all arrays, at about a gigabyte per second; what was read of those in files leaves the memory."""
     checksum = 0
-    for array in (*counts.trie.nodes, *(part.bits for part in (*counts.suffix, *counts.count))):
-        if isinstance(array, np.ndarray):
-            checksum = zlib.crc32(array.data, checksum)
+    nodes = [part for part in counts.trie.nodes if isinstance(part, np.ndarray)]
+    for array in (*nodes, *(part.bits for part in (*counts.suffix, *counts.count))):
+        for first in range(0, len(array), PIECE):
+            checksum = zlib.crc32(array[first : first + PIECE].data, checksum)
+            release(array)
     return checksum
 
 

@@ -17,25 +17,30 @@ import numpy.typing as npt
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.external_sort import sort_in_runs
-from lmtool.ngram.packed import Packed
-from lmtool.ngram.sorting import NO_NGRAM, sort_in_memory
-from lmtool.ngram.storage import Storage
+from lmtool.ngram.packed import CELL, Packed
+from lmtool.ngram.sorting import sort_in_memory
+from lmtool.ngram.storage import Storage, whole_numbers_below
 from lmtool.ngram.trie import Trie, TrieBuilder
+from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 
 MAX_ORDER = 16
+PIECE = 1 << 22  # tokens read at once
 
 
 class Text(Protocol):
-    """A text of S sentences: ids `[N]` of its predicted tokens, offsets int64 `[S + 1]` of the sentences."""
+    """A text of S sentences, none empty: ids `[N]` of its predicted tokens, offsets int64 `[S + 1]` of the sentences.
+
+    Arrays, or data sets of an HDF5 file, of which a piece at a time is read.
+    """
 
     @property
-    def ids(self) -> Array: ...
+    def ids(self) -> Any: ...
 
     @property
-    def offsets(self) -> IntArray: ...
+    def offsets(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +86,19 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     if len(text.ids) == 0:
         raise UserError("the train split has no tokens: choose a data set with text in train")
     total = len(text.ids) + len(text.offsets) - 1
-    if total >= int(NO_NGRAM):
-        limit = int(NO_NGRAM) - 1
-        raise UserError(f"the train split has {total:,} tokens: at most {limit:,} can be counted; use less text")
     size, bos = len(vocabulary), vocabulary.bos
     storage = (storage or Storage()).unless_enough_for(total)
-    words = storage.empty(total, np.uint32)
-    _insert_starts(text.ids, text.offsets, bos, words)
-    word_counts = np.zeros(size, dtype=np.int64)
-    first_places = np.full(size, -1, dtype=np.int64)
-    _count_words(words, word_counts, first_places)
-    newest = newest_ngram(words, first_places, vocabulary, order - 1)
+    words = storage.empty(total, whole_numbers_below(max(size, total)))
+    _insert_starts(text, bos, words, storage)
+    word_counts, first_places = _count_words(words, size, storage)
+    newest = newest_ngram(words, first_places, vocabulary, order - 1, storage)
     trie = TrieBuilder(size, storage)
     suffix: list[Packed] = []
     count = [Packed.of(word_counts)]
     row = words  # the n-gram of the current order that ends at each position
     for k in range(2, order + 1):
+        if trie.key_width > CELL:
+            raise UserError(f"model.order={order}: the n-grams of order {k} need more than {CELL} bits; use less text")
         inputs = words, row, bos, trie.word_width, trie.key_width, k == order
         if storage.memory is None:
             keys, suffixes, counts, row = sort_in_memory(*inputs)
@@ -111,40 +113,74 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     return Counts(trie.finish(), suffix, count, bos, vocabulary.unk, newest)
 
 
-@numba.njit(cache=True, nogil=True)
-def _insert_starts(ids: Any, offsets: Any, bos: int, words: Any) -> None:
+def _insert_starts(text: Text, bos: int, words: Array, storage: Storage) -> None:
     """Fill `words` with the text, `<s>` before each sentence."""
-    at = 0
-    for s in range(len(offsets) - 1):
-        words[at] = bos
-        at += 1
-        for i in range(offsets[s], offsets[s + 1]):
-            words[at] = ids[i]
-            at += 1
+    sentences = 0
+    for first, last in storage.pieces(len(text.ids), PIECE):
+        # At most as many sentences begin in a piece as it has tokens.
+        starts = np.asarray(text.offsets[sentences : sentences + last - first + 1], dtype=np.int64)
+        starts = starts[: np.searchsorted(starts, last)]
+        ids = np.asarray(text.ids[first:last])
+        cuts = [(a, b) for a, b in cut_evenly(last - first) if a < b]
+        before = np.searchsorted(starts, [first + a for a, _ in cuts]).tolist()
+        run(
+            (_insert, ids[a:b], starts[n:] - (first + a), bos, words[first + sentences + a + n :])
+            for (a, b), n in zip(cuts, before, strict=True)
+        )
+        sentences += len(starts)
 
 
 @numba.njit(cache=True, nogil=True)
-def _count_words(words: Any, count: Any, first_places: Any) -> None:
-    """Count each word, and find where it first occurs."""
+def _insert(ids: Any, starts: Any, bos: int, words: Any) -> None:
+    at, s = 0, 0
+    for i in range(len(ids)):
+        if s < len(starts) and starts[s] == i:
+            words[at] = bos
+            at += 1
+            s += 1
+        words[at] = ids[i]
+        at += 1
+
+
+def _count_words(words: Any, size: int, storage: Storage) -> tuple[IntArray, IntArray]:
+    """How often each word occurs, and where it first does, -1 for nowhere; int64 `[size]`.
+
+    words: ids `[N]`, an array or a data set of an HDF5 file.
+    """
+    total = np.zeros(size, dtype=np.int64)
+    first_places = np.full(size, -1, dtype=np.int64)
+    for first, last in storage.pieces(len(words), PIECE):
+        piece, cuts = np.asarray(words[first:last]), cut_evenly(last - first)
+        counts, places = np.zeros((len(cuts), size), dtype=np.int64), np.empty((len(cuts), size), dtype=np.int64)
+        run((_count, piece[a:b], first + a, counts[t], places[t]) for t, (a, b) in enumerate(cuts))
+        for count, place in zip(counts, places, strict=True):
+            np.copyto(first_places, place, where=(total == 0) & (count > 0))
+            total += count
+    return total, first_places
+
+
+@numba.njit(cache=True, nogil=True)
+def _count(words: Any, first: int, count: Any, first_places: Any) -> None:
     for i in range(len(words)):
         word = np.int64(words[i])
         if count[word] == 0:
-            first_places[word] = i
+            first_places[word] = first + i
         count[word] += 1
 
 
-def newest_ngram(words: Array, first_places: IntArray, vocabulary: Vocabulary, length: int) -> IntArray:
+def newest_ngram(
+    words: Array, first_places: IntArray, vocabulary: Vocabulary, length: int, storage: Storage
+) -> IntArray:
     """The words of the n-gram that KenLM sorts last: `length` of them, fewer where a sentence begins.
 
     It numbers words by where they first occur, `[V]` (-1: nowhere), `<s>` and `</s>` before all others, and sorts
     n-grams by the last word, then by the one before it, and so on.
     """
-    numbers = first_places.copy()
-    numbers[vocabulary.bos] = -1
-    if vocabulary.eos is not None:
-        numbers[vocabulary.eos] = -1
+    numbers = _kenlm_numbers(first_places, vocabulary)
     newest = int(numbers.argmax())
-    place = int(_last_place(words, numbers, newest, vocabulary.bos, length, first_places[newest]))
+    place = int(first_places[newest])
+    for first, last in storage.pieces(len(words), PIECE):
+        place = int(_last_place(words, numbers, newest, vocabulary.bos, length, place, first, last))
     ngram = words[max(place + 1 - length, 0) : place + 1].astype(np.int64)
     return from_last_start(ngram, vocabulary.bos)
 
@@ -155,11 +191,47 @@ def from_last_start(words: IntArray, bos: int) -> IntArray:
     return words[starts[-1] :] if len(starts) else words
 
 
+def newest_of_trie(trie: Trie, vocabulary: Vocabulary, first_places: IntArray, length: int) -> IntArray:
+    """The same as newest_ngram, from the n-grams of the text."""
+    numbers = _kenlm_numbers(first_places, vocabulary)
+    newest = int(numbers.argmax())
+    best = np.empty(0, dtype=np.int64)
+    for k in range(1, length + 1):
+        start = 0 if k == length else trie.first_from(k, vocabulary.bos)  # shorter ones begin a sentence
+        for first in range(start, trie.sizes[k - 1], PIECE):
+            found = first + np.flatnonzero(trie.words(k, first, min(first + PIECE, trie.sizes[k - 1])) == newest)
+            for node in found.tolist():
+                ngram = trie.ngrams(k, node, node + 1)[0]
+                best = max(best, ngram, key=lambda words: numbers[words[::-1]].tolist())
+    return best
+
+
+def unigram_counts(vocabulary: Vocabulary) -> Counts:
+    """The counts of order 1 of a text with sentences, which its vocabulary has."""
+    assert vocabulary.eos is not None
+    words = vocabulary.counts.copy()
+    words[vocabulary.bos] = words[vocabulary.eos]
+    trie = TrieBuilder(len(vocabulary)).finish()
+    return Counts(trie, [], [Packed.of(words)], vocabulary.bos, vocabulary.unk, np.empty(0, dtype=np.int64))
+
+
+def first_places_of(ids: Any, size: int) -> IntArray:
+    """Where each word first occurs among ids `[N]`, -1 for nowhere, int64 `[size]`."""
+    return _count_words(ids, size, Storage())[1]
+
+
+def _kenlm_numbers(first_places: IntArray, vocabulary: Vocabulary) -> IntArray:
+    numbers = first_places.copy()
+    numbers[vocabulary.bos] = -1
+    if vocabulary.eos is not None:
+        numbers[vocabulary.eos] = -1
+    return numbers
+
+
 @numba.njit(cache=True, nogil=True)
-def _last_place(words: Any, numbers: Any, newest: int, bos: int, length: int, first: int) -> Any:
-    """Where the last of the n-grams ends whose last word is `newest`; `first`: its first occurrence."""
-    best = first
-    for i in range(first + 1, len(words)):
+def _last_place(words: Any, numbers: Any, newest: int, bos: int, length: int, best: int, first: int, last: int) -> Any:
+    """Where the last of the n-grams ends whose last word is `newest`: at `best`, or in places `first` to `last` - 1."""
+    for i in range(max(first, best + 1), last):
         if words[i] != newest:
             continue
         for j in range(1, length):

@@ -25,13 +25,12 @@ from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.packed import Packed, read
 from lmtool.ngram.smoothers.base import LARGEST, Contexts, Counting, Form, Smoother
-from lmtool.ngram.storage import Storage
+from lmtool.ngram.storage import Storage, whole_numbers_below
 from lmtool.ngram.table import BackoffTable, log
 from lmtool.ngram.trie import Trie
-from lmtool.system.parallel import run
+from lmtool.system.parallel import cut_evenly, run, threads
 
 Array = npt.NDArray[Any]
-BLOCK = 1 << 17  # n-grams per block, approximately
 LEAST_LEFT = 3e-6  # the least mass that a context leaves to words unseen after it (SRILM's Prob_Epsilon)
 
 
@@ -52,7 +51,8 @@ def estimate(
     trie, storage = counts.trie, storage or Storage()
     log_prob = storage.empty(sum(trie.sizes), np.float32)
     log_backoff = storage.empty(sum(trie.sizes[:-1]), np.float32)
-    mask = np.ones(len(log_prob), dtype=bool) if cutoffs and any(cutoffs) else None  # of the n-grams that stay
+    pruned = cutoffs is not None and any(cutoffs)
+    mask = storage.empty(len(log_prob), np.bool_) if pruned else None  # of the n-grams that stay
     lower, unseen = np.empty(0), 0.0
     for k in range(1, counts.order + 1):
         a = adjusted_counts(counts, k, smoother.counting, storage)
@@ -60,8 +60,10 @@ def estimate(
             n = count_of_counts(a)
             smoother.fit(k, n, kenlm_count_of_counts(n, counts, a, k))
         nodes = slice(trie.first(k), trie.first(k + 1))
-        if mask is not None and cutoffs and cutoffs[k - 1]:
-            mask[nodes] = counts.count[k - 1].all() > cutoffs[k - 1]
+        if mask is not None and cutoffs is not None:
+            for first, last in storage.pieces(trie.sizes[k - 1]):
+                above = counts.count[k - 1].get(first, last) > cutoffs[k - 1] if cutoffs[k - 1] else True
+                mask[nodes.start + first : nodes.start + last] = above
         if k == 1:
             lower, unseen = unigram_probabilities(counts, smoother, a.all())
             log_prob[nodes] = log(lower)
@@ -79,11 +81,13 @@ def estimate(
             log_prob=log_prob[nodes],
             log_backoff=log_backoff[trie.first(k - 1) : trie.first(k)],
         )
-        run([(_estimate_block, order, *bounds) for bounds in context_blocks(trie, k)])
+        blocks = trie.context_blocks(k)
+        for first, last in storage.pieces(len(blocks), 8 * threads()):
+            run([(_estimate_block, order, *bounds) for bounds in blocks[first:last]])
         lower = probability
         storage.release()
     table = table_of(smoother, trie, log_prob, log_backoff, counts.bos, unseen)
-    return table if mask is None else table.select(mask)
+    return table if mask is None else table.select(mask, storage)
 
 
 def table_of(
@@ -244,12 +248,16 @@ def adjusted_counts(counts: Counts, k: int, counting: Counting, storage: Storage
             return raw
         a: Array = raw.all()
     else:
-        start = counts.from_start(k)
-        a = storage.empty(raw.length, np.uint32)
-        a[:start] = 0
+        start, suffix = counts.from_start(k), counts.suffix[k - 1]
+        a = storage.empty(raw.length, whole_numbers_below(max(raw.largest(), suffix.length) + 1))
+        for first, last in storage.pieces(raw.length):
+            a[first:last] = 0
         if counting is Counting.continuations:
-            _count_suffixes(counts.suffix[k - 1].bits, counts.suffix[k - 1].width, counts.suffix[k - 1].length, a)
-        a[start:] = raw.get(start, raw.length)
+            for first, last in storage.pieces(suffix.length):
+                # Each thread counts the suffixes among its own nodes.
+                run((_count_suffixes, suffix.bits, suffix.width, first, last, *own, a) for own in cut_evenly(start))
+        for first, last in storage.pieces(raw.length - start):
+            a[start + first : start + last] = raw.get(start + first, start + last)
     if k == 1:
         a[counts.bos] = 0
     return Packed.of(a, storage=storage)
@@ -257,9 +265,11 @@ def adjusted_counts(counts: Counts, k: int, counting: Counting, storage: Storage
 
 def count_of_counts(a: Packed) -> IntArray:
     """n_0 to n_LARGEST, `[LARGEST + 1]`: how many n-grams have each adjusted count."""
-    histogram = np.zeros(LARGEST + 2, dtype=np.int64)
-    _histogram(a.bits, a.width, a.length, histogram)
-    return histogram[: LARGEST + 1]
+    cuts = cut_evenly(a.length)
+    histograms = np.zeros((len(cuts), LARGEST + 2), dtype=np.int64)
+    run((_histogram, a.bits, a.width, *cut, histograms[t]) for t, cut in enumerate(cuts))
+    total: IntArray = histograms.sum(axis=0)
+    return total[: LARGEST + 1]
 
 
 def kenlm_count_of_counts(n: IntArray, counts: Counts, a: Packed, k: int) -> IntArray:
@@ -288,15 +298,6 @@ def contexts_of(a: IntArray, begins: IntArray) -> Contexts:
     return Contexts(*sums)
 
 
-def context_blocks(trie: Trie, k: int) -> list[tuple[int, int]]:
-    """Ranges (first, last + 1) of the contexts of order k's n-grams, each with about BLOCK n-grams."""
-    contexts, total = trie.sizes[k - 2], trie.sizes[k - 1]
-    wanted = np.arange(0, total, BLOCK)
-    ends = np.unique(np.append(trie.parents(k, wanted), contexts))
-    ends[0] = 0
-    return list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)) if len(ends) > 1 else [(0, contexts)]
-
-
 @numba.njit(cache=True, nogil=True)
 def _sum_contexts(a: Any, begins: Any, sums: Any) -> None:
     for c in range(len(begins) - 1):
@@ -307,13 +308,15 @@ def _sum_contexts(a: Any, begins: Any, sums: Any) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _histogram(bits: Any, width: int, length: int, counts: Any) -> None:
-    last = len(counts) - 1
-    for i in range(length):
-        counts[min(read(bits, width, i), last)] += 1
+def _histogram(bits: Any, width: int, first: int, last: int, counts: Any) -> None:
+    most = len(counts) - 1
+    for i in range(first, last):
+        counts[min(read(bits, width, i), most)] += 1
 
 
 @numba.njit(cache=True, nogil=True)
-def _count_suffixes(bits: Any, width: int, length: int, a: Any) -> None:
-    for i in range(length):
-        a[read(bits, width, i)] += 1
+def _count_suffixes(bits: Any, width: int, first: int, last: int, low: int, high: int, a: Any) -> None:
+    for i in range(first, last):
+        node = read(bits, width, i)
+        if low <= node < high:
+            a[node] += 1

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.sorting import NO_NGRAM, count_keys, keys_of, sort_keys
+from lmtool.ngram.sorting import count_keys, keys_of, no_ngram, sort_keys
 from lmtool.ngram.storage import Storage
 
 Array = npt.NDArray[Any]
@@ -22,13 +22,17 @@ BYTES_PER_KEY = 96  # in a run: key and position, the sort's copy of both, disti
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The distinct n-grams that end at positions `first` to before `last`: ascending keys, suffixes, counts, `[U]`."""
+    """The distinct n-grams that end at positions `first` to before `last`: ascending keys, suffixes, counts, `[U]`.
+
+    numbers: of each of them among those of all runs, `[U]`; empty where they are not wanted.
+    """
 
     first: int
     last: int
     keys: Array
     suffixes: Array
     counts: Array
+    numbers: Array
 
 
 def sort_in_runs(
@@ -39,23 +43,24 @@ def sort_in_runs(
     Raises UserError where the disk is full.
     """
     piece = max(memory // BYTES_PER_KEY, 1024)
-    next_row = storage.empty(0 if highest else len(words), np.uint32)
+    none = no_ngram(row)
+    next_row = storage.empty(0 if highest else len(words), row.dtype)
     runs: list[Run] = []
     for first in range(0, len(words), piece):
         last = min(first + piece, len(words))
-        next_row[first:last] = NO_NGRAM
+        next_row[first:last] = none
         keys, positions = keys_of(words, row, bos, word_width, first, last)
         keys, positions = sort_keys(keys, positions, key_width)
-        distinct = count_keys(keys, positions, row, next_row)  # next_row now counts within the run
-        runs.append(Run(first, last, *(_stored(part, storage) for part in distinct)))
-        del keys, positions, distinct
-        storage.release()
-    keys, suffixes, counts = _merge(runs, key_width, piece, storage)
+        # next_row now counts within the run.
+        keys, suffixes, counts = (_stored(part, storage) for part in count_keys(keys, positions, row, next_row))
+        numbers = storage.empty(0 if highest else len(keys), row.dtype)
+        runs.append(Run(first, last, keys, suffixes, counts, numbers))
+        del keys, positions, suffixes, counts
+        storage.keep_within()
+    keys, suffixes, counts = _merge(runs, key_width, piece, highest, storage)
     for part in [] if highest else runs:
-        places = np.empty(len(part.keys), dtype=np.uint32)
-        _places(part.keys, keys, places)
-        _renumber(next_row[part.first : part.last], places, int(NO_NGRAM))
-        storage.release()
+        for first, last in storage.pieces(part.last - part.first):
+            _renumber(next_row[part.first + first : part.first + last], part.numbers, none)
     return keys, suffixes, counts, next_row
 
 
@@ -65,11 +70,12 @@ def _stored(values: Array, storage: Storage) -> Array:
     return stored
 
 
-def _merge(runs: list[Run], key_width: int, piece: int, storage: Storage) -> tuple[Array, Array, Array]:
-    """The runs as one: keys, suffixes, counts."""
+def _merge(runs: list[Run], key_width: int, piece: int, highest: bool, storage: Storage) -> tuple[Array, Array, Array]:
+    """The runs as one: keys, suffixes, counts; fills in the runs' numbers, unless the order is the highest."""
     total = sum(len(run.keys) for run in runs)
+    kind = runs[0].suffixes.dtype
     keys = storage.empty(total, np.uint64)
-    suffixes, counts = storage.empty(total, np.uint32), storage.empty(total, np.uint32)
+    suffixes, counts = storage.empty(total, kind), storage.empty(total, kind)
     at = [0] * len(runs)
     written = 0
     share = max(piece // len(runs), 1)
@@ -77,21 +83,36 @@ def _merge(runs: list[Run], key_width: int, piece: int, storage: Storage) -> tup
         open_runs = [(place, run) for place, run in zip(at, runs, strict=True) if place < len(run.keys)]
         # No run has more than its share of keys up to the bound, and one of them has as many.
         bound = min(run.keys[min(place + share, len(run.keys)) - 1] for place, run in open_runs)
-        ends = [int(np.searchsorted(run.keys, bound, side="right")) for run in runs]
+        ends = [
+            place + int(np.searchsorted(run.keys[place : place + share], bound, side="right"))
+            for run, place in zip(runs, at, strict=True)
+        ]
         slices = [(run, slice(first, last)) for run, first, last in zip(runs, at, ends, strict=True)]
         merged = np.concatenate([run.keys[part] for run, part in slices])
         suffix = np.concatenate([run.suffixes[part] for run, part in slices])
         count = np.concatenate([run.counts[part] for run, part in slices])
+        numbers = np.empty(0 if highest else len(merged), dtype=kind)
         merged, order = sort_keys(merged, np.arange(len(merged), dtype=np.uint32), key_width)
-        written = int(_append(merged, order, suffix, count, keys, suffixes, counts, written))
+        written = int(_append(merged, order, suffix, count, numbers, keys, suffixes, counts, written))
+        for run, part in [] if highest else slices:
+            size = part.stop - part.start
+            run.numbers[part], numbers = numbers[:size], numbers[size:]
         at = ends
-        storage.release()
+        storage.keep_within()
     return keys[:written], suffixes[:written], counts[:written]
 
 
 @numba.njit(cache=True, nogil=True)
 def _append(
-    merged: Any, order: Any, suffix: Any, count: Any, keys: Any, suffixes: Any, counts: Any, written: int
+    merged: Any,
+    order: Any,
+    suffix: Any,
+    count: Any,
+    numbers: Any,
+    keys: Any,
+    suffixes: Any,
+    counts: Any,
+    written: int,
 ) -> Any:
     for i in range(len(merged)):
         if i == 0 or merged[i] != merged[i - 1]:
@@ -100,21 +121,13 @@ def _append(
             counts[written] = 0
             written += 1
         counts[written - 1] += count[order[i]]
+        if len(numbers) > 0:
+            numbers[order[i]] = written - 1
     return written
 
 
 @numba.njit(cache=True, nogil=True)
-def _places(wanted: Any, keys: Any, places: Any) -> None:
-    """The index of each of the wanted keys among all keys; both ascend."""
-    at = 0
-    for i in range(len(wanted)):
-        while keys[at] != wanted[i]:
-            at += 1
-        places[i] = at
-
-
-@numba.njit(cache=True, nogil=True)
-def _renumber(row: Any, places: Any, none: int) -> None:
+def _renumber(row: Any, numbers: Any, none: Any) -> None:
     for i in range(len(row)):
         if row[i] != none:
-            row[i] = places[row[i]]
+            row[i] = numbers[row[i]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,11 +13,13 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.bigrams import NO_TABLE, bigram_table, node_width
 from lmtool.ngram.scoring import PIECE, distributions, longest_contexts, score_candidates, score_text, table_arrays
+from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable
 from lmtool.system.arrays import sentence_offsets, whole_numbers
 from lmtool.system.parallel import cut_evenly, run
 
 NGRAM_FILE = "model.h5"  # in a run folder
+AT_ONCE = 1 << 16  # tokens scored at once where the memory is limited
 
 
 class NgramModel:
@@ -111,6 +114,18 @@ class NgramModel:
             for first, last in pieces
         )
         return log_prob
+
+    def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, storage: Storage) -> FloatArray:
+        """The same as log_prob_text, some sentences at a time where the memory is limited."""
+        if storage.memory is None:
+            return self.log_prob_text(ids, offsets)
+        firsts = np.unique(np.searchsorted(offsets[:-1], np.arange(0, len(ids), AT_ONCE)))
+        parts = []
+        for first, last in itertools.pairwise([*firsts[firsts < len(offsets) - 1].tolist(), len(offsets) - 1]):
+            begin, end = int(offsets[first]), int(offsets[last])
+            parts.append(self.log_prob_text(ids[begin:end], offsets[first : last + 1] - begin))
+            storage.keep_within()
+        return np.concatenate(parts)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""

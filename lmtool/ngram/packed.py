@@ -6,6 +6,7 @@ i x width on, lowest first, of an array of 64-bit cells with two to spare at its
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.storage import Storage
+from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 CELL = 64  # bits
+LEAST = 1 << 14  # numbers that are worth several threads
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
@@ -41,12 +44,13 @@ def read_short(halves: Any, width: int, index: int) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _pack(values: Any, bits: Any, width: int, start: int) -> None:
-    # Cells that a neighbouring piece shares are written with `or`: pieces must come in order, one at a time.
+    # Cells that a neighbouring piece shares are written with `or`: such pieces must come one at a time.
+    mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
     for i in range(len(values)):
         at = (start + i) * width
         cell = at >> 6
         shift = np.uint64(at & 63)
-        value = np.uint64(values[i])
+        value = np.uint64(values[i]) & mask
         bits[cell] |= value << shift
         if (at & 63) + width > 64:
             bits[cell + 1] |= value >> (np.uint64(64) - shift)
@@ -81,13 +85,27 @@ class Packed:
     @classmethod
     def of(cls, values: Array, largest: int | None = None, storage: Storage | None = None) -> Packed:
         """Pack an array of whole numbers, 0 or more, of the width of `largest` or of the largest value."""
-        packed = cls.zeros(len(values), largest if largest is not None else int(values.max(initial=0)), storage)
-        packed.put(0, values)
+        storage = storage or Storage()
+        if largest is None:
+            largest = max((int(values[a:b].max()) for a, b in storage.pieces(len(values))), default=0)
+        packed = cls.zeros(len(values), largest, storage)
+        for first, last in storage.pieces(len(values)):
+            packed.put(first, values[first:last])
         return packed
 
     def put(self, start: int, values: Array) -> None:
-        """Write values from number `start` on, where there are zeros."""
-        _pack(values, self.bits, self.width, start)
+        """Write the lowest bits of values from number `start` on, where there are zeros."""
+        if len(values) < LEAST:
+            _pack(values, self.bits, self.width, start)
+            return
+        # Each thread's numbers begin a cell: CELL of them fill `width` cells.
+        inner = [(start + at) // CELL * CELL - start for at, _ in cut_evenly(len(values))[1:]]
+        ends = [0, *(at for at in inner if at > 0), len(values)]
+        run(
+            (_pack, values[first:last], self.bits, self.width, start + first)
+            for first, last in itertools.pairwise(ends)
+            if first < last
+        )
 
     def get(self, first: int, last: int) -> npt.NDArray[np.int64]:
         """Numbers `first` to before `last`."""
@@ -100,6 +118,10 @@ class Packed:
         values = np.empty(len(index), dtype=np.int64)
         _read_at(self.bits, self.width, index, values)
         return values
+
+    def largest(self) -> int:
+        """At least the largest of the numbers, by their width."""
+        return (1 << self.width) - 1
 
     def all(self) -> npt.NDArray[np.int64]:
         """All numbers, `[length]`."""

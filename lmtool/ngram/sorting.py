@@ -17,19 +17,30 @@ from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 DIGIT = 11  # bits per pass, at most: 2,048 counters and positions stay in the first-level cache
-NO_NGRAM = np.uint32(0xFFFFFFFF)  # where no n-gram of an order ends, as its sentence is shorter up to there
+
+
+def no_ngram(row: Array) -> Any:
+    """What an array of numbers of n-grams has where none of an order ends, as its sentence is shorter up to there."""
+    return row.dtype.type(np.iinfo(row.dtype).max)
 
 
 def keys_of(words: Array, row: Array, bos: int, word_width: int, first: int, last: int) -> tuple[Array, Array]:
     """The keys uint64 `[N]` of the n-grams that end at positions `first` to before `last`, in the order of the text,
-    and these positions uint32 `[N]`.
+    and these positions `[N]`, of the type of `row`.
 
-    words: the text, `[T]`. row: the n-gram one shorter that ends at each position, `[T]`, or NO_NGRAM.
+    words: the text, `[T]`. row: the n-gram one shorter that ends at each position, `[T]`, or no_ngram(row).
     """
-    keys = np.empty(last - first, dtype=np.uint64)
-    positions = np.empty(last - first, dtype=np.uint32)
-    count = _keys(words, row, bos, word_width, first, last, keys, positions)
-    return keys[:count], positions[:count]
+    none = no_ngram(row)
+    cuts = [(max(first + a, 1), first + b) for a, b in cut_evenly(last - first)]
+    found = run((_count_keys, words, row, none, bos, a, b) for a, b in cuts)
+    ends = np.cumsum([0, *found])
+    keys = np.empty(ends[-1], dtype=np.uint64)
+    positions = np.empty(ends[-1], dtype=row.dtype)
+    run(
+        (_keys, words, row, none, bos, word_width, a, b, keys[ends[t] :], positions[ends[t] :])
+        for t, (a, b) in enumerate(cuts)
+    )
+    return keys, positions
 
 
 def sort_keys(keys: Array, values: Array, bits: int) -> tuple[Array, Array]:
@@ -60,7 +71,7 @@ def sort_keys(keys: Array, values: Array, bits: int) -> tuple[Array, Array]:
 
 
 def count_keys(keys: Array, positions: Array, row: Array, next_row: Array) -> tuple[Array, Array, Array]:
-    """The U distinct ones of sorted keys `[N]`: keys uint64 `[U]`, suffixes uint32 `[U]`, and counts uint32 `[U]`.
+    """The U distinct ones of sorted keys `[N]`: keys uint64 `[U]`, suffixes and counts `[U]` of the type of `row`.
 
     positions: where the n-gram of each key ends, `[N]`. row: the n-gram one shorter that ends at each position of the
     text, which is the suffix of the longer one. next_row: gets the number of the distinct key at each of the positions,
@@ -70,43 +81,51 @@ def count_keys(keys: Array, positions: Array, row: Array, next_row: Array) -> tu
     distinct = run([(_count_distinct, keys, a, b) for a, b in cuts])
     before = np.cumsum([0, *distinct])
     unique = np.empty(before[-1], dtype=np.uint64)
-    suffixes = np.empty(before[-1], dtype=np.uint32)
-    ends = np.empty(before[-1], dtype=np.uint32)  # how many keys there are up to the last of each
+    suffixes, counts = np.empty(before[-1], dtype=row.dtype), np.empty(before[-1], dtype=row.dtype)
     run(
         [
-            (_collapse, keys, positions, a, b, before[t], row, next_row, unique, suffixes, ends)
+            (_collapse, keys, positions, a, b, before[t], row, next_row, unique, suffixes, counts)
             for t, (a, b) in enumerate(cuts)
         ]
     )
-    counts = np.diff(ends, prepend=np.uint32(0))
     return unique, suffixes, counts
 
 
 def sort_in_memory(
     words: Array, row: Array, bos: int, word_width: int, key_width: int, highest: bool
 ) -> tuple[Array, Array, Array, Array]:
-    """The n-grams of the next order: keys, suffixes and counts `[U]`, and which of them ends where, uint32 `[T]`.
+    """The n-grams of the next order: keys, suffixes and counts `[U]`, and which of them ends where, `[T]`.
 
     words, row: as keys_of has them. key_width: bits of a key. highest: whether this is the highest order, for which the
     last array is empty.
     """
     keys, positions = keys_of(words, row, bos, word_width, 0, len(words))
     keys, positions = sort_keys(keys, positions, key_width)
-    next_row = np.full(0 if highest else len(words), NO_NGRAM, dtype=np.uint32)
+    next_row = np.full(0 if highest else len(words), no_ngram(row), dtype=row.dtype)
     keys, suffixes, counts = count_keys(keys, positions, row, next_row)
     return keys, suffixes, counts, next_row
 
 
 @numba.njit(cache=True, nogil=True)
-def _keys(words: Any, row: Any, bos: int, word_width: int, first: int, last: int, keys: Any, positions: Any) -> Any:
+def _count_keys(words: Any, row: Any, none: Any, bos: int, first: int, last: int) -> Any:
     count = 0
-    for i in range(max(first, 1), last):
+    for i in range(first, last):
+        if row[i - 1] != none and words[i] != bos:
+            count += 1
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def _keys(
+    words: Any, row: Any, none: Any, bos: int, word_width: int, first: int, last: int, keys: Any, positions: Any
+) -> None:
+    count = 0
+    for i in range(first, last):
         context = row[i - 1]
-        if context != NO_NGRAM and words[i] != bos:
+        if context != none and words[i] != bos:
             keys[count] = (np.uint64(context) << np.uint64(word_width)) | np.uint64(words[i])
             positions[count] = i
             count += 1
-    return count
 
 
 @numba.njit(cache=True, nogil=True)
@@ -148,16 +167,19 @@ def _collapse(
     next_row: Any,
     unique: Any,
     suffixes: Any,
-    ends: Any,
+    counts: Any,
 ) -> None:
     at = before - 1
+    begin = first
+    while 0 < begin < len(keys) and keys[begin - 1] == keys[begin]:
+        begin -= 1  # equal keys are counted by the piece with the last of them
     for i in range(first, last):
         if i == 0 or keys[i] != keys[i - 1]:
             at += 1
             unique[at] = keys[i]
             suffixes[at] = row[positions[i]]
+            begin = i
         if len(next_row) > 0:
             next_row[positions[i]] = at
-        # The last of equal keys says where they end, also across a cut.
         if i == len(keys) - 1 or keys[i + 1] != keys[i]:
-            ends[at] = i + 1
+            counts[at] = i + 1 - begin

@@ -6,6 +6,7 @@ import mmap
 import os
 import tempfile
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +15,24 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.rules import size_in_bytes
-from lmtool.system.files import cannot_write
-from lmtool.system.memory import memory_available
+from lmtool.system.files import cannot_write, own_mark
+from lmtool.system.memory import memory_available, memory_resident
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
 
+NARROW = 1 << 32  # numbers below this take 32 bits, others 64
 BYTES_PER_TOKEN = 64  # that counting and estimation take at most, in memory: 1.3 GiB for 22 million tokens
+
+
+def whole_numbers_below(limit: int) -> np.dtype[Any]:
+    """The type of whole numbers below `limit`, whose largest number is left for `none`: uint32 where that suffices."""
+    return np.dtype(np.uint32 if limit < NARROW else np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """memory: bytes that may be used at once, None without a limit. folder: of the files."""
+    """memory: bytes that the process may have, None without a limit. folder: of the files."""
 
     memory: int | None = None
     folder: Path = Path()
@@ -56,7 +63,7 @@ class Storage:
             return np.empty(length, dtype=dtype)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder, prefix=".counts.", suffix=f".{os.getpid()}.tmp") as file:
+            with tempfile.TemporaryFile(dir=self.folder, prefix=".counts.", suffix=f".{own_mark()}.tmp") as file:
                 if hasattr(os, "posix_fallocate"):
                     # A page that cannot be written later would end the process without a message.
                     os.posix_fallocate(file.fileno(), 0, size)
@@ -67,6 +74,19 @@ class Storage:
                 return np.frombuffer(mapped, dtype=dtype)
         except OSError as error:
             raise cannot_write(self.folder, error) from error
+
+    def pieces(self, length: int, size: int = 1 << 20) -> Iterator[tuple[int, int]]:
+        """range(length) in pieces of `size`, (first, last + 1), between which `keep_within` is called."""
+        for first in range(0, length, size):
+            yield first, min(first + size, length)
+            self.keep_within()
+
+    def keep_within(self) -> None:
+        """Release the pages of files where this process has more memory than is allowed."""
+        if self.memory is not None:
+            resident = memory_resident()
+            if resident is None or resident > self.memory:
+                self.release()
 
     def zeros(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """An array of zeros `[length]`, stored as by `empty`. Raises UserError where the disk is full."""
@@ -80,5 +100,21 @@ class Storage:
         self._mapped[:] = [reference for reference in self._mapped if reference() is not None]
         for reference in self._mapped:
             mapped = reference()
-            if mapped is not None and hasattr(mapped, "madvise"):
-                mapped.madvise(mmap.MADV_DONTNEED)
+            if mapped is not None:
+                _release(mapped)
+
+
+def release(array: npt.NDArray[Any]) -> None:
+    """Drop the pages of an array in a file from memory; one in memory stays."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    if isinstance(base, mmap.mmap):
+        _release(base)
+
+
+def _release(mapped: mmap.mmap) -> None:
+    if hasattr(mapped, "madvise"):
+        mapped.madvise(mmap.MADV_DONTNEED)

@@ -9,7 +9,7 @@ this form, too: their probabilities are stored after interpolation.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray
 from lmtool.ngram.hdf5 import created, mapped, read_trie, write_array, write_trie
+from lmtool.ngram.storage import Storage, whole_numbers_below
 from lmtool.ngram.trie import Trie, TrieBuilder
 
 Array = npt.NDArray[Any]
@@ -64,31 +65,38 @@ class BackoffTable:
         """The number of n-grams of each order; `<s>` is one of the unigrams."""
         return self.trie.sizes
 
-    def select(self, mask: Array) -> BackoffTable:
+    def select(self, mask: Array, storage: Storage | None = None) -> BackoffTable:
         """The table of the n-grams marked in `mask`, bool `[nodes]`, with the same probabilities and weights.
 
-        The context of a marked n-gram must be marked as well.
+        The context of a marked n-gram must be marked as well. storage: of the arrays; memory if None.
         """
-        builder = TrieBuilder(self.vocabulary_size)
-        numbers = np.arange(self.vocabulary_size, dtype=np.uint64)  # of the selected contexts, within their order
+        storage = storage or Storage()
+        builder = TrieBuilder(self.vocabulary_size, storage)
+        kind = whole_numbers_below(sum(self.sizes))
+        numbers = np.arange(self.vocabulary_size, dtype=kind)  # of the selected contexts, within their order
         for k in range(2, self.order + 1):
             here = mask[self.trie.first(k) : self.trie.first(k + 1)]
-            begins = self.trie.begins(k - 1, 0, self.trie.sizes[k - 2])
-            context = np.repeat(numbers, np.diff(begins))[here]
-            words = self.trie.words(k, 0, len(here))[here].astype(np.uint64)
-            builder.add((context << np.uint64(builder.word_width)) | words)
-            numbers = np.cumsum(here, dtype=np.uint64) - np.uint64(1)
+            keys = storage.empty(int(np.count_nonzero(here)), np.uint64)
+            longer = storage.empty(len(here) if k < self.order else 0, kind)
+            done = 0
+            for first, last in self.trie.context_blocks(k):
+                begins = self.trie.begins(k - 1, first, last)
+                marked = here[begins[0] : begins[-1]]
+                context = np.repeat(numbers[first:last], np.diff(begins))[marked].astype(np.uint64)
+                words = self.trie.words(k, int(begins[0]), int(begins[-1]))[marked].astype(np.uint64)
+                keys[done : done + len(words)] = (context << np.uint64(builder.word_width)) | words
+                if k < self.order:
+                    longer[begins[0] : begins[-1]] = done + np.cumsum(marked) - 1
+                done += len(words)
+                storage.keep_within()
+            builder.add(keys)
+            numbers = longer
         inner = mask[: self.trie.first(self.order)]
-        return BackoffTable(
+        return replace(
+            self,
             trie=builder.finish(),
-            log_prob=self.log_prob[mask],
-            log_backoff=self.log_backoff[inner],
-            bos=self.bos,
-            unseen=self.unseen,
-            missing=self.missing,
-            normalised=self.normalised,
-            suffix_closed=self.suffix_closed,
-            notes=self.notes,
+            log_prob=_marked(self.log_prob, mask, storage),
+            log_backoff=_marked(self.log_backoff, inner, storage),
         )
 
     def save(self, path: Path, vocabulary_fingerprint: str) -> None:
@@ -139,6 +147,16 @@ class BackoffTable:
             return table
         except (OSError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
             raise UserError(f"{path} is damaged or cut off ({error}): {REMEDY}") from error
+
+
+def _marked(values: Array, mask: Array, storage: Storage) -> Array:
+    kept = storage.empty(int(np.count_nonzero(mask)), values.dtype)
+    done = 0
+    for first, last in storage.pieces(len(values)):
+        here = values[first:last][mask[first:last]]
+        kept[done : done + len(here)] = here
+        done += len(here)
+    return kept
 
 
 def log(values: FloatArray) -> FloatArray:

@@ -8,6 +8,7 @@ be searched where it lies in a file.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.packed import Packed, cells_needed, width_of
-from lmtool.ngram.storage import Storage
+from lmtool.ngram.storage import Storage, whole_numbers_below
 from lmtool.ngram.trie_search import BLOCK, find_ngrams, find_parents, first_children
 from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
+NGRAMS = 1 << 17  # of a block of contexts
 
 
 class Nodes(NamedTuple):
@@ -117,6 +119,13 @@ class Trie:
         begins = self.begins(order - 1, 0, self.sizes[order - 2])
         return np.repeat(np.arange(len(begins) - 1), np.diff(begins))
 
+    def context_blocks(self, order: int) -> list[tuple[int, int]]:
+        """Ranges (first, last + 1) of the contexts of an order's n-grams, each with about NGRAMS n-grams."""
+        contexts, total = self.sizes[order - 2], self.sizes[order - 1]
+        ends = np.unique(np.append(self.parents(order, np.arange(0, total, NGRAMS)), contexts))
+        ends[0] = 0
+        return list(itertools.pairwise(ends.tolist())) if len(ends) > 1 else [(0, contexts)]
+
     def words(self, order: int, first: int, last: int) -> IntArray:
         """The last words of nodes `first` to before `last` of an order."""
         if order == 1:
@@ -160,17 +169,23 @@ class TrieBuilder:
 
     def add(self, keys: Array) -> None:
         """Add the next order: ascending keys uint64 `[M]`, the context's node within its order << word_width | word."""
-        begins = self.storage.empty(self.sizes[-1] + 1, np.uint32)
-        _begins(keys, self.word_width, begins)
+        contexts = self.sizes[-1]
+        begins = self.storage.empty(contexts + 1, whole_numbers_below(len(keys) + 1))
+        begins[0] = 0
+        for first, last in self.storage.pieces(len(keys)):
+            cuts = [(first + a, first + b) for a, b in cut_evenly(last - first) if a < b]
+            run((_begins, keys, self.word_width, a, b, begins) for a, b in cuts)
+        after = int(keys[-1]) >> self.word_width if len(keys) else 0
+        begins[after + 1 :] = len(keys)  # where the children of the last context end, and of those without any
         self._begins.append(begins)
         done = sum(self.sizes) - self.size
         grown = self.storage.zeros(cells_needed(done + len(keys), self.word_width), np.uint64)
-        grown[: len(self._words)] = self._words
+        for first, last in self.storage.pieces(len(self._words)):
+            grown[first:last] = self._words[first:last]
         self._words = grown
         packed = Packed(self._words, self.word_width, done + len(keys))
-        mask = np.uint64((1 << self.word_width) - 1)
-        for at in range(0, len(keys), 1 << 20):
-            packed.put(done + at, keys[at : at + (1 << 20)] & mask)
+        for first, last in self.storage.pieces(len(keys)):
+            packed.put(done + first, keys[first:last])  # a key's lowest bits are the word
         self.sizes.append(len(keys))
 
     def finish(self) -> Trie:
@@ -178,36 +193,35 @@ class TrieBuilder:
         first = np.cumsum([0, *self.sizes])
         unigrams = np.full(self.size, self.size, dtype=np.int64)
         if self._begins:
-            unigrams = self._begins[0][:-1] + first[1]
-        inner = self.storage.empty(sum(self.sizes[1:-1]) + 1, np.uint32)  # first child of each node from order 2 on
+            unigrams = self._begins[0][:-1].astype(np.int64) + first[1]
+        # The first child of each node from order 2 on.
+        inner = self.storage.empty(sum(self.sizes[1:-1]) + 1, whole_numbers_below(int(first[-1]) + 1))
         at = 0
         for k in range(2, len(self.sizes)):
             begins = self._begins[k - 1]
-            np.add(begins[:-1], first[k], out=inner[at : at + len(begins) - 1], casting="unsafe")
+            for a, b in self.storage.pieces(len(begins) - 1):
+                inner[at + a : at + b] = begins[a:b]
+                inner[at + a : at + b] += inner.dtype.type(first[k])
             at += len(begins) - 1
         inner[at] = first[-1]
-        starts = Packed.zeros(len(inner), int(_largest_span(inner)), self.storage)
+        spans = [_largest_span(inner[a:b]) for a, b in self.storage.pieces(len(inner))]
+        starts = Packed.zeros(len(inner), int(max(spans)), self.storage)
         base = inner[:: 1 << BLOCK].astype(np.int64)
-        for at in range(0, len(inner), 1 << 20):
-            part = inner[at : at + (1 << 20)]
-            bases = np.repeat(base[at >> BLOCK : (at + len(part) - 1 >> BLOCK) + 1], 1 << BLOCK)
-            starts.put(at, part - bases[: len(part)])
+        for a, b in self.storage.pieces(len(inner)):
+            bases = np.repeat(base[a >> BLOCK : (b - 1 >> BLOCK) + 1], 1 << BLOCK)
+            starts.put(a, inner[a:b].astype(np.int64) - bases[: b - a])
         return Trie(Nodes(first, self._words, self.word_width, unigrams, base, starts.bits, starts.width))
 
 
 @numba.njit(cache=True, nogil=True)
-def _begins(keys: Any, word_width: int, begins: Any) -> None:
-    """Where the ascending keys of each context begin, and where they end, into begins `[contexts + 1]`."""
-    context = np.int64(0)
-    begins[0] = 0
-    for i in range(len(keys)):
+def _begins(keys: Any, word_width: int, first: int, last: int, begins: Any) -> None:
+    """Where the ascending keys of each context begin, of those contexts that keys `first` to before `last` come to."""
+    context = np.int64(keys[first - 1] >> np.uint64(word_width)) if first > 0 else np.int64(0)
+    for i in range(first, last):
         this = np.int64(keys[i] >> np.uint64(word_width))
         while context < this:
             context += 1
             begins[context] = i
-    while context < len(begins) - 1:
-        context += 1
-        begins[context] = len(keys)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -17,7 +17,10 @@ def corpus_of(run: Run, store_dir: str, *, progress: bool) -> Corpus:
     """
     path = Path(run.store)
     if not path.is_file():
-        path = preprocess(run.settings("data"), Path(store_dir), progress=progress).path
+        data, folder = run.settings("data"), Path(store_dir)
+        counts = run.settings("counts") if run.config.get("counts") else None
+        prepared = counts.prepare(data, folder, progress=progress) if counts is not None else None
+        path = (prepared or preprocess(data, folder, progress=progress)).path
     corpus = Corpus.open(path)
     if corpus.fingerprint != run.store_fingerprint:
         corpus.close()

@@ -17,9 +17,9 @@ from omegaconf import DictConfig
 from lmtool import session
 from lmtool.config.overrides import key_of
 from lmtool.errors import UserError
-from lmtool.runs.lock import held
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
+from lmtool.system.lock import held
 
 STATUS = "job.json"
 REFUSED = "job-refused.json"  # of a job whose folder, with its job.json, belongs to another job

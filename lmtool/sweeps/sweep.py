@@ -21,10 +21,10 @@ from omegaconf import DictConfig
 
 from lmtool import session
 from lmtool.errors import UserError
-from lmtool.runs.lock import held
 from lmtool.sweeps import launcher_processes, restart, result_table
 from lmtool.sweeps.job import REFUSED, STATUS, finished, folders, read_record
 from lmtool.system import parallel
+from lmtool.system.lock import held
 
 
 class Refused(SystemExit):

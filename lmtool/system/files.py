@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,11 @@ _MASK = os.umask(0)  # it cannot be read without being set
 os.umask(_MASK)
 
 
+def own_mark() -> str:
+    """This process among those of all machines, for the names of its temporary files: HOST.NUMBER."""
+    return f"{socket.gethostname().replace('.', '-')}.{os.getpid()}"
+
+
 @contextmanager
 def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
@@ -24,7 +30,7 @@ def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
     made again: then a power cut can leave less than the whole. Raises UserError where the disk is full or the
     folder cannot be written to.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{own_mark()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -47,7 +53,7 @@ def reserve(path: Path, size: int) -> None:
 
     The HDF5 library can crash the process when the disk fills while it writes; so the space is checked first.
     """
-    probe = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    probe = path.with_name(f".{path.name}.{own_mark()}.tmp")
     try:
         with probe.open("wb") as handle:
             if hasattr(os, "posix_fallocate"):

@@ -1,7 +1,8 @@
-"""The memory that is available."""
+"""The memory that is available, and that this process has."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -18,3 +19,11 @@ def memory_available() -> int | None:
     except (OSError, ValueError):
         return available
     return min(available, int(limit) - used) if limit.isdigit() else available
+
+
+def memory_resident() -> int | None:
+    """Bytes of this process that are in memory, pages of files among them; None where that is unknown."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None

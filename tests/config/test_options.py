@@ -114,7 +114,7 @@ def test_an_option_keeps_its_contract(group: str, name: str) -> None:
 def test_the_names_are_what_they_were() -> None:
     """They are public; runs keep them."""
     assert {group: kinds(group) for group in HOMES} == {
-        "data": ["pydoc", "synthetic", "text", "texts", "toy"],
+        "data": ["hub", "pydoc", "synthetic", "text", "texts", "toy"],
         "model": ["cbow", "lbl", "ngram", "nplm"],
         "output": ["adaptive", "classes", "hierarchical", "nce", "sampled", "softmax"],
         "tree": [
@@ -125,7 +125,7 @@ def test_the_names_are_what_they_were() -> None:
             *("absolute", "good_turing", "jelinek_mercer", "kneser_ney", "laplace", "mle", "modified_kneser_ney"),
             *("stupid_backoff", "witten_bell"),
         ],
-        "counts": ["sorted", "spark"],
+        "counts": ["sorted", "spark", "table"],
         "optim": ["adagrad", "adam", "adamw", "sgd"],
         "schedule": ["constant", "cosine", "inverse", "linear", "plateau", "steps"],
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +26,15 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.download import DownloadConfig
 from lmtool.data.preprocess import Prepared, preprocess, settings_json, store_path
 from lmtool.data.sources.base import CountedTrain, DrawnIds, NoSource, Source
+from lmtool.data.sources.line_cut import SplitConfig, SplitUnit
 from lmtool.data.sources.synthetic import SyntheticData
-from lmtool.data.sources.text import SplitConfig, SplitUnit, TextData
+from lmtool.data.sources.text import TextData
 from lmtool.data.sources.toy import ToyData
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_split import split_of_text
 from lmtool.data.tokeniser import RESERVED
 from lmtool.errors import UserError
+from lmtool.system.files import own_mark
 from tests.conftest import RULES
 
 
@@ -88,10 +92,10 @@ def test_the_stores_of_own_text_are_those_of_version_0_5(folder: Path) -> None:
 
 
 def test_each_yaml_fits_its_option() -> None:
-    assert kinds("data") == ["pydoc", "synthetic", "text", "texts", "toy"]
+    assert kinds("data") == ["hub", "pydoc", "synthetic", "text", "texts", "toy"]
     with initialize_config_dir(str(conf_dir() / "data"), version_base=None):
         for name in yaml_files("data"):
-            values = OmegaConf.to_container(compose(name, ["train=x"] if name == "text" else []))
+            values = OmegaConf.to_container(compose(name, ["path=x"] if name == "hub" else []))
             settings = saved_settings(values, "data")  # type: ignore[arg-type]
             assert isinstance(settings, DataConfig) and settings.name == name and settings.kind in kinds("data")
 
@@ -131,8 +135,7 @@ def test_what_is_not_train_is_as_ever_where_train_was_counted_elsewhere(folder: 
 
     def prepared() -> Prepared:
         whole = data.source(progress=False, download=True)
-        elsewhere = data.elsewhere(progress=False)
-        others = elsewhere.others()
+        elsewhere, others = data.elsewhere(), data.others(progress=False)
         assert elsewhere.train == [[f"file:{folder}/train.txt"]] and "train" not in others.stamp
         assert {key: value for key, value in whole.stamp.items() if key != "train"} == others.stamp
         assert listed_words(others, data.vocabulary) == ["a", "b"] and others.notes == whole.notes != []
@@ -146,6 +149,31 @@ def test_what_is_not_train_is_as_ever_where_train_was_counted_elsewhere(folder: 
         assert cloze is not None and cloze.answers.tolist() == [1] and corpus.splits == ["valid"]
     (folder / "valid.txt").write_text("b a a\n")
     assert prepared().created and calls == 2
+
+
+def test_one_of_several_writes_the_store_and_the_others_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, calls = recipe._write, []
+
+    def slowly(*arguments: Any) -> None:
+        calls.append(1)
+        time.sleep(0.5)
+        write(*arguments)
+
+    monkeypatch.setattr(recipe, "_write", slowly)
+    with ThreadPoolExecutor(3) as pool:
+        made = list(pool.map(lambda _: preprocess(text(), folder / "stores", progress=False), range(3)))
+    assert len(calls) == 1 and sorted(one.created for one in made) == [False, False, True]
+    assert made[0].rows == made[1].rows == made[2].rows
+
+
+def test_temporary_files_of_other_machines_stay(tmp_path: Path) -> None:
+    here = own_mark().partition(".")[0]
+    names = [f".s.h5.{here}.99999999.tmp", f".s.h5.train.{here}.99999999.ids.tmp", ".s.h5.host.99999999.tmp"]
+    names += [f".s.h5.{own_mark()}.tmp", ".counts.abc.tmp"]
+    for name in names:
+        (tmp_path / name).write_text("")
+    provisional.remove_stale_files(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[2:])
 
 
 def test_a_byte_order_mark_and_crlf_are_in_no_word(folder: Path) -> None:

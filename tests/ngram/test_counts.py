@@ -14,13 +14,18 @@ from hypothesis import strategies as st
 from lmtool.config.rules import size_in_bytes
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
+from lmtool.ngram import counts as counts_module
+from lmtool.ngram import storage as storage_module
 from lmtool.ngram.count_cache import open_counts, save_counts
 from lmtool.ngram.counts import Counts, count_ngrams
+from lmtool.ngram.estimate import estimate
 from lmtool.ngram.packed import Packed
+from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.sorting import sort_keys
-from lmtool.ngram.storage import Storage
+from lmtool.ngram.storage import Storage, release
 from lmtool.ngram.trie import TrieBuilder
 from lmtool.system import parallel
+from lmtool.system.memory import memory_resident
 from tests.ngram.plain import Plain, Text, random_sentences, text_of
 
 
@@ -113,6 +118,73 @@ def test_runs_on_disk_give_the_same_counts(tmp_path: Path) -> None:
     storage = Storage(1 << 16, tmp_path)
     assert same(count_ngrams(text, vocabulary, 5), count_ngrams(text, vocabulary, 5, storage=storage))
     assert list(tmp_path.iterdir()) == []  # files without names
+
+
+@pytest.mark.parametrize("memory", [None, 1 << 16])
+def test_numbers_that_32_bits_do_not_hold(memory: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, vocabulary = text_of(random_sentences(4, 3000))
+    narrow = count_ngrams(text, vocabulary, 5)
+    table = estimate(narrow, ModifiedKneserNey(5), cutoffs=[0, 0, 1, 1, 2])
+    monkeypatch.setattr(storage_module, "NARROW", 0)
+    assert storage_module.whole_numbers_below(1) == np.uint64
+    storage = Storage(memory, tmp_path)
+    wide = count_ngrams(text, vocabulary, 5, storage=storage)
+    assert same(narrow, wide)
+    other = estimate(wide, ModifiedKneserNey(5), cutoffs=[0, 0, 1, 1, 2], storage=storage)
+    for one, two in zip([*table.trie.nodes], [*other.trie.nodes], strict=True):
+        np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(table.log_prob, other.log_prob)
+    np.testing.assert_array_equal(table.log_backoff, other.log_backoff)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_that_64_bits_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, vocabulary = text_of(random_sentences(4))
+    monkeypatch.setattr(counts_module, "CELL", 10)
+    with pytest.raises(UserError, match=r"model\.order=5: the n-grams of order 3 need more than 10 bits"):
+        count_ngrams(text, vocabulary, 5)
+
+
+def test_a_text_is_read_piece_by_piece(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = count_ngrams(toy.split("train"), toy.vocabulary, 4)
+    for piece in (1 << 22, 1000, 7, 1):
+        monkeypatch.setattr(counts_module, "PIECE", piece)
+        stored = count_ngrams(toy.text("train"), toy.vocabulary, 4)
+        assert same(whole, stored) and whole.newest.tolist() == stored.newest.tolist()
+        places = counts_module.first_places_of(toy.text("train").ids, len(toy.vocabulary))
+        ids = toy.split("train").ids.tolist()
+        assert places.tolist() == [ids.index(word) if word in ids else -1 for word in range(len(toy.vocabulary))]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_the_ngram_that_kenlm_comes_to_last_is_in_the_trie(n: int) -> None:
+    for seed in range(20):
+        text, vocabulary = text_of(random_sentences(seed, 6))
+        counts = count_ngrams(text, vocabulary, n)
+        places = counts_module.first_places_of(text.ids, len(vocabulary))
+        found = counts_module.newest_of_trie(counts.trie, vocabulary, places, n - 1)
+        assert found.tolist() == counts.newest.tolist()
+
+
+def test_pages_of_files_leave_the_memory_where_it_is_used_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Storage(1 << 20, tmp_path)
+    array = storage.zeros(1 << 22, np.uint64)
+    array[:] = 7
+    before = memory_resident()
+    assert before is not None and before > 32 << 20
+    storage.keep_within()
+    after = memory_resident()
+    assert after is not None and before - after > 20 << 20
+    assert (array == 7).all()
+    release(array[5:])
+    again = memory_resident()
+    assert again is not None and before - again > 20 << 20
+    release(np.zeros(3))  # one in memory stays
+    monkeypatch.setattr(storage_module, "memory_resident", lambda: 1 << 19)
+    assert (array == 7).all()
+    storage.keep_within()
+    kept = memory_resident()
+    assert kept is not None and before - kept < 10 << 20
 
 
 def test_counts_of_a_higher_order_serve_a_lower_one() -> None:

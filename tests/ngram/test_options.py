@@ -46,7 +46,7 @@ def settings(group: str, kind: str, **changes: object) -> Any:
 
 def test_the_finder_knows_them_all() -> None:
     assert kinds("smoother") == sorted(SMOOTHERS)
-    assert kinds("counts") == ["sorted", "spark"] and "ngram" in kinds("model")
+    assert kinds("counts") == ["sorted", "spark", "table"] and "ngram" in kinds("model")
 
 
 @pytest.mark.parametrize("name", SMOOTHERS)

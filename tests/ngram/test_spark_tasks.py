@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmtool.data.corpus import Corpus
-from lmtool.ngram.counts import Counts, count_ngrams
+from lmtool.ngram.counts import Counts, count_ngrams, unigram_counts
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother
@@ -28,7 +28,7 @@ pa = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install lmtool[sp
 
 from lmtool.ngram.spark import shares, tasks  # noqa: E402
 from lmtool.ngram.spark.assemble import assemble_counts  # noqa: E402
-from lmtool.ngram.spark.estimate import Fitted, added_up, assembled, fit, unigram_counts  # noqa: E402
+from lmtool.ngram.spark.estimate import Fitted, added_up, assembled, fit  # noqa: E402
 from lmtool.ngram.spark.levels import levels  # noqa: E402
 
 SMOOTHERS: dict[str, Callable[[int, int], Smoother]] = {
@@ -71,7 +71,7 @@ class Sparkless:
 
     def __init__(self, corpus: Corpus, order: int, partitions: int, frequent: list[int]) -> None:
         self.order, self.vocabulary, self.bos = order, corpus.vocabulary, corpus.vocabulary.bos
-        self.unigrams = unigram_counts(corpus)
+        self.unigrams = unigram_counts(corpus.vocabulary)
         self.frequent = np.array(frequent, dtype=np.int64)
         split = corpus.split("train")
         firsts = [int(np.flatnonzero(split.ids == w)[0]) if (split.ids == w).any() else -1 for w in range(self.bos)]

@@ -51,16 +51,15 @@ class DrawnIds:
 
 @dataclass(frozen=True, slots=True)
 class TextElsewhere:
-    """A text whose train split another program reads.
+    """A train split that another program reads.
 
     train: addresses such as file:/folder/a.txt or hdfs://host/part-*.gz, in lists in the order of the text; those of
     one list are in the order of their names; what is no glob has a backslash before such characters. column: of the
-    text in files of documents; None for lines of text. others: finds the source of all but train.
+    text in files of documents; None for lines of text.
     """
 
     train: list[list[str]]
     column: str | None
-    others: Callable[[], Source]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,84 +2,37 @@
 
 from __future__ import annotations
 
-import math
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from lmtool.config.groups import DataConfig
-from lmtool.config.rules import MISSING, require, require_seed
+from lmtool.config.rules import MISSING, require
 from lmtool.data.download import DownloadConfig, fetch, is_cached
-from lmtool.data.readers import MEMBER, read_blocks, sha256_of
-from lmtool.data.remote import escaped, is_address, stamp_of
+from lmtool.data.readers import MEMBER, read_blocks
+from lmtool.data.remote import escaped, is_address
 from lmtool.data.sources.base import Blocks, ClozeFiles, NoSource, Source, TextElsewhere
-from lmtool.data.sources.line_cut import cut_by_lines
-from lmtool.data.text_files import find_files, is_data_folder_wrong, no_file, text_files
+from lmtool.data.sources.line_cut import SplitConfig, SplitUnit, cut_by_lines
+from lmtool.data.text_files import (
+    file_identity,
+    file_stamp,
+    find_files,
+    is_data_folder_wrong,
+    no_file,
+    text_files,
+)
 from lmtool.errors import UserError
-
-
-class SplitUnit(Enum):
-    """What the sizes of a split count."""
-
-    tokens = "tokens"
-    lines = "lines"
-
-
-@dataclass(slots=True)
-class SplitConfig:
-    """How data.train is cut into train, valid and test, which is the rest; null in all of them is no cut.
-
-    unit: lines unless it is given. train, valid: counts of the unit, or fractions below 1. Where one of the two is
-    given, test is as large as valid; where none is, they are 0.8 and 0.1. shuffle_seed: of a shuffle of the lines
-    beforehand; None for their order.
-    """
-
-    unit: SplitUnit | None = MISSING
-    train: float | None = MISSING
-    valid: float | None = MISSING
-    shuffle_seed: int | None = MISSING
-
-    def __post_init__(self) -> None:
-        for name, value in (("train", self.train), ("valid", self.valid)):
-            rule = "more than 0: a count, or a fraction below 1"
-            require(value is None or 0 < value < math.inf, f"data.split.{name}", value, rule)
-        require_seed("data.split.shuffle_seed", self.shuffle_seed, null=True)
-        if self.is_given():
-            self._fill_in()
-
-    def is_given(self) -> bool:
-        """Whether any value is, so that there is a cut."""
-        return any(value is not None for value in (self.unit, self.train, self.valid, self.shuffle_seed))
-
-    def _fill_in(self) -> None:
-        """Give what is left out its value, so that settings that mean the same are the same."""
-        self.unit = self.unit or SplitUnit.lines
-        if self.unit is SplitUnit.tokens:
-            rule = "null with data.split.unit=tokens: only lines are shuffled"
-            require(self.shuffle_seed is None, "data.split.shuffle_seed", self.shuffle_seed, rule)
-        if self.train is None and self.valid is None:
-            self.train, self.valid = 0.8, 0.1
-        elif self.valid is None and self.train is not None and self.train < 1:
-            self.valid = round((1 - self.train) / 2, 9)
-        elif self.train is None and self.valid is not None and self.valid < 1:
-            rule = "below 0.5 where data.split.train is not given: test is as large"
-            require(self.valid < 0.5, "data.split.valid", self.valid, rule)
-            self.train = round(1 - 2 * self.valid, 9)
-        elif self.train is not None and self.valid is not None and self.train < 1 and self.valid < 1:
-            rule = f"at most 1 together with data.split.train={self.train:g}"
-            require(round(self.train + self.valid, 9) <= 1, "data.split.valid", f"{self.valid:g}", rule)
 
 
 @dataclass(slots=True)
 class TextData(DataConfig):
     """Text files, local or downloaded.
 
-    train, valid, test: a path, a glob, a folder, an address or a list of them, whose text is one split. column: of the
+    train, valid, test: a path, a glob, a folder, an address or a list of them, whose text is one split; train is None
+    where it is not needed, as its counts are given. column: of the
     text in files of documents (JSON Lines, Parquet), whose lines are lines of the split; None for lines of text.
     """
 
@@ -98,7 +51,7 @@ class TextData(DataConfig):
 
     def __post_init__(self) -> None:
         DataConfig.__post_init__(self)
-        self.train = _paths("train", self.train)
+        self.train = _paths("train", self.train) if self.train is not None else None
         self.valid = _paths("valid", self.valid) if self.valid is not None else None
         self.test = _paths("test", self.test) if self.test is not None else None
         if self.split is not None and not self.split.is_given():
@@ -124,17 +77,25 @@ class TextData(DataConfig):
         download: whether to go to the network where not even train is on this machine; where it is False, that is a
         NoSource.
         """
+        if self.train is None:
+            raise UserError("data.train has no file: give one, as data.train=train.txt")
         if not download:
             locate(self.train, "train", self, progress=progress, download=False)
         return self._source(locate(self.train, "train", self, progress=progress), progress=progress)
 
-    def elsewhere(self, *, progress: bool) -> TextElsewhere:
-        """Names of train with :// are addresses; others are files of this machine, as are all other files.
-
-        Raises UserError for text that needs its lines in one order, and where a file is not found.
-        """
+    def others(self, *, progress: bool) -> Source:
+        """The files of all but train. Raises UserError where a split is cut from train, and where one is not found."""
         if self.split is not None:
             raise UserError("data.split cuts train in the order of its lines: give data.valid a file instead")
+        return self._source(None, progress=progress)
+
+    def elsewhere(self) -> TextElsewhere:
+        """Names of train with :// are addresses; others are files of this machine.
+
+        Raises UserError where a file is not found.
+        """
+        if self.train is None:
+            raise UserError("data.train has no file: give one, as data.train=train.txt")
         names = self.train if isinstance(self.train, list) else [self.train]
         if member := next((name for name in names if MEMBER in name), None):
             raise UserError(f"data.train={member}: another program reads no members of archives: unpack it")
@@ -144,7 +105,7 @@ class TextData(DataConfig):
             else [escaped(f"file:{Path(file).resolve()}") for file in text_files(name, "data.train")]
             for name in names
         ]
-        return TextElsewhere(train, self.column, partial(self._source, None, progress=progress))
+        return TextElsewhere(train, self.column)
 
     def _source(self, train: list[str] | None, *, progress: bool) -> Source:
         """The files, with train's paths; None where it is elsewhere. Raises UserError where one is not found."""
@@ -181,8 +142,8 @@ class TextData(DataConfig):
         everything = files | {key: [path] for key, path in single.items()}
         return Source(
             splits,
-            stamp={key: _of_each(paths, _stamp) for key, paths in everything.items()},
-            identity=lambda: {key: _of_each(paths, _identity) for key, paths in everything.items()},
+            stamp={key: _of_each(paths, file_stamp) for key, paths in everything.items()},
+            identity=lambda: {key: _of_each(paths, file_identity) for key, paths in everything.items()},
             parts=parts,
             word_list=single.get("vocabulary"),
             cloze={
@@ -253,23 +214,3 @@ def _located_file(name: str, key: str, data: TextData, *, progress: bool) -> str
 def _of_each(paths: list[str], describe: Callable[[str], object]) -> object:
     """What describes each file; of one file alone as it is, as in stores of before 0.6."""
     return describe(paths[0]) if len(paths) == 1 else [describe(path) for path in paths]
-
-
-def _stamp(name: str) -> list[object]:
-    if is_address(name):
-        return stamp_of(name.partition(MEMBER)[0])
-    path = Path(name.partition(MEMBER)[0])
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"{path} is not a regular file, and text is read more than once: write it to a file first")
-    return [str(path.resolve()), status.st_size, status.st_mtime_ns]
-
-
-def _identity(name: str) -> dict[str, object]:
-    if is_address(name):  # its bytes are not fetched a second time
-        return {"address": stamp_of(name.partition(MEMBER)[0])}
-    path = Path(name.partition(MEMBER)[0])
-    return {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}

@@ -8,7 +8,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from lmtool.data.tokeniser import hash_bytes
+from lmtool.ngram.words import find_word
 
 ZERO = -99.0  # the format's log10 of 0
 LN10 = math.log(10)
@@ -24,45 +24,6 @@ MESSAGES = {
     POSITIVE: "has a positive log10 p, but no probability is above 1",
     CARRIAGE_RETURN: "ends in CR LF: convert the file to LF, as with dos2unix",
 }
-
-
-class WordTable:
-    """A hash table, with open addressing, from the UTF-8 bytes of words to their numbers."""
-
-    def __init__(self, words: list[str] | None = None) -> None:
-        encoded = [word.encode() for word in words or []]
-        self.starts = np.cumsum([0, *(len(word) for word in encoded)])
-        self.arena = np.frombuffer(b"".join(encoded) + b"\0", dtype=np.uint8)
-        self.slots = np.full(1 << max(2 * len(encoded), 2).bit_length(), -1, dtype=np.int64)
-        _fill(self.slots, self.starts, self.arena)
-
-
-@numba.njit(cache=True, nogil=True)
-def _fill(slots: Any, starts: Any, arena: Any) -> None:
-    mask = np.uint64(len(slots) - 1)
-    for word in range(len(starts) - 1):
-        slot = hash_bytes(arena, starts[word], starts[word + 1]) & mask
-        while slots[slot] >= 0:
-            slot = (slot + np.uint64(1)) & mask
-        slots[slot] = word
-
-
-@numba.njit(cache=True, nogil=True)
-def _find(block: Any, first: int, last: int, slots: Any, starts: Any, arena: Any) -> Any:
-    mask = np.uint64(len(slots) - 1)
-    slot = hash_bytes(block, first, last) & mask
-    while slots[slot] >= 0:
-        word = slots[slot]
-        if starts[word + 1] - starts[word] == last - first:
-            same = True
-            for i in range(last - first):
-                if arena[starts[word] + i] != block[first + i]:
-                    same = False
-                    break
-            if same:
-                return word
-        slot = (slot + np.uint64(1)) & mask
-    return np.int64(-1)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -143,7 +104,7 @@ def parse_lines(
                 elif column > k + 1:
                     return at, row, MANY_WORDS
                 else:
-                    word = _find(block, first, last, slots, starts, arena)
+                    word = find_word(block, first, last, slots, starts, arena)
                     if word < 0:
                         return at, row, UNKNOWN_WORD
                     words[row, column - 1] = word

@@ -27,13 +27,13 @@ from lmtool.ngram.arpa.lines import (
     NO_NUMBER,
     POSITIVE,
     ZERO,
-    WordTable,
     parse_lines,
 )
 from lmtool.ngram.counts import MAX_ORDER
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.table import BackoffTable
 from lmtool.ngram.trie import TrieBuilder
+from lmtool.ngram.words import WordTable
 
 Array = npt.NDArray[Any]
 REMEDY = "write the file again"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SortedCounts(CountsConfig):
-    """memory: that sorting may use, such as 512MiB, or null; keep: whether to keep the counts beside the store."""
+    """memory: that the process may have, such as 512MiB, or null; keep: whether to keep the counts beside the store."""
 
     memory: str | None = MISSING
     keep: bool = MISSING
@@ -47,7 +47,7 @@ class SortedCounts(CountsConfig):
         cached = open_counts(path, corpus.fingerprint, order)
         if cached is not None:
             return cached
-        counts = count_ngrams(corpus.split("train"), corpus.vocabulary, order, storage=storage)
+        counts = count_ngrams(corpus.text("train"), corpus.vocabulary, order, storage=storage)
         if self.keep:
             save_counts(path, counts, corpus.fingerprint)
         return counts

@@ -15,9 +15,8 @@ import pyarrow as pa
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.ngram.counts import Counts, from_last_start
+from lmtool.ngram.counts import Counts, from_last_start, unigram_counts
 from lmtool.ngram.estimate import table_of, unigram_probabilities, unused_weight, with_occurrences
-from lmtool.ngram.packed import Packed
 from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
 from lmtool.ngram.spark import shares, tasks
 from lmtool.ngram.spark.assemble import assemble_table, latest
@@ -25,7 +24,6 @@ from lmtool.ngram.spark.cluster import Work, run_tasks, whole_files
 from lmtool.ngram.spark.levels import Level, changes
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable
-from lmtool.ngram.trie import TrieBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,7 +72,7 @@ def estimate_on_spark(
     stages.finished(name, lambda: _added(work, shares.sums(order, bos, numbers, is_spread, smoother.counting)))
     found = added_up(stages.batches(name), order, bos, numbers, smoother.counting)
     require_all(found.tokens, corpus)
-    fitted = fit(found, smoother, unigram_counts(corpus), order, cutoffs, is_spread)
+    fitted = fit(found, smoother, unigram_counts(corpus.vocabulary), order, cutoffs, is_spread)
     name = f"estimates-{order}-{_fingerprint(smoother, cutoffs, is_spread)}"
 
     def make() -> DataFrame:
@@ -99,16 +97,6 @@ def assembled(
     unused = unused_weight(fitted.smoother)
     arrays = assemble_table(batches, sizes, fitted.unigrams, unused, order, storage)
     return table_of(fitted.smoother, *arrays, bos, fitted.unseen)
-
-
-def unigram_counts(corpus: Corpus) -> Counts:
-    """The counts of order 1, which the vocabulary has."""
-    vocabulary = corpus.vocabulary
-    assert vocabulary.eos is not None
-    words = vocabulary.counts.copy()
-    words[vocabulary.bos] = words[vocabulary.eos]
-    trie = TrieBuilder(len(vocabulary)).finish()
-    return Counts(trie, [], [Packed.of(words)], vocabulary.bos, vocabulary.unk, np.empty(0, dtype=np.int64))
 
 
 def require_all(tokens: int, corpus: Corpus) -> None:

@@ -18,11 +18,11 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import Prepared, preprocess, settings_json
 from lmtool.data.remote import is_address
 from lmtool.language_model import IntArray
-from lmtool.ngram.counts import Counts
+from lmtool.ngram.counts import Counts, unigram_counts
 from lmtool.ngram.spark import tasks
 from lmtool.ngram.spark.assemble import assemble_counts
 from lmtool.ngram.spark.cluster import Cluster, Work, refusals, run_tasks, start, whole_files
-from lmtool.ngram.spark.estimate import estimate_on_spark, require_all, unigram_counts
+from lmtool.ngram.spark.estimate import estimate_on_spark, require_all
 from lmtool.ngram.spark.stages import LOCAL, Stages
 from lmtool.ngram.spark.text import Place, count_train, find_train
 from lmtool.ngram.storage import Storage
@@ -40,8 +40,7 @@ PIECE = 1 << 20  # 2-grams added up at once
 
 def prepare(cluster: Cluster, data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared:
     """The store: vocabulary, valid and test; train is counted where it lies. Raises UserError as Spark's steps do."""
-    text = data.elsewhere(progress=progress)
-    others = text.others()
+    text, others = data.elsewhere(), data.others(progress=progress)
     spark = start(cluster, progress=progress)
     place = find_train(data, text, spark)
     stages = stages_of(cluster, data, place, store_dir)
@@ -66,11 +65,11 @@ def stages_of(cluster: Cluster, data: DataConfig, place: Place, store_dir: Path)
 def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Counts:
     """The counts of orders 1 to `order` of the train split of a store that `prepare` made."""
     if order == 1:
-        return unigram_counts(corpus)
+        return unigram_counts(corpus.vocabulary)
     with _work(cluster, corpus, order) as work:
         sizes = _sorted_orders(work, corpus, order)
         batches = work.stages.batches(f"sorted-{order}")
-        made = assemble_counts(batches, sizes, unigram_counts(corpus), corpus.first_places, order, storage)
+        made = assemble_counts(batches, sizes, unigram_counts(corpus.vocabulary), corpus.first_places, order, storage)
         pairs = made.count[1]
         steps = range(0, pairs.length, PIECE)
         require_all(sum(int(pairs.get(at, min(at + PIECE, pairs.length)).sum()) for at in steps), corpus)
@@ -92,7 +91,7 @@ def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
     """The n-grams of the highest order, counted; what is finished is removed at the end, unless it is to be kept."""
     spark = start(cluster, progress=False)
     data = corpus.settings
-    place = find_train(data, data.elsewhere(progress=False), spark)
+    place = find_train(data, data.elsewhere(), spark)
     stages = stages_of(cluster, data, place, corpus.path.parent)
     remedy = f"run again: what is finished is kept in {stages.address}; more counts.partitions need less memory"
     with refusals(f"counting n-grams of order {order} ({remedy})"):

@@ -12,7 +12,7 @@ import numpy as np
 
 from lmtool.config.groups import DataConfig
 from lmtool.config.vocabulary import VocabularyConfig
-from lmtool.data.choose_vocabulary import select
+from lmtool.data.choose_vocabulary import numbered, select
 from lmtool.data.documents import form_of
 from lmtool.data.sources.base import CountedTrain, TextElsewhere
 from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
@@ -98,9 +98,7 @@ def count_train(
     firsts: dict[str, Any] = {row["word"]: row["first"] for row in kept}
     if unknown:
         firsts["<unk>"] = min(row["first"] for row in unknown)
-    numbers = np.full(len(vocabulary), -1, dtype=np.int64)
-    for number, word in enumerate(sorted(firsts, key=lambda word: firsts[word])):
-        numbers[vocabulary.ids[word]] = number
+    numbers = numbered(firsts, vocabulary)
     return CountedTrain(vocabulary, numbers, int(counts[EOS_ID]), int(oov["count"] or 0), int(empty or 0))
 
 

@@ -1,0 +1,126 @@
+"""Data sets of the Hugging Face Hub, by the package `datasets`: downloaded and kept as it does, or saved on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmtool.config.groups import DataConfig
+from lmtool.config.rules import MISSING, require
+from lmtool.data.documents import blocks_of_documents, text_of
+from lmtool.data.readers import check_text
+from lmtool.data.sources.base import Blocks, NotKept, Source
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+ROWS = 1000  # read at once
+ON_DISK = ("dataset_dict.json", "state.json")  # what save_to_disk writes, of several splits or of one
+
+
+@dataclass(slots=True)
+class HubData(DataConfig):
+    """A data set with a column of text, of whose documents each line is a line.
+
+    path: its name on the Hub, or a folder that `save_to_disk` made. config, revision: as load_dataset takes them.
+    train_split, valid_split, test_split: the names of its splits, None for none; for valid and test also a share below
+    1 of train's documents, cut from its end: valid before test.
+    """
+
+    path: str = MISSING
+    config: str | None = MISSING
+    revision: str | None = MISSING
+    column: str = MISSING
+    train_split: str = MISSING
+    valid_split: Any = MISSING
+    test_split: Any = MISSING
+
+    def __post_init__(self) -> None:
+        DataConfig.__post_init__(self)
+        require(bool(self.path), "data.path", repr(self.path), "a name on the Hub, as Salesforce/wikitext, or a folder")
+        for name in ("valid_split", "test_split"):
+            value = getattr(self, name)
+            right = isinstance(value, str) or (isinstance(value, float) and 0 < value < 1)
+            require(value is None or right, f"data.{name}", value, "the name of a split, or a share between 0 and 1")
+        shares = [share for share in (self.valid_split, self.test_split) if isinstance(share, float)]
+        require(sum(shares) < 1, "data.test_split", self.test_split, "a share that leaves some of train")
+
+    def source(self, *, progress: bool, download: bool) -> Source:
+        """The splits, of which nothing is read yet.
+
+        Raises UserError where `datasets` is not installed or cannot have the data set, and for a split or a column that
+        is not there; NotKept for one of the Hub where a store of it exists already.
+        """
+        folder = Path(self.path).expanduser()
+        on_disk = any((folder / name).is_file() for name in ON_DISK)
+        if not on_disk and not download:
+            raise NotKept(f"data.path={self.path} is a data set of the Hub: its store is used as it is")
+        parts = self._parts(self._load(folder if on_disk else None, progress=progress))
+        stamp: dict[str, Any] = {
+            name: [part.num_rows, str(part.info.version), part.info.dataset_size] for name, part in parts.items()
+        }
+        if on_disk:
+            files = sorted(file for file in folder.rglob("*") if file.is_file())
+            stamp["files"] = [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+        splits: dict[str, Callable[[], Blocks]] = {
+            name: partial(self._blocks, part, name) for name, part in parts.items()
+        }
+        return Source(splits, stamp=stamp, identity=lambda: stamp)
+
+    def _load(self, folder: Path | None, *, progress: bool) -> dict[str, Dataset]:
+        try:
+            import datasets
+        except ImportError:
+            raise UserError('data=hub needs datasets: pip install "lmtool[hub]"') from None
+        (datasets.enable_progress_bars if progress else datasets.disable_progress_bars)()
+        try:
+            if folder is not None:
+                found = datasets.load_from_disk(str(folder))
+            else:
+                found = datasets.load_dataset(self.path, self.config, revision=self.revision)
+        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UserError(f"data.path={self.path}: datasets says: {reason}") from error
+        return dict(found) if isinstance(found, dict) else {self.train_split: found}
+
+    def _parts(self, found: dict[str, Dataset]) -> dict[str, Dataset]:
+        """The data of each split that there is."""
+        train = self._part(found, self.train_split, "train_split")
+        parts = {}
+        left = total = train.num_rows
+        for name, split in (("test", self.test_split), ("valid", self.valid_split)):
+            if isinstance(split, float):
+                size = int(split * total)
+                parts[name] = train.select(range(left - size, left))
+                left -= size
+            elif split is not None:
+                parts[name] = self._part(found, split, f"{name}_split")
+        if "valid" not in parts:
+            raise UserError("data.valid_split=null: name a split, or a share of train, as data.valid_split=0.05")
+        return {"train": train.select(range(left)) if left < total else train} | dict(reversed(parts.items()))
+
+    def _part(self, found: dict[str, Dataset], split: str, key: str) -> Dataset:
+        if split not in found:
+            known = ", ".join(found)
+            raise UserError(f"data.{key}={split}: {self.path} has only {known}; name one of them, or a share of train")
+        part = found[split]
+        if self.column not in part.column_names:
+            known = ", ".join(part.column_names)
+            raise UserError(f"data.column={self.column}: {self.path} has no such column; name one of: {known}")
+        return part
+
+    def _blocks(self, part: Dataset, name: str) -> Blocks:
+        def documents() -> Iterator[str]:
+            row = 0
+            for batch in part.select_columns([self.column]).iter(ROWS):
+                for value in batch[self.column]:
+                    row += 1
+                    yield text_of(value, f"{self.path}, {name}, row {row}", self.column, "data.column")
+
+        for block in blocks_of_documents(documents()):
+            check_text(block, f"{self.path}, {name}", 1)
+            yield block

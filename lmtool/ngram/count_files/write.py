@@ -1,0 +1,131 @@
+"""Counts -> files that other programs read, and that `counts=table` makes Counts of again.
+
+The 1-grams stand in the order in which they first occur in the text, `<s>` and `</s>` before them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.language_model import IntArray
+from lmtool.ngram.count_files.lines import format_counts
+from lmtool.ngram.counts import Counts
+from lmtool.ngram.words import joined
+from lmtool.system.files import cannot_write, written_whole
+
+PIECE = 1 << 17  # n-grams written at once
+NUMBER = 20  # bytes of a count and the line's end, at most
+PIECES = 76  # of a file in Google's folders: some 10 million n-grams, as there
+Rows = Iterator[tuple[IntArray, IntArray]]
+
+
+def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray, to: Path, *, folder: bool) -> None:
+    """Write the n-grams of all orders, whole or not at all.
+
+    first_places: of words in the text, int64 `[V]`. folder: whether `to` is a folder for Google's form; else a name
+    that ends in .parquet is a Parquet file, another one SRILM's text, compressed if it ends in .gz. Raises UserError
+    where it cannot be written, for words with white space, and where pyarrow is needed and not installed.
+    """
+    spaced = next((word for word in vocabulary.words if len(word.split()) != 1), None)
+    if spaced is not None:
+        raise UserError(f"the word {spaced!r} has white space, which separates words in files of counts")
+    rows = _Rows(counts, vocabulary, first_places)
+    if folder:
+        _write_folder(rows, to)
+    elif to.suffix == ".parquet":
+        _write_parquet(rows, to)
+    else:
+        with _opened(to, packed=to.suffix == ".gz") as write:
+            for k in range(1, counts.order + 1):
+                for words, values in rows.of(k):
+                    write(rows.lines(words, values))
+
+
+class _Rows:
+    """The n-grams as ids and counts, and as lines."""
+
+    def __init__(self, counts: Counts, vocabulary: Vocabulary, first_places: IntArray) -> None:
+        self.counts = counts
+        self._starts, self._arena = joined(vocabulary.words)
+        self._lengths = np.diff(self._starts)
+        places = first_places.copy()
+        places[vocabulary.bos] = -3
+        if vocabulary.eos is not None:
+            places[vocabulary.eos] = -2
+        order = np.argsort(places, kind="stable")
+        self._unigrams = order[counts.count[0].at(order) > 0]
+
+    def of(self, k: int) -> Rows:
+        """N-grams `[M, k]` with counts `[M]`, some at a time."""
+        counts = self.counts
+        total = len(self._unigrams) if k == 1 else counts.trie.sizes[k - 1]
+        for first in range(0, total, PIECE):
+            last = min(first + PIECE, total)
+            if k == 1:
+                words = self._unigrams[first:last]
+                yield words[:, None], counts.count[0].at(words)
+            else:
+                yield counts.trie.ngrams(k, first, last), counts.count[k - 1].get(first, last)
+
+    def lines(self, words: IntArray, counts: IntArray) -> bytes:
+        """Lines of words, a tab and the count."""
+        out = np.empty(int(self._lengths[words].sum()) + len(words) * (NUMBER + words.shape[1]), dtype=np.uint8)
+        return out[: int(format_counts(words, counts, self._starts, self._arena, out))].tobytes()
+
+
+@contextmanager
+def _opened(path: Path, *, packed: bool) -> Iterator[Callable[[bytes], object]]:
+    with written_whole(path) as temporary, temporary.open("wb") as raw:
+        if packed:
+            with gzip.GzipFile("", "wb", 3, raw, mtime=0) as file:  # always the same bytes
+                yield file.write
+        else:
+            yield raw.write
+
+
+def _write_parquet(rows: _Rows, to: Path) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise UserError('Parquet files need pyarrow: pip install "lmtool[arrow]", or take to=FILE.tsv.gz') from None
+    schema = pa.schema([("words", pa.string()), ("count", pa.int64())])
+    with written_whole(to) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for k in range(1, rows.counts.order + 1):
+            for words, counts in rows.of(k):
+                ngrams = [line.partition("\t")[0] for line in rows.lines(words, counts).decode().splitlines()]
+                writer.write_batch(pa.record_batch([pa.array(ngrams), pa.array(counts)], schema=schema))
+
+
+def _write_folder(rows: _Rows, to: Path) -> None:
+    """1gms/vocab.gz and 1gms/total, 2gms/2gm-0000.gz and so on."""
+    if to.exists():
+        raise UserError(f"to={to}/ is there already: name a new folder")
+    unfinished = to.with_name(f".{to.name}.tmp")
+    try:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        for k in range(1, rows.counts.order + 1):
+            folder = unfinished / f"{k}gms"
+            folder.mkdir(parents=True)
+            pieces, number, total = rows.of(k), 0, 0
+            while (head := next(pieces, None)) is not None:
+                name = "vocab.gz" if k == 1 and number == 0 else f"{k}gm-{number:04d}.gz"
+                with gzip.open(folder / name, "wb", 3) as file:
+                    for words, counts in itertools.chain([head], itertools.islice(pieces, PIECES - 1)):
+                        file.write(rows.lines(words, counts))
+                        total += int(counts.sum())
+                number += 1
+            if k == 1:
+                (folder / "total").write_text(f"{total}\n", encoding="ascii")
+        unfinished.rename(to)
+    except OSError as error:
+        raise cannot_write(to, error) from error

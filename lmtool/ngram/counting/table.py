@@ -1,0 +1,90 @@
+"""Counts from files: n-grams that were counted before, by this or another tool, of texts that need not be here.
+
+Counts add up (SRILM's ngram-merge): those of an old text and those of a new one are those of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmtool.config.groups import CountsConfig, DataConfig
+from lmtool.config.rules import MISSING, require, size_in_bytes
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.preprocess import Prepared
+    from lmtool.ngram.count_files.read import CountFiles
+    from lmtool.ngram.counts import Counts
+    from lmtool.ngram.storage import Storage
+
+
+LARGEST = 1000  # weight: with the digits that a count may have, products fit 64 bits
+
+
+@dataclass(slots=True)
+class TableCounts(CountsConfig):
+    """path: of a file or folder, or a list of them; weights: how often the counts of each count, whole numbers, or null
+    for once; memory: that the process may have, such as 512MiB, or null.
+    """
+
+    path: Any = MISSING
+    weights: list[int] | None = MISSING
+    memory: str | None = MISSING
+
+    def __post_init__(self) -> None:
+        names = self.path if isinstance(self.path, list) else [self.path]
+        right = bool(names) and all(isinstance(name, str | Path) and str(name) for name in names)
+        require(right, "counts.path", self.path, "a file of counts, a folder, or a list of them")
+        self.path = [str(name) for name in names]
+        if self.weights is not None:
+            rule = f"a whole number from 1 to {LARGEST:,} for each of the {len(names):,} of counts.path"
+            fits = len(self.weights) == len(names) and all(1 <= weight <= LARGEST for weight in self.weights)
+            require(fits, "counts.weights", self.weights, rule)
+        if self.memory is not None:
+            size_in_bytes(self.memory, "counts.memory")
+
+    def prepare(self, data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared | None:
+        """The store with the vocabulary of the 1-grams, and without train."""
+        from dataclasses import replace
+
+        from lmtool.data.choose_vocabulary import listed_words
+        from lmtool.data.preprocess import preprocess
+        from lmtool.data.text_files import file_identity, file_stamp
+        from lmtool.ngram.count_files.read import counted_train
+
+        if not data.sentences:
+            raise UserError("data.sentences=false: files of counts are of text in sentences")
+        files, others = self._files(), data.others(progress=progress)
+        paths = files.files()
+        source = replace(
+            others,
+            stamp=others.stamp | {"counts": [file_stamp(path) for path in paths], "weights": files.weights},
+            identity=lambda: (
+                others.identity() | {"counts": [file_identity(path) for path in paths], "weights": files.weights}
+            ),
+            counted=lambda: counted_train(files, data.vocabulary, listed_words(others, data.vocabulary)),
+        )
+        return preprocess(data, store_dir, progress=progress, source=source)
+
+    def storage(self, corpus: Corpus) -> Storage:
+        """Three quarters of the free memory, or what `memory` says; temporary files lie beside the store."""
+        from lmtool.ngram.storage import Storage
+
+        return Storage.within(self.memory, corpus)
+
+    def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
+        """The counts in the files, added up.
+
+        Raises UserError, naming file and line, for what are no n-grams with counts.
+        """
+        from lmtool.ngram.count_files.read import read_counts
+
+        return read_counts(self._files(), corpus, order, storage)
+
+    def _files(self) -> CountFiles:
+        from lmtool.ngram.count_files.read import CountFiles
+
+        return CountFiles(self.path, list(self.weights or [1] * len(self.path)))

@@ -1,0 +1,96 @@
+"""Locks for one process at a time, which end with the process that holds them, however that ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from lmtool.errors import UserError
+from lmtool.system.files import cannot_write
+
+LOCK = ".lock"
+
+
+@contextmanager
+def held(folder: Path, lock: str = LOCK) -> Iterator[None]:
+    """Hold `folder` for this process until the block ends; a missing folder is created.
+
+    The lock is the system's (flock) on the file `lock` in the folder, which names the holder: a process that is killed
+    leaves the file but no lock. Where the file system does not support locks, nothing is held. Raises UserError where
+    another process, or another block of this one, holds the folder, and where the folder cannot be written to.
+    """
+    with _opened(folder / lock) as handle:
+        if not _take(handle):
+            holder = _holder(handle)
+            raise UserError(f"{folder} is in use by {holder}: wait until it ends, or choose another folder")
+        _name_holder(handle)
+        yield
+
+
+@contextmanager
+def waited_for(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
+    """Hold a file for this process until the block ends, by a lock as of `held` beside it, when it is free.
+
+    waiting: called once, with who holds it, where it is not free at once. It works between machines where the file
+    system has locks for all of them, as NFS. Raises UserError where the folder cannot be written to.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    told = False
+    while True:
+        with _opened(lock) as handle:
+            if _take(handle) and _is_file_of(lock, handle):
+                _name_holder(handle)
+                try:
+                    yield
+                finally:
+                    lock.unlink(missing_ok=True)  # who has opened it by now, sees that it is not the file any more
+                return
+            if not told:
+                waiting(_holder(handle))
+                told = True
+        time.sleep(0.2)
+
+
+def _is_file_of(path: Path, handle: IO[str]) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle.fileno()))
+    except OSError:
+        return False
+
+
+def _opened(path: Path) -> IO[str]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Append mode leaves what the holder wrote. Unless it is looked at again, the file is never removed, else two
+        # processes could each lock a file of this name.
+        return path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _take(handle: IO[str]) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # the file system does not support locks
+    return True
+
+
+def _holder(handle: IO[str]) -> str:
+    handle.seek(0)
+    return handle.read().strip() or "another process"
+
+
+def _name_holder(handle: IO[str]) -> None:
+    handle.truncate(0)
+    with suppress(OSError):  # on a full disk the lock holds, without the holder's name
+        handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        handle.flush()
