@@ -45,6 +45,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     """
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
+    from lmtool.data.remote import absolute, place
     from lmtool.evaluation.printing import sizes_text
     from lmtool.ngram.arpa.read import arpa_table, read_arpa, words_of_file
     from lmtool.ngram.model import NGRAM_FILE, NgramModel
@@ -52,7 +53,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
 
     out, arpa = session.out, read_arpa(source)
     data = config.data
-    prepared = preprocess(data, Path(config.store_dir), progress=session.progress)
+    prepared = preprocess(data, place(config.store_dir), progress=session.progress)
     with Corpus.open(prepared.path) as corpus:
         reserved = {corpus.vocabulary.words[i] for i in (corpus.vocabulary.unk, corpus.vocabulary.bos)}
         known = set(corpus.vocabulary.words) - reserved - {"</s>"}
@@ -64,7 +65,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
         with written_whole(out / "words.txt") as temporary:
             temporary.write_text("".join(f"{word}\n" for word in arpa.words), encoding="utf-8")
         data = replace(data, vocabulary=replace(data.vocabulary, file=str((out / "words.txt").resolve()), size=None))
-        prepared = preprocess(data, Path(config.store_dir), progress=session.progress)
+        prepared = preprocess(data, place(config.store_dir), progress=session.progress)
         session.say(f"data={data.name} has other words: its store was written with those of {source}")
     with Corpus.open(prepared.path) as corpus:
         model = NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary)
@@ -79,7 +80,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
         folder=out,
         kind="train",
         config=settings,
-        store=str(prepared.path.resolve()),
+        store=absolute(prepared.path),
         store_fingerprint=fingerprints[0],
         vocabulary_fingerprint=fingerprints[1],
     ).save()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmtool.config.verbs import PreprocessConfig
@@ -21,9 +20,10 @@ def run(config: PreprocessConfig, session: Session) -> Corpus:
     from lmtool.data.corpus import Corpus
     from lmtool.data.oov import oov_warning
     from lmtool.data.preprocess import preprocess
+    from lmtool.data.remote import place
 
     session.use_threads(config.threads)
-    prepared = preprocess(config.data, Path(config.store_dir), progress=session.progress)
+    prepared = preprocess(config.data, place(config.store_dir), progress=session.progress)
     header = list(prepared.rows[0])
     session.say(text_table(header, [list(row.values()) for row in prepared.rows]))
     for note in prepared.notes:

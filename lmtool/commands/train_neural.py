@@ -19,6 +19,7 @@ from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus, Split
 from lmtool.data.oov import tell_oov
 from lmtool.data.preprocess import preprocess
+from lmtool.data.remote import place
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import UserError
 from lmtool.evaluation.printing import training_line
@@ -163,8 +164,8 @@ def _corpus(config: TrainConfig, session: Session, processes: Processes) -> Corp
     """The store, written by the first process unless it is up to date."""
     path = None
     if processes.first:
-        path = preprocess(config.data, Path(config.store_dir), progress=session.progress).path
-    return Corpus.open(Path(processes.from_first(path)))
+        path = preprocess(config.data, place(config.store_dir), progress=session.progress).path
+    return Corpus.open(place(processes.from_first(str(path))))
 
 
 def _tree(config: TrainConfig, corpus: Corpus, session: Session, processes: Processes, *, resumed: bool) -> Tree | None:

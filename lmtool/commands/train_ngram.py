@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import CountModelConfig
@@ -23,6 +22,7 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
     from lmtool.data.corpus import Corpus
     from lmtool.data.oov import tell_oov
     from lmtool.data.preprocess import preprocess
+    from lmtool.data.remote import place
     from lmtool.evaluation.printing import training_line
     from lmtool.evaluation.score import finite_or_null
     from lmtool.runs.run import save_trained
@@ -33,8 +33,8 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
     session.use_threads(config.threads)
     start = time.perf_counter()
     assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
-    store = config.counts.prepare(config.data, Path(config.store_dir), progress=session.progress)
-    store = store or preprocess(config.data, Path(config.store_dir), progress=session.progress)
+    store = config.counts.prepare(config.data, place(config.store_dir), progress=session.progress)
+    store = store or preprocess(config.data, place(config.store_dir), progress=session.progress)
     with Corpus.open(store.path) as corpus:
         require_splits(corpus)
         tell_oov(corpus, session.say, session.warn)

@@ -18,6 +18,7 @@ from lmtool.config.groups import DataConfig
 from lmtool.config.rules import require
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.cloze import Cloze
+from lmtool.data.remote import is_address, is_there, open_pieces
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.windows import FAR, StoredTokens, Windows, begin_anew, positions
 from lmtool.errors import UserError
@@ -119,11 +120,14 @@ class Corpus:
 
     @classmethod
     def open(cls, path: Path) -> Corpus:
-        """Open a store. Raises UserError where it is missing, cut off, not a store or of another format."""
-        if not path.is_file():
+        """Open a store, also at an address (lmtool.data.remote.place).
+
+        Raises UserError where it is missing, cut off, not a store or of another format.
+        """
+        if not is_there(path):
             raise UserError(f"no store {path}: make it with lmtool preprocess")
         try:
-            file = h5py.File(path, "r")
+            file = h5py.File(open_pieces(str(path)) if is_address(str(path)) else path, "r")
         except OSError as error:
             raise UserError(f"{path} is cut off or no HDF5 file: {REMEDY}") from error
         try:
@@ -139,6 +143,11 @@ class Corpus:
             if isinstance(error, KeyError | OSError):
                 raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
             raise
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the store, where other files can be put beside it; None at an address."""
+        return None if is_address(str(self.path)) else self.path.parent
 
     @classmethod
     def from_texts(

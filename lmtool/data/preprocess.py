@@ -26,6 +26,7 @@ from lmtool.config.rules import MISSING
 from lmtool.data.choose_vocabulary import final_ids, listed_words, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.provisional import Provisional, provisional_ids, remove_stale_files
+from lmtool.data.remote import is_address, is_there
 from lmtool.data.sources.base import NoSource, NotKept, Source
 from lmtool.data.store_writer import Row, count_ids, write_cloze, write_counted, write_split, write_vocabulary
 from lmtool.errors import UserError
@@ -48,14 +49,19 @@ class Prepared:
 def preprocess(data: DataConfig, store_dir: Path, *, progress: bool, source: Source | None = None) -> Prepared:
     """Make the store of a data set, unless there is one and neither settings nor text have changed.
 
-    A finished store is used, with a note, where its text is no longer on this machine: nothing is downloaded for a
-    comparison. progress: whether to show progress bars. source: the text, where the caller has it; None for what the
-    settings find. Raises UserError for text that is missing or not text, and where the store cannot be written.
+    A store at an address is used as it is. Another finished one is used, with a note, where its text is no longer on
+    this machine: nothing is downloaded for a comparison. progress: whether to show progress bars. source: the text,
+    where the caller has it; None for what the settings find. Raises UserError for text that is missing or not text, and
+    where the store cannot be written.
     """
     path = store_path(data, store_dir)
     if source is not None and source.counted is not None:
         path = path.with_stem(f"{path.stem}-counted")  # it has no ids of train: no other command may take it for whole
     existing = _provenance(path)
+    if is_address(str(store_dir)):
+        if existing is None:
+            raise UserError(f"no store {path}: make it in a folder by lmtool preprocess, and put it there")
+        return Prepared(path, False, existing["rows"], existing["notes"])
     try:
         source = source or data.source(progress=progress, download=existing is None)
     except NoSource as missing:
@@ -99,7 +105,7 @@ def settings_json(data: DataConfig) -> str:
 
 def _provenance(path: Path) -> dict[str, Any] | None:
     """That of a store that can be used; None where it is missing, cut off or of an older format."""
-    if not path.exists():
+    if not is_there(path):
         return None
     try:
         with Corpus.open(path) as corpus:

@@ -1,5 +1,5 @@
-"""Files at addresses, such as https://host/a.txt.gz or s3://bucket/part-*.txt, by fsspec: streamed, retried, never held
-whole.
+"""Files at addresses, such as https://host/a.txt.gz or s3://bucket/part-*.txt, by fsspec: streamed or read in pieces,
+retried, never held whole.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 import io
 import re
 import time
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, cast
 
 from lmtool.errors import UserError
 
@@ -15,12 +16,63 @@ MARK = "://"
 GLOB = re.compile(r"[\[\]{}*?\\]")
 TRIES = 5  # of each read
 READ = 1 << 20  # bytes asked for at once
+NOT_FOUND = (404, 410)  # what a server answers of a file that it does not have
+PIECE = 1 << 16  # the same, where it is not read from beginning to end
 WAIT = 0.5  # seconds before the second try; twice as long before each further one
 
 
 def is_address(name: str) -> bool:
     """Whether a file's name is an address, and no path."""
     return MARK in name
+
+
+def place(name: str | Path) -> Path:
+    """The path of a name, which may be an address; then of the package upath, with the same methods.
+
+    Raises UserError where it is needed and not installed.
+    """
+    if not is_address(str(name)):
+        return Path(name)
+    try:
+        from upath import UPath
+    except ImportError:
+        raise UserError(f'{name} is an address: pip install "lmtool[remote]" to read it') from None
+    return cast(Path, UPath(str(name)))
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file is there, also at an address; a question that fails is asked again.
+
+    Raises UserError where the address cannot be reached.
+    """
+    name = str(path)
+    if not is_address(name):
+        return path.is_file()
+    files, inside = _system(name)
+    for attempt in range(TRIES):
+        try:
+            files.info(inside)
+            return True
+        except Exception as error:  # each file system has its own
+            if _is_missing(error):
+                return False
+            if attempt == TRIES - 1:
+                raise UserError(f"{name} cannot be reached: {_reason(error)}") from error
+            time.sleep(WAIT * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+def _is_missing(error: Exception) -> bool:
+    """Whether a file is not there; with another cause it is a server that does not answer."""
+    if not isinstance(error, FileNotFoundError):
+        return False
+    cause = error.__cause__
+    return isinstance(cause, FileNotFoundError | None) or getattr(cause, "status", None) in NOT_FOUND
+
+
+def absolute(path: Path) -> str:
+    """The name of a path that is the same from every folder."""
+    return str(path) if is_address(str(path)) else str(path.resolve())
 
 
 def escaped(address: str) -> str:
@@ -66,6 +118,15 @@ def open_address(name: str) -> IO[bytes]:
     return io.BufferedReader(_Retried(files, path, name), READ)
 
 
+def open_pieces(name: str) -> IO[bytes]:
+    """The bytes of an address for reading here and there; a read that fails is tried again.
+
+    Raises UserError where the address cannot be opened.
+    """
+    files, path = _system(name)
+    return io.BufferedReader(_Pieces(files, path, name), PIECE)
+
+
 def _system(name: str) -> tuple[Any, str]:
     try:
         import fsspec
@@ -106,8 +167,8 @@ class _Retried(io.RawIOBase):
                 self._at += len(block)
                 return len(block)
             except Exception as error:  # each file system has its own
-                if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, FileNotFoundError | None):
-                    raise  # with another cause it is a server that does not answer
+                if _is_missing(error):
+                    raise
                 self._drop()
                 if attempt == TRIES - 1:
                     raise OSError(f"after {TRIES} tries, at byte {self._at:,}: {_reason(error)}") from error
@@ -115,7 +176,7 @@ class _Retried(io.RawIOBase):
         raise AssertionError("unreachable")
 
     def _opened(self) -> Any:
-        handle = self._files.open(self._path, "rb")
+        handle = self._open()
         if self._at:
             try:
                 handle.seek(self._at)
@@ -124,6 +185,9 @@ class _Retried(io.RawIOBase):
                 while left and (block := handle.read(min(left, 1 << 20))):
                     left -= len(block)
         return handle
+
+    def _open(self) -> Any:
+        return self._files.open(self._path, "rb")
 
     def _drop(self) -> None:
         handle, self._handle = self._handle, None
@@ -136,3 +200,30 @@ class _Retried(io.RawIOBase):
     def close(self) -> None:
         self._drop()
         super().close()
+
+
+class _Pieces(_Retried):
+    """A file of a file system that is read at any place."""
+
+    def _open(self) -> Any:
+        # What it would fetch beyond what is asked for is mostly not what is asked for next.
+        return self._files.open(self._path, "rb", block_size=PIECE, cache_type="readahead")
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END:
+            offset += int(self._files.info(self._path)["size"])
+        elif whence == io.SEEK_CUR:
+            offset += self._at
+        if offset != self._at and self._handle is not None:
+            try:
+                self._handle.seek(offset)
+            except Exception:  # each file system has its own; it is opened again, and that read is tried again
+                self._drop()
+        self._at = offset
+        return offset

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.errors import UserError
 from lmtool.language_model import IntArray
 
 Array = npt.NDArray[Any]
@@ -72,8 +74,19 @@ class StoredTokens:
 
         order: `[blocks]`, a permutation. size: of the contexts, at most FAR.
         """
-        for first in range(skip * GROUP, self.blocks, GROUP):
-            yield self._read([self._limits(block) for block in order[first : first + GROUP].tolist()], size)
+        firsts = iter(range(skip * GROUP, self.blocks, GROUP))
+
+        def read() -> tuple[Windows, IntArray] | None:
+            first = next(firsts, None)
+            if first is None:
+                return None
+            return self._read([self._limits(block) for block in order[first : first + GROUP].tolist()], size)
+
+        with ThreadPoolExecutor(1) as reader:  # the next group, while the one before it is in use
+            coming = reader.submit(read)
+            while (group := coming.result()) is not None:
+                coming = reader.submit(read)
+                yield group
 
     def windows(self, index: IntArray, size: int) -> tuple[IntArray, IntArray]:
         """Contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`, each read by itself."""
@@ -92,7 +105,10 @@ class StoredTokens:
         padded[-1] = self._bos
         examples = []
         for start, (first, last), end in zip(starts, limits, ends.tolist(), strict=True):
-            padded[end - (last - start) : end] = self._ids[start:last]
+            try:
+                padded[end - (last - start) : end] = self._ids[start:last]
+            except OSError as error:
+                raise UserError(f"the store cannot be read: {error}; start again with resume=") from error
             examples.append(np.arange(end - (last - first), end))
         # A piece's first token counts as a sentence's first: no context reaches what comes before it.
         is_first = np.zeros(ends[-1], dtype=bool)

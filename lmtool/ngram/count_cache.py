@@ -11,7 +11,7 @@ import numpy as np
 from lmtool.errors import UserError
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.hdf5 import PIECE, created, read_packed, read_trie, write_packed, write_trie
-from lmtool.ngram.storage import release
+from lmtool.system.memory import release
 
 KIND = "lmtool n-gram counts"
 FORMAT = 1

@@ -56,7 +56,7 @@ def sort_in_runs(
         numbers = storage.empty(0 if highest else len(keys), row.dtype)
         runs.append(Run(first, last, keys, suffixes, counts, numbers))
         del keys, positions, suffixes, counts
-        storage.keep_within()
+        storage.release()  # the next piece takes half of the memory by itself
     keys, suffixes, counts = _merge(runs, key_width, piece, highest, storage)
     for part in [] if highest else runs:
         for first, last in storage.pieces(part.last - part.first):

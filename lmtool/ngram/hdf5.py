@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.packed import Packed, cells_needed
-from lmtool.ngram.storage import release
 from lmtool.ngram.trie import Nodes, Trie
 from lmtool.ngram.trie_search import BLOCK
 from lmtool.system.files import cannot_write, reserve, written_whole
+from lmtool.system.memory import release
 
 Array = npt.NDArray[Any]
 PIECE = 1 << 22  # numbers written at once

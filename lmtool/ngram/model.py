@@ -19,7 +19,7 @@ from lmtool.system.arrays import sentence_offsets, whole_numbers
 from lmtool.system.parallel import cut_evenly, run
 
 NGRAM_FILE = "model.h5"  # in a run folder
-AT_ONCE = 1 << 16  # tokens scored at once where the memory is limited
+AT_ONCE = 1 << 12  # tokens scored at once where the memory is limited
 
 
 class NgramModel:

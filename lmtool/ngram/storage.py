@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from lmtool.config.rules import size_in_bytes
 from lmtool.system.files import cannot_write, own_mark
-from lmtool.system.memory import memory_available, memory_resident
+from lmtool.system.memory import memory_available, memory_resident, release
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -40,12 +40,12 @@ class Storage:
 
     @classmethod
     def within(cls, memory: str | None, corpus: Corpus) -> Storage:
-        """Of `memory`, such as 512MiB, or of three quarters of what is free, with files beside the corpus's store;
-        without a limit where its train split fits.
+        """Of `memory`, such as 512MiB, or of three quarters of what is free, with files beside the corpus's store,
+        or where temporary ones go if that is at an address; without a limit where its train split fits.
         """
         free = memory_available()
         limit = size_in_bytes(memory, "counts.memory") if memory is not None else free and free * 3 // 4
-        return cls(limit, corpus.path.parent).unless_enough_for(corpus.tokens("train"))
+        return cls(limit, corpus.folder or Path(tempfile.gettempdir())).unless_enough_for(corpus.tokens("train"))
 
     def unless_enough_for(self, tokens: int) -> Storage:
         """This storage, or memory without a limit where the n-grams of so many tokens fit into what is allowed."""
@@ -82,10 +82,10 @@ class Storage:
             self.keep_within()
 
     def keep_within(self) -> None:
-        """Release the pages of files where this process has more memory than is allowed."""
+        """Release the pages of files where this process has most of the memory that is allowed."""
         if self.memory is not None:
             resident = memory_resident()
-            if resident is None or resident > self.memory:
+            if resident is None or resident > self.memory * 3 // 4:  # until the next call it grows
                 self.release()
 
     def zeros(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -101,20 +101,4 @@ class Storage:
         for reference in self._mapped:
             mapped = reference()
             if mapped is not None:
-                _release(mapped)
-
-
-def release(array: npt.NDArray[Any]) -> None:
-    """Drop the pages of an array in a file from memory; one in memory stays."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    if isinstance(base, memoryview):
-        base = base.obj
-    if isinstance(base, mmap.mmap):
-        _release(base)
-
-
-def _release(mapped: mmap.mmap) -> None:
-    if hasattr(mapped, "madvise"):
-        mapped.madvise(mmap.MADV_DONTNEED)
+                release(mapped)

@@ -14,6 +14,7 @@ from lmtool.config.verbs import require_device
 from lmtool.config.vocabulary import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
+from lmtool.data.remote import is_there, place
 from lmtool.data.text_files import text_files
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
@@ -97,9 +98,9 @@ def vocabulary_of(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
         if vocabulary.fingerprint() != run.vocabulary_fingerprint:
             raise UserError(f"{path} has other words than its run: delete it, and the run's store is read instead")
         return vocabulary
-    store = Path(run.store)
-    if not store.is_file():
-        folder = Path(store_dir) if store_dir is not None else store.parent
+    store = place(run.store)
+    if not is_there(store):
+        folder = place(store_dir) if store_dir is not None else store.parent
         store = preprocess(run.settings("data"), folder, progress=False).path
     with Corpus.open(store) as corpus:
         return corpus.vocabulary

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lmtool import __version__
 from lmtool.config.options import HOMES, origin
 from lmtool.config.settings import saved_settings
+from lmtool.data.remote import absolute
 from lmtool.errors import UserError
 from lmtool.system.files import read_json, write_json
 
@@ -138,7 +139,7 @@ def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], c
         folder=out,
         kind="train",
         config=settings,
-        store=str(corpus.path.resolve()),
+        store=absolute(corpus.path),
         store_fingerprint=corpus.fingerprint,
         vocabulary_fingerprint=corpus.vocabulary.fingerprint(),
         choices=choices,

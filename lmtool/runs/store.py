@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
+from lmtool.data.remote import is_there, place
 from lmtool.errors import UserError
 from lmtool.runs.run import REMEDY, Run
 
@@ -15,9 +14,9 @@ def corpus_of(run: Run, store_dir: str, *, progress: bool) -> Corpus:
 
     Raises UserError where the sources have changed since, so that the run would be scored on other text.
     """
-    path = Path(run.store)
-    if not path.is_file():
-        data, folder = run.settings("data"), Path(store_dir)
+    path = place(run.store)
+    if not is_there(path):
+        data, folder = run.settings("data"), place(store_dir)
         counts = run.settings("counts") if run.config.get("counts") else None
         prepared = counts.prepare(data, folder, progress=progress) if counts is not None else None
         path = (prepared or preprocess(data, folder, progress=progress)).path

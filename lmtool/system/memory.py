@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 
 def memory_available() -> int | None:
@@ -27,3 +32,14 @@ def memory_resident() -> int | None:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
+
+
+def release(array: npt.NDArray[Any] | mmap.mmap) -> None:
+    """Drop the pages of an array in a file from memory, they are read again when they are used; others stay."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    if isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
+        base.madvise(mmap.MADV_DONTNEED)

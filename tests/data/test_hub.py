@@ -49,7 +49,9 @@ def test_one_split_is_cut(lmtool: Run, saved: Path) -> None:
     lmtool(*words, "data.valid_split=0.26", "data.test_split=null", "hydra.run.dir=cut")
     rows = json.loads(Path("cut/result.json").read_text())["splits"]
     assert {row["split"]: row["tokens"] for row in rows} == {"train": 12, "valid": 2}
-    assert "data.valid_split=null: name a split" in lmtool(*words, "data.valid_split=null", code=2)
+    assert "data.valid_split=null: name a split" in lmtool(
+        *words, "data.valid_split=null", "data.test_split=null", code=2
+    )
     said = lmtool(*words, "data.valid_split=0.5", "data.test_split=0.5", code=2)
     assert "a share that leaves some of train" in said
 

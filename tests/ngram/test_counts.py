@@ -22,10 +22,10 @@ from lmtool.ngram.estimate import estimate
 from lmtool.ngram.packed import Packed
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.sorting import sort_keys
-from lmtool.ngram.storage import Storage, release
+from lmtool.ngram.storage import Storage
 from lmtool.ngram.trie import TrieBuilder
 from lmtool.system import parallel
-from lmtool.system.memory import memory_resident
+from lmtool.system.memory import memory_resident, release
 from tests.ngram.plain import Plain, Text, random_sentences, text_of
 
 

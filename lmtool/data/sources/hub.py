@@ -91,17 +91,19 @@ class HubData(DataConfig):
         """The data of each split that there is."""
         train = self._part(found, self.train_split, "train_split")
         parts = {}
-        left = total = train.num_rows
+        end = train.num_rows
         for name, split in (("test", self.test_split), ("valid", self.valid_split)):
             if isinstance(split, float):
-                size = int(split * total)
-                parts[name] = train.select(range(left - size, left))
-                left -= size
-            elif split is not None:
+                size = int(split * train.num_rows)
+                parts[name] = train.select(range(end - size, end))
+                end -= size
+        for name, split in (("valid", self.valid_split), ("test", self.test_split)):
+            if isinstance(split, str):
                 parts[name] = self._part(found, split, f"{name}_split")
         if "valid" not in parts:
             raise UserError("data.valid_split=null: name a split, or a share of train, as data.valid_split=0.05")
-        return {"train": train.select(range(left)) if left < total else train} | dict(reversed(parts.items()))
+        parts["train"] = train.select(range(end)) if end < train.num_rows else train
+        return {name: parts[name] for name in ("train", "valid", "test") if name in parts}
 
     def _part(self, found: dict[str, Dataset], split: str, key: str) -> Dataset:
         if split not in found:

@@ -43,11 +43,11 @@ class SortedCounts(CountsConfig):
         from lmtool.ngram.count_cache import counts_path, open_counts, save_counts
         from lmtool.ngram.counts import count_ngrams
 
-        path = counts_path(corpus.path)
-        cached = open_counts(path, corpus.fingerprint, order)
+        path = counts_path(corpus.path) if corpus.folder is not None else None  # beside it, where that is a folder
+        cached = open_counts(path, corpus.fingerprint, order) if path is not None else None
         if cached is not None:
             return cached
         counts = count_ngrams(corpus.text("train"), corpus.vocabulary, order, storage=storage)
-        if self.keep:
+        if self.keep and path is not None:
             save_counts(path, counts, corpus.fingerprint)
         return counts
