@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -110,7 +111,9 @@ def real_data() -> Path:
 
 
 @pytest.fixture
-def lmtool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def lmtool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., str]]:
     """Run a command line in this process from an empty folder; gives what it printed, checks its exit code."""
     from lmtool.cli.command_line import main
 
@@ -123,7 +126,10 @@ def lmtool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
         assert "Traceback" not in err
         return err if code else out
 
-    return run
+    yield run
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.close()  # Hydra leaves it to the end of the process
 
 
 def fresh_process(*words: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:

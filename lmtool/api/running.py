@@ -91,6 +91,9 @@ def logging_restored() -> Iterator[None]:
     try:
         yield
     finally:
+        for handler in root.handlers:
+            if handler not in handlers:
+                handler.close()
         root.handlers[:] = handlers
         root.setLevel(level)
 

@@ -84,17 +84,23 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
         session.note(note)
     language_model = NgramModel(table, corpus.vocabulary)
     language_model.save(session.out / NGRAM_FILE)
-    session.say(sizes_text(table.sizes))
+    sizes = list(table.sizes)
+    session.say(sizes_text(sizes))
     valid = corpus.split("valid")
-    log_prob = language_model.log_prob_within(valid.ids, valid.offsets, storage)
+    if storage.memory is None:
+        log_prob = language_model.log_prob_text(valid.ids, valid.offsets)
+    else:  # by the file just written, so that the temporary ones go
+        del table, language_model
+        language_model = NgramModel.load(session.out / NGRAM_FILE, corpus.vocabulary)
+        log_prob = language_model.log_prob_within(valid.ids, valid.offsets, storage.memory)
     examples = corpus.tokens("train")
     unequal = {} if language_model.normalised else {"normalised": False}
     if unequal:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     return unequal | {
         "valid_perplexity": perplexity(log_prob),
-        "parameters": sum(table.sizes),
-        "ngrams": list(table.sizes),
+        "parameters": sum(sizes),
+        "ngrams": sizes,
         "examples": examples,
         "examples_per_second": examples / (estimated - start),
         "epochs": 1,

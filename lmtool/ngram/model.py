@@ -13,9 +13,9 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.bigrams import NO_TABLE, bigram_table, node_width
 from lmtool.ngram.scoring import PIECE, distributions, longest_contexts, score_candidates, score_text, table_arrays
-from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable
 from lmtool.system.arrays import sentence_offsets, whole_numbers
+from lmtool.system.memory import memory_resident, release
 from lmtool.system.parallel import cut_evenly, run
 
 NGRAM_FILE = "model.h5"  # in a run folder
@@ -115,16 +115,20 @@ class NgramModel:
         )
         return log_prob
 
-    def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, storage: Storage) -> FloatArray:
-        """The same as log_prob_text, some sentences at a time where the memory is limited."""
-        if storage.memory is None:
-            return self.log_prob_text(ids, offsets)
+    def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, memory: int) -> FloatArray:
+        """The same as log_prob_text, some sentences at a time; pages of the model's file leave the memory where the
+        process has more than `memory` bytes.
+        """
         firsts = np.unique(np.searchsorted(offsets[:-1], np.arange(0, len(ids), AT_ONCE)))
         parts = []
         for first, last in itertools.pairwise([*firsts[firsts < len(offsets) - 1].tolist(), len(offsets) - 1]):
             begin, end = int(offsets[first]), int(offsets[last])
             parts.append(self.log_prob_text(ids[begin:end], offsets[first : last + 1] - begin))
-            storage.keep_within()
+            resident = memory_resident()
+            if resident is None or resident > memory * 3 // 4:
+                for array in (*self.table.trie.nodes, self.table.log_prob, self.table.log_backoff):
+                    if isinstance(array, np.ndarray):
+                        release(array)
         return np.concatenate(parts)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:

@@ -97,8 +97,9 @@ def test_training_from_an_address(lmtool: Run, server: str, monkeypatch: pytest.
     monkeypatch.setattr(windows, "BLOCK", 300)
     monkeypatch.setattr(windows, "GROUP", 2)
     data = ["data=synthetic", "data.tokens=6000", "data.types=100"]
-    for model, name in ((["model=nplm", *NEURAL, *data, "training.memory=64KiB", "training.batch_size=128"], "checkpoint.safetensors"),
-                        (["model=ngram", *data, "model.order=3"], "model.h5")):  # fmt: skip
+    network = ["model=nplm", *NEURAL, *data, "training.memory=64KiB", "training.batch_size=128"]
+    counted = ["model=ngram", *data, "model.order=3"]
+    for model, name in ((network, "checkpoint.safetensors"), (counted, "model.h5")):
         for place, out in (("stores", "here"), (f"{server}/stores", "there")):
             lmtool("train", *model, f"store_dir={place}", f"hydra.run.dir={out}-{name}")
         assert content(f"here-{name}", name) == content(f"there-{name}", name)

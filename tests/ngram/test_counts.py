@@ -15,10 +15,12 @@ from lmtool.config.rules import size_in_bytes
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.ngram import counts as counts_module
+from lmtool.ngram import model as model_module
 from lmtool.ngram import storage as storage_module
 from lmtool.ngram.count_cache import open_counts, save_counts
 from lmtool.ngram.counts import Counts, count_ngrams
 from lmtool.ngram.estimate import estimate
+from lmtool.ngram.model import NgramModel
 from lmtool.ngram.packed import Packed
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.sorting import sort_keys
@@ -185,6 +187,17 @@ def test_pages_of_files_leave_the_memory_where_it_is_used_up(tmp_path: Path, mon
     storage.keep_within()
     kept = memory_resident()
     assert kept is not None and before - kept < 10 << 20
+
+
+def test_scores_some_sentences_at_a_time_are_the_same(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = estimate(count_ngrams(toy.text("train"), toy.vocabulary, 3), ModifiedKneserNey(3))
+    model, split = NgramModel(table, toy.vocabulary), toy.split("train")
+    whole = model.log_prob_text(split.ids, split.offsets)
+    stream = model.log_prob_text(split.ids, split.offsets[[0, -1]])
+    for at_once in (1, 7, 100, 1 << 12):
+        monkeypatch.setattr(model_module, "AT_ONCE", at_once)
+        assert (model.log_prob_within(split.ids, split.offsets, 1) == whole).all()
+        assert (model.log_prob_within(split.ids, split.offsets[[0, -1]], 1) == stream).all()
 
 
 def test_counts_of_a_higher_order_serve_a_lower_one() -> None:
