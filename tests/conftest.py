@@ -127,9 +127,11 @@ def lmtool(
         return err if code else out
 
     yield run
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.FileHandler):
-            handler.close()  # Hydra leaves it to the end of the process
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, logging.FileHandler):  # Hydra leaves it to the end of the process
+            root.removeHandler(handler)
+            handler.close()
 
 
 def fresh_process(*words: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
