@@ -55,8 +55,8 @@ def preprocess(data: DataConfig, store_dir: Path, *, progress: bool, source: Sou
     where the store cannot be written.
     """
     path = store_path(data, store_dir)
-    if source is not None and source.counted is not None:
-        path = path.with_stem(f"{path.stem}-counted")  # it has no ids of train: no other command may take it for whole
+    if source is not None and source.label:
+        path = path.with_stem(f"{path.stem}-{source.label}")  # without ids of train: no other command may take it
     existing = _provenance(path)
     if is_address(str(store_dir)):
         if existing is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +37,12 @@ def test_the_store_is_that_of_the_same_text(lmtool: Run, saved: Path) -> None:
            "data.valid=valid.txt", "data.test=test.txt", "hydra.run.dir=text")  # fmt: skip
     assert Path("hub/model.h5").read_bytes() == Path("text/model.h5").read_bytes()
     assert "perplexity" in lmtool("eval", "run=hub", "split=test")
-    # One that has changed is read again.
+    # A copy elsewhere is the same; one that has changed is read again.
+    shutil.copytree(saved / "saved", saved / "copy")
+    shutil.rmtree(saved / "saved")
+    shutil.copytree(saved / "copy", saved / "saved")
+    lmtool("preprocess", "data=hub", "data.path=saved", "hydra.run.dir=p")
+    assert json.loads(Path("p/result.json").read_text())["created"] is False
     datasets.Dataset.from_dict({"text": ["a b"]}).save_to_disk(str(saved / "other"))
     (saved / "saved").rename(saved / "before")
     (saved / "other").rename(saved / "saved")

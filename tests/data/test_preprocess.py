@@ -139,7 +139,7 @@ def test_what_is_not_train_is_as_ever_where_train_was_counted_elsewhere(folder: 
         assert elsewhere.train == [[f"file:{folder}/train.txt"]] and "train" not in others.stamp
         assert {key: value for key, value in whole.stamp.items() if key != "train"} == others.stamp
         assert listed_words(others, data.vocabulary) == ["a", "b"] and others.notes == whole.notes != []
-        source = replace(others, stamp=others.stamp | {"train": 1}, counted=counted)
+        source = replace(others, stamp=others.stamp | {"train": 1}, counted=counted, label="counted")
         return preprocess(data, folder / "stores", progress=False, source=source)
 
     first = prepared()

@@ -18,7 +18,7 @@ FROM = (*KN, "counts=table", "data=text", "data.valid=valid.txt")
 
 def lines(seed: int, count: int) -> list[str]:
     draw = random.Random(seed)
-    words = [f"w{k}" for k in range(60)] + ["größe", "<unk>"]
+    words = [f"w{k}" for k in range(60)] + ["größe", "<unk>", "<UNK>", "x\u00a0y", "x\u2028y", "x\x85y"]
     weights = [1 / (k + 1) for k in range(len(words))]
     return [" ".join(draw.choices(words, weights, k=draw.randrange(1, 12))) for _ in range(count)]
 
@@ -80,6 +80,7 @@ def test_counts_of_texts_add_up(lmtool: Run) -> None:
     for name, weights in (("both", "null"), ("weighted", "[2,3]")):
         lmtool(*FROM, "counts.path=[old.tsv.gz,new.tsv.gz]", f"counts.weights={weights}", f"hydra.run.dir={name}")
         assert Path(f"{name}/model.h5").read_bytes() == train(lmtool, f"{name}.txt")
+    assert "perplexity" in lmtool("eval", "run=both")  # its store is not that of the other counts
 
 
 @pytest.mark.parametrize(

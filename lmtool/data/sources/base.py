@@ -90,7 +90,8 @@ class Source:
     changed, at the cost of reading it. parts: where only train has text, how it is cut into train, valid and test by
     tokens: the first two sizes, as of cut_points. word_list: the path of a list of the vocabulary's words, or the words
     themselves; None where train decides. cloze: the questions of splits. drawn: ids of words instead of text; splits is
-    empty then. counted: counts train where it lies; splits has only the others then. notes: what the user should know.
+    empty then. counted: counts train where it lies; splits has only the others then. label: tells its store from that
+    of the whole text, in the store's name. notes: what the user should know.
 
     A test split without a token is left out: a cut need not leave anything for it.
     """
@@ -103,6 +104,7 @@ class Source:
     cloze: dict[str, ClozeFiles] = field(default_factory=dict)
     drawn: DrawnIds | None = None
     counted: Callable[[], CountedTrain] | None = None
+    label: str = ""
     notes: list[str] = field(default_factory=list)
 
 

@@ -13,6 +13,7 @@ from lmtool.config.rules import MISSING, require
 from lmtool.data.documents import blocks_of_documents, text_of
 from lmtool.data.readers import check_text
 from lmtool.data.sources.base import Blocks, NotKept, Source
+from lmtool.data.text_files import file_identity, file_stamp
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,16 +61,16 @@ class HubData(DataConfig):
         if not on_disk and not download:
             raise NotKept(f"data.path={self.path} is a data set of the Hub: its store is used as it is")
         parts = self._parts(self._load(folder if on_disk else None, progress=progress))
-        stamp: dict[str, Any] = {
-            name: [part.num_rows, str(part.info.version), part.info.dataset_size] for name, part in parts.items()
-        }
-        if on_disk:
-            files = sorted(file for file in folder.rglob("*") if file.is_file())
-            stamp["files"] = [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+        sizes = {name: [part.num_rows, str(part.info.version), part.info.dataset_size] for name, part in parts.items()}
+        files = sorted(str(file) for file in folder.rglob("*") if file.is_file()) if on_disk else []
         splits: dict[str, Callable[[], Blocks]] = {
             name: partial(self._blocks, part, name) for name, part in parts.items()
         }
-        return Source(splits, stamp=stamp, identity=lambda: stamp)
+        return Source(
+            splits,
+            stamp=sizes | {"files": [file_stamp(file) for file in files]},
+            identity=lambda: sizes | {"files": [file_identity(file) for file in files]},
+        )
 
     def _load(self, folder: Path | None, *, progress: bool) -> dict[str, Dataset]:
         try:

@@ -113,8 +113,8 @@ def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] |
     Raises UserError for files without 1-grams, or without `</s>` among them.
     """
     types: dict[str, int] = {}
-    for word, count in files.unigrams().items():
-        word = _name(word, rules)
+    unigrams = files.unigrams()
+    for word, count in zip(_types(list(unigrams), rules), unigrams.values(), strict=True):
         types[word] = types.get(word, 0) + count
     if not types.get(EOS):
         raise UserError(f"counts.path={', '.join(files.paths)}: </s> is not among the 1-grams, one for each sentence")
@@ -129,10 +129,11 @@ def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] |
     return CountedTrain(vocabulary, numbered(firsts, vocabulary), types[EOS], int(counts[oov].sum()), 0)
 
 
-def _name(word: str, rules: VocabularyConfig) -> str:
-    """The type that a word of the files is."""
-    word = NAMES.get(word, word)
-    return word.lower() if rules.lowercase and word not in RESERVED else word
+def _types(words: list[str], rules: VocabularyConfig) -> list[str]:
+    """The type of each word; `<s>` and so on may have Google's names, unless the usual ones are there."""
+    if EOS not in words:
+        words = [NAMES.get(word, word) for word in words]
+    return [word.lower() if rules.lowercase and word not in RESERVED else word for word in words]
 
 
 def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage) -> Counts:
@@ -176,7 +177,7 @@ class _Words:
 
     def __init__(self, types: list[str], vocabulary: Vocabulary, rules: VocabularyConfig) -> None:
         self.table = WordTable(types)
-        self.ids = vocabulary.encode(_name(word, rules) for word in types)
+        self.ids = vocabulary.encode(_types(types, rules))
         self.vocabulary = vocabulary
 
     def find(self, block: Array, spans: Array) -> IntArray:

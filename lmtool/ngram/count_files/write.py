@@ -23,6 +23,7 @@ from lmtool.ngram.words import joined
 from lmtool.system.files import cannot_write, written_whole
 
 PIECE = 1 << 17  # n-grams written at once
+MARKS = " \t\r\n"  # what separates words in lines of counts
 NUMBER = 20  # bytes of a count and the line's end, at most
 PIECES = 76  # of a file in Google's folders: some 10 million n-grams, as there
 Rows = Iterator[tuple[IntArray, IntArray]]
@@ -35,7 +36,7 @@ def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray,
     that ends in .parquet is a Parquet file, another one SRILM's text, compressed if it ends in .gz. Raises UserError
     where it cannot be written, for words with white space, and where pyarrow is needed and not installed.
     """
-    spaced = next((word for word in vocabulary.words if len(word.split()) != 1), None)
+    spaced = next((word for word in vocabulary.words if not word or any(mark in word for mark in MARKS)), None)
     if spaced is not None:
         raise UserError(f"the word {spaced!r} has white space, which separates words in files of counts")
     rows = _Rows(counts, vocabulary, first_places)
@@ -102,7 +103,7 @@ def _write_parquet(rows: _Rows, to: Path) -> None:
     with written_whole(to) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for k in range(1, rows.counts.order + 1):
             for words, counts in rows.of(k):
-                ngrams = [line.partition("\t")[0] for line in rows.lines(words, counts).decode().splitlines()]
+                ngrams = [line.partition("\t")[0] for line in rows.lines(words, counts).decode().split("\n")[:-1]]
                 writer.write_batch(pa.record_batch([pa.array(ngrams), pa.array(counts)], schema=schema))
 
 

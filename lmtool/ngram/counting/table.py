@@ -5,6 +5,8 @@ Counts add up (SRILM's ngram-merge): those of an old text and those of a new one
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +67,7 @@ class TableCounts(CountsConfig):
             identity=lambda: (
                 others.identity() | {"counts": [file_identity(path) for path in paths], "weights": files.weights}
             ),
+            label=f"counted-{hashlib.sha256(json.dumps([self.path, files.weights]).encode()).hexdigest()[:6]}",
             counted=lambda: counted_train(files, data.vocabulary, listed_words(others, data.vocabulary)),
         )
         return preprocess(data, store_dir, progress=progress, source=source)

@@ -49,6 +49,7 @@ def prepare(cluster: Cluster, data: DataConfig, store_dir: Path, *, progress: bo
         others,
         stamp=others.stamp | train,
         identity=lambda: others.identity() | train,
+        label="counted",
         counted=lambda: count_train(data, place, spark, stages, listed_words(others, data.vocabulary)),
     )
     return preprocess(data, store_dir, progress=progress, source=source)
