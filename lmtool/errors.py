@@ -11,6 +11,11 @@ class UserError(Exception):
     """
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; the name of its type where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal ended the work. signal: its number; the exit code is 128 + signal, the shells' convention."""
 

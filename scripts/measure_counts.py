@@ -8,7 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 from measure_spark import text_words
@@ -33,24 +33,20 @@ with Corpus.open(next(Path("stores").glob("*.h5"))) as corpus:
 """
 
 
-def run(*words: str) -> tuple[float, float]:
-    """Wall seconds and peak MiB of a command, pages of files among them."""
-    start = time.perf_counter()
-    pid = os.posix_spawn(sys.executable, [sys.executable, "-m", "lmtool", *words], os.environ,
-                         file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)])  # fmt: skip
-    _, status, used = os.wait4(pid, 0)
-    if status:
-        raise SystemExit(f"failed: {' '.join(words)}")
-    return time.perf_counter() - start, used.ru_maxrss / 1024
-
-
 def median(values: list[float]) -> float:
     """The middle one."""
     return sorted(values)[len(values) // 2]
 
 
-def counts(data: Path) -> None:
-    """big20, order 5: with one thread and two; with counts.memory=512MiB; ten times the text with 2GiB."""
+def counts(data: Path, timed: Callable[[list[str]], tuple[float, float]]) -> None:
+    """big20, order 5: with one thread and two; with counts.memory=512MiB; ten times the text with 2GiB.
+
+    timed: gives the wall seconds and the peak MiB of a command, pages of files among them.
+    """
+
+    def run(*words: str) -> tuple[float, float]:
+        return timed([sys.executable, "-m", "lmtool", *words])
+
     text = text_words("big20", data)
     run("preprocess", *text)
     threads()

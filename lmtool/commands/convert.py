@@ -24,15 +24,12 @@ def run(config: ConvertConfig, session: Session) -> Written:
         session.require_new()
         return _read(config, config.arpa, session)
     if config.to is not None and config.arpa is None:
-        from lmtool.commands.export import COUNTS, format_of, write_counted, write_ngrams
+        from lmtool.commands.export import COUNT_BASED, format_of, write_count_based
 
         to, form, source = Path(config.to), format_of(config.to), Run.open(run_folder(config.run))
-        if form in COUNTS:
-            about, _ = write_counted(source, config.store_dir, to, form, session)
-        elif form == "ARPA":
-            about, _ = write_ngrams(source, config.store_dir, to, session)
-        else:
+        if form not in COUNT_BASED:
             raise UserError(f"to={config.to}: lmtool export writes {form}; convert ARPA and counts")
+        about, _ = write_count_based(source, config.store_dir, to, form, session)
         session.say(f"wrote {to}: {about}")
         return Written(to, about, session.notes)
     raise UserError("lmtool convert takes run=PATH to=FILE.arpa or FILE.tsv.gz, or arpa=FILE data=NAME")
@@ -45,7 +42,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     """
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
-    from lmtool.data.remote import absolute, place
+    from lmtool.data.remote import absolute
     from lmtool.evaluation.printing import sizes_text
     from lmtool.ngram.arpa.read import arpa_table, read_arpa, words_of_file
     from lmtool.ngram.model import NGRAM_FILE, NgramModel
@@ -53,7 +50,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
 
     out, arpa = session.out, read_arpa(source)
     data = config.data
-    prepared = preprocess(data, place(config.store_dir), progress=session.progress)
+    prepared = preprocess(data, config.store_dir, progress=session.progress)
     with Corpus.open(prepared.path) as corpus:
         reserved = {corpus.vocabulary.words[i] for i in (corpus.vocabulary.unk, corpus.vocabulary.bos)}
         known = set(corpus.vocabulary.words) - reserved - {"</s>"}
@@ -65,7 +62,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
         with written_whole(out / "words.txt") as temporary:
             temporary.write_text("".join(f"{word}\n" for word in arpa.words), encoding="utf-8")
         data = replace(data, vocabulary=replace(data.vocabulary, file=str((out / "words.txt").resolve()), size=None))
-        prepared = preprocess(data, place(config.store_dir), progress=session.progress)
+        prepared = preprocess(data, config.store_dir, progress=session.progress)
         session.say(f"data={data.name} has other words: its store was written with those of {source}")
     with Corpus.open(prepared.path) as corpus:
         model = NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SETTINGS = ExportConfig
 GOOGLE = "counts in a folder"
-COUNTS = ("counts in text", "counts in Parquet", GOOGLE)
+COUNT_BASED = ("ARPA", "counts in text", "counts in Parquet", GOOGLE)  # what there is of n-gram models alone
 
 
 def run(config: ExportConfig, session: Session) -> Written:
@@ -30,10 +30,8 @@ def run(config: ExportConfig, session: Session) -> Written:
     form = format_of(config.to)
     if config.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
         raise UserError(f"what={config.what.value}: {form} takes the whole model; leave what out, or name to=FILE.txt")
-    if form == "ARPA":
-        about, result = write_ngrams(Run.open(folder), config.store_dir, to, session)
-    elif form in COUNTS:
-        about, result = write_counted(Run.open(folder), config.store_dir, to, form, session)
+    if form in COUNT_BASED:
+        about, result = write_count_based(Run.open(folder), config.store_dir, to, form, session)
     else:
         from lmtool.runs.load import load
 
@@ -71,9 +69,20 @@ def format_of(name: str) -> str:
     )
 
 
-def write_counted(run: Run, store_dir: str, to: Path, form: str, session: Session) -> tuple[str, dict[str, Any]]:
-    """Write the counts that a run's n-gram model was estimated from; returns what was written, and the number of
-    n-grams by order for result.json.
+def write_count_based(run: Run, store_dir: str, to: Path, form: str, session: Session) -> tuple[str, dict[str, Any]]:
+    """Write a run's n-gram model, or its counts, in one of the forms COUNT_BASED; returns what was written, and the
+    number of n-grams by order for result.json. Raises UserError where the run has none.
+    """
+    if form == "ARPA":
+        sizes, what = _write_ngrams(run, store_dir, to, session), ""
+    else:
+        sizes, what = _write_counts(run, store_dir, to, form, session), "counts of "
+    about = f"{what}{', '.join(f'{size:,}' for size in sizes)} n-grams of orders 1 to {len(sizes)}"
+    return about, {"ngrams": sizes}
+
+
+def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Session) -> list[int]:
+    """Write the counts that a run's n-gram model was estimated from; returns the number of n-grams by order.
 
     Raises UserError where the model has no counts, and where their text has changed.
     """
@@ -93,14 +102,12 @@ def write_counted(run: Run, store_dir: str, to: Path, form: str, session: Sessio
         else:
             places = first_places_of(corpus.text("train").ids, len(corpus.vocabulary))
         write_counts(counts, corpus.vocabulary, places, to, folder=form == GOOGLE)
-    sizes = counts.trie.sizes
-    return f"counts of {', '.join(f'{size:,}' for size in sizes)} n-grams of orders 1 to {len(sizes)}", {
-        "ngrams": sizes
-    }
+    sizes: list[int] = counts.trie.sizes
+    return sizes
 
 
-def write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> tuple[str, dict[str, Any]]:
-    """Write a run's n-gram model as ARPA; returns what was written, and the number of n-grams by order for result.json.
+def _write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> list[int]:
+    """Write a run's n-gram model as ARPA; returns the number of n-grams by order.
 
     Raises UserError where the run's model has no ARPA form.
     """
@@ -118,8 +125,7 @@ def write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> tuple[
     write_arpa(table, loaded.vocabulary, to)
     if table.missing:
         _note_differences(run, loaded.model, store_dir, session)
-    about = f"{', '.join(f'{size:,}' for size in table.sizes)} n-grams of orders 1 to {table.order}"
-    return about, {"ngrams": list(table.sizes)}
+    return list(table.sizes)
 
 
 def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Session) -> None:

@@ -20,10 +20,9 @@ def run(config: PreprocessConfig, session: Session) -> Corpus:
     from lmtool.data.corpus import Corpus
     from lmtool.data.oov import oov_warning
     from lmtool.data.preprocess import preprocess
-    from lmtool.data.remote import place
 
     session.use_threads(config.threads)
-    prepared = preprocess(config.data, place(config.store_dir), progress=session.progress)
+    prepared = preprocess(config.data, config.store_dir, progress=session.progress)
     header = list(prepared.rows[0])
     session.say(text_table(header, [list(row.values()) for row in prepared.rows]))
     for note in prepared.notes:

@@ -164,7 +164,7 @@ def _corpus(config: TrainConfig, session: Session, processes: Processes) -> Corp
     """The store, written by the first process unless it is up to date."""
     path = None
     if processes.first:
-        path = preprocess(config.data, place(config.store_dir), progress=session.progress).path
+        path = preprocess(config.data, config.store_dir, progress=session.progress).path
     return Corpus.open(place(processes.from_first(str(path))))
 
 

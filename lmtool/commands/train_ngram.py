@@ -21,20 +21,17 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
     """Estimate the model of the settings into the run folder."""
     from lmtool.data.corpus import Corpus
     from lmtool.data.oov import tell_oov
-    from lmtool.data.preprocess import preprocess
-    from lmtool.data.remote import place
     from lmtool.evaluation.printing import training_line
     from lmtool.evaluation.score import finite_or_null
     from lmtool.runs.run import save_trained
-    from lmtool.runs.store import require_splits
+    from lmtool.runs.store import require_splits, store_of
 
     out = session.out
     session.require_new()
     session.use_threads(config.threads)
     start = time.perf_counter()
     assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
-    store = config.counts.prepare(config.data, place(config.store_dir), progress=session.progress)
-    store = store or preprocess(config.data, place(config.store_dir), progress=session.progress)
+    store = store_of(config.data, config.counts, config.store_dir, progress=session.progress)
     with Corpus.open(store.path) as corpus:
         require_splits(corpus)
         tell_oov(corpus, session.say, session.warn)

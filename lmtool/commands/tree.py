@@ -21,7 +21,6 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
     """Build the configured tree and describe it."""
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
-    from lmtool.data.remote import place
     from lmtool.plots import can_plot
     from lmtool.runs.load import tree_words
     from lmtool.trees.analysis import analyse, path_rows
@@ -30,7 +29,7 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
 
     session.use_threads(config.threads)
     out = session.out
-    prepared = preprocess(config.data, place(config.store_dir), progress=session.progress)
+    prepared = preprocess(config.data, config.store_dir, progress=session.progress)
     with Corpus.open(prepared.path) as corpus:
         vocabulary = corpus.vocabulary
         words, counts = vocabulary.words[:-1], vocabulary.counts[:-1]

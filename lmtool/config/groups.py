@@ -219,7 +219,7 @@ class CountsConfig(ABC):
 
     kind: str = MISSING
 
-    def prepare(self, data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared | None:
+    def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Prepared | None:
         """A store of the data set's vocabulary and held-out splits, where train is counted in the place it lies in.
 
         None, the default, for the ordinary store. progress: whether to show progress bars. Raises UserError for text

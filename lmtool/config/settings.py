@@ -23,7 +23,7 @@ from omegaconf.errors import (
 
 from lmtool.config.options import HOMES, settings_class, use_folder
 from lmtool.config.overrides import escaped
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 from lmtool.system.spelling import nearest
 
 
@@ -157,8 +157,8 @@ def error_line(error: OmegaConfBaseException, group: str = "") -> str:
     if isinstance(error, ConfigKeyError | ConfigAttributeError):
         return f"no key {key!r}{nearest(str(error.key), keys_beside(error))}"
     if isinstance(error, ValidationError):
-        return f"{key}: {_first_line(error)}"
-    return f"{key}: {_first_line(error)}" if key not in _first_line(error) else _first_line(error)
+        return f"{key}: {first_line(error)}"
+    return f"{key}: {first_line(error)}" if key not in first_line(error) else first_line(error)
 
 
 def keys_beside(error: OmegaConfBaseException) -> list[str]:
@@ -167,7 +167,3 @@ def keys_beside(error: OmegaConfBaseException) -> list[str]:
     if parent is None or not OmegaConf.is_dict(parent):
         return []
     return [str(name) for name in parent if name != "hydra"]
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

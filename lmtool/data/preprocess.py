@@ -26,7 +26,7 @@ from lmtool.config.rules import MISSING
 from lmtool.data.choose_vocabulary import final_ids, listed_words, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.provisional import Provisional, provisional_ids, remove_stale_files
-from lmtool.data.remote import is_address, is_there
+from lmtool.data.remote import is_address, is_there, place
 from lmtool.data.sources.base import NoSource, NotKept, Source
 from lmtool.data.store_writer import Row, count_ids, write_cloze, write_counted, write_split, write_vocabulary
 from lmtool.errors import UserError
@@ -46,7 +46,7 @@ class Prepared:
     notes: list[str]
 
 
-def preprocess(data: DataConfig, store_dir: Path, *, progress: bool, source: Source | None = None) -> Prepared:
+def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, source: Source | None = None) -> Prepared:
     """Make the store of a data set, unless there is one and neither settings nor text have changed.
 
     A store at an address is used as it is. Another finished one is used, with a note, where its text is no longer on
@@ -54,6 +54,7 @@ def preprocess(data: DataConfig, store_dir: Path, *, progress: bool, source: Sou
     where the caller has it; None for what the settings find. Raises UserError for text that is missing or not text, and
     where the store cannot be written.
     """
+    store_dir = place(store_dir)
     path = store_path(data, store_dir)
     if source is not None and source.label:
         path = path.with_stem(f"{path.stem}-{source.label}")  # without ids of train: no other command may take it

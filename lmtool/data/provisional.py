@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.groups import DataConfig
-from lmtool.data.sources.base import Blocks, DrawnIds, Source, cut_points
+from lmtool.data.sources.base import DrawnIds, Source, cut_points
 from lmtool.data.text_split import tokeniser_of
 from lmtool.errors import UserError
 from lmtool.system.files import own_mark
 from lmtool.system.progress import token_bar
+from lmtool.system.read_ahead import read_ahead
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -68,7 +68,7 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
     for name, blocks in source.splits.items():
         before = tokeniser.characters
         handle = files.enter_context(_temporary(store, name))
-        for block in _read_ahead(blocks()):
+        for block in read_ahead(blocks()):
             ids = tokeniser(block, name)
             ids.tofile(handle)
             bar.update(len(ids))
@@ -98,15 +98,6 @@ def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> P
             bar.update(len(ids))
         splits[name] = _mapped(handle)
     return Provisional(splits, drawn.types(), {}, 0)
-
-
-def _read_ahead(blocks: Blocks) -> Blocks:
-    """The blocks, each read and checked by a second thread while the one before it is tokenised."""
-    with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, blocks, None)
-        while (block := coming.result()) is not None:
-            coming = reader.submit(next, blocks, None)
-            yield block
 
 
 @contextmanager

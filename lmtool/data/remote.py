@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 from typing import IO, Any, cast
 
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 
 MARK = "://"
 GLOB = re.compile(r"[\[\]{}*?\\]")
 TRIES = 5  # of each read
 READ = 1 << 20  # bytes asked for at once
-NOT_FOUND = (404, 410)  # what a server answers of a file that it does not have
 PIECE = 1 << 16  # the same, where it is not read from beginning to end
+NOT_FOUND = (404, 410)  # what a server answers of a file that it does not have
 WAIT = 0.5  # seconds before the second try; twice as long before each further one
 
 
@@ -57,7 +57,7 @@ def is_there(path: Path) -> bool:
             if _is_missing(error):
                 return False
             if attempt == TRIES - 1:
-                raise UserError(f"{name} cannot be reached: {_reason(error)}") from error
+                raise UserError(f"{name} cannot be reached: {first_line(error)}") from error
             time.sleep(WAIT * 2**attempt)
     raise AssertionError("unreachable")
 
@@ -94,7 +94,7 @@ def find_addresses(name: str) -> list[str]:
         else:
             found = [path] if files.exists(path) else []
     except Exception as error:  # each file system has its own
-        raise UserError(f"{name} cannot be reached: {_reason(error)}") from error
+        raise UserError(f"{name} cannot be reached: {first_line(error)}") from error
     return [files.unstrip_protocol(file) for file in found]
 
 
@@ -104,7 +104,7 @@ def stamp_of(name: str) -> list[object]:
     try:
         info = files.info(path)
     except Exception as error:
-        raise UserError(f"{name} cannot be reached: {_reason(error)}") from error
+        raise UserError(f"{name} cannot be reached: {first_line(error)}") from error
     known = ("ETag", "etag", "LastModified", "last_modified", "mtime", "created", "md5Hash", "sha256", "generation")
     return [name, info.get("size"), *(str(info[key]) for key in known if info.get(key) is not None)]
 
@@ -136,13 +136,9 @@ def _system(name: str) -> tuple[Any, str]:
         files, path = fsspec.core.url_to_fs(name)
         return files, str(path)
     except ImportError as error:
-        raise UserError(f"{name} cannot be read: {_reason(error)}") from error
+        raise UserError(f"{name} cannot be read: {first_line(error)}") from error
     except ValueError as error:
-        raise UserError(f"{name}: {_reason(error)}; check the address") from error
-
-
-def _reason(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UserError(f"{name}: {first_line(error)}; check the address") from error
 
 
 class _Retried(io.RawIOBase):
@@ -171,7 +167,7 @@ class _Retried(io.RawIOBase):
                     raise
                 self._drop()
                 if attempt == TRIES - 1:
-                    raise OSError(f"after {TRIES} tries, at byte {self._at:,}: {_reason(error)}") from error
+                    raise OSError(f"after {TRIES} tries, at byte {self._at:,}: {first_line(error)}") from error
                 time.sleep(WAIT * 2**attempt)
         raise AssertionError("unreachable")
 

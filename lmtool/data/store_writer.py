@@ -12,7 +12,7 @@ from lmtool.data.cloze import read_cloze
 from lmtool.data.sources.base import ClozeFiles, CountedTrain
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.system.memory import release
+from lmtool.system.memory import pieces_of
 
 PIECE = 1 << 22  # ids renumbered at once
 Row = dict[str, "str | int | float | None"]
@@ -20,9 +20,8 @@ Row = dict[str, "str | int | float | None"]
 
 def pieces(ids: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
     """Each piece of the ids `[N]` with the index of its first; those in a file leave the memory after it."""
-    for first in range(0, len(ids), PIECE):
-        yield first, np.asarray(ids[first : first + PIECE])
-        release(ids)
+    for number, piece in enumerate(pieces_of(ids, PIECE)):
+        yield number * PIECE, np.asarray(piece)
 
 
 def count_ids(ids: npt.NDArray[np.int32], types: int) -> npt.NDArray[np.int64]:

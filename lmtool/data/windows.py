@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import h5py
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
+from lmtool.system.read_ahead import read_ahead
 
 Array = npt.NDArray[Any]
 FAR = 255  # the largest distance from the sentence's start that is kept
@@ -74,19 +74,10 @@ class StoredTokens:
 
         order: `[blocks]`, a permutation. size: of the contexts, at most FAR.
         """
-        firsts = iter(range(skip * GROUP, self.blocks, GROUP))
-
-        def read() -> tuple[Windows, IntArray] | None:
-            first = next(firsts, None)
-            if first is None:
-                return None
-            return self._read([self._limits(block) for block in order[first : first + GROUP].tolist()], size)
-
-        with ThreadPoolExecutor(1) as reader:  # the next group, while the one before it is in use
-            coming = reader.submit(read)
-            while (group := coming.result()) is not None:
-                coming = reader.submit(read)
-                yield group
+        yield from read_ahead(
+            self._read([self._limits(block) for block in order[first : first + GROUP].tolist()], size)
+            for first in range(skip * GROUP, self.blocks, GROUP)
+        )
 
     def windows(self, index: IntArray, size: int) -> tuple[IntArray, IntArray]:
         """Contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`, each read by itself."""

@@ -11,7 +11,7 @@ import numpy as np
 from lmtool.errors import UserError
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.hdf5 import PIECE, created, read_packed, read_trie, write_packed, write_trie
-from lmtool.system.memory import release
+from lmtool.system.memory import pieces_of
 
 KIND = "lmtool n-gram counts"
 FORMAT = 1
@@ -46,9 +46,8 @@ def _checksum(counts: Counts) -> int:
     checksum = 0
     nodes = [part for part in counts.trie.nodes if isinstance(part, np.ndarray)]
     for array in (*nodes, *(part.bits for part in (*counts.suffix, *counts.count))):
-        for first in range(0, len(array), PIECE):
-            checksum = zlib.crc32(array[first : first + PIECE].data, checksum)
-            release(array)
+        for piece in pieces_of(array, PIECE):
+            checksum = zlib.crc32(piece.data, checksum)
     return checksum
 
 

@@ -249,9 +249,7 @@ def adjusted_counts(counts: Counts, k: int, counting: Counting, storage: Storage
         a: Array = raw.all()
     else:
         start, suffix = counts.from_start(k), counts.suffix[k - 1]
-        a = storage.empty(raw.length, whole_numbers_below(max(raw.largest(), suffix.length) + 1))
-        for first, last in storage.pieces(raw.length):
-            a[first:last] = 0
+        a = storage.zeros(raw.length, whole_numbers_below(max(raw.largest(), suffix.length) + 1))
         if counting is Counting.continuations:
             for first, last in storage.pieces(suffix.length):
                 # Each thread counts the suffixes among its own nodes.

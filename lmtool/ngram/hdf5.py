@@ -15,7 +15,7 @@ from lmtool.ngram.packed import Packed, cells_needed
 from lmtool.ngram.trie import Nodes, Trie
 from lmtool.ngram.trie_search import BLOCK
 from lmtool.system.files import cannot_write, reserve, written_whole
-from lmtool.system.memory import release
+from lmtool.system.memory import pieces_of
 
 Array = npt.NDArray[Any]
 PIECE = 1 << 22  # numbers written at once
@@ -44,9 +44,10 @@ def created(path: Path, size: int, *, synced: bool = True) -> Iterator[h5py.File
 def write_array(group: h5py.Group, name: str, values: Array) -> None:
     """Write an array in one piece, so that it can be mapped; what is written of one in a file leaves the memory."""
     dataset = group.create_dataset(name, shape=values.shape, dtype=values.dtype)
-    for first in range(0, len(values), PIECE):
-        dataset[first : first + PIECE] = values[first : first + PIECE]
-        release(values)
+    at = 0
+    for piece in pieces_of(values, PIECE):
+        dataset[at : at + len(piece)] = piece
+        at += len(piece)
 
 
 def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:

@@ -15,7 +15,7 @@ from lmtool.ngram.bigrams import NO_TABLE, bigram_table, node_width
 from lmtool.ngram.scoring import PIECE, distributions, longest_contexts, score_candidates, score_text, table_arrays
 from lmtool.ngram.table import BackoffTable
 from lmtool.system.arrays import sentence_offsets, whole_numbers
-from lmtool.system.memory import memory_resident, release
+from lmtool.system.memory import is_nearly_used, release
 from lmtool.system.parallel import cut_evenly, run
 
 NGRAM_FILE = "model.h5"  # in a run folder
@@ -119,13 +119,13 @@ class NgramModel:
         """The same as log_prob_text, some sentences at a time; pages of the model's file leave the memory where the
         process has more than `memory` bytes.
         """
-        firsts = np.unique(np.searchsorted(offsets[:-1], np.arange(0, len(ids), AT_ONCE)))
+        sentences = len(offsets) - 1
+        firsts = np.unique(np.append(np.searchsorted(offsets, np.arange(0, len(ids), AT_ONCE)), sentences))
         parts = []
-        for first, last in itertools.pairwise([*firsts[firsts < len(offsets) - 1].tolist(), len(offsets) - 1]):
+        for first, last in itertools.pairwise(firsts.tolist()):
             begin, end = int(offsets[first]), int(offsets[last])
             parts.append(self.log_prob_text(ids[begin:end], offsets[first : last + 1] - begin))
-            resident = memory_resident()
-            if resident is None or resident > memory * 3 // 4:
+            if is_nearly_used(memory):
                 for array in (*self.table.trie.nodes, self.table.log_prob, self.table.log_backoff):
                     if isinstance(array, np.ndarray):
                         release(array)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from lmtool.config.rules import size_in_bytes
 from lmtool.system.files import cannot_write, own_mark
-from lmtool.system.memory import memory_available, memory_resident, release
+from lmtool.system.memory import is_nearly_used, memory_available, release
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -83,10 +83,8 @@ class Storage:
 
     def keep_within(self) -> None:
         """Release the pages of files where this process has most of the memory that is allowed."""
-        if self.memory is not None:
-            resident = memory_resident()
-            if resident is None or resident > self.memory * 3 // 4:  # until the next call it grows
-                self.release()
+        if self.memory is not None and is_nearly_used(self.memory):
+            self.release()
 
     def zeros(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """An array of zeros `[length]`, stored as by `empty`. Raises UserError where the disk is full."""

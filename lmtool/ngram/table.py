@@ -21,7 +21,7 @@ from lmtool.errors import UserError
 from lmtool.language_model import FloatArray
 from lmtool.ngram.hdf5 import created, mapped, read_trie, write_array, write_trie
 from lmtool.ngram.storage import Storage, whole_numbers_below
-from lmtool.ngram.trie import Trie, TrieBuilder
+from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
@@ -82,9 +82,9 @@ class BackoffTable:
             for first, last in self.trie.context_blocks(k):
                 begins = self.trie.begins(k - 1, first, last)
                 marked = here[begins[0] : begins[-1]]
-                context = np.repeat(numbers[first:last], np.diff(begins))[marked].astype(np.uint64)
-                words = self.trie.words(k, int(begins[0]), int(begins[-1]))[marked].astype(np.uint64)
-                keys[done : done + len(words)] = (context << np.uint64(builder.word_width)) | words
+                context = np.repeat(numbers[first:last], np.diff(begins))[marked]
+                words = self.trie.words(k, int(begins[0]), int(begins[-1]))[marked]
+                keys[done : done + len(words)] = ngram_keys(context, words, builder.word_width)
                 if k < self.order:
                     longer[begins[0] : begins[-1]] = done + np.cumsum(marked) - 1
                 done += len(words)

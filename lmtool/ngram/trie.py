@@ -150,6 +150,11 @@ class Trie:
         return Trie(self.nodes._replace(first=self.nodes.first[: order + 1]))
 
 
+def ngram_keys(context: Array, words: Array, word_width: int) -> Array:
+    """The keys uint64 `[M]` of n-grams: the node of each one's context within its order, then its last word."""
+    return (context.astype(np.uint64) << np.uint64(word_width)) | words.astype(np.uint64)
+
+
 class TrieBuilder:
     """Packs sorted n-grams into a trie, order by order."""
 
@@ -168,7 +173,7 @@ class TrieBuilder:
         return self.word_width + width_of(max(self.sizes[-1] - 1, 0))
 
     def add(self, keys: Array) -> None:
-        """Add the next order: ascending keys uint64 `[M]`, the context's node within its order << word_width | word."""
+        """Add the next order: ascending keys uint64 `[M]`, as ngram_keys makes them."""
         contexts = self.sizes[-1]
         begins = self.storage.empty(contexts + 1, whole_numbers_below(len(keys) + 1))
         begins[0] = 0

@@ -100,7 +100,7 @@ def vocabulary_of(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
         return vocabulary
     store = place(run.store)
     if not is_there(store):
-        folder = place(store_dir) if store_dir is not None else store.parent
+        folder = store_dir if store_dir is not None else store.parent
         store = preprocess(run.settings("data"), folder, progress=False).path
     with Corpus.open(store) as corpus:
         return corpus.vocabulary

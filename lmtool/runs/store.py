@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from lmtool.config.groups import CountsConfig, DataConfig
 from lmtool.data.corpus import Corpus
-from lmtool.data.preprocess import preprocess
+from lmtool.data.preprocess import Prepared, preprocess
 from lmtool.data.remote import is_there, place
 from lmtool.errors import UserError
 from lmtool.runs.run import REMEDY, Run
+
+
+def store_of(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Prepared:
+    """The store of a data set: what its counting prepares, or the ordinary one. Raises UserError as `prepare` does."""
+    prepared = counts.prepare(data, store_dir, progress=progress) if counts is not None else None
+    return prepared or preprocess(data, store_dir, progress=progress)
 
 
 def corpus_of(run: Run, store_dir: str, *, progress: bool) -> Corpus:
@@ -16,10 +25,8 @@ def corpus_of(run: Run, store_dir: str, *, progress: bool) -> Corpus:
     """
     path = place(run.store)
     if not is_there(path):
-        data, folder = run.settings("data"), place(store_dir)
         counts = run.settings("counts") if run.config.get("counts") else None
-        prepared = counts.prepare(data, folder, progress=progress) if counts is not None else None
-        path = (prepared or preprocess(data, folder, progress=progress)).path
+        path = store_of(run.settings("data"), counts, store_dir, progress=progress).path
     corpus = Corpus.open(path)
     if corpus.fingerprint != run.store_fingerprint:
         corpus.close()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 
 _MASK = os.umask(0)  # it cannot be read without being set
 os.umask(_MASK)
@@ -48,6 +49,17 @@ def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def opened(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
+    """A file to write; packed: by gzip, always into the same bytes."""
+    if packed:
+        with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as file:
+            yield file  # type: ignore[misc]
+    else:
+        with path.open("wb") as file:
+            yield file
+
+
 def reserve(path: Path, size: int) -> None:
     """Raise OSError now if `size` bytes more cannot be written beside `path`.
 
@@ -64,7 +76,7 @@ def reserve(path: Path, size: int) -> None:
 
 def cannot_write(path: Path, error: OSError) -> UserError:
     """The one-line form of a failed write."""
-    reason = error.strerror or (str(error).splitlines() or [type(error).__name__])[0]
+    reason = error.strerror or first_line(error)
     return UserError(f"cannot write {path}: {reason}; free some space, or choose a folder you can write to")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,21 @@ def memory_resident() -> int | None:
         return None
 
 
+def is_nearly_used(memory: int) -> bool:
+    """Whether this process has most of so many bytes, or may have: until it is asked again it grows."""
+    resident = memory_resident()
+    return resident is None or resident > memory * 3 // 4
+
+
+def pieces_of(array: npt.NDArray[Any], size: int) -> Iterator[npt.NDArray[Any]]:
+    """An array `[N]` in pieces of `size`; one in a file leaves the memory after each."""
+    for first in range(0, len(array), size):
+        yield array[first : first + size]
+        release(array)
+
+
 def release(array: npt.NDArray[Any] | mmap.mmap) -> None:
-    """Drop the pages of an array in a file from memory, they are read again when they are used; others stay."""
+    """Drop the pages of an array in a file from memory: they are read again when they are used. One in memory stays."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from lmtool.data import remote
 from lmtool.data.readers import read_blocks
 from lmtool.errors import UserError
+from tests.data.servers import Failing, serving
 
 Run = Callable[..., str]
 DOCUMENTS = ["one two\nthree four", "", "five\r\nsix \u2603"]
@@ -112,52 +111,12 @@ def test_addresses_are_found_as_paths_are(memory: object) -> None:
 CONTENT = b"".join(b"line %d of a long text\n" % k for k in range(200_000))
 
 
-class Failing(BaseHTTPRequestHandler):
-    """Every third answer breaks off after half of what was asked for, and every fifth is an error."""
-
-    answers = 0
-    fails = True
-
-    def do_HEAD(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(CONTENT)))
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("ETag", '"1"')
-        self.end_headers()
-
-    def do_GET(self) -> None:
-        type(self).answers += 1
-        if self.fails and self.answers % 5 == 0:
-            self.send_error(503)
-            return
-        first, last = 0, len(CONTENT) - 1
-        if wanted := self.headers.get("Range"):
-            begin, _, end = wanted.removeprefix("bytes=").partition("-")
-            first, last = int(begin), min(int(end or last), last)
-        body = CONTENT[first : last + 1]
-        self.send_response(206 if wanted else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Range", f"bytes {first}-{last}/{len(CONTENT)}")
-        self.end_headers()
-        broken = self.fails and self.answers % 3 == 0
-        self.wfile.write(body[: len(body) // 2] if broken else body)
-        self.close_connection = True
-
-    def log_message(self, *words: object) -> None:
-        pass
-
-
 @pytest.fixture
-def server() -> Iterator[str]:
+def server(tmp_path: Path) -> Iterator[str]:
     pytest.importorskip("aiohttp", reason="needs aiohttp (pip install lmtool[remote])")
-    Failing.answers, Failing.fails = 0, True
-    served = ThreadingHTTPServer(("127.0.0.1", 0), Failing)
-    thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{served.server_address[1]}/text.txt"
-    served.shutdown()
-    thread.join()
-    served.server_close()
+    (tmp_path / "text.txt").write_bytes(CONTENT)
+    with serving(tmp_path) as address:
+        yield f"{address}/text.txt"
 
 
 def test_a_server_that_fails_now_and_then(server: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +14,7 @@ from lmtool.data import remote, windows
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from tests.conftest import NEURAL
+from tests.data.servers import Failing, serving
 
 pytest.importorskip("aiohttp", reason="needs aiohttp (pip install lmtool[remote])")
 pytest.importorskip("upath", reason="needs universal-pathlib (pip install lmtool[remote])")
@@ -24,61 +22,11 @@ pytest.importorskip("upath", reason="needs universal-pathlib (pip install lmtool
 Run = Callable[..., str]
 
 
-class Failing(BaseHTTPRequestHandler):
-    """Files below `folder`; every third answer breaks off after half of what was asked for, every fifth is an error."""
-
-    folder = Path()
-    answers = 0
-    fails = True
-    gone = False
-
-    def do_HEAD(self) -> None:
-        self.answer(body=False)
-
-    def do_GET(self) -> None:
-        self.answer(body=True)
-
-    def answer(self, *, body: bool) -> None:
-        path = self.folder / self.path.lstrip("/")
-        if not path.is_file() or (self.gone and body):
-            self.send_error(500 if self.gone else 404)
-            return
-        type(self).answers += body
-        if self.fails and body and self.answers % 5 == 0:
-            self.send_error(503)
-            return
-        content = path.read_bytes()
-        first, last = 0, len(content) - 1
-        if wanted := self.headers.get("Range"):
-            begin, _, end = wanted.removeprefix("bytes=").partition("-")
-            first, last = int(begin), min(int(end or last), last)
-        part = content[first : last + 1]
-        self.send_response(206 if wanted else 200)
-        self.send_header("Content-Length", str(len(part)))
-        self.send_header("Accept-Ranges", "bytes")
-        if wanted:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
-        self.end_headers()
-        if body:
-            with suppress(BrokenPipeError, ConnectionResetError):  # it asked for more than it wanted
-                self.wfile.write(part[: len(part) // 2] if self.fails and self.answers % 3 == 0 else part)
-        self.close_connection = True
-
-    def log_message(self, *words: object) -> None:
-        pass
-
-
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(remote, "WAIT", 0.001)
-    Failing.folder, Failing.answers, Failing.fails, Failing.gone = tmp_path, 0, True, False
-    served = ThreadingHTTPServer(("127.0.0.1", 0), Failing)
-    thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{served.server_address[1]}"
-    served.shutdown()
-    thread.join()
-    served.server_close()
+    with serving(tmp_path) as address:
+        yield address
 
 
 def content(folder: str, name: str) -> dict[str, bytes]:

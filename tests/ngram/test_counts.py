@@ -26,6 +26,7 @@ from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.trie import TrieBuilder
+from lmtool.system import memory as memory_module
 from lmtool.system import parallel
 from lmtool.system.memory import memory_resident, release
 from tests.ngram.plain import Plain, Text, random_sentences, text_of
@@ -182,7 +183,7 @@ def test_pages_of_files_leave_the_memory_where_it_is_used_up(tmp_path: Path, mon
     again = memory_resident()
     assert again is not None and before - again > 20 << 20
     release(np.zeros(3))  # one in memory stays
-    monkeypatch.setattr(storage_module, "memory_resident", lambda: 1 << 19)
+    monkeypatch.setattr(memory_module, "memory_resident", lambda: 1 << 19)
     assert (array == 7).all()
     storage.keep_within()
     kept = memory_resident()

@@ -14,7 +14,7 @@ from lmtool.data.documents import blocks_of_documents, text_of
 from lmtool.data.readers import check_text
 from lmtool.data.sources.base import Blocks, NotKept, Source
 from lmtool.data.text_files import file_identity, file_stamp
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -84,8 +84,7 @@ class HubData(DataConfig):
             else:
                 found = datasets.load_dataset(self.path, self.config, revision=self.revision)
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UserError(f"data.path={self.path}: datasets says: {reason}") from error
+            raise UserError(f"data.path={self.path}: datasets says: {first_line(error)}") from error
         return dict(found) if isinstance(found, dict) else {self.train_split: found}
 
     def _parts(self, found: dict[str, Dataset]) -> dict[str, Dataset]:

@@ -77,11 +77,10 @@ class TextData(DataConfig):
         download: whether to go to the network where not even train is on this machine; where it is False, that is a
         NoSource.
         """
-        if self.train is None:
-            raise UserError("data.train has no file: give one, as data.train=train.txt")
+        train = self._train()
         if not download:
-            locate(self.train, "train", self, progress=progress, download=False)
-        return self._source(locate(self.train, "train", self, progress=progress), progress=progress)
+            locate(train, "train", self, progress=progress, download=False)
+        return self._source(locate(train, "train", self, progress=progress), progress=progress)
 
     def others(self, *, progress: bool) -> Source:
         """The files of all but train. Raises UserError where a split is cut from train, and where one is not found."""
@@ -94,9 +93,7 @@ class TextData(DataConfig):
 
         Raises UserError where a file is not found.
         """
-        if self.train is None:
-            raise UserError("data.train has no file: give one, as data.train=train.txt")
-        names = self.train if isinstance(self.train, list) else [self.train]
+        names = self._train()
         if member := next((name for name in names if MEMBER in name), None):
             raise UserError(f"data.train={member}: another program reads no members of archives: unpack it")
         train = [
@@ -106,6 +103,12 @@ class TextData(DataConfig):
             for name in names
         ]
         return TextElsewhere(train, self.column)
+
+    def _train(self) -> list[str]:
+        """The names of train. Raises UserError where there are none."""
+        if self.train is None:
+            raise UserError("data.train has no file: give one, as data.train=train.txt")
+        return self.train if isinstance(self.train, list) else [self.train]
 
     def _source(self, train: list[str] | None, *, progress: bool) -> Source:
         """The files, with train's paths; None where it is elsewhere. Raises UserError where one is not found."""

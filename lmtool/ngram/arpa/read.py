@@ -32,7 +32,7 @@ from lmtool.ngram.arpa.lines import (
 from lmtool.ngram.counts import MAX_ORDER
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.table import BackoffTable
-from lmtool.ngram.trie import TrieBuilder
+from lmtool.ngram.trie import TrieBuilder, ngram_keys
 from lmtool.ngram.words import WordTable
 
 Array = npt.NDArray[Any]
@@ -257,9 +257,7 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
                 raise _error(arpa.path, first_line + row, f"{shorter!r} is not among the {k - 1}-grams")
             suffix_closed = suffix_closed and bool((trie.find(mapped[:, 1:]) >= 0).all())
             context -= trie.first(k - 1)
-            key[at : at + PIECE] = (context.astype(np.uint64) << np.uint64(builder.word_width)) | mapped[:, -1].astype(
-                np.uint64
-            )
+            key[at : at + PIECE] = ngram_keys(context, mapped[:, -1], builder.word_width)
         key, order = sort_keys(key, np.arange(len(key), dtype=np.uint32), builder.key_width)
         twice = np.flatnonzero(key[1:] == key[:-1])
         if len(twice):

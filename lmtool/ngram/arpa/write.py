@@ -15,13 +15,10 @@ backoff does, is written so that they get its scores nevertheless (see arpa_form
 
 from __future__ import annotations
 
-import gzip
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numba
 import numpy as np
@@ -30,7 +27,8 @@ import numpy.typing as npt
 from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.ngram.arpa.lines import COMMENT, LN10, ZERO
 from lmtool.ngram.table import BackoffTable
-from lmtool.system.files import written_whole
+from lmtool.ngram.words import joined
+from lmtool.system.files import opened, written_whole
 
 PIECE = 1 << 17  # n-grams written at once
 NUMBER = 32  # bytes of a number, at most
@@ -64,15 +62,13 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
     """
     if table.missing:
         table = arpa_form(table)
-    words = [word.encode() for word in vocabulary.words]
+    starts, arena = joined(vocabulary.words)
     extra = [] if vocabulary.eos is not None else [f"{ZERO:g}\t{EOS}\t0\n".encode()]  # KenLM requires one
-    starts = np.cumsum([0, *(len(word) for word in words)])
-    arena = np.frombuffer(b"".join(words), dtype=np.uint8)
     comment = {
         "unseen": None if table.unseen == -np.inf else table.unseen,
         "normalised": table.normalised,
     }
-    with written_whole(path) as temporary, _opened(temporary, packed=path.suffix == ".gz") as file:
+    with written_whole(path) as temporary, opened(temporary, packed=path.suffix == ".gz") as file:
         file.write(f"{COMMENT}{json.dumps(comment)}\n\\data\\\n".encode())
         for k, size in enumerate(table.sizes, start=1):
             file.write(f"ngram {k}={size + (len(extra) if k == 1 else 0)}\n".encode())
@@ -83,16 +79,6 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
             if k == 1:
                 file.writelines(extra)
         file.write(b"\n\\end\\\n")
-
-
-@contextmanager
-def _opened(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
-    if packed:
-        with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as file:  # always the same bytes
-            yield file  # type: ignore[misc]
-    else:
-        with path.open("wb") as file:
-            yield file
 
 
 def _lines(

@@ -28,11 +28,11 @@ from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
 from lmtool.ngram.count_files.lines import GOOD, parse_counts
-from lmtool.ngram.counts import Counts, newest_of_trie, unigram_counts
+from lmtool.ngram.counts import MAX_ORDER, Counts, newest_of_trie, unigram_counts
 from lmtool.ngram.packed import Packed
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.storage import Storage
-from lmtool.ngram.trie import Trie, TrieBuilder
+from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.ngram.words import WordTable, find_words
 
 Array = npt.NDArray[Any]
@@ -91,7 +91,7 @@ def _files(path: str, k: int | None) -> list[str]:
     folder = path.rstrip("/")
     if not find_files(f"{folder}/1gms"):
         return text_files(path, "counts.path")
-    orders = [k] if k is not None else range(1, 17)
+    orders = [k] if k is not None else range(1, MAX_ORDER + 1)
     found = [file for order in orders for file in find_files(f"{folder}/{order}gms")]
     return [file for file in found if not Path(file).name.startswith(BESIDE) and not file.endswith(".idx")]
 
@@ -205,6 +205,5 @@ def _keys(
             words = spans[int(wrong.argmax())]
             ngram = b" ".join(block[first:last].tobytes() for first, last in words.tolist()).decode(errors="replace")
             raise UserError(f"{file}, from line {line} on: {ngram!r} {why}; count the text again")
-    width = np.uint64(trie.nodes.word_width)
-    nodes = (context - trie.first(k - 1)).astype(np.uint64)
-    return (nodes << width) | ids[:, -1].astype(np.uint64), shorter - trie.first(k - 1), counts
+    first = trie.first(k - 1)
+    return ngram_keys(context - first, ids[:, -1], trie.nodes.word_width), shorter - first, counts

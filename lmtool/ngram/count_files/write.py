@@ -5,11 +5,9 @@ The 1-grams stand in the order in which they first occur in the text, `<s>` and 
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ from lmtool.language_model import IntArray
 from lmtool.ngram.count_files.lines import format_counts
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.words import joined
-from lmtool.system.files import cannot_write, written_whole
+from lmtool.system.files import cannot_write, opened, written_whole
 
 PIECE = 1 << 17  # n-grams written at once
 MARKS = " \t\r\n"  # what separates words in lines of counts
@@ -45,10 +43,10 @@ def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray,
     elif to.suffix == ".parquet":
         _write_parquet(rows, to)
     else:
-        with _opened(to, packed=to.suffix == ".gz") as write:
+        with written_whole(to) as temporary, opened(temporary, packed=to.suffix == ".gz") as file:
             for k in range(1, counts.order + 1):
                 for words, values in rows.of(k):
-                    write(rows.lines(words, values))
+                    file.write(rows.lines(words, values))
 
 
 class _Rows:
@@ -83,16 +81,6 @@ class _Rows:
         return out[: int(format_counts(words, counts, self._starts, self._arena, out))].tobytes()
 
 
-@contextmanager
-def _opened(path: Path, *, packed: bool) -> Iterator[Callable[[bytes], object]]:
-    with written_whole(path) as temporary, temporary.open("wb") as raw:
-        if packed:
-            with gzip.GzipFile("", "wb", 3, raw, mtime=0) as file:  # always the same bytes
-                yield file.write
-        else:
-            yield raw.write
-
-
 def _write_parquet(rows: _Rows, to: Path) -> None:
     try:
         import pyarrow as pa
@@ -120,7 +108,7 @@ def _write_folder(rows: _Rows, to: Path) -> None:
             pieces, number, total = rows.of(k), 0, 0
             while (head := next(pieces, None)) is not None:
                 name = "vocab.gz" if k == 1 and number == 0 else f"{k}gm-{number:04d}.gz"
-                with gzip.open(folder / name, "wb", 3) as file:
+                with opened(folder / name, packed=True) as file:
                     for words, counts in itertools.chain([head], itertools.islice(pieces, PIECES - 1)):
                         file.write(rows.lines(words, counts))
                         total += int(counts.sum())

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmtool.config.groups import CountsConfig
-from lmtool.config.rules import MISSING, size_in_bytes
+from lmtool.config.rules import MISSING
+from lmtool.ngram.counting.base import CountsInMemory
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -19,21 +19,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class SortedCounts(CountsConfig):
-    """memory: that the process may have, such as 512MiB, or null; keep: whether to keep the counts beside the store."""
+class SortedCounts(CountsInMemory):
+    """keep: whether to keep the counts beside the store."""
 
-    memory: str | None = MISSING
     keep: bool = MISSING
-
-    def __post_init__(self) -> None:
-        if self.memory is not None:
-            size_in_bytes(self.memory, "counts.memory")
-
-    def storage(self, corpus: Corpus) -> Storage:
-        """Three quarters of the free memory, or what `memory` says; temporary files lie beside the store."""
-        from lmtool.ngram.storage import Storage
-
-        return Storage.within(self.memory, corpus)
 
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
         """The counts of the train split: those kept beside the store, or counted now.

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtool.config.groups import CountsConfig, DataConfig
-from lmtool.config.rules import MISSING, require, require_whole, size_in_bytes
+from lmtool.config.groups import DataConfig
+from lmtool.config.rules import MISSING, require, require_whole
+from lmtool.ngram.counting.base import CountsInMemory
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -24,36 +25,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class SparkCounts(CountsConfig):
+class SparkCounts(CountsInMemory):
     """master: of the cluster; folder: where Spark's results lie, seen by the driver and the workers, or null;
-    partitions: of the n-grams, or null; memory: of the driver, such as 512MiB, or null; keep: whether to keep what lies
-    in the folder; options: Spark's own settings, or null.
+    partitions: of the n-grams, or null; keep: whether to keep what lies in the folder; memory is that of the driver;
+    options: Spark's own settings, or null.
     """
 
     master: str = MISSING
     folder: str | None = MISSING
     partitions: int | None = MISSING
-    memory: str | None = MISSING
     keep: bool = MISSING
     options: dict[str, Any] | None = MISSING
 
     def __post_init__(self) -> None:
+        CountsInMemory.__post_init__(self)
         require_whole("counts.partitions", self.partitions, null=True)
         require(bool(self.master), "counts.master", repr(self.master), "a master's address, such as local[2]")
-        if self.memory is not None:
-            size_in_bytes(self.memory, "counts.memory")
 
-    def prepare(self, data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared | None:
+    def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Prepared | None:
         """The store without the ids of train, which stay where they are."""
         from lmtool.ngram.spark.run import prepare
 
         return prepare(self._cluster(), data, store_dir, progress=progress)
-
-    def storage(self, corpus: Corpus) -> Storage:
-        """Three quarters of the driver's free memory, or what `memory` says."""
-        from lmtool.ngram.storage import Storage
-
-        return Storage.within(self.memory, corpus)
 
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
         """The counts of the train split, made by Spark and put together here.

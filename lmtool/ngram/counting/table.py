@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtool.config.groups import CountsConfig, DataConfig
-from lmtool.config.rules import MISSING, require, size_in_bytes
+from lmtool.config.groups import DataConfig
+from lmtool.config.rules import MISSING, require
 from lmtool.errors import UserError
+from lmtool.ngram.counting.base import CountsInMemory
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -27,16 +28,16 @@ LARGEST = 1000  # weight: with the digits that a count may have, products fit 64
 
 
 @dataclass(slots=True)
-class TableCounts(CountsConfig):
+class TableCounts(CountsInMemory):
     """path: of a file or folder, or a list of them; weights: how often the counts of each count, whole numbers, or null
-    for once; memory: that the process may have, such as 512MiB, or null.
+    for once.
     """
 
     path: Any = MISSING
     weights: list[int] | None = MISSING
-    memory: str | None = MISSING
 
     def __post_init__(self) -> None:
+        CountsInMemory.__post_init__(self)
         names = self.path if isinstance(self.path, list) else [self.path]
         right = bool(names) and all(isinstance(name, str | Path) and str(name) for name in names)
         require(right, "counts.path", self.path, "a file of counts, a folder, or a list of them")
@@ -45,10 +46,8 @@ class TableCounts(CountsConfig):
             rule = f"a whole number from 1 to {LARGEST:,} for each of the {len(names):,} of counts.path"
             fits = len(self.weights) == len(names) and all(1 <= weight <= LARGEST for weight in self.weights)
             require(fits, "counts.weights", self.weights, rule)
-        if self.memory is not None:
-            size_in_bytes(self.memory, "counts.memory")
 
-    def prepare(self, data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared | None:
+    def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Prepared | None:
         """The store with the vocabulary of the 1-grams, and without train."""
         from dataclasses import replace
 
@@ -71,12 +70,6 @@ class TableCounts(CountsConfig):
             counted=lambda: counted_train(files, data.vocabulary, listed_words(others, data.vocabulary)),
         )
         return preprocess(data, store_dir, progress=progress, source=source)
-
-    def storage(self, corpus: Corpus) -> Storage:
-        """Three quarters of the free memory, or what `memory` says; temporary files lie beside the store."""
-        from lmtool.ngram.storage import Storage
-
-        return Storage.within(self.memory, corpus)
 
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
         """The counts in the files, added up.

@@ -12,12 +12,12 @@ import pyarrow as pa
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts, from_last_start
-from lmtool.ngram.packed import Packed, width_of
+from lmtool.ngram.packed import Packed
 from lmtool.ngram.spark.levels import changes
 from lmtool.ngram.spark.tasks import ngram_columns
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import log
-from lmtool.ngram.trie import Trie, TrieBuilder
+from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
 
 
 def by_order(batches: Iterator[pa.RecordBatch], order: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -113,9 +113,8 @@ class _Order:
 
     def add_keys(self, words: IntArray) -> None:
         """Add n-grams `[M, k]`, all different, behind those before."""
-        width = np.uint64(width_of(self.shorter.vocabulary_size - 1))
-        context = self._nodes(words[:, :-1]).astype(np.uint64)
-        self.keys[self.size : self.size + len(words)] = (context << width) | words[:, -1].astype(np.uint64)
+        keys = ngram_keys(self._nodes(words[:, :-1]), words[:, -1], self.shorter.nodes.word_width)
+        self.keys[self.size : self.size + len(words)] = keys
         self.size += len(words)
 
     def _nodes(self, words: IntArray) -> IntArray:

@@ -38,7 +38,7 @@ TOKENS_PER_PARTITION = 2_000_000
 PIECE = 1 << 20  # 2-grams added up at once
 
 
-def prepare(cluster: Cluster, data: DataConfig, store_dir: Path, *, progress: bool) -> Prepared:
+def prepare(cluster: Cluster, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Prepared:
     """The store: vocabulary, valid and test; train is counted where it lies. Raises UserError as Spark's steps do."""
     text, others = data.elsewhere(), data.others(progress=progress)
     spark = start(cluster, progress=progress)
@@ -55,7 +55,7 @@ def prepare(cluster: Cluster, data: DataConfig, store_dir: Path, *, progress: bo
     return preprocess(data, store_dir, progress=progress, source=source)
 
 
-def stages_of(cluster: Cluster, data: DataConfig, place: Place, store_dir: Path) -> Stages:
+def stages_of(cluster: Cluster, data: DataConfig, place: Place, store_dir: str | Path) -> Stages:
     """The folder of what Spark finishes for this text and these settings."""
     identity = json.dumps([FORMAT, settings_json(data), place.files])
     name = f"spark-{data.name}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
