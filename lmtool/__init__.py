@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lmtool.api.calls import tree as tree
     from lmtool.data.corpus import Corpus as Corpus
     from lmtool.errors import UserError as UserError
+    from lmtool.incremental import State as State
+    from lmtool.incremental import States as States
     from lmtool.runs.load import load as load
     from lmtool.text_model import TextModel as TextModel
 
@@ -33,6 +35,8 @@ HOMES = {
     **dict.fromkeys(CALLS.split(), "lmtool.api.calls"),
     "Corpus": "lmtool.data.corpus",
     "UserError": "lmtool.errors",
+    "State": "lmtool.incremental",
+    "States": "lmtool.incremental",
     "load": "lmtool.runs.load",
     "TextModel": "lmtool.text_model",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -91,3 +91,38 @@ class Ranking(Protocol):
 
         k is at most V - 1: `<s>` is never among them.
         """
+
+
+class Marks(NamedTuple):
+    """The ids of `<s>`, of `</s>`, None in text without sentences, and of `<unk>`."""
+
+    bos: int
+    eos: int | None
+    unk: int
+
+
+class IncrementalScorer(Protocol):
+    """A language model that is asked word by word, as decoders do, with states in place of contexts.
+
+    A state is a row of `width` = W numbers, int64, that says all of what was read that matters for what comes: where
+    rows are equal, all further log-probabilities are, so that a decoder may recombine such hypotheses.
+    """
+
+    width: int
+
+    def initial_state(self, *, sentence_start: bool) -> IntArray:
+        """The state `[W]` before a sentence's first word; sentence_start=False: where nothing before is known."""
+
+    def advance(self, states: IntArray, words: IntArray) -> tuple[FloatArray, IntArray]:
+        """Natural log p(word | state) `[N]` of words `[N]` after states `[N, W]`, and the states after them, `[N, W]`.
+
+        After `</s>` a new sentence begins. Raises ValueError for other shapes and types, and for words out of range.
+        """
+
+
+@runtime_checkable
+class Incremental(Protocol):
+    """A language model with states of its own, which are smaller or quicker than contexts."""
+
+    def incremental(self, marks: Marks) -> IncrementalScorer:
+        """The model word by word."""

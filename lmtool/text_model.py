@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -17,7 +17,8 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, score
 from lmtool.generation import generate
-from lmtool.language_model import FloatArray, IntArray, LanguageModel, Ranking
+from lmtool.incremental import State, States, incremental_scorer
+from lmtool.language_model import FloatArray, IncrementalScorer, IntArray, LanguageModel, Marks, Ranking
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,6 +40,7 @@ class TextModel:
     model: LanguageModel
     form: TextForm
     name: str = ""
+    _scorers: list[IncrementalScorer] = field(default_factory=list, init=False, compare=False)
 
     def __repr__(self) -> str:
         unit = "characters" if self.form.chars else "words"
@@ -214,6 +216,51 @@ class TextModel:
         """
         require(oov in ("error", "unk"), "oov", oov, "error or unk")
         return self.form.encode(self._words_of(text), Oov(oov))
+
+    def begin(self, *, sentence_start: bool = True) -> State:
+        """The state before the first word, for `advance`; sentence_start: see the class. Raises UserError for a model
+        with a cache.
+        """
+        scorer = self._scorer()
+        return State(scorer.initial_state(sentence_start=sentence_start).tobytes(), scorer)
+
+    @overload
+    def advance(self, state: State, words: str) -> tuple[float, State]: ...
+
+    @overload
+    def advance(
+        self, state: States | Sequence[State], words: Sequence[str] | IntArray
+    ) -> tuple[FloatArray, States]: ...
+
+    def advance(
+        self, state: State | States | Sequence[State], words: str | Sequence[str] | IntArray
+    ) -> tuple[float, State] | tuple[FloatArray, States]:
+        """Natural log p(word | state), and the state after the word; or those of N words after N states, float64 `[N]`.
+
+        Words are strings, `</s>` among them, or int64 ids `[N]`. One out of the vocabulary counts as `<unk>`; after
+        `</s>` a new sentence begins. States are hashable and equal where all that follows is, so that a decoder may
+        recombine hypotheses. Raises ValueError for a state of another model, and where words and states are not as
+        many.
+        """
+        if isinstance(state, State):
+            log_prob, after = self.advance([state], [words])  # type: ignore[list-item]
+            return float(log_prob[0]), after[0]
+        states = state if isinstance(state, States) else States.of(state)
+        if states.scorer is not self._scorer():
+            raise ValueError(f"advance: these are states of another model than {self.name}")
+        ids = words if isinstance(words, np.ndarray) else self._ids_of(words)
+        log_probs, rows = states.scorer.advance(states.rows, ids)
+        return log_probs, States(rows, states.scorer)
+
+    def _ids_of(self, words: Sequence[str]) -> IntArray:
+        return self.vocabulary.encode([word.lower() for word in words] if self.form.lowercase else words)
+
+    def _scorer(self) -> IncrementalScorer:
+        if not self._scorers:
+            vocabulary = self.vocabulary
+            marks = Marks(vocabulary.bos, vocabulary.eos, vocabulary.unk)
+            self._scorers.append(incremental_scorer(self.model, marks))
+        return self._scorers[0]
 
     @property
     def network(self) -> NeuralModel:

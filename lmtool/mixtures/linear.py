@@ -10,7 +10,8 @@ import numpy as np
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.evaluation.score import Scored
-from lmtool.language_model import FloatArray, IntArray, LanguageModel
+from lmtool.incremental import MixtureScorer, incremental_scorer
+from lmtool.language_model import FloatArray, IntArray, LanguageModel, Marks
 from lmtool.system.arrays import as_array, whole_numbers
 
 TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the optimum
@@ -186,3 +187,8 @@ class Mixture(Members):
     def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:
         """log p of each token of a split, `[N]`. scored: returns those of a member."""
         return mix(np.stack([scored(member, split) for member in self.members]), self.weights)
+
+    def incremental(self, marks: Marks) -> MixtureScorer:
+        """The mixture word by word, for decoders."""
+        with np.errstate(divide="ignore"):
+            return MixtureScorer([incremental_scorer(member, marks) for member in self.members], np.log(self.weights))

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import FloatArray, IntArray
+from lmtool.language_model import FloatArray, IntArray, Marks
 from lmtool.ngram.bigrams import NO_TABLE, bigram_table, node_width
+from lmtool.ngram.incremental import NgramScorer
 from lmtool.ngram.scoring import PIECE, distributions, longest_contexts, score_candidates, score_text, table_arrays
 from lmtool.ngram.table import BackoffTable
 from lmtool.system.arrays import sentence_offsets, whole_numbers
@@ -94,17 +95,15 @@ class NgramModel:
         """`log p` of the predicted tokens `[N]` of running text, S sentences that begin at offsets `[S + 1]`, `[N]`."""
         ids = self._words("log_prob_text: ids", ids, ("N",))
         offsets = sentence_offsets("NgramModel.log_prob_text: offsets", offsets, len(ids))
-        self._tokens_scored += len(ids)
-        if len(self._bigrams) == 0 and self.table.order > 1 and self._tokens_scored > self.table.sizes[1] // 4:
-            self._bigrams = bigram_table(self.table.trie)  # building it pays now
+        bigrams, node_bits = self.bigrams_for(len(ids))
         log_prob = np.empty(len(ids), dtype=np.float64)
         pieces = [(first, min(first + PIECE, len(ids))) for first in range(0, len(ids), PIECE)]
         run(
             (
                 score_text,
                 self._arrays,
-                self._bigrams,
-                node_width(self.table.trie.nodes.first) if len(self._bigrams) else 0,
+                bigrams,
+                node_bits,
                 ids,
                 offsets,
                 first,
@@ -114,6 +113,13 @@ class NgramModel:
             for first, last in pieces
         )
         return log_prob
+
+    def bigrams_for(self, tokens: int) -> tuple[npt.NDArray[np.uint64], int]:
+        """The hash table of 2-grams to score so many more tokens with, and its nodes' width; empty until it pays."""
+        self._tokens_scored += tokens
+        if len(self._bigrams) == 0 and self.table.order > 1 and self._tokens_scored > self.table.sizes[1] // 4:
+            self._bigrams = bigram_table(self.table.trie)
+        return self._bigrams, node_width(self.table.trie.nodes.first) if len(self._bigrams) else 0
 
     def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, memory: int) -> FloatArray:
         """The same as log_prob_text, some sentences at a time; pages of the model's file leave the memory where the
@@ -137,6 +143,10 @@ class NgramModel:
         dist = np.empty((len(contexts), self.table.vocabulary_size), dtype=np.float64)
         run((distributions, self._arrays, contexts, first, last, dist) for first, last in cut_evenly(len(contexts)))
         return dist
+
+    def incremental(self, marks: Marks) -> NgramScorer:
+        """The model word by word, for decoders."""
+        return NgramScorer(self.table, marks, self.bigrams_for)
 
     def _contexts(self, method: str, contexts: IntArray) -> IntArray:
         return self._words(f"{method}: contexts", contexts, ("N", self.context_size))

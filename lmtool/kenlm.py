@@ -1,0 +1,264 @@
+"""The Python face of KenLM's module `kenlm`: `import lmtool.kenlm as kenlm` is all that a program changes.
+
+`Model` takes an ARPA file, compressed or not, and besides the run folder of any n-gram model, network or mixture.
+Numbers are KenLM's: log10 probabilities, and a word outside the vocabulary counts as `<unk>`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from collections.abc import Iterator
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from lmtool.data.text_form import cut_words
+from lmtool.data.vocabulary import EOS
+from lmtool.errors import UserError
+from lmtool.incremental import incremental_scorer
+from lmtool.language_model import IncrementalScorer, IntArray, Marks
+from lmtool.ngram.model import NgramModel
+from lmtool.ngram.single_state import SingleStates
+from lmtool.runs.load import load
+
+
+class LoadMethod(IntEnum):
+    """KenLM's ways of loading; lmtool maps its models into memory whatever is chosen."""
+
+    LAZY, POPULATE_OR_LAZY, POPULATE_OR_READ, READ, PARALLEL_READ = range(5)
+
+
+class ARPALoadComplain(IntEnum):
+    """KenLM's warnings about ARPA files; lmtool does not read a file in silence that needs one."""
+
+    ALL, EXPENSIVE, NONE = range(3)
+
+
+class Config:
+    """KenLM's options of loading, which change nothing here."""
+
+    def __init__(self) -> None:
+        self.load_method = LoadMethod.POPULATE_OR_READ
+        self.show_progress = True
+        self.arpa_complain = ARPALoadComplain.ALL
+
+
+class FullScoreReturn(NamedTuple):
+    """log_prob: log10 p. ngram_length: of the longest n-gram of the model that ends in the word. oov: whether the word
+    is out of the vocabulary.
+    """
+
+    log_prob: float
+    ngram_length: int
+    oov: bool
+
+
+class State:
+    """What a model has read, as far as it matters: states are equal where all that follows has the same scores.
+
+    A new one is a state without any words. Hashable; it must not be written to while it is a key.
+    """
+
+    __slots__ = ("address", "numbers", "owner")
+
+    def __init__(self) -> None:
+        self.owner: _States | None = None
+        self.numbers: ctypes.Array[ctypes.c_int64] | IntArray | None = None
+        self.address = 0
+
+    def _key(self) -> bytes:
+        return b"" if self.owner is None else self.owner.key(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, State) and self._key() == other._key()
+
+    def __lt__(self, other: State) -> bool:
+        return self._key() < other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __copy__(self) -> State:
+        copy = State()
+        if self.owner is not None:
+            self.owner.copy(self, copy)
+        return copy
+
+    def __deepcopy__(self, memo: dict[int, object]) -> State:
+        return self.__copy__()
+
+
+class _States(Protocol):
+    """The states of one model."""
+
+    def begin(self, state: State, *, sentence_start: bool) -> None:
+        """Make a state that of a sentence's beginning, or one without any words."""
+
+    def key(self, state: State) -> bytes:
+        """What tells states of this model apart."""
+
+    def copy(self, state: State, copy: State) -> None:
+        """Make `copy` the same as a state."""
+
+    def log10_prob(self, state: State, word: int, after: State) -> float:
+        """log10 p(word | state); `after` becomes the state after it, and may be the same object."""
+
+    def matched(self, after: State) -> int:
+        """The length of the longest n-gram of the model that ended in the word before a state."""
+
+
+class _NgramStates:
+    """States of an n-gram model: single_state.SingleStates."""
+
+    def __init__(self, model: NgramModel, marks: Marks) -> None:
+        self._states = SingleStates(model.incremental(marks).arrays)
+        self._bos = marks.bos
+        self._inner = 8 * (self._states.order - 1)  # bytes without the matched length
+
+    def begin(self, state: State, *, sentence_start: bool) -> None:
+        numbers = self._states.new_state()
+        if sentence_start and len(numbers) > 1:
+            numbers[0] = self._bos
+        state.owner, state.numbers, state.address = self, numbers, ctypes.addressof(numbers)
+
+    def key(self, state: State) -> bytes:
+        return bytes(state.numbers)[: self._inner]  # type: ignore[arg-type]
+
+    def copy(self, state: State, copy: State) -> None:
+        self.begin(copy, sentence_start=False)
+        ctypes.memmove(copy.address, state.address, self._inner + 8)
+
+    def log10_prob(self, state: State, word: int, after: State) -> float:
+        return self._states.log10_prob(self._states.table, state.address, word, after.address)
+
+    def matched(self, after: State) -> int:
+        return int(after.numbers[-1])  # type: ignore[index]
+
+
+class _OtherStates:
+    """States of any other model: rows of its IncrementalScorer."""
+
+    def __init__(self, scorer: IncrementalScorer, order: int) -> None:
+        self._scorer = scorer
+        self._order = order
+
+    def begin(self, state: State, *, sentence_start: bool) -> None:
+        state.owner, state.numbers = self, self._scorer.initial_state(sentence_start=sentence_start)
+
+    def key(self, state: State) -> bytes:
+        return np.asarray(state.numbers).tobytes()
+
+    def copy(self, state: State, copy: State) -> None:
+        copy.owner, copy.numbers = self, state.numbers
+
+    def log10_prob(self, state: State, word: int, after: State) -> float:
+        log_prob, rows = self._scorer.advance(np.asarray(state.numbers)[None], np.array([word]))
+        after.numbers = rows[0]
+        return float(log_prob[0]) / math.log(10)
+
+    def matched(self, after: State) -> int:
+        return self._order
+
+
+class Model:
+    """A language model: `kenlm.Model`."""
+
+    def __init__(self, path: str | bytes | os.PathLike[str], config: Config | None = None) -> None:
+        """path: an ARPA file or a run folder. Raises OSError where it is missing or damaged, and for a model with a
+        cache, which has no states.
+        """
+        name = os.fsdecode(path)
+        try:
+            loaded = load(name)
+            vocabulary = loaded.vocabulary
+            marks = Marks(vocabulary.bos, vocabulary.eos, vocabulary.unk)
+            self.order = loaded.context_size + 1
+            self._states: _States = (
+                _NgramStates(loaded.model, marks)
+                if isinstance(loaded.model, NgramModel)
+                else _OtherStates(incremental_scorer(loaded.model, marks), self.order)
+            )
+        except UserError as error:
+            raise OSError(f"Cannot read model {name!r} ({error})") from error
+        self.path = os.fsencode(Path(name).resolve())
+        self._text_form = loaded.form
+        self._ids, self._unk = vocabulary.ids, vocabulary.unk
+
+    def score(self, sentence: str | bytes, bos: bool = True, eos: bool = True) -> float:
+        """log10 p of a sentence, words separated by white space, and of its end.
+
+        bos: whether it begins after `<s>`. eos: whether `</s>` follows.
+        """
+        return sum(log_prob for log_prob, _, _ in self.full_scores(sentence, bos, eos))
+
+    def full_scores(
+        self, sentence: str | bytes, bos: bool = True, eos: bool = True
+    ) -> Iterator[tuple[float, int, bool]]:
+        """log10 p, matched length and whether it is out of the vocabulary, of each word and of the sentence's end."""
+        state = State()
+        self._states.begin(state, sentence_start=bos)
+        for word in [*self._words(sentence), *([EOS] if eos else [])]:
+            log_prob, length, oov = self.BaseFullScore(state, word, state)
+            yield log_prob, length, oov
+
+    def perplexity(self, sentence: str | bytes) -> float:
+        """Of a sentence with its end."""
+        return float(10.0 ** (-self.score(sentence) / (len(self._words(sentence)) + 1)))
+
+    def BeginSentenceWrite(self, state: State) -> None:
+        """Make a state that of a sentence's beginning."""
+        self._states.begin(state, sentence_start=True)
+
+    def NullContextWrite(self, state: State) -> None:
+        """Make a state one without any words."""
+        self._states.begin(state, sentence_start=False)
+
+    def BaseScore(self, in_state: State, word: str, out_state: State) -> float:
+        """log10 p(word | in_state); out_state becomes the state after the word, and may be in_state itself."""
+        states = self._states
+        if in_state.owner is not states or out_state.owner is not states:
+            self._adopt(in_state, out_state)
+        index = self._ids.get(word)
+        return states.log10_prob(in_state, self._unknown(word) if index is None else index, out_state)
+
+    def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:
+        """The same with the matched length, and whether the word is out of the vocabulary."""
+        log_prob = self.BaseScore(in_state, word, out_state)
+        return FullScoreReturn(log_prob, self._states.matched(out_state), word not in self)
+
+    def _adopt(self, in_state: State, out_state: State) -> None:
+        """Make new states those of this model. Raises ValueError where in_state is another model's."""
+        if in_state.owner is None:
+            self.NullContextWrite(in_state)
+        elif in_state.owner is not self._states:
+            raise ValueError("in_state is a state of another model")
+        if out_state.owner is not self._states:
+            self.NullContextWrite(out_state)
+
+    def _unknown(self, word: object) -> int:
+        if not isinstance(word, str):
+            raise TypeError(f"a word must be a str; got {type(word).__name__}")
+        lower = word.lower() if self._text_form.lowercase else word
+        return self._ids.get(lower, self._unk)
+
+    def _words(self, sentence: str | bytes) -> list[str]:
+        text = sentence.decode() if isinstance(sentence, bytes) else sentence
+        text = text.lower() if self._text_form.lowercase else text
+        return list(text) if self._text_form.chars else cut_words(text)
+
+    def __contains__(self, word: str) -> bool:
+        return self._ids.get(word, self._unk) != self._unk
+
+    def __repr__(self) -> str:
+        return f"<Model from {os.path.basename(os.fsdecode(self.path))}>"
+
+    def __reduce__(self) -> tuple[type[Model], tuple[str]]:
+        return type(self), (os.fsdecode(self.path),)
+
+
+class LanguageModel(Model):
+    """KenLM's older name of Model."""

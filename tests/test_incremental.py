@@ -1,0 +1,229 @@
+"""Models word by word: states lead to the same log-probabilities as contexts, and are no longer than they must be."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lmtool
+from lmtool.data.corpus import Corpus
+from lmtool.errors import UserError
+from lmtool.evaluation.score import score
+from lmtool.incremental import State, States, incremental_scorer
+from lmtool.language_model import IncrementalScorer, IntArray, LanguageModel, Marks
+from lmtool.mixtures.cache import CachedMixture, UnigramCache
+from lmtool.mixtures.linear import Mixture
+from lmtool.ngram.arpa.alone import arpa_model
+from lmtool.ngram.incremental import NgramScorer
+from lmtool.ngram.model import NgramModel
+from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
+from lmtool.system import parallel
+from tests.test_contract import MODELS, ngram
+
+KINDS = ("unigram", "ngram", "witten_bell-backed_off", "nplm", "nplm-across", "mixture", "mixture-across")
+KINDS += ("mixture-classes", "mixture-log_linear", "mixture-of-mixtures")
+
+
+def marks_of(corpus: Corpus) -> Marks:
+    return Marks(corpus.vocabulary.bos, corpus.vocabulary.eos, corpus.vocabulary.unk)
+
+
+def pruned(corpus: Corpus) -> LanguageModel:
+    """A table that is not suffix-closed: pruning by entropy removes some suffixes of what stays."""
+    from lmtool.ngram.pruning import prune_by_entropy
+
+    model = ngram(corpus, 4)
+    return NgramModel(prune_by_entropy(model.table, 1e-3, corpus.vocabulary.eos), corpus.vocabulary)
+
+
+def scores_by_state(scorer: IncrementalScorer, ids: IntArray, offsets: IntArray) -> IntArray:
+    """log p of the tokens of a text `[N]`: all sentences at once, a word of each at a time."""
+    states = np.stack([scorer.initial_state(sentence_start=True)] * (len(offsets) - 1))
+    log_prob = np.empty(len(ids))
+    for at in range(int(np.diff(offsets).max())):
+        (live,) = np.nonzero(offsets[:-1] + at < offsets[1:])
+        place = offsets[live] + at
+        log_prob[place], states[live] = scorer.advance(states[live], ids[place].astype(np.int64))
+    return log_prob
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "pruned", "stupid_backoff"])
+def test_the_same_as_by_text(kind: str, toy: Corpus) -> None:
+    others: dict[str, Callable[[Corpus], LanguageModel]] = {
+        "pruned": pruned,
+        "stupid_backoff": lambda corpus: ngram(corpus, 4, StupidBackoff(4, alpha=0.4)),
+    }
+    model = {**MODELS, **others}[kind](toy)
+    scorer, valid = incremental_scorer(model, marks_of(toy)), toy.split("valid")
+    apart = dataclasses.replace(valid, apart=True)  # sentences that begin anew, as decoders have them
+    wanted = score(model, apart).log_prob
+    np.testing.assert_allclose(scores_by_state(scorer, valid.ids, valid.offsets), wanted, rtol=1e-6)
+
+
+def test_states_go_on_into_the_next_sentence(toy: Corpus) -> None:
+    """After `</s>` a new sentence begins, with the ones before it for models that read across sentences."""
+    valid = toy.split("valid")
+    assert len(valid.offsets) > 3
+    for kind in ("ngram", "nplm", "nplm-across", "mixture-across"):
+        model = MODELS[kind](toy)
+        scorer = incremental_scorer(model, marks_of(toy))
+        state = scorer.initial_state(sentence_start=True)[None]
+        tokens = min(30, valid.tokens)
+        log_prob = np.empty(tokens)
+        for at in range(tokens):
+            log_prob[at : at + 1], state = scorer.advance(state, valid.ids[at : at + 1].astype(np.int64))
+        np.testing.assert_allclose(log_prob, score(model, valid, between=(0, tokens)).log_prob, rtol=1e-6)
+
+
+def test_threads_and_the_table_of_bigrams_change_nothing(toy: Corpus) -> None:
+    scorer = incremental_scorer(MODELS["ngram"](toy), marks_of(toy))
+    assert isinstance(scorer, NgramScorer)
+    rng = np.random.default_rng(2)
+    states = np.repeat(scorer.initial_state(sentence_start=True)[None], 10_000, axis=0)
+    few = states[:100], states[:100]
+    before = parallel.threads()
+    try:
+        parallel.use(2)
+        for _ in range(4):
+            words = rng.integers(0, toy.vocabulary.bos, len(states))
+            log_prob, states = scorer.advance(states, words)
+            pieces = [scorer.advance(few[0][i : i + 1], words[i : i + 1]) for i in range(100)]
+            np.testing.assert_array_equal(log_prob[:100], np.concatenate([piece[0] for piece in pieces]))
+            few = np.concatenate([piece[1] for piece in pieces]), few[0]
+            np.testing.assert_array_equal(states[:100], few[0])
+    finally:
+        parallel.use(before)
+    assert len(scorer.bigrams(0)[0]) > 0
+
+
+ARPA = """\\data\\
+ngram 1=6
+ngram 2=4
+ngram 3=2
+
+\\1-grams:
+-1.0\t<unk>
+-99\t<s>\t-0.2
+-0.9\t</s>
+-0.6\ta\t-0.3
+-0.7\tb\t-0.4
+-0.8\tc
+
+\\2-grams:
+-0.3\t<s> a\t-0.1
+-0.4\ta b\t-0.5
+-0.5\tb c
+-0.2\tb </s>
+
+\\3-grams:
+-0.15\t<s> a b
+-0.25\ta b </s>
+
+\\end\\
+"""
+
+
+@pytest.fixture
+def arpa(tmp_path: Path) -> Path:
+    (tmp_path / "small.arpa").write_text(ARPA)
+    return tmp_path / "small.arpa"
+
+
+def test_states_are_as_short_as_the_table_allows(arpa: Path) -> None:
+    """By hand: c goes on nowhere and has no back-off weight, so that nothing is left of `b c`; after `a b` comes
+    `</s>`, which a longer context changes in nothing.
+    """
+    model = arpa_model(str(arpa))
+    scorer, ids = (
+        incremental_scorer(model, Marks(model.vocabulary.bos, None, model.vocabulary.unk)),
+        model.vocabulary.ids,
+    )
+
+    def after(*words: str, sentence_start: bool = False) -> list[int]:
+        state = scorer.initial_state(sentence_start=sentence_start)[None]
+        for word in words:
+            state = scorer.advance(state, np.array([ids[word]]))[1]
+        return state[0].tolist()
+
+    assert after("c") == after("b", "c") == after("a", "b", "c") == after("<unk>") == [-1, -1]
+    assert after("a")[0] == ids["a"] and after("a")[1] == -1
+    assert after("a", "b") == after("c", "a", "b") == after("a", "b", sentence_start=True)
+    assert after("b") != after("a", "b") and after("b") == after("b", "b") == after("c", "b")
+    assert after("a") != after("a", sentence_start=True)  # <s> a has a weight of its own
+
+
+def test_text_models_word_by_word(arpa: Path) -> None:
+    model = lmtool.load(arpa)
+    state = model.begin()
+    log_probs = []
+    for word, wanted in (("a", -0.3), ("b", -0.15), ("</s>", -0.25)):
+        log_p, state = model.advance(state, word)
+        assert log_p == pytest.approx(wanted * math.log(10), abs=1e-6)
+        log_probs.append(log_p)
+    np.testing.assert_allclose(model.score("a b"), log_probs, rtol=1e-6)
+    assert state == model.begin() and hash(state) == hash(model.begin()) and len(state) == 16
+    assert model.advance(model.begin(), "no such word")[0] == pytest.approx((-0.2 - 1.0) * math.log(10), abs=1e-6)
+    assert model.begin(sentence_start=False) != model.begin()
+
+    states = States.of([model.begin()] * 3)
+    log_p, states = model.advance(states, ["a", "b", "a"])
+    np.testing.assert_allclose(log_p / math.log(10), [-0.3, -0.9, -0.3], atol=1e-6)
+    assert states.groups().tolist() == [states.groups()[0], states.groups()[1], states.groups()[0]]
+    assert len(set(states)) == 2 and isinstance(states[0], State) and len(states[[0, 2, 2, 1]]) == 4
+    log_p, _ = model.advance([states[1], states[0]], model.vocabulary.encode(["</s>", "</s>"]))
+    np.testing.assert_allclose(log_p / math.log(10), [-0.2, -0.1 - 0.3 - 0.9], atol=1e-6)
+
+
+def test_what_is_no_state(arpa: Path, toy: Corpus) -> None:
+    model, other = lmtool.load(arpa), lmtool.load(arpa)
+    with pytest.raises(ValueError, match="states of another model"):
+        other.advance(model.begin(), "a")
+    with pytest.raises(ValueError, match=r"got 2 of 2 models"):
+        States.of([model.begin(), other.begin()])
+    with pytest.raises(ValueError, match=r"advance: words must be integers .*\[1\]; got int64 \[2\]"):
+        model.advance([model.begin()], ["a", "b"])
+    scorer = incremental_scorer(MODELS["ngram"](toy), marks_of(toy))
+    for bad in ([[-3, 0, 0]], [[10**9, 0, 0]]):
+        with pytest.raises(ValueError, match="not states of this model"):
+            scorer.advance(np.array(bad), np.array([1]))
+    with pytest.raises(ValueError, match=r"states must be \[1, 3\]"):
+        scorer.advance(np.array([[0, 0]]), np.array([1]))
+    cached = CachedMixture([ngram(toy, 2)], np.array([0.5, 0.5]), UnigramCache(3))
+    with pytest.raises(UserError, match="a model with a cache has no states"):
+        incremental_scorer(cached, marks_of(toy))
+
+
+def test_hypotheses_of_one_state_share_its_hidden_units(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MODELS["nplm"](toy)
+    scorer, rows = incremental_scorer(model, marks_of(toy)), []
+    whole = model.log_prob_candidates
+
+    def counted(contexts: IntArray, candidates: IntArray) -> object:
+        rows.append(len(contexts))
+        return whole(contexts, candidates)
+
+    words = np.arange(40) % toy.vocabulary.bos
+    states = np.repeat(scorer.initial_state(sentence_start=True)[None], 40, axis=0)
+    states[30:, -1] = 0
+    wanted = model.log_prob(states, words)
+    monkeypatch.setattr(model, "log_prob_candidates", counted)
+    log_prob, after = scorer.advance(states, words)
+    assert rows == [2]
+    np.testing.assert_allclose(log_prob, wanted, rtol=1e-6)
+    in_sentence = words != toy.vocabulary.eos
+    np.testing.assert_array_equal(after[in_sentence, -1], words[in_sentence])
+
+
+def test_a_mixture_without_a_member(toy: Corpus) -> None:
+    """A weight of 0 leaves the other members alone."""
+    members = [ngram(toy, 3), ngram(toy, 1)]
+    scorer = incremental_scorer(Mixture(members, np.array([1.0, 0.0])), marks_of(toy))
+    assert scorer.width == 2
+    log_prob, _ = scorer.advance(scorer.initial_state(sentence_start=True)[None], np.array([3]))
+    alone = incremental_scorer(members[0], marks_of(toy))
+    assert log_prob == alone.advance(alone.initial_state(sentence_start=True)[None], np.array([3]))[0]

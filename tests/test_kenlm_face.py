@@ -1,0 +1,162 @@
+"""`lmtool.kenlm` beside KenLM's own module, and what it says where that is not installed."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import pickle
+import random
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from lmtool import kenlm as ours
+from lmtool.ngram import single_state
+from tests.test_incremental import ARPA, arpa  # noqa: F401
+
+WORDS = ["a", "b", "c", "unheard"]
+
+
+def test_by_hand(arpa: Path) -> None:  # noqa: F811
+    """Sums of the file's numbers; KenLM 0.3 says the same."""
+    model = ours.Model(arpa)
+    assert model.order == 3 and "a" in model and "unheard" not in model and "<unk>" not in model
+    assert repr(model) == "<Model from small.arpa>" and model.path.endswith(b"/small.arpa")
+    assert next(model.full_scores("a b")) == (pytest.approx(-0.3), 2, False)
+    assert [(length, oov) for _, length, oov in model.full_scores("a unheard b c")] == [
+        (2, False),
+        (1, True),
+        (1, False),
+        (2, False),
+        (1, False),
+    ]
+    assert model.score("a b") == pytest.approx(-0.3 - 0.15 - 0.25)
+    assert model.score("a b", bos=False) == pytest.approx(-0.6 - 0.4 - 0.25)
+    assert model.score("a b", eos=False) == pytest.approx(-0.3 - 0.15)
+    assert model.score("c unheard", bos=False, eos=False) == pytest.approx(-0.8 - 1.0)
+    assert model.score(b"") == pytest.approx(-0.2 - 0.9)
+    assert model.perplexity("a b") == pytest.approx(10 ** (0.7 / 3))
+    assert model.score("a b </s>", eos=False) == pytest.approx(model.score("a b"))
+
+
+def test_states(arpa: Path) -> None:  # noqa: F811
+    model, state, after = ours.LanguageModel(str(arpa), ours.Config()), ours.State(), ours.State()
+    model.BeginSentenceWrite(state)
+    assert model.BaseScore(state, "a", after) == pytest.approx(-0.3)
+    full = model.BaseFullScore(after, "b", after)  # the same object
+    assert full.log_prob == pytest.approx(-0.15) and full.ngram_length == 3 and not full.oov
+    kept = copy.deepcopy(after)
+    model.NullContextWrite(state)
+    for word in ("a", "b"):
+        model.BaseScore(state, word, state)
+    assert state == kept and hash(state) == hash(copy.copy(after)) and not state < kept
+    model.BaseScore(state, "c", state)
+    assert state != kept and kept == after and len({state, kept, after}) == 2
+    new = ours.State()  # without any words, as in KenLM
+    assert model.BaseScore(new, "a", new) == pytest.approx(-0.6)
+    with pytest.raises(ValueError, match="in_state is a state of another model"):
+        ours.Model(arpa).BaseScore(state, "a", after)
+    with pytest.raises(TypeError, match="a word must be a str; got bytes"):
+        model.BaseScore(state, b"a", after)  # type: ignore[arg-type]
+    again = pickle.loads(pickle.dumps(model))
+    assert again.score("a b") == model.score("a b") and type(again) is ours.LanguageModel
+
+
+def test_models_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"Cannot read model .*nowhere"):
+        ours.Model(tmp_path / "nowhere")
+    (tmp_path / "cut.arpa").write_text(ARPA[:200])
+    with pytest.raises(OSError, match="Cannot read model"):
+        ours.Model(tmp_path / "cut.arpa")
+
+
+@pytest.mark.parametrize("name", ["kn3", "nplm", "mix", "char"])
+def test_runs(name: str, runs: Path) -> None:
+    """Networks and mixtures have the same face; characters are words where a run's data have letters."""
+    import lmtool
+
+    model, text = ours.Model(runs / name), lmtool.load(runs / name)
+    sentence = "anna" if name == "char" else " ".join(text.words[3:8])
+    assert model.score(sentence) == pytest.approx(text.score(sentence).sum() / math.log(10), rel=1e-6)
+    scores = [log_prob for log_prob, _, _ in model.full_scores(sentence)]
+    np.testing.assert_allclose(scores, text.score(sentence) / math.log(10), rtol=1e-6)
+    one, two = ours.State(), ours.State()
+    model.BeginSentenceWrite(one)
+    model.BeginSentenceWrite(two)
+    assert one == two and copy.copy(one) == two and hash(one) == hash(two)
+    model.BaseScore(one, sentence[0], two)
+    assert one != two or model.order == 1
+
+
+def test_the_compiled_call_is_the_batch(arpa: Path) -> None:  # noqa: F811
+    """Numba's `compile` returns the compiled function: what is read by address is what the arrays hold."""
+    model = ours.Model(arpa)
+    states = model._states
+    assert isinstance(states, ours._NgramStates)
+    function = states._states.log10_prob
+    assert type(function).__name__ == "builtin_function_or_method" and function is not single_state._log10_prob
+    import lmtool
+
+    text = lmtool.load(arpa)
+    for words in itertools.product(WORDS, repeat=3):
+        state, rows = ours.State(), text.begin()
+        model.BeginSentenceWrite(state)
+        for word in (*words, "</s>"):
+            log_p, rows = text.advance(rows, word)
+            assert model.BaseScore(state, word, state) == pytest.approx(log_p / math.log(10), rel=1e-12)
+            assert word == "</s>" or states.key(state) == rows.numbers
+
+
+@pytest.fixture(scope="module")
+def kenlm() -> ModuleType:
+    return pytest.importorskip("kenlm", reason="needs KenLM's module (pip install lmtool[kenlm])")
+
+
+@pytest.fixture(scope="module")
+def models(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three ARPA files: by hand, of order 3, and pruned, of order 4."""
+    from lmtool.cli.command_line import main
+
+    folder = tmp_path_factory.mktemp("arpa")
+    (folder / "hand.arpa").write_text(ARPA)
+    stores = f"store_dir={runs}/stores"
+    line = ["model=ngram", "data=toy", "model.order=4", "prune=[0,0,0,1]", f"hydra.run.dir={folder}/pruned", stores]
+    assert main(["train", *line]) == 0
+    for run, file in ((runs / "kn3", "kn3.arpa"), (folder / "pruned", "pruned.arpa")):
+        assert main(["convert", f"run={run}", f"to={folder / file}", f"hydra.run.dir={folder}/log", stores]) == 0
+    return [folder / "hand.arpa", folder / "kn3.arpa", folder / "pruned.arpa"]
+
+
+def test_the_same_as_kenlm(kenlm: ModuleType, models: list[Path], capfd: pytest.CaptureFixture[str]) -> None:
+    """10,000 random sentences with unknown words: log10 p, matched lengths, OOVs, and which states are equal."""
+    for path in models:
+        a, b = ours.Model(path), kenlm.Model(str(path))
+        rng = random.Random(path.name)
+        words = [
+            *(line.split("\t")[1] for line in path.read_text().split("1-grams:\n")[1].split("\n\n")[0].split("\n"))
+        ]
+        words = [word for word in words if word not in ("<s>", "</s>")] + ["unheard", "ünheard"]
+        states: dict[ours.State, object] = {}
+        for _ in range(3334):
+            sentence = [rng.choice(words) for _ in range(rng.randrange(12))]
+            flags = rng.random() < 0.5, rng.random() < 0.5
+            one, other = (
+                list(a.full_scores(" ".join(sentence), *flags)),
+                list(b.full_scores(" ".join(sentence), *flags)),
+            )
+            assert [score[1:] for score in one] == [score[1:] for score in other]
+            np.testing.assert_allclose([score[0] for score in one], [score[0] for score in other], atol=1e-5)
+            assert a.score(" ".join(sentence), *flags) == pytest.approx(b.score(" ".join(sentence), *flags), abs=1e-4)
+            x, y = ours.State(), kenlm.State()
+            a.BeginSentenceWrite(x)
+            b.BeginSentenceWrite(y)
+            for word in sentence:
+                after = kenlm.State()
+                assert a.BaseScore(x, word, x) == pytest.approx(b.BaseScore(y, word, after), abs=1e-5)
+                y = after
+            assert states.setdefault(x, y) == y
+        assert len(states) == len(set(states.values())) > 1
+    capfd.readouterr()
