@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lmtool.data.corpus import Corpus
+from lmtool.errors import UserError
 from lmtool.ngram.counts import Counts, count_ngrams, unigram_counts
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.pruning import prune_by_entropy
@@ -98,6 +99,8 @@ class Sparkless:
 
     def in_order(self, batches: list[pa.RecordBatch], size: int = 100) -> list[pa.RecordBatch]:
         """Sorted, in batches so small that an n-gram's rows fall into two of them."""
+        if not batches:  # all were pruned
+            return []
         keys = [(name, "ascending") for name in ("k", *tasks.ngram_columns(self.order))]
         return list(pa.Table.from_batches(batches).sort_by(keys).to_batches(max_chunksize=size))
 
@@ -155,7 +158,7 @@ class Sparkless:
             pairs = weights.weigh_pairs(weights.pairs_after(spread)(iter(two)), spread, log_unigrams)
             weigh = weights.weigh(self.order, log_unigrams, pairs)
             done = [row for part in self.together(kept, "key") for row in weigh(iter(part))]
-            made.append(self.delivered([*done, pairs.rows(self.order)], fitted, 1.0))
+            made.append(self.delivered(done, fitted, 1.0))
         return made
 
 
@@ -194,7 +197,7 @@ def test_what_entropy_pruning_leaves_is_what_it_leaves_here(
     here = count_ngrams(corpus.split("train"), corpus.vocabulary, order)
     spark = Sparkless(corpus, order, partitions, frequent)
     thresholds = [1e-6, 3e-4, 0.5]
-    for name in ("modified_kneser_ney", "witten_bell, backed off", "mle"):
+    for name in ("modified_kneser_ney", "witten_bell, backed off"):
         for cutoffs in (None, [0] * (order - 1) + [1]):
             whole = estimate(here, SMOOTHERS[name](order, len(corpus.vocabulary)), cutoffs=cutoffs)
             smoother = SMOOTHERS[name](order, len(corpus.vocabulary))
@@ -206,7 +209,47 @@ def test_what_entropy_pruning_leaves_is_what_it_leaves_here(
                     np.testing.assert_array_equal(ours, theirs)
                 np.testing.assert_array_equal(table.log_prob, want.log_prob)
                 np.testing.assert_array_equal(table.log_backoff, want.log_backoff)
-                print(name, cutoffs, threshold, whole.sizes, want.sizes)
+
+
+def rows(k: int, words: list[list[int]], **values: list[float]) -> pa.RecordBatch:
+    """3-grams and 2-grams of one order with their values."""
+    columns = [np.array(column) for column in zip(*words, strict=True)]
+    return tasks.rows_of(k, columns, 3, {name: pa.array(column) for name, column in values.items()})
+
+
+def test_what_is_worth_keeping_by_hand() -> None:
+    """a = 0, b = 1, </s> = 2, <s> = 3; what stays changes perplexity by .04 or more, as exp(.05) - 1 = .051 is."""
+    log_unigrams = prune.unigrams_as_contexts(np.array([0.5, 0.25, 0.25, 0]), 2)
+    np.testing.assert_allclose(np.exp(log_unigrams), [0.5, 0.25, 0.25, 0.25])
+    # p(a) = .5 times .1 stays and p(<s>) = .25 times .2; p(b) times .1 goes, but for b a, the context of b a a.
+    two = rows(2, [[3, 0], [1, 1], [0, 1], [1, 0]], p=[0.5, 0.5, 0.4, 0.4], divergence=[-0.2, -0.1, -0.1, -0.1])
+    # p(a b) = .2 times .1 goes, p(<s> a) = .125 times .3 goes, p(b a) = .1 times .5 stays.
+    three = rows(3, [[0, 1, 0], [3, 0, 0], [1, 0, 0]], p=[0.5, 0.5, 0.5], divergence=[-0.1, -0.3, -0.5])
+    keep = prune.keep(3, 0.04, log_unigrams, np.array([True, False, False, False]))
+    kept = {
+        tuple(row[name] for name in ("w1", "w2", "w3")): (row["p"], row["key"])
+        for batch in keep(iter([three, two]))
+        for row in batch.to_pylist()
+    }
+    # The key: the word before the last times V + 1; after a, which is frequent, plus the word before it, plus 1.
+    assert kept == {(3, 0, -1): (0.5, 15), (0, 1, -1): (0.4, 0), (1, 0, -1): (0.4, 5), (1, 0, 0): (0.5, 2)}
+    with pytest.raises(UserError, match="came without its context"):
+        list(keep(iter([three])))
+
+
+@pytest.mark.parametrize("is_spread", [False, True])
+def test_weights_of_what_is_kept_by_hand(is_spread: bool) -> None:
+    """a = 0, b = 1, c = 2, <s> = 3; a b, b a and a b c are kept, b c is gone."""
+    log_unigrams = np.log([0.5, 0.25, 0.125, 1])
+    two, three = rows(2, [[0, 1], [1, 0]], p=[0.5, 0.7]), rows(3, [[0, 1, 2]], p=[0.6])
+    spread = np.array([False, is_spread, False, False])
+    pairs = weights.weigh_pairs(weights.pairs_after(spread)(iter([two])), spread, log_unigrams)
+    found = list(weights.weigh(3, log_unigrams, pairs)(iter([three, two])))
+    weight = {(row["w1"], row["w2"]): row["weight"] for batch in found for row in batch.to_pylist() if row["p"] is None}
+    # a: (1 - .5) / (1 - .25). b: (1 - .7) / (1 - .5) = .6, so that p(c|b) = .6 .125. a b: (1 - .6) / (1 - .075).
+    assert weight == pytest.approx({(0, -1): 2 / 3, (1, -1): 0.6, (0, 1): 0.4 / 0.925}, rel=1e-6)
+    p = [(row["w1"], row["w2"], row["w3"], row["p"]) for batch in found for row in batch.to_pylist() if row["p"]]
+    assert sorted(p) == [(0, 1, -1, 0.5), (0, 1, 2, 0.6), (1, 0, -1, 0.7)]
 
 
 def test_types_with_their_first_places(corpus: Corpus) -> None:

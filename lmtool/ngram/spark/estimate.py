@@ -28,7 +28,7 @@ from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 @dataclass(slots=True)
@@ -94,7 +94,10 @@ def estimate_on_spark(
         return run_tasks(whole_files(spark, work.ngrams), task, schema)
 
     def estimates() -> DataFrame:
-        return _with(spark, spark.read.parquet(stages.finished(name, make)), fitted.spread_rows)
+        rows = spark.read.parquet(stages.finished(name, make))
+        if fitted.spread_rows:
+            rows = rows.union(spark.createDataFrame(pa.Table.from_batches(fitted.spread_rows)))
+        return rows
 
     if threshold is None or not prunes:
         table = _delivered(work, name, estimates, fitted, order, bos, storage)
@@ -136,13 +139,7 @@ def _pruned(
         together = work.together(rows, order, "key").drop("key")
         return run_tasks(together, weights.weigh(order, log_unigrams, known), shares.estimate_schema(order))
 
-    done = spark.read.parquet(stages.finished(f"weights-{name}", weighed))
-    return _with(spark, done, [known.rows(order)] if is_spread.any() else [])
-
-
-def _with(spark: SparkSession, rows: DataFrame, more: list[pa.RecordBatch]) -> DataFrame:
-    """Rows of the cluster and those of the driver."""
-    return rows.union(spark.createDataFrame(pa.Table.from_batches(more))) if more else rows
+    return spark.read.parquet(stages.finished(f"weights-{name}", weighed))
 
 
 def _delivered(

@@ -228,7 +228,9 @@ def held(batches: Batches, *names: str) -> Iterator[list[Array]]:
     waiting = list(batches)
     if sum(batch.num_rows for batch in waiting):
         table = pa.Table.from_batches(waiting)
-        yield [table.column(name).to_numpy() for name in names]
+        columns = [table.column(name).to_numpy() for name in names]
+        del waiting, table
+        yield columns
 
 
 def order_schema(order: int) -> str:

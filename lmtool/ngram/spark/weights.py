@@ -21,7 +21,7 @@ from lmtool.ngram.pruning import FloatArray32, new_weights
 from lmtool.ngram.spark.levels import by_context, changes
 from lmtool.ngram.spark.prune import stored
 from lmtool.ngram.spark.shares import value_rows
-from lmtool.ngram.spark.tasks import Batches, Task, held, ngram_columns, rows_of
+from lmtool.ngram.spark.tasks import Batches, Task, held, ngram_columns
 from lmtool.ngram.trie import ngram_keys
 
 Array = npt.NDArray[Any]
@@ -40,12 +40,6 @@ class KeptPairs:
     keys: Array
     log_prob: FloatArray32
     weights: FloatArray
-
-    def rows(self, order: int) -> pa.RecordBatch:
-        """The weights as rows of shares.estimate_schema."""
-        (some,) = np.nonzero(self.words)
-        columns = {"p": pa.nulls(len(some), pa.float64()), "weight": pa.array(self.weights[some])}
-        return rows_of(1, [some], order, columns)
 
 
 def pairs_after(is_spread: npt.NDArray[np.bool_]) -> Task:
@@ -106,7 +100,6 @@ def weigh(order: int, log_unigrams: FloatArray, pairs: KeptPairs) -> Task:
                 followed = np.bincount(context[stays], minlength=len(first)) > 0
                 if len(level.words) == 2:
                     word = level.words[0][first]
-                    followed &= ~pairs.words[word]
                     weight = np.where(pairs.words[word], pairs.weights[word], weight)
                     log_prob = _with_pairs(level.words, log_prob, pairs, width_of(len(log_unigrams) - 1))
                 yield from value_rows(level.words, level.p, stays, order, "p")
