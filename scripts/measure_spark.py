@@ -21,6 +21,7 @@ from typing import Any
 
 from lmtool.ngram.spark.cluster import has_java
 
+PRUNED = "prune_entropy=1e-7"
 CLIENT = ("spark.driver.bindAddress", "spark.driver.host")
 
 
@@ -145,7 +146,7 @@ def logged(folder: Path) -> dict[str, str]:
 def exchanges(log: Path) -> list[tuple[str, int]]:
     """What each step of a driver's event log wrote, and how often its plan moves rows between partitions."""
     found = {}
-    for line in log.read_text().splitlines():
+    for line in log.read_text().rpartition("\n")[0].splitlines():  # a killed driver's last line may be half written
         event = json.loads(line)
         if not event["Event"].startswith("org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"):
             continue
@@ -201,7 +202,7 @@ def timed(line: list[str], environment: dict[str, str], roots: list[int]) -> tup
 
 
 def spark(data: Path, *, texts: Iterable[str] = ("ptb", "big20"), orders: Iterable[int] = (3, 5)) -> None:
-    """PTB and big20, orders 3 and 5: counts=spark on local[2] and on a cluster, against counts=sorted.
+    """PTB and big20, orders 3 and 5: counts=spark on local[2] and on a cluster, against counts=sorted, and with PRUNED.
 
     The seconds are those of the whole command, and without the start of Java; bytes a token are those that tasks hand
     to others; the model files are compared.
@@ -215,26 +216,28 @@ def spark(data: Path, *, texts: Iterable[str] = ("ptb", "big20"), orders: Iterab
         for order in orders:
             train = [sys.executable, "-m", "lmtool", "train", "model=ngram", f"model.order={order}", *words]
             with cluster(Path(f"cluster-{name}-{order}"), "1g") as there:
-                alone = {"spark.driver.memory": "1g"}  # it does the work too
+                local, alone = "counts.master=local[2]", {"spark.driver.memory": "1g"}  # it does the work too
                 kinds = {
                     "sorted": ([], {}, dict(os.environ), []),
-                    "local[2]": (["counts.master=local[2]"], there.options | alone, there.environment, []),
+                    "local[2]": ([local], there.options | alone, there.environment, []),
                     "cluster": ([f"counts.master={there.master}"], there.options, there.environment, there.workers),
+                    "sorted-pruned": ([PRUNED], {}, dict(os.environ), []),
+                    "local[2]-pruned": ([local, PRUNED], there.options | alone, there.environment, []),
                 }
                 for kind, (more, options, environment, workers) in kinds.items():
                     run = Path(f"{name}-{order}-{kind}")
-                    line = [*train, f"hydra.run.dir={run}", f"store_dir=stores-{run}"]
-                    if kind != "sorted":
-                        settings = override(options | logged(Path(f"events-{run}")))
-                        line += ["counts=spark", *more, settings]
+                    line = [*train, *more, f"hydra.run.dir={run}", f"store_dir=stores-{run}"]
+                    is_spark = not kind.startswith("sorted")
+                    if is_spark:
+                        line += ["counts=spark", override(options | logged(Path(f"events-{run}")))]
                     begin, seconds, most = timed(line, environment, [worker.pid for worker in workers])
                     moved, start = "", 0.0
-                    if kind != "sorted":
+                    if is_spark:
                         log = finished_log(Path(f"events-{run}"))
                         with h5py.File(next(Path(f"stores-{run}").glob("*-counted.h5"))) as file:
                             tokens = json.loads(file.attrs["provenance"])["rows"][0]["tokens"]
                         moved, start = f"{shuffled(log) / tokens:.1f}", started(log) - begin
-                        first = Path(f"{name}-{order}-sorted")
+                        first = Path(f"{name}-{order}-sorted{'-pruned' if PRUNED in more else ''}")
                         assert (run / "model.h5").read_bytes() == (first / "model.h5").read_bytes(), "another model"
                     mib = " / ".join(f"{most[part] >> 20:,}" for part in ("driver", "java", "workers"))
                     print(

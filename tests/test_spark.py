@@ -27,18 +27,27 @@ needs_spark = pytest.mark.skipif(
     not measure_spark.has_spark(), reason="needs pyspark (pip install lmtool[spark]) and a Java runtime"
 )
 TRAIN = ("train", "model=ngram", "model.order=3", "prune=[0,0,1]", "data=text", "data.valid=valid.txt")
+ENTROPY = "prune_entropy=1e-6"
+# Two trainings by one driver, whose lines follow.
+TWO = """
+import sys
+from lmtool.cli.command_line import main
+lines = sys.argv[1:]
+at = lines.index("--")
+sys.exit(main(lines[:at]) or main(lines[at + 1 :]))
+"""
 
 
 def write_text(folder: Path) -> None:
-    """Two files and a compressed one, 40,000 sentences of 10 words, some of them rare."""
+    """Two files and a compressed one, 12,000 sentences of 10 words, some of them rare."""
     draw = random.Random(4)
     words = [f"w{k}" for k in range(2000)]
     weights = [1 / (k + 1) for k in range(2000)]
     (folder / "texts {1}").mkdir()
-    lines = [" ".join(draw.choices(words, weights, k=10)) for _ in range(40_000)]
-    (folder / "texts {1}" / "a.txt").write_text("\ufeff" + "\n".join(lines[:15_000]) + "\n\n")
-    (folder / "texts {1}" / "b.txt").write_text("\n".join(lines[15_000:30_000]))
-    (folder / "texts {1}" / "c.txt").write_text("\n".join(lines[30_000:]) + "\n")
+    lines = [" ".join(draw.choices(words, weights, k=10)) for _ in range(12_000)]
+    (folder / "texts {1}" / "a.txt").write_text("\ufeff" + "\n".join(lines[:4_000]) + "\n\n")
+    (folder / "texts {1}" / "b.txt").write_text("\n".join(lines[4_000:8_000]))
+    (folder / "texts {1}" / "c.txt").write_text("\n".join(lines[8_000:]) + "\n")
     subprocess.run(["gzip", "-n", "texts {1}/c.txt"], cwd=folder, check=True)
     (folder / "valid.txt").write_text("\n".join(lines[:50]) + "\n")
 
@@ -59,7 +68,7 @@ def drivers() -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def until(ready: Callable[[], object], process: subprocess.Popen[str], what: str) -> None:
-    end = time.monotonic() + 300
+    end = time.monotonic() + 600
     while not ready():
         if process.poll() is not None:
             raise AssertionError(f"ended before {what}: {process.communicate()}")
@@ -72,53 +81,60 @@ def writing(step: str) -> list[Path]:
     return list(Path().glob(f"stores/spark-*/{step}/_temporary"))
 
 
+def finished() -> dict[Path, int]:
+    """The steps that are finished, and when they were."""
+    return {path: path.stat().st_mtime_ns for path in Path().glob("stores/spark-*/*/_SUCCESS")}
+
+
 @needs_spark
-def test_the_same_model_though_driver_executor_and_worker_are_killed(
+def test_the_same_models_though_executor_worker_and_driver_are_killed(
     lmtool: Run, cluster: Any, drivers: list[subprocess.Popen[str]]
 ) -> None:
     write_text(Path())
-    lmtool(*TRAIN, "data.train='texts {1}'", "hydra.run.dir=here")
-    line = [sys.executable, "-m", "lmtool", *TRAIN, "data.train='texts {1}/*'", "counts=spark"]
+    for name, more in (("here", ()), ("here-pruned", (ENTROPY,))):
+        lmtool(*TRAIN, *more, "data.train='texts {1}'", f"hydra.run.dir={name}")
     options = measure_spark.override(cluster.options | measure_spark.logged(Path("events")))
-    line += [f"counts.master={cluster.master}", options, "counts.partitions=5", "hydra.run.dir=there"]
+    line = [*TRAIN, "data.train='texts {1}/*'", "counts=spark", f"counts.master={cluster.master}", options]
+    line += ["counts.partitions=3", "hydra.run.dir=there"]  # w0 is so frequent that its n-grams are in all three
 
-    def started() -> subprocess.Popen[str]:
+    def started(*words: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            line, env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, *words], env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         drivers.append(process)
         return process
 
-    driver = started()
-    until(lambda: writing("ngrams-*"), driver, "n-grams")
-    driver.kill()
-    driver.communicate()
-    assert not Path("there/model.h5").exists() and not Path("there/run.json").exists()
-    (types,) = Path().glob("stores/spark-*/types/_SUCCESS")
-    assert not list(Path().glob("stores/spark-*/ngrams-*/_SUCCESS"))
-    before = types.stat().st_mtime_ns
-
-    driver = started()
-    until(lambda: cluster.executors() and writing("ngrams-*"), driver, "n-grams again")
+    driver = started("-m", "lmtool", *line)
+    until(lambda: cluster.executors() and writing("ngrams-*"), driver, "n-grams")
     os.kill(cluster.executors()[0], signal.SIGKILL)
     until(lambda: writing("estimates-*"), driver, "estimates")
     worker = cluster.workers[1]
     lost = [*measure_spark.children(worker.pid), worker.pid]
     for pid in reversed(lost):
         os.kill(pid, signal.SIGKILL)
+    until(lambda: writing("sorted-*"), driver, "sorted estimates")
+    driver.kill()
+    driver.communicate()
+    assert not Path("there/model.h5").exists() and not Path("there/run.json").exists()
+    before = finished()
+    assert [path.parent.name.partition("-")[0] for path in sorted(before)] == ["estimates", "ngrams", "sums", "types"]
+
+    driver = started("-c", TWO, *line, "--", *line[:-1], "hydra.run.dir=there-pruned", ENTROPY)
     out, err = driver.communicate(timeout=600)
     assert driver.returncode == 0, err
-    assert types.stat().st_mtime_ns == before  # it was taken up, not counted again
-    assert Path("there/model.h5").read_bytes() == Path("here/model.h5").read_bytes()
+    assert before.items() <= finished().items()  # they were taken up, not made again
     assert "Traceback" not in err and "n-grams" in out
+    for name in ("", "-pruned"):
+        assert Path(f"there{name}/model.h5").read_bytes() == Path(f"here{name}/model.h5").read_bytes(), name
 
-    # The n-grams are moved between partitions once, and once more to be sorted.
+    # The n-grams are moved between partitions once, and once more to be sorted; twice more for entropy pruning.
     found = {
         step.partition("-")[0]: moves
         for log in Path("events").iterdir()
         for step, moves in measure_spark.exchanges(log)
     }
-    assert found == {"types": 1, "ngrams": 1, "sums": 1, "estimates": 0, "sorted": 1}
+    counted = {"types": 1, "ngrams": 1, "sums": 1, "estimates": 0, "sorted": 1}
+    assert found == counted | {"divergences": 0, "pruned": 1, "pairs": 0, "weights": 1}
 
     # The run is one like any other.
     assert "perplexity" in lmtool("eval", "run=there", "split=valid")

@@ -60,7 +60,7 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
     start = time.perf_counter()
     table, counted = None, start
     if tuning_split is None:
-        table = config.counts.estimate(corpus, model.order, smoother, cutoffs, storage)
+        table = config.counts.estimate(corpus, model.order, smoother, cutoffs, config.prune_entropy, storage)
     if table is None:
         counts = config.counts.count(corpus, model.order, storage)
         counted = time.perf_counter()
@@ -72,10 +72,10 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
             for k, row in enumerate(smoother.values.tolist(), start=1):
                 session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
         table = estimate(counts, smoother, cutoffs=cutoffs, fit=tuning_split is None, storage=storage)
-    if config.prune_entropy is not None:
-        from lmtool.ngram.pruning import prune_by_entropy
+        if config.prune_entropy is not None:
+            from lmtool.ngram.pruning import prune_by_entropy
 
-        table = prune_by_entropy(table, config.prune_entropy, corpus.vocabulary.eos)
+            table = prune_by_entropy(table, config.prune_entropy, corpus.vocabulary.eos)
     estimated = time.perf_counter()
     for note in table.notes:
         session.note(note)

@@ -239,9 +239,16 @@ class CountsConfig(ABC):
         """
 
     def estimate(
-        self, corpus: Corpus, order: int, smoother: Smoother, cutoffs: list[int] | None, storage: Storage
+        self,
+        corpus: Corpus,
+        order: int,
+        smoother: Smoother,
+        cutoffs: list[int] | None,
+        threshold: float | None,
+        storage: Storage,
     ) -> BackoffTable | None:
-        """The model of a smoother whose parameters are not tuned, as lmtool.ngram.estimate makes it of the counts.
+        """The model of a smoother whose parameters are not tuned, as lmtool.ngram.estimate makes it of the counts, and
+        lmtool.ngram.pruning where there is a threshold of entropy pruning.
 
         None, the default, where that is left to the caller. Raises UserError as `count` does.
         """

@@ -14,13 +14,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
-from lmtool.language_model import FloatArray
+from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.estimate import backoff_weights
 from lmtool.ngram.scoring import score_candidates, table_arrays
 from lmtool.ngram.table import BackoffTable, log
 from lmtool.system.parallel import cut_evenly, run
 
+FloatArray32 = npt.NDArray[np.float32]
 PIECE = 1 << 20  # n-grams scored at once
 
 
@@ -34,18 +36,9 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
     for k in range(table.order, 1, -1):
         nodes = slice(table.trie.first(k), table.trie.first(k + 1))
         context = table.trie.contexts(k)
-        contexts = table.sizes[k - 2]
-        p = np.exp(table.log_prob[nodes].astype(np.float64))
-        lower = np.exp(_log_lower(table, k))
-        left = np.maximum(1.0 - np.bincount(context, p, contexts), 0.0)
-        rest = np.maximum(1.0 - np.bincount(context, lower, contexts), 1e-300)
+        change = divergences(table.log_prob[nodes], _log_lower(table, k), context, table.sizes[k - 2])
         log_h = log_marginals[table.trie.first(k - 1) : table.trie.first(k)]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            old = log(left / rest)[context]
-            new = log((left[context] + p) / (rest[context] + lower))
-            moved = np.where(left[context] > 0, (new - old) * left[context], 0.0)
-            change = -np.exp(log_h[context]) * (p * (log(lower) + new - log(p)) + moved)
-        mask[nodes] = np.expm1(change) >= threshold
+        mask[nodes] = are_worth(change, log_h[context], threshold)
         if k < table.order:
             begins = table.trie.begins(k, 0, table.sizes[k - 1])
             longer = mask[table.trie.first(k + 1) : table.trie.first(k + 2)]
@@ -53,16 +46,48 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
     return renormalised(replace(table.select(mask), suffix_closed=False))
 
 
+def divergences(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray, contexts: int) -> FloatArray:
+    """D / -p(h) of n-grams hw `[N]`, the braces of D, from all n-grams of their C contexts.
+
+    log_prob: log p(w|h), float32 `[N]`, as the table stores it. log_lower: log p(w|h') `[N]`. context: the number of
+    each one's context, int64 `[N]`, the words of a context ascending. contexts: C.
+    """
+    p, lower = np.exp(log_prob.astype(np.float64)), np.exp(log_lower)
+    left = np.maximum(1.0 - np.bincount(context, p, contexts), 0.0)
+    rest = np.maximum(1.0 - np.bincount(context, lower, contexts), 1e-300)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        old = log(left / rest)[context]
+        new = log((left[context] + p) / (rest[context] + lower))
+        moved = np.where(left[context] > 0, (new - old) * left[context], 0.0)
+        change: FloatArray = p * (log(lower) + new - log(p)) + moved
+    return change
+
+
+def are_worth(change: FloatArray, log_h: FloatArray, threshold: float) -> npt.NDArray[np.bool_]:
+    """Whether removing n-grams hw changes perplexity by `threshold` or more, bool `[N]`.
+
+    change: as `divergences` has it; log_h: log p(h) `[N]`.
+    """
+    with np.errstate(invalid="ignore"):
+        worth: npt.NDArray[np.bool_] = np.expm1(-np.exp(log_h) * change) >= threshold
+    return worth
+
+
 def renormalised(table: BackoffTable) -> BackoffTable:
     """The table with new back-off weights, so that every distribution sums to one; shorter contexts first."""
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
     table = replace(table, log_backoff=log_backoff)
     for k in range(2, table.order + 1):
-        context, contexts = table.trie.contexts(k), table.sizes[k - 2]
-        p = np.exp(table.log_prob[table.trie.first(k) : table.trie.first(k + 1)].astype(np.float64))
-        weight, _ = backoff_weights(p, np.exp(_log_lower(table, k)), context, contexts)
+        log_prob = table.log_prob[table.trie.first(k) : table.trie.first(k + 1)]
+        weight = new_weights(log_prob, _log_lower(table, k), table.trie.contexts(k), table.sizes[k - 2])
         log_backoff[table.trie.first(k - 1) : table.trie.first(k)] = log(weight)
     return table
+
+
+def new_weights(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray, contexts: int) -> FloatArray:
+    """The back-off weights `[C]` of contexts, 1 where nothing follows; arguments as those of `divergences`."""
+    weight, _ = backoff_weights(np.exp(log_prob.astype(np.float64)), np.exp(log_lower), context, contexts)
+    return weight
 
 
 def _log_lower(table: BackoffTable, k: int) -> FloatArray:

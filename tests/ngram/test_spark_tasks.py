@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from lmtool.data.corpus import Corpus
+from lmtool.errors import UserError
 from lmtool.ngram.counts import Counts, count_ngrams, unigram_counts
 from lmtool.ngram.estimate import estimate
+from lmtool.ngram.pruning import prune_by_entropy
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring
@@ -26,7 +28,7 @@ from lmtool.ngram.table import BackoffTable
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install lmtool[spark])")
 
-from lmtool.ngram.spark import shares, tasks  # noqa: E402
+from lmtool.ngram.spark import prune, shares, tasks, weights  # noqa: E402
 from lmtool.ngram.spark.assemble import assemble_counts  # noqa: E402
 from lmtool.ngram.spark.estimate import Fitted, added_up, assembled, fit  # noqa: E402
 from lmtool.ngram.spark.levels import levels  # noqa: E402
@@ -97,6 +99,8 @@ class Sparkless:
 
     def in_order(self, batches: list[pa.RecordBatch], size: int = 100) -> list[pa.RecordBatch]:
         """Sorted, in batches so small that an n-gram's rows fall into two of them."""
+        if not batches:  # all were pruned
+            return []
         keys = [(name, "ascending") for name in ("k", *tasks.ngram_columns(self.order))]
         return list(pa.Table.from_batches(batches).sort_by(keys).to_batches(max_chunksize=size))
 
@@ -105,7 +109,9 @@ class Sparkless:
         sizes = {k: sum(int((row.column("k").to_numpy() == k).sum()) for row in rows) for k in range(2, self.order + 1)}
         return assemble_counts(iter(rows), sizes, self.unigrams, self.numbers, self.order, Storage())
 
-    def fitted(self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None) -> Fitted:
+    def fitted(
+        self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None, divergence: bool = False
+    ) -> Fitted:
         spread = np.zeros(self.bos + 1, dtype=bool)
         spread[self.frequent] = self.order > 2
         rows = self.each(shares.sums(self.order, self.bos, self.numbers, spread, smoother.counting))
@@ -113,15 +119,47 @@ class Sparkless:
         added = table.rename_columns(["what", "a", "b", "x", "y"]).to_batches(max_chunksize=50)
         found = added_up(iter(added), self.order, self.bos, self.numbers, smoother.counting)
         assert found.tokens == self.vocabulary.counts.sum()
-        return fit(found, smoother, unigrams, self.order, cutoffs, spread)
+        return fit(found, smoother, unigrams, self.order, cutoffs, spread, divergence=divergence)
 
     def table(self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None) -> BackoffTable:
         fitted = self.fitted(smoother, unigrams, cutoffs)
         task = shares.estimate_orders(self.order, self.bos, smoother, fitted.unigrams, fitted.spread, cutoffs)
-        rows = self.in_order(self.each(task) + fitted.spread_rows)
+        return self.delivered(self.each(task) + fitted.spread_rows, fitted)
+
+    def delivered(self, batches: list[pa.RecordBatch], fitted: Fitted, unused: float | None = None) -> BackoffTable:
+        rows = self.in_order(batches)
         kept = [(row.column("k").to_numpy(), row.column("p").is_valid().to_numpy(zero_copy_only=False)) for row in rows]
         sizes = {k: sum(int(((ks == k) & valid).sum()) for ks, valid in kept) for k in range(2, self.order + 1)}
-        return assembled(iter(rows), sizes, fitted, self.order, self.bos, Storage())
+        return assembled(iter(rows), sizes, fitted, self.order, self.bos, Storage(), unused=unused)
+
+    def together(self, batches: list[pa.RecordBatch], *names: str) -> list[list[pa.RecordBatch]]:
+        """Batches in three partitions, those with equal columns in one."""
+        parts = [sum(batch.column(name).to_numpy() * 7 for name in names) % 3 for batch in batches]
+        return [
+            [batch.filter(pa.array(part == n)) for batch, part in zip(batches, parts, strict=True)] for n in range(3)
+        ]
+
+    def pruned(
+        self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None, thresholds: list[float]
+    ) -> list[BackoffTable]:
+        """The models that entropy pruning with each threshold leaves."""
+        fitted = self.fitted(smoother, unigrams, cutoffs, divergence=True)
+        spread = fitted.spread.words
+        task = shares.estimate_orders(
+            self.order, self.bos, smoother, fitted.unigrams, fitted.spread, cutoffs, divergence=True
+        )
+        rows = self.each(task) + fitted.spread_rows
+        log_unigrams = prune.unigrams_as_contexts(fitted.unigrams, self.vocabulary.eos)
+        made = []
+        for threshold in thresholds:
+            keep = prune.keep(self.order, threshold, log_unigrams, spread)
+            kept = [row for part in self.together(rows, "w1", "w2") for row in keep(iter(part))]
+            two = [row.filter(pa.array(row.column("k").to_numpy() == 2)) for row in kept]
+            pairs = weights.weigh_pairs(weights.pairs_after(spread)(iter(two)), spread, log_unigrams)
+            weigh = weights.weigh(self.order, log_unigrams, pairs)
+            done = [row for part in self.together(kept, "key") for row in weigh(iter(part))]
+            made.append(self.delivered(done, fitted, 1.0))
+        return made
 
 
 @pytest.mark.parametrize("order", [2, 3, 5])
@@ -148,6 +186,70 @@ def test_the_model_is_the_one_that_is_made_here(
             ), name  # fmt: skip
             np.testing.assert_array_equal(table.log_prob, want.log_prob, err_msg=f"{name} {cutoffs}")
             np.testing.assert_array_equal(table.log_backoff, want.log_backoff, err_msg=f"{name} {cutoffs}")
+
+
+@pytest.mark.parametrize(
+    ("order", "partitions", "frequent"), [(2, 3, []), (3, 4, [0, 1, 2]), (5, 1, []), (5, 4, [0, 1, 2])]
+)
+def test_what_entropy_pruning_leaves_is_what_it_leaves_here(
+    corpus: Corpus, order: int, partitions: int, frequent: list[int]
+) -> None:
+    here = count_ngrams(corpus.split("train"), corpus.vocabulary, order)
+    spark = Sparkless(corpus, order, partitions, frequent)
+    thresholds = [1e-6, 3e-4, 0.5]
+    for name in ("modified_kneser_ney", "witten_bell, backed off"):
+        for cutoffs in (None, [0] * (order - 1) + [1]):
+            whole = estimate(here, SMOOTHERS[name](order, len(corpus.vocabulary)), cutoffs=cutoffs)
+            smoother = SMOOTHERS[name](order, len(corpus.vocabulary))
+            found = spark.pruned(smoother, here.upto(1), cutoffs, thresholds)
+            for threshold, table in zip(thresholds, found, strict=True):
+                want = prune_by_entropy(whole, threshold, corpus.vocabulary.eos)
+                assert table.sizes == want.sizes, (name, cutoffs, threshold)
+                for ours, theirs in zip(table.trie.nodes, want.trie.nodes, strict=True):
+                    np.testing.assert_array_equal(ours, theirs)
+                np.testing.assert_array_equal(table.log_prob, want.log_prob)
+                np.testing.assert_array_equal(table.log_backoff, want.log_backoff)
+
+
+def rows(k: int, words: list[list[int]], **values: list[float]) -> pa.RecordBatch:
+    """3-grams and 2-grams of one order with their values."""
+    columns = [np.array(column) for column in zip(*words, strict=True)]
+    return tasks.rows_of(k, columns, 3, {name: pa.array(column) for name, column in values.items()})
+
+
+def test_what_is_worth_keeping_by_hand() -> None:
+    """a = 0, b = 1, </s> = 2, <s> = 3; what stays changes perplexity by .04 or more, as exp(.05) - 1 = .051 is."""
+    log_unigrams = prune.unigrams_as_contexts(np.array([0.5, 0.25, 0.25, 0]), 2)
+    np.testing.assert_allclose(np.exp(log_unigrams), [0.5, 0.25, 0.25, 0.25])
+    # p(a) = .5 times .1 stays and p(<s>) = .25 times .2; p(b) times .1 goes, but for b a, the context of b a a.
+    two = rows(2, [[3, 0], [1, 1], [0, 1], [1, 0]], p=[0.5, 0.5, 0.4, 0.4], divergence=[-0.2, -0.1, -0.1, -0.1])
+    # p(a b) = .2 times .1 goes, p(<s> a) = .125 times .3 goes, p(b a) = .1 times .5 stays.
+    three = rows(3, [[0, 1, 0], [3, 0, 0], [1, 0, 0]], p=[0.5, 0.5, 0.5], divergence=[-0.1, -0.3, -0.5])
+    keep = prune.keep(3, 0.04, log_unigrams, np.array([True, False, False, False]))
+    kept = {
+        tuple(row[name] for name in ("w1", "w2", "w3")): (row["p"], row["key"])
+        for batch in keep(iter([three, two]))
+        for row in batch.to_pylist()
+    }
+    # The key: the word before the last times V + 1; after a, which is frequent, plus the word before it, plus 1.
+    assert kept == {(3, 0, -1): (0.5, 15), (0, 1, -1): (0.4, 0), (1, 0, -1): (0.4, 5), (1, 0, 0): (0.5, 2)}
+    with pytest.raises(UserError, match="came without its context"):
+        list(keep(iter([three])))
+
+
+@pytest.mark.parametrize("is_spread", [False, True])
+def test_weights_of_what_is_kept_by_hand(is_spread: bool) -> None:
+    """a = 0, b = 1, c = 2, <s> = 3; a b, b a and a b c are kept, b c is gone."""
+    log_unigrams = np.log([0.5, 0.25, 0.125, 1])
+    two, three = rows(2, [[0, 1], [1, 0]], p=[0.5, 0.7]), rows(3, [[0, 1, 2]], p=[0.6])
+    spread = np.array([False, is_spread, False, False])
+    pairs = weights.weigh_pairs(weights.pairs_after(spread)(iter([two])), spread, log_unigrams)
+    found = list(weights.weigh(3, log_unigrams, pairs)(iter([three, two])))
+    weight = {(row["w1"], row["w2"]): row["weight"] for batch in found for row in batch.to_pylist() if row["p"] is None}
+    # a: (1 - .5) / (1 - .25). b: (1 - .7) / (1 - .5) = .6, so that p(c|b) = .6 .125. a b: (1 - .6) / (1 - .075).
+    assert weight == pytest.approx({(0, -1): 2 / 3, (1, -1): 0.6, (0, 1): 0.4 / 0.925}, rel=1e-6)
+    p = [(row["w1"], row["w2"], row["w3"], row["p"]) for batch in found for row in batch.to_pylist() if row["p"]]
+    assert sorted(p) == [(0, 1, -1, 0.5), (0, 1, 2, 0.6), (1, 0, -1, 0.7)]
 
 
 def test_types_with_their_first_places(corpus: Corpus) -> None:

@@ -58,12 +58,18 @@ class SparkCounts(CountsInMemory):
         return count(self._cluster(), corpus, order, storage)
 
     def estimate(
-        self, corpus: Corpus, order: int, smoother: Smoother, cutoffs: list[int] | None, storage: Storage
+        self,
+        corpus: Corpus,
+        order: int,
+        smoother: Smoother,
+        cutoffs: list[int] | None,
+        threshold: float | None,
+        storage: Storage,
     ) -> BackoffTable | None:
-        """The model, estimated by Spark, so that no more than its n-grams come to the driver."""
+        """The model, estimated and pruned by Spark, so that no more than its n-grams come to the driver."""
         from lmtool.ngram.spark.run import estimate
 
-        return estimate(self._cluster(), corpus, order, smoother, cutoffs, storage)
+        return estimate(self._cluster(), corpus, order, smoother, cutoffs, threshold, storage)
 
     def _cluster(self) -> Cluster:
         from lmtool.ngram.spark.cluster import Cluster

@@ -63,6 +63,10 @@ class Work:
         columns = ["k", *ngram_columns(order)]
         return rows.repartitionByRange(self.partitions * order, *columns).sortWithinPartitions(*columns)
 
+    def together(self, rows: DataFrame, order: int, *columns: str) -> DataFrame:
+        """Rows of n-grams of orders up to `order`, in as many pieces; those with the same columns are in one."""
+        return rows.repartition(self.partitions * order, *columns)
+
 
 def start(cluster: Cluster, *, progress: bool) -> SparkSession:
     """The session of a cluster's master, `local[2]`, `spark://host:7077`, `yarn`, or Spark Connect's `sc://host:15002`.

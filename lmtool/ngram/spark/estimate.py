@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts, from_last_start, unigram_counts
 from lmtool.ngram.estimate import table_of, unigram_probabilities, unused_weight, with_occurrences
+from lmtool.ngram.pruning import prune_by_entropy
 from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
-from lmtool.ngram.spark import shares, tasks
+from lmtool.ngram.spark import prune, shares, tasks, weights
 from lmtool.ngram.spark.assemble import assemble_table, latest
 from lmtool.ngram.spark.cluster import Work, run_tasks, whole_files
 from lmtool.ngram.spark.levels import Level, changes
@@ -50,7 +52,7 @@ class Sums:
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """A smoother with its parameters, and what the driver has estimated: p of the unigrams `[V]` and of unseen types,
-    and the 2-grams of contexts in several partitions, with their rows of shares.estimate_schema.
+    and the 2-grams of contexts in several partitions, with the rows that shares.estimate_rows makes of them.
     """
 
     smoother: Smoother
@@ -61,9 +63,15 @@ class Fitted:
 
 
 def estimate_on_spark(
-    work: Work, corpus: Corpus, order: int, smoother: Smoother, cutoffs: list[int] | None, storage: Storage
+    work: Work,
+    corpus: Corpus,
+    order: int,
+    smoother: Smoother,
+    cutoffs: list[int] | None,
+    threshold: float | None,
+    storage: Storage,
 ) -> BackoffTable:
-    """The model of order n >= 2. cutoffs: one per order, or None."""
+    """The model of order n >= 2. cutoffs: one per order, or None. threshold: of entropy pruning, or None."""
     spark, stages = work.spark, work.stages
     bos, numbers = corpus.vocabulary.bos, corpus.first_places
     is_spread = np.zeros(bos + 1, dtype=bool)
@@ -72,29 +80,100 @@ def estimate_on_spark(
     stages.finished(name, lambda: _added(work, shares.sums(order, bos, numbers, is_spread, smoother.counting)))
     found = added_up(stages.batches(name), order, bos, numbers, smoother.counting)
     require_all(found.tokens, corpus)
-    fitted = fit(found, smoother, unigram_counts(corpus.vocabulary), order, cutoffs, is_spread)
-    name = f"estimates-{order}-{_fingerprint(smoother, cutoffs, is_spread)}"
+    # Where contexts that are gone have a weight of their own, it takes the whole table to know which are.
+    prunes = threshold is not None and not smoother.missing
+    fit_to = (smoother, unigram_counts(corpus.vocabulary), order, cutoffs, is_spread)
+    fitted = fit(found, *fit_to, divergence=prunes)
+    known = [type(smoother).__qualname__, vars(smoother), cutoffs, is_spread]
+    name = f"{'divergences' if prunes else 'estimates'}-{order}-{_fingerprint(known)}"
 
     def make() -> DataFrame:
-        task = shares.estimate_orders(order, bos, smoother, fitted.unigrams, fitted.spread, cutoffs)
-        return run_tasks(whole_files(spark, work.ngrams), task, shares.estimate_schema(order))
+        parameters = (smoother, fitted.unigrams, fitted.spread, cutoffs)
+        task = shares.estimate_orders(order, bos, *parameters, divergence=prunes)
+        schema = prune.divergence_schema(order) if prunes else shares.estimate_schema(order)
+        return run_tasks(whole_files(spark, work.ngrams), task, schema)
 
-    def in_order() -> DataFrame:
+    def estimates() -> DataFrame:
         rows = spark.read.parquet(stages.finished(name, make))
         if fitted.spread_rows:
             rows = rows.union(spark.createDataFrame(pa.Table.from_batches(fitted.spread_rows)))
-        return work.in_order(rows, order)
+        return rows
 
-    rows = spark.read.parquet(stages.finished(f"sorted-{name}", in_order))
-    sizes = {row["k"]: row["count"] for row in rows.where("p is not null").groupBy("k").count().collect()}
-    return assembled(stages.batches(f"sorted-{name}"), sizes, fitted, order, bos, storage)
+    if threshold is None or not prunes:
+        table = _delivered(work, name, estimates, fitted, order, bos, storage)
+        return table if threshold is None else prune_by_entropy(table, threshold, corpus.vocabulary.eos)
+    pruned = f"{order}-{_fingerprint([*known, threshold])}"
+    rest = partial(_pruned, work, pruned, estimates, fitted, order, corpus.vocabulary.eos, threshold)
+    table = _delivered(work, f"weights-{pruned}", rest, fitted, order, bos, storage, unused=1.0)
+    return replace(table, suffix_closed=False)
+
+
+def _pruned(
+    work: Work,
+    name: str,
+    estimates: Callable[[], DataFrame],
+    fitted: Fitted,
+    order: int,
+    eos: int | None,
+    threshold: float,
+) -> DataFrame:
+    """Rows of shares.estimate_schema of what entropy pruning keeps, from rows of prune.divergence_schema."""
+    spark, stages, is_spread = work.spark, work.stages, fitted.spread.words
+    log_unigrams = prune.unigrams_as_contexts(fitted.unigrams, eos)
+
+    def kept() -> DataFrame:
+        rows = work.together(estimates(), order, "w1", "w2")
+        return run_tasks(rows, prune.keep(order, threshold, log_unigrams, is_spread), prune.kept_schema(order))
+
+    rows = spark.read.parquet(stages.finished(f"pruned-{name}", kept))
+
+    def pairs() -> DataFrame:
+        return run_tasks(rows.where("k = 2").select("w1", "w2", "p"), weights.pairs_after(is_spread), weights.PAIRS)
+
+    known = weights.weigh_pairs([], is_spread, log_unigrams)
+    if is_spread.any():
+        stages.finished(f"pairs-{name}", pairs)
+        known = weights.weigh_pairs(stages.batches(f"pairs-{name}"), is_spread, log_unigrams)
+
+    def weighed() -> DataFrame:
+        together = work.together(rows, order, "key").drop("key")
+        return run_tasks(together, weights.weigh(order, log_unigrams, known), shares.estimate_schema(order))
+
+    return spark.read.parquet(stages.finished(f"weights-{name}", weighed))
+
+
+def _delivered(
+    work: Work,
+    name: str,
+    rows: Callable[[], DataFrame],
+    fitted: Fitted,
+    order: int,
+    bos: int,
+    storage: Storage,
+    *,
+    unused: float | None = None,
+) -> BackoffTable:
+    """The back-off table of rows of shares.estimate_schema, sorted by Spark. unused: as `assembled` has it."""
+    stage = work.stages.finished(f"sorted-{name}", lambda: work.in_order(rows(), order))
+    found = work.spark.read.parquet(stage).where("p is not null").groupBy("k").count().collect()
+    sizes = {row["k"]: row["count"] for row in found}
+    return assembled(work.stages.batches(f"sorted-{name}"), sizes, fitted, order, bos, storage, unused=unused)
 
 
 def assembled(
-    batches: Iterator[pa.RecordBatch], sizes: dict[int, int], fitted: Fitted, order: int, bos: int, storage: Storage
+    batches: Iterator[pa.RecordBatch],
+    sizes: dict[int, int],
+    fitted: Fitted,
+    order: int,
+    bos: int,
+    storage: Storage,
+    *,
+    unused: float | None = None,
 ) -> BackoffTable:
-    """The back-off table of sorted rows; sizes: the number of n-grams of each order from 2 on."""
-    unused = unused_weight(fitted.smoother)
+    """The back-off table of sorted rows. sizes: the number of n-grams of each order from 2 on. unused: the back-off
+    weight of n-grams that nothing follows; the smoother's if None.
+    """
+    unused = unused_weight(fitted.smoother) if unused is None else unused
     arrays = assemble_table(batches, sizes, fitted.unigrams, unused, order, storage)
     return table_of(fitted.smoother, *arrays, bos, fitted.unseen)
 
@@ -115,9 +194,8 @@ def _added(work: Work, task: tasks.Task) -> DataFrame:
     return rows.groupBy("what", "a", "b").agg(*(functions.sum(column).alias(column) for column in ("x", "y")))
 
 
-def _fingerprint(smoother: Smoother, cutoffs: list[int] | None, is_spread: npt.NDArray[np.bool_]) -> str:
-    known = pickle.dumps((type(smoother).__qualname__, vars(smoother), cutoffs, is_spread), protocol=5)
-    return hashlib.sha256(known).hexdigest()[:10]
+def _fingerprint(known: list[Any]) -> str:
+    return hashlib.sha256(pickle.dumps(tuple(known), protocol=5)).hexdigest()[:10]
 
 
 def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: IntArray, counting: Counting) -> Sums:
@@ -173,17 +251,22 @@ def fit(
     order: int,
     cutoffs: list[int] | None,
     is_spread: npt.NDArray[np.bool_],
+    *,
+    divergence: bool = False,
 ) -> Fitted:
     """Fit the smoother's parameters of all orders, and estimate what is the driver's.
 
     unigrams: the counts of order 1. is_spread: bool `[V]`, the words whose 2-grams lie in several partitions.
+    divergence: as shares.estimate_orders has it.
     """
     p, unseen = _fit(smoother, unigrams, found, order)
     level, bos = found.spread, unigrams.bos
     if level is None:
         return Fitted(smoother, p, unseen, shares.Spread(is_spread, np.empty(0, np.uint64), np.empty(0)), [])
-    pairs_p, weight = shares.estimate_level(level, smoother, p, None, np.empty(0), cutoffs, bos, order)
-    rows = list(shares.estimate_rows(level, pairs_p, weight, level.real, cutoffs, order))
+    shorter = p[level.words[1]]
+    pairs_p, weight = shares.estimate_level(level, smoother, None, shorter, cutoffs, bos, order)
+    given = (pairs_p, shorter, weight, level.real, cutoffs, order)
+    rows = list(shares.estimate_rows(level, *given, divergence=divergence))
     return Fitted(smoother, p, unseen, shares.Spread(is_spread, shares.pair_keys(level, bos), pairs_p), rows)
 
 

@@ -58,9 +58,7 @@ def levels(words: list[Array], count: IntArray, bos: int) -> list[Level]:
     """
     width = width_of(bos)
     order = len(words)
-    place = np.arange(len(count), dtype=np.uint32)
-    for column in (words[-1], *words[:-1]):  # the last sort decides
-        _, place = sort_keys(column[place].astype(np.uint64), place, width)
+    place = by_context(words, width)
     words = [column[place] for column in words]
     first = changes(words)
     count = np.add.reduceat(count[place], np.flatnonzero(first)) if len(count) else count
@@ -84,6 +82,16 @@ def levels(words: list[Array], count: IntArray, bos: int) -> list[Level]:
         preceding = np.bincount(shorter, minlength=len(words[0]))
         count = np.bincount(shorter, weights=count, minlength=len(words[0])).astype(np.int64)  # exact below 2^53
     return made
+
+
+def by_context(words: list[Array], width: int) -> Array:
+    """The order of n-grams, uint32 `[N]`, by their context from its last word to its first, then by their last word;
+    equal ones stay as they come. words: k arrays `[N]`, of numbers of `width` bits.
+    """
+    place = np.arange(len(words[0]), dtype=np.uint32)
+    for column in (words[-1], *words[:-1]):  # the last sort decides
+        _, place = sort_keys(column[place].astype(np.uint64), place, width)
+    return place
 
 
 def changes(columns: list[Array]) -> npt.NDArray[np.bool_]:

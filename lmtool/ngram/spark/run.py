@@ -78,13 +78,19 @@ def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Cou
 
 
 def estimate(
-    cluster: Cluster, corpus: Corpus, order: int, smoother: Smoother, cutoffs: list[int] | None, storage: Storage
+    cluster: Cluster,
+    corpus: Corpus,
+    order: int,
+    smoother: Smoother,
+    cutoffs: list[int] | None,
+    threshold: float | None,
+    storage: Storage,
 ) -> BackoffTable | None:
     """The model of order n, estimated on the cluster; None for order 1, for which the vocabulary's counts suffice."""
     if order == 1:
         return None
     with _work(cluster, corpus, order) as work:
-        return estimate_on_spark(work, corpus, order, smoother, cutoffs, storage)
+        return estimate_on_spark(work, corpus, order, smoother, cutoffs, threshold, storage)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from lmtool.ngram.estimate import estimate_contexts
 from lmtool.ngram.packed import width_of
 from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
 from lmtool.ngram.spark.levels import Level
+from lmtool.ngram.spark.prune import divergence_rows
 from lmtool.ngram.spark.tasks import ROWS_AT_ONCE, Batches, Task, newest_of, of_levels, rows_of, rows_schema
 
 Array = npt.NDArray[Any]
@@ -130,20 +131,29 @@ def estimate_schema(order: int) -> str:
 
 
 def estimate_orders(
-    order: int, bos: int, smoother: Smoother, unigrams: FloatArray, spread: Spread, cutoffs: list[int] | None
+    order: int,
+    bos: int,
+    smoother: Smoother,
+    unigrams: FloatArray,
+    spread: Spread,
+    cutoffs: list[int] | None,
+    *,
+    divergence: bool = False,
 ) -> Task:
     """The n-grams of orders 2 to n of a partition with their p, and their contexts with their back-off weights.
 
     Rows of estimate_schema: an n-gram has one row with p and, where it is a context, one with a weight. smoother: with
     its parameters estimated. unigrams: p `[V]`. cutoffs: n-grams with that count or less have no row with p, and their
-    mass goes to the shorter context.
+    mass goes to the shorter context. divergence: give rows of prune.divergence_schema instead, for entropy pruning.
     """
 
     def rows(made: list[Level]) -> Batches:
         lower = np.empty(0)
         for level in reversed(made):
-            lower, weight = estimate_level(level, smoother, unigrams, spread, lower, cutoffs, bos, order)
-            yield from estimate_rows(level, lower, weight, estimated_here(level, spread.words), cutoffs, order)
+            shorter = unigrams[level.words[1]] if level.shorter is None else lower[level.shorter]
+            lower, weight = estimate_level(level, smoother, spread, shorter, cutoffs, bos, order)
+            mine = estimated_here(level, spread.words)
+            yield from estimate_rows(level, lower, shorter, weight, mine, cutoffs, order, divergence=divergence)
 
     return of_levels(order, bos, rows)
 
@@ -151,21 +161,19 @@ def estimate_orders(
 def estimate_level(
     level: Level,
     smoother: Smoother,
-    unigrams: FloatArray,
     spread: Spread | None,
-    lower: FloatArray,
+    shorter: FloatArray,
     cutoffs: list[int] | None,
     bos: int,
     order: int,
 ) -> tuple[FloatArray, FloatArray]:
     """p `[N]` of a level's n-grams, and the weight of each of its C contexts `[C]`.
 
-    lower: p of the level below; for order 2 it is that of the unigrams. spread: has p of 2-grams in several partitions.
+    shorter: p after the shorter context `[N]`. spread: has p of 2-grams in several partitions.
     """
-    shorter = unigrams[level.words[1]] if level.shorter is None else lower[level.shorter]
     a = adjusted(level, smoother.counting, bos, level.order == order)
     kept = above_cutoff(level, cutoffs)
-    p, weight = estimate_contexts(smoother, level.order, a, level.begins, shorter, kept, len(unigrams) - 1)
+    p, weight = estimate_contexts(smoother, level.order, a, level.begins, shorter, kept, bos)
     if level.order == 2 and spread is not None and len(spread.keys):
         known = spread.words[level.words[0]]
         p[known] = spread.p[np.searchsorted(spread.keys, pair_keys(level, bos)[known])]
@@ -178,16 +186,30 @@ def pair_keys(level: Level, bos: int) -> Array:
 
 
 def estimate_rows(
-    level: Level, p: FloatArray, weight: FloatArray, mine: Array, cutoffs: list[int] | None, order: int
+    level: Level,
+    p: FloatArray,
+    shorter: FloatArray,
+    weight: FloatArray,
+    mine: Array,
+    cutoffs: list[int] | None,
+    order: int,
+    *,
+    divergence: bool,
 ) -> Batches:
-    """Rows of estimate_schema: those of a level's n-grams that are `mine` and stay, and those of their contexts."""
+    """Rows of estimate_schema: those of a level's n-grams that are `mine` and stay, and those of their contexts; or, as
+    `divergence` says, rows of prune.divergence_schema of these n-grams.
+    """
     kept, first = above_cutoff(level, cutoffs), level.begins[:-1]
-    yield from _estimate_batches(level.words, p, mine if kept is None else mine & kept, order, "p")
-    yield from _estimate_batches([column[first] for column in level.words[:-1]], weight, mine[first], order, "weight")
+    stays = mine if kept is None else mine & kept
+    if divergence:
+        yield from divergence_rows(level, p, shorter, stays, order)
+        return
+    yield from value_rows(level.words, p, stays, order, "p")
+    yield from value_rows([column[first] for column in level.words[:-1]], weight, mine[first], order, "weight")
 
 
-def _estimate_batches(words: list[Array], values: FloatArray, kept: Array, order: int, name: str) -> Batches:
-    """Rows with p or weight, whichever `name` says, of those n-grams that are kept."""
+def value_rows(words: list[Array], values: FloatArray, kept: Array, order: int, name: str) -> Batches:
+    """Rows of estimate_schema with p or weight, whichever `name` says, of those n-grams that are kept."""
     at = np.flatnonzero(kept)
     for first in range(0, len(at), ROWS_AT_ONCE):
         here = at[first : first + ROWS_AT_ONCE]

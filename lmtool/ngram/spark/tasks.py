@@ -182,14 +182,20 @@ def _ngram_batch(counts: Counts, k: int, at: int, order: int, bos: int, is_frequ
     words = np.full((last - at, order), bos, dtype=np.int32)
     words[:, order - k :] = counts.trie.ngrams(k, at, last)
     number = counts.count[k - 1].get(at, last)
-    before_last = words[:, -2].astype(np.int64)
-    key = before_last * (bos + 2)
-    if order > 2:
-        key += np.where(is_frequent[before_last], words[:, -3].astype(np.int64) + 1, 0)
-    columns = [pa.array(np.ascontiguousarray(words[:, j])) for j in range(order)]
-    return pa.RecordBatch.from_arrays(
-        [*columns, pa.array(number), pa.array(key)], names=[*ngram_columns(order), "count", "key"]
-    )
+    columns = [np.ascontiguousarray(words[:, j]) for j in range(order)]
+    values = [*columns, number, keys_of(columns, bos, is_frequent)]
+    return pa.RecordBatch.from_arrays(list(map(pa.array, values)), names=[*ngram_columns(order), "count", "key"])
+
+
+def keys_of(words: list[Array], bos: int, is_frequent: Array) -> IntArray:
+    """The keys `[M]` that bring n-grams together by the word before the last, or where that is frequent and there is
+    another before it, by both. words: k >= 2 arrays `[M]`; is_frequent: bool `[V]`.
+    """
+    before_last = words[-2].astype(np.int64)
+    key: IntArray = before_last * (bos + 2)
+    if len(words) > 2:
+        key += np.where(is_frequent[before_last], words[-3].astype(np.int64) + 1, 0)
+    return key
 
 
 def rows_schema(order: int, values: str) -> str:
@@ -210,14 +216,21 @@ def of_levels(order: int, bos: int, rows: Callable[[list[Level]], Batches]) -> T
     """What `rows` makes of the levels of a partition of count_in_pieces."""
 
     def task(batches: Batches) -> Batches:
-        parallel.use(1)
-        held = list(batches)
-        if sum(batch.num_rows for batch in held):
-            table = pa.Table.from_batches(held)
-            words = [table.column(name).to_numpy() for name in ngram_columns(order)]
-            yield from rows(levels(words, table.column("count").to_numpy(), bos))
+        for *words, count in held(batches, *ngram_columns(order), "count"):
+            yield from rows(levels(words, count, bos))
 
     return task
+
+
+def held(batches: Batches, *names: str) -> Iterator[list[Array]]:
+    """These columns `[R]` of a whole partition, once, if it has any rows."""
+    parallel.use(1)
+    waiting = list(batches)
+    if sum(batch.num_rows for batch in waiting):
+        table = pa.Table.from_batches(waiting)
+        columns = [table.column(name).to_numpy() for name in names]
+        del waiting, table
+        yield columns
 
 
 def order_schema(order: int) -> str:
