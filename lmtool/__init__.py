@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lmtool.api.calls import sweep as sweep
     from lmtool.api.calls import train as train
     from lmtool.api.calls import tree as tree
+    from lmtool.api.texts import score_texts as score_texts
     from lmtool.data.corpus import Corpus as Corpus
     from lmtool.errors import UserError as UserError
     from lmtool.runs.load import load as load
@@ -34,6 +35,7 @@ HOMES = {
     "Corpus": "lmtool.data.corpus",
     "UserError": "lmtool.errors",
     "load": "lmtool.runs.load",
+    "score_texts": "lmtool.api.texts",
     "TextModel": "lmtool.text_model",
 }
 
