@@ -33,7 +33,7 @@ NEEDS = {
     "clusters": ["tree.run=a"],
     "neighbors": ["words=[a]"],
     "export": ["to=a"],
-    "score": ["text=a", "to=a.tsv", "filter=b", "most=9", "buckets=[a,b]"],
+    "score": ["text=a", "to=a.tsv", "filter=b", "least=2", "buckets=[a,b]"],
 }
 # Settings that may be 0, and what it means.
 ZERO = {
