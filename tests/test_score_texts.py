@@ -162,7 +162,7 @@ def test_a_run_that_was_cut_off_is_resumed(files: Run, monkeypatch: pytest.Monke
     scored: list[int] = []
     plain = TextsScorer.__call__
 
-    def cut_off(self: TextsScorer, block: TextBlock) -> Rows:
+    def cut_off(self: TextsScorer, block: TextBlock, *, progress: bool) -> Rows:
         scored.append(len(block.ends))
         if len(scored) == 4:
             raise KeyboardInterrupt

@@ -124,7 +124,7 @@ def _score(
         blocks = stream_blocks(sys.stdin.buffer, "standard input")
     with token_bar(None, shown=session.progress) as bar:
         for block in read_ahead(blocks):
-            rows = scorer(block)
+            rows = scorer(block, progress=session.progress)
             journal.add(rows)
             found = int(rows["tokens"].sum())
             tokens += found

@@ -70,15 +70,16 @@ class TextsScorer:
         self.same_words = len({each.form.vocabulary.fingerprint() for each in self._models}) == 1
         self._shared = self.same_words and len({each.form.lowercase for each in self._models}) == 1
 
-    def __call__(self, block: TextBlock) -> Rows:
-        """A row for each text, in their order."""
+    def __call__(self, block: TextBlock, *, progress: bool = False) -> Rows:
+        """A row for each text, in their order. progress: whether slow models show bars."""
         rows = np.empty(len(block.ends), dtype=self.dtype)
         texts = self._encoders[0](block)
         rows["tokens"], rows["oov"] = np.diff(texts.documents), texts.oov
-        rows["log_prob"] = _log_probs(self._models[0].model, texts)
+        rows["log_prob"] = _log_probs(self._models[0].model, texts, progress=progress)
         if len(self._models) == 2:
             texts = texts if self._shared else self._encoders[1](block)
-            rows["oov_out"], rows["log_prob_out"] = texts.oov, _log_probs(self._models[1].model, texts)
+            rows["oov_out"] = texts.oov
+            rows["log_prob_out"] = _log_probs(self._models[1].model, texts, progress=progress)
         return rows
 
 
@@ -87,11 +88,11 @@ def _cut(form: TextForm) -> tuple[bool, bool, bool]:
     return form.chars, form.tags, form.vocabulary.eos is not None
 
 
-def _log_probs(model: LanguageModel, texts: EncodedTexts) -> FloatArray:
+def _log_probs(model: LanguageModel, texts: EncodedTexts, *, progress: bool) -> FloatArray:
     """log p of each text, natural, `[D]`; 0 for one without tokens."""
     if not texts.split.tokens:
         return np.zeros(len(texts.oov))
-    return sums(score(model, texts.split).log_prob, texts.documents)
+    return sums(score(model, texts.split, progress=progress).log_prob, texts.documents)
 
 
 def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
