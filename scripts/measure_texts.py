@@ -13,7 +13,6 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 TURNS = 3
 # What users of kenlm's module write for the same: the scores of a document's lines, added up.
@@ -104,6 +103,7 @@ def _beside_kenlm(lmtool: Callable[..., float], tokens: int) -> None:
 
 SECTIONS = {"ca": "press: reportage", "cj": "learned", "cn": "fiction: adventure"}
 PASSAGE = 10  # sentences
+BY, ITSELF = ("chance", "perplexity", "difference"), "itself"
 
 
 def selection(lmtool: Callable[..., float]) -> None:
@@ -112,8 +112,14 @@ def selection(lmtool: Callable[..., float]) -> None:
     A quarter of the section's files are the in-domain sample, a quarter the held-out text.
     """
     files = _brown()
-    header = ("section", "texts", "pool", "of the section", "chosen by", "precision", "perplexity")
-    print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
+    header = [
+        "texts",
+        "pool",
+        "of the section",
+        *(f"precision by {by}" for by in BY),
+        *(f"perplexity by {by}" for by in BY),
+    ]
+    print(f"| section | {' | '.join([*header, 'of the section itself'])} |\n|{' --- |' * (len(header) + 2)}")
     for section, title in SECTIONS.items():
         own = [name for name in files if name.startswith(section)]
         others = [name for name in files if not name.startswith(section)]
@@ -124,10 +130,11 @@ def selection(lmtool: Callable[..., float]) -> None:
             pool = [(True, text) for name in hidden for text in _passages(files[name], size)]
             pool += [(False, text) for name in others for text in _passages(files[name], size)]
             random.Random(1).shuffle(pool)
-            for by, precision, perplexity in _selected(lmtool, pool, sample, held, f"{section}{size}"):
-                inside = sum(is_own for is_own, _ in pool) / len(pool)
-                row = (f"{section}, {title}", unit, f"{len(pool):,}", f"{100 * inside:.1f} %", by)
-                print(f"| {' | '.join(row)} | {100 * precision:.1f} % | {perplexity:.1f} |", flush=True)
+            found = _selected(lmtool, pool, sample, held, f"{section}{size}")
+            inside = 100 * sum(is_own for is_own, _ in pool) / len(pool)
+            cells = [f"{section}, {title}", unit, f"{len(pool):,}", f"{inside:.1f} %"]
+            cells += [f"{100 * found[by][0]:.1f} %" for by in BY] + [f"{found[by][1]:.1f}" for by in (*BY, ITSELF)]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def _brown() -> dict[str, list[str]]:
@@ -148,7 +155,7 @@ def _passages(lines: list[str], size: int) -> list[list[str]]:
 
 def _selected(
     lmtool: Callable[..., float], pool: list[tuple[bool, list[str]]], sample: list[str], held: list[str], name: str
-) -> Iterable[tuple[str, float, float]]:
+) -> dict[str, tuple[float, float]]:
     """For each way to choose as many texts as there are of the section: precision, and the perplexity of the held-out
     text under a model of what was chosen, all of as many words.
     """
@@ -169,13 +176,15 @@ def _selected(
         lmtool(*line, f"filter={name}-{by}.jsonl")
         kept = map(json.loads, Path(f"{name}-{by}.jsonl").read_text(encoding="utf-8").splitlines())
         chosen[by] = [(record["own"], record["text"].split("\n")) for record in kept]
-    chosen["the section itself"] = [each for each in pool if each[0]]
+    chosen[ITSELF] = [each for each in pool if each[0]]
     size = min(sum(len(line.split()) for _, text in texts for line in text) for texts in chosen.values())
+    found = {}
     for by, texts in chosen.items():
         lines = _cut([line for _, text in texts for line in text], size)
-        _train(lmtool, f"{name}-{by.split()[0]}", lines, f"{name}-known.txt", f"{name}-held.txt")
-        found: dict[str, Any] = json.loads(Path(f"{name}-{by.split()[0]}", "result.json").read_text())
-        yield by, sum(is_own for is_own, _ in texts) / len(texts), found["valid_perplexity"]
+        _train(lmtool, f"{name}-{by}", lines, f"{name}-known.txt", f"{name}-held.txt")
+        result = json.loads(Path(f"{name}-{by}", "result.json").read_text())
+        found[by] = sum(is_own for is_own, _ in texts) / len(texts), float(result["valid_perplexity"])
+    return found
 
 
 def _cut(lines: list[str], words: int) -> list[str]:

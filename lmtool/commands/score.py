@@ -35,7 +35,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     session.use_threads(config.threads)
     names = [] if config.text == STANDARD_INPUT else text_files(config.text, "text")
     require_outputs(config, names)
-    models, scorer = load_scorer(config.run, config.arpa, config.run_out, config.device, config.store_dir, session)
+    models, scorer = _load_scorer(config, session)
     target = Path(str(config.to or config.filter))
     identity = _identity(config, names) if names else None
     with ScoreJournal.open(target.with_name(f"{target.name}.partial"), identity, scorer.dtype) as journal:
@@ -59,15 +59,13 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     return result
 
 
-def load_scorer(
-    run: str | None, arpa: str | None, run_out: str | None, device: str, store_dir: str, session: Session
-) -> tuple[list[TextModel], TextsScorer]:
+def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel], TextsScorer]:
     """The models of run= or arpa=, and of run_out= where it is given, and what scores texts by them."""
     from lmtool.runs.load import load, load_named
 
-    models = [load_named(run, arpa, device, store_dir)]
-    if run_out is not None:
-        models.append(load(run_out, device, store_dir=store_dir))
+    models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
+    if config.run_out is not None:
+        models.append(load(config.run_out, config.device, store_dir=config.store_dir))
     scorer = scorer_of(models)
     if not all(model.normalised for model in models):
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
