@@ -20,8 +20,8 @@ import numpy.typing as npt
 from lmtool.data.documents import PARQUET, ROWS, document_lines, form_of, json_texts, parquet_texts
 from lmtool.data.encode import TextBlock, line_ends
 from lmtool.data.readers import MEMBER, checked_blocks, open_files, read_errors, require_column, whole_lines
-from lmtool.errors import UserError
-from lmtool.system.files import opened
+from lmtool.errors import UserError, first_line
+from lmtool.system.files import cannot_write, opened
 
 AT_ONCE = 1 << 22  # bytes of text, about
 SETTING = "column"
@@ -112,10 +112,10 @@ def require_writable(names: list[str], column: str | None, to: str, setting: str
         raise UserError(f"{setting}={to}: the texts are rows of Parquet: name a file that ends in .parquet")
 
 
-def write_chosen(names: Iterable[str], column: str | None, chosen: Iterator[Flags], to: Path, suffix: str) -> None:
+def write_chosen(names: Iterable[str], column: str | None, chosen: Iterator[Flags], to: Path, called: str) -> None:
     """Write the records, as they stand, that are chosen. chosen: of all records in their order, some at a time.
 
-    to: the file; suffix: of the name that it is to have, which says how it is packed.
+    to: the file; called: the name that it is to have, whose suffix says how it is packed.
     """
     flags = _Flags(chosen)
     with ExitStack() as files:
@@ -125,10 +125,16 @@ def write_chosen(names: Iterable[str], column: str | None, chosen: Iterator[Flag
             with read_errors(name):
                 for handle in open_files(path, member):
                     if column is not None and form_of(member or path) == PARQUET:
-                        writer = _copy_rows(handle, flags, writer, to, files)
+                        for table in _chosen_rows(handle, flags):
+                            with _write_errors(called):
+                                writer = writer or files.enter_context(_parquet_file(to, table))
+                                if table.num_rows:
+                                    writer.write_table(table)
                     else:
-                        writer = writer or files.enter_context(packed_file(to, suffix))
-                        _copy_lines(handle, name, flags, writer, empty=column is None)
+                        writer = writer or files.enter_context(packed_file(to, called))
+                        for lines in _chosen_lines(handle, name, flags, empty=column is None):
+                            with _write_errors(called):
+                                writer.write(lines)
 
 
 class _Flags:
@@ -147,29 +153,40 @@ class _Flags:
         return flags[:count]
 
 
-def _copy_lines(handle: IO[bytes], name: str, flags: _Flags, out: IO[bytes], *, empty: bool) -> None:
+def _chosen_lines(handle: IO[bytes], name: str, flags: _Flags, *, empty: bool) -> Iterator[bytes]:
     """empty: whether an empty line is a record, too."""
     blocks = checked_blocks(iter([handle]), name) if empty else whole_lines(handle, name)
     for content in blocks:
         lines = [line for line in io.BytesIO(content) if empty or line.strip()]
-        chosen = flags.take(len(lines))
-        out.write(b"".join([lines[k] for k in np.flatnonzero(chosen).tolist()]))
+        yield b"".join([lines[k] for k in np.flatnonzero(flags.take(len(lines))).tolist()])
 
 
-def _copy_rows(handle: IO[bytes], flags: _Flags, writer: Any, to: Path, files: ExitStack) -> Any:
+def _chosen_rows(handle: IO[bytes], flags: _Flags) -> Iterator[Any]:
+    """Tables of rows, one of no rows first."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rows = pq.ParquetFile(handle)
-    writer = writer or files.enter_context(pq.ParquetWriter(to, rows.schema_arrow))
+    yield rows.schema_arrow.empty_table()
+    for batch in rows.iter_batches(batch_size=ROWS):
+        yield pa.Table.from_batches([batch.filter(pa.array(flags.take(batch.num_rows)))])
+
+
+def _parquet_file(to: Path, table: Any) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(to, table.schema)
+
+
+@contextmanager
+def _write_errors(name: str) -> Iterator[None]:
+    """Raise UserError where the file that is to have a name cannot be written in the block."""
     try:
-        for batch in rows.iter_batches(batch_size=ROWS):
-            chosen = pa.Table.from_batches([batch.filter(pa.array(flags.take(batch.num_rows)))])
-            if chosen.num_rows:
-                writer.write_table(chosen)
-    except ValueError as error:
-        raise UserError(f"the files have other columns each, and cannot be written to one ({error})") from error
-    return writer
+        yield
+    except OSError as error:
+        raise cannot_write(Path(name), error) from error
+    except ValueError as error:  # pyarrow's, of another schema
+        raise UserError(f"{name}: the files have other columns each: score them apart ({first_line(error)})") from error
 
 
 @contextmanager

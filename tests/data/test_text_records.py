@@ -81,6 +81,12 @@ def test_rows_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert texts_of(text_blocks(names, "text", skipped=2)) == [b"t4\nx\n"]
     write_chosen(names * 2, "text", iter([np.arange(10) % 3 == 0]), tmp_path / "b.parquet", "b.parquet")
     assert pq.read_table(tmp_path / "b.parquet").to_pylist() == [rows[k] for k in (0, 3, 1, 4)]
+    write_chosen(names, "text", iter([np.zeros(5, dtype=bool)]), tmp_path / "b.parquet", "b.parquet")
+    assert pq.read_table(tmp_path / "b.parquet").to_pylist() == []
+    pq.write_table(pa.table({"text": ["x"]}), tmp_path / "other.parquet")
+    with pytest.raises(UserError, match=r"c\.parquet: the files have other columns each"):
+        others = [*names, f"{tmp_path}/other.parquet"]
+        write_chosen(others, "text", iter([np.ones(6, dtype=bool)]), tmp_path / "c", "c.parquet")
 
 
 def test_forms_that_do_not_fit() -> None:
