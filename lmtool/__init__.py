@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lmtool.api.calls import sweep as sweep
     from lmtool.api.calls import train as train
     from lmtool.api.calls import tree as tree
+    from lmtool.api.texts import score_texts as score_texts
     from lmtool.data.corpus import Corpus as Corpus
     from lmtool.errors import UserError as UserError
     from lmtool.incremental import State as State
@@ -38,6 +39,7 @@ HOMES = {
     "State": "lmtool.incremental",
     "States": "lmtool.incremental",
     "load": "lmtool.runs.load",
+    "score_texts": "lmtool.api.texts",
     "TextModel": "lmtool.text_model",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lmtool.config import model_verbs, verbs
+from lmtool.config import model_verbs, score_verb, verbs
 from lmtool.config.options import HOMES, kinds, settings_class
 from lmtool.config.training import TrainingConfig
 
@@ -10,6 +10,7 @@ VERB_SETTINGS: dict[str, type] = {
     "preprocess": verbs.PreprocessConfig,
     "train": verbs.TrainConfig,
     "eval": verbs.EvalConfig,
+    "score": score_verb.ScoreConfig,
     "ensemble": verbs.EnsembleConfig,
     "compare": verbs.CompareConfig,
     "convert": verbs.ConvertConfig,

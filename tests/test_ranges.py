@@ -33,6 +33,7 @@ NEEDS = {
     "clusters": ["tree.run=a"],
     "neighbors": ["words=[a]"],
     "export": ["to=a"],
+    "score": ["text=a", "to=a.tsv", "filter=b", "least=2", "buckets=[a,b]"],
 }
 # Settings that may be 0, and what it means.
 ZERO = {
@@ -72,6 +73,8 @@ UNBOUNDED = {
     "optim.eps": "nothing is learnt",
     "temperature": "all words are as likely",
     "nbest_weight": "the model alone decides",
+    "most": "every text passes",
+    "least": "no text passes",
     "cache_theta": "the likest context alone counts",
     "schedule.decay": "nothing is learnt",
     "training.epochs": "another budget ends it, or the user",

@@ -53,6 +53,14 @@ VERBS = {
             "lmtool eval run=runs/kn5 text=letter.txt detail=true",
         ),
     ),
+    "score": Verb(
+        "run + many texts -> a number for each, and those that pass",
+        (
+            "lmtool score run=runs/kn5 text=docs.jsonl.zst column=text to=scores.parquet",
+            "lmtool score run=runs/kn5 text='crawl/*.txt.gz' to=scores.tsv.gz buckets=[head,middle,tail]",
+            "lmtool score run=runs/in run_out=runs/general text=pool.txt filter=kept.txt share=0.1",
+        ),
+    ),
     "ensemble": Verb(
         "runs -> their mixture's perplexity",
         (

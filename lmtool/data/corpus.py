@@ -38,7 +38,8 @@ class Split:
     each sentence. offsets: int64 `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences. oov_positions:
     int64, the positions of words outside the vocabulary, whose id is that of `<unk>`. characters: of the raw text, with
     spaces and newlines; 0 where that is not known. bos: the id of `<s>`. apart: whether its sentences are independent
-    of each other, and not running text.
+    of each other, and not running text. documents: int64, where texts begin that are independent of each other, and N;
+    None for one running text.
     """
 
     ids: npt.NDArray[Any]
@@ -47,6 +48,7 @@ class Split:
     characters: int
     bos: int
     apart: bool = False
+    documents: IntArray | None = None
 
     @property
     def tokens(self) -> int:
@@ -54,12 +56,15 @@ class Split:
         return len(self.ids)
 
     def seen(self, across_sentences: bool, anew: float = 0.0) -> Split:
-        """The text for a model whose contexts may cross sentences: one stream then; else as it is.
+        """The text for a model whose contexts may cross sentences: one stream, or one for each document, then; else as
+        it is.
 
         anew: the share of the sentences that begin anew all the same.
         """
         if not across_sentences or self.apart or len(self.offsets) <= 2:
             return self
+        if self.documents is not None:
+            return replace(self, offsets=self.documents)
         if not anew:
             return self._joined
         starts = self.offsets[1:-1]

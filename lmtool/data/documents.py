@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import IO, Any
 
@@ -30,9 +30,9 @@ def document_blocks(handle: IO[bytes], name: str, column: str, setting: str = "d
     Raises UserError, naming the line or row, for what is no document with such a column.
     """
     documents = (
-        _parquet(handle, name, column, setting)
+        parquet_texts(handle, name, column, setting)
         if form_of(name) == PARQUET
-        else _json_lines(handle, name, column, setting)
+        else json_texts(handle, name, column, setting)
     )
     return blocks_of_documents(documents)
 
@@ -42,8 +42,8 @@ def blocks_of_documents(documents: Iterator[str]) -> Iterator[bytes]:
     waiting: list[bytes] = []
     size = 0
     for document in documents:
-        text = document.replace("\r\n", "\n").removesuffix("\n").encode("utf-8", "surrogatepass")
-        waiting += [text, b"\n"]
+        text = document_lines(document)
+        waiting.append(text)
         size += len(text)
         if size > AT_ONCE:
             yield b"".join(waiting)
@@ -52,8 +52,17 @@ def blocks_of_documents(documents: Iterator[str]) -> Iterator[bytes]:
         yield b"".join(waiting)
 
 
-def _json_lines(handle: IO[bytes], name: str, column: str, setting: str) -> Iterator[str]:
-    for number, line in enumerate(handle, start=1):
+def document_lines(document: str) -> bytes:
+    """The lines of a document, UTF-8, each ending in a newline."""
+    text = document.replace("\r\n", "\n").removesuffix("\n").encode("utf-8", "surrogatepass")
+    return text + b"\n"
+
+
+def json_texts(lines: Iterable[bytes], name: str, column: str, setting: str, first: int = 1) -> Iterator[str]:
+    """The text of each of the lines, objects in JSON, of which the first one has the number `first`; empty lines hold
+    none. Raises UserError, naming the line, for what is no document with such a column.
+    """
+    for number, line in enumerate(lines, start=first):
         if not line.strip():
             continue
         try:
@@ -66,7 +75,8 @@ def _json_lines(handle: IO[bytes], name: str, column: str, setting: str) -> Iter
         yield text_of(document[column], f"{name}, line {number}", column, setting)
 
 
-def _parquet(handle: IO[bytes], name: str, column: str, setting: str) -> Iterator[str]:
+def parquet_texts(handle: IO[bytes], name: str, column: str, setting: str) -> Iterator[str]:
+    """The text of each row. Raises UserError as parquet_columns does, and for what is no text."""
     row = 0
     for (values,) in parquet_columns(handle, name, [column], f"{setting} names one of"):
         for value in values:

@@ -17,6 +17,7 @@ import lzma
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -50,18 +51,31 @@ def read_blocks(*names: str, column: str | None = None, setting: str = "data.col
 
 def _file_blocks(name: str, column: str | None, setting: str) -> Iterator[bytes]:
     path, _, member = name.partition(MEMBER)
-    if column is None and form_of(member or path) is not None:
-        raise UserError(f"{name} holds documents, no lines of text: name the column of their text by {setting}")
-    try:
+    require_column(name, column, setting)
+    with read_errors(name):
         if column is None:
-            yield from _checked_blocks(open_files(path, member), name)
+            yield from checked_blocks(open_files(path, member), name)
         else:
             for handle in open_files(path, member):
                 for block in document_blocks(handle, member or path, column, setting):
                     check_text(block, name, 1)
                     yield block
+
+
+def require_column(name: str, column: str | None, setting: str) -> None:
+    """Raise UserError for a file that holds documents, by its name, where no column is named."""
+    path, _, member = name.partition(MEMBER)
+    if column is None and form_of(member or path) is not None:
+        raise UserError(f"{name} holds documents, no lines of text: name the column of their text by {setting}")
+
+
+@contextmanager
+def read_errors(name: str) -> Iterator[None]:
+    """Raise UserError, naming the file, for what goes wrong as a file of text is read in the block."""
+    try:
+        yield
     except FileNotFoundError:
-        raise UserError(f"no file {path}: check the path") from None
+        raise UserError(f"no file {name.partition(MEMBER)[0]}: check the path") from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
         raise UserError(f"{name} cannot be unpacked ({error}): fetch it again") from error
     except OSError as error:
@@ -73,7 +87,7 @@ def read_stream(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
 
     Raises UserError for a text that is empty or is not UTF-8.
     """
-    return _not_empty(_checked_blocks(handles, name), name)
+    return _not_empty(checked_blocks(handles, name), name)
 
 
 def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
@@ -85,11 +99,12 @@ def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
         raise UserError(f"{what} is empty: give a file with text in it")
 
 
-def _checked_blocks(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
+def checked_blocks(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
+    """Blocks of whole lines of open files. Raises UserError, naming the line, for what is not UTF-8 text."""
     line = 1
     for handle in handles:
         first = True
-        for block in _whole_lines(handle, name):
+        for block in whole_lines(handle, name):
             text = _without_mark(block, name) if first else block
             check_text(text, name, line)
             line += block.count(b"\n")
@@ -152,7 +167,10 @@ def _members(raw: IO[bytes], path: str, member: str) -> Iterator[IO[bytes]]:
                 yield handle
 
 
-def _whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
+def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
+    """Blocks of about BLOCK bytes that end with a line; the last line gets a newline. Raises UserError for a line that
+    is too long for text.
+    """
     waiting: list[bytes] = []  # the pieces of a line that has not ended yet
     waiting_bytes = 0
     while block := handle.read(BLOCK):

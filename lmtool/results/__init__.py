@@ -10,5 +10,6 @@ from lmtool.results.runs import TrainedRun as TrainedRun
 from lmtool.results.scores import Comparison as Comparison
 from lmtool.results.scores import Evaluation as Evaluation
 from lmtool.results.scores import Rescored as Rescored
+from lmtool.results.texts import ScoredTexts as ScoredTexts
 
 NOT_COMPARABLE = "do not compare this perplexity with others"

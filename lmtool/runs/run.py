@@ -124,7 +124,7 @@ def newest() -> Path:
 def run_folder(named: str | None) -> Path:
     """The run folder of `run=`, or the newest one. Raises UserError where there is none, and for an ARPA file."""
     if named and ".arpa" in Path(named).suffixes and Path(named).is_file():
-        raise UserError(f"{named} is an ARPA file: use arpa={named}, in lmtool eval, predict or generate")
+        raise UserError(f"{named} is an ARPA file: use arpa={named}, in lmtool eval, score, predict or generate")
     return Path(named) if named else newest()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from lmtool.ngram.words import find_word
+from lmtool.data.word_table import find_word
 
 ZERO = -99.0  # the format's log10 of 0
 LN10 = math.log(10)

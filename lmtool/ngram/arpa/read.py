@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from lmtool.data.readers import read_blocks
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.data.word_table import WordTable
 from lmtool.errors import UserError
 from lmtool.ngram.arpa.lines import (
     CARRIAGE_RETURN,
@@ -33,7 +34,6 @@ from lmtool.ngram.counts import MAX_ORDER
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.table import BackoffTable
 from lmtool.ngram.trie import TrieBuilder, ngram_keys
-from lmtool.ngram.words import WordTable
 
 Array = npt.NDArray[Any]
 REMEDY = "write the file again"

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.vocabulary import EOS, Vocabulary
+from lmtool.data.word_table import joined
 from lmtool.ngram.arpa.lines import COMMENT, LN10, ZERO
 from lmtool.ngram.table import BackoffTable
-from lmtool.ngram.words import joined
 from lmtool.system.files import opened, written_whole
 
 PIECE = 1 << 17  # n-grams written at once

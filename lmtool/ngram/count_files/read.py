@@ -25,6 +25,7 @@ from lmtool.data.sources.base import CountedTrain
 from lmtool.data.text_files import find_files, text_files
 from lmtool.data.tokeniser import EOS_ID, RESERVED, UNK_ID
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.data.word_table import WordTable, find_words
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
 from lmtool.ngram.count_files.lines import GOOD, parse_counts
@@ -33,7 +34,6 @@ from lmtool.ngram.packed import Packed
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
-from lmtool.ngram.words import WordTable, find_words
 
 Array = npt.NDArray[Any]
 log = logging.getLogger(__name__)

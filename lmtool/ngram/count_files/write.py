@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from lmtool.data.vocabulary import Vocabulary
+from lmtool.data.word_table import joined
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
 from lmtool.ngram.count_files.lines import format_counts
 from lmtool.ngram.counts import Counts
-from lmtool.ngram.words import joined
 from lmtool.system.files import cannot_write, opened, written_whole
 
 PIECE = 1 << 17  # n-grams written at once

@@ -1,0 +1,45 @@
+"""`lmtool.score_texts`: many texts, as they come, one number each; what `lmtool score` does with files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from lmtool.api.running import RunLike, model_of
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    from lmtool.evaluation.text_scores import TextScore
+
+
+def score_texts(
+    run: RunLike,
+    texts: Iterable[str],
+    *,
+    run_out: RunLike | None = None,
+    device: str = "auto",
+    store_dir: str | PathLike[str] | None = None,
+    options: str | PathLike[str] | None = None,
+) -> Iterator[TextScore]:
+    """The score of each text in its order, as `lmtool score` gives it: tokens, oov, log_prob, perplexity, difference.
+
+    run: a run folder, what `train`, `mix` or `load` returned, or an ARPA file. texts: strings, each a text of its own,
+    whose lines are sentences; any iterable, which is read some megabytes ahead of the scores. run_out: a second one, of
+    general text, for the difference (Moore & Lewis 2010). device: for neural models. store_dir, options: as of `load`.
+    Raises UserError for a single string and for a model with a cache at once, and for what is no text as it comes.
+    """
+    from lmtool.commands.score import scorer_of
+    from lmtool.evaluation.text_scores import scores_of
+
+    if isinstance(texts, str):
+        raise UserError(f"texts={texts[:40]!r}: give a list of texts, or another iterable, as [{texts[:20]!r}]")
+    models = [model_of(each, device, store_dir, options) for each in (run, run_out) if each is not None]
+    return scores_of(_checked(texts), scorer_of(models))
+
+
+def _checked(texts: Iterable[Any]) -> Iterator[str]:
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UserError(f"texts: number {number:,}, from 0, is no text ({type(text).__name__})")
+        yield text

@@ -1,0 +1,170 @@
+"""Blocks of texts -> the ids of a vocabulary, compiled, in parallel and in memory that does not grow with the text.
+
+The words are those that WordTokeniser and CharTokeniser cut, which number the types of a text whose vocabulary is not
+known yet.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.data.corpus import Split
+from lmtool.data.text_form import TextForm
+from lmtool.data.word_table import WordTable, find_word
+from lmtool.language_model import IntArray
+from lmtool.system.parallel import run, threads
+
+Array = npt.NDArray[Any]
+OOV = -1
+NEWLINE = 10
+AT_LEAST = 1 << 16  # bytes that are worth a thread
+
+
+class TextBlock(NamedTuple):
+    """D texts in UTF-8. content: their lines, each ending in a newline; ends: where each text ends, int64 `[D]`."""
+
+    content: bytes
+    ends: IntArray
+
+
+class EncodedTexts(NamedTuple):
+    """D texts as ids. split: their tokens, whose contexts do not cross texts. documents: int64 `[D + 1]`, the first
+    token of each text, and N. oov: int64 `[D]`, the tokens of each that are out of the vocabulary.
+    """
+
+    split: Split
+    documents: IntArray
+    oov: IntArray
+
+
+def line_ends(content: bytes) -> IntArray:
+    """Where each line ends, behind its newline: int64."""
+    return np.flatnonzero(np.frombuffer(content, dtype=np.uint8) == NEWLINE) + 1
+
+
+class TextEncoder:
+    """Texts by the rules of a run's data: words or characters, sentences or not, lower case, tags dropped.
+
+    `<s>` and `</s>` in a text are words out of the vocabulary, as `<s>` in a page of the web is no mark of ours.
+    """
+
+    def __init__(self, form: TextForm) -> None:
+        self._form = form
+        vocabulary = form.vocabulary
+        self._eos = OOV if vocabulary.eos is None else vocabulary.eos
+        if form.chars:
+            self._points = np.full(0x110000, OOV, dtype=np.int32)  # the id of each code point
+            for index, word in enumerate(vocabulary.words):
+                if len(word) == 1:
+                    self._points[ord(word)] = index
+        else:
+            self._table = WordTable(vocabulary.words)
+
+    def __call__(self, block: TextBlock) -> EncodedTexts:
+        """The ids of the texts of a block."""
+        ids, documents = self._characters(block) if self._form.chars else self._words(block)
+        unknown = ids == OOV
+        oov = np.diff(np.concatenate([[0], np.cumsum(unknown)])[documents])
+        ids[unknown] = self._form.vocabulary.unk
+        starts = np.unique(documents)
+        offsets = starts if self._form.vocabulary.eos is None else np.append(0, np.flatnonzero(ids == self._eos) + 1)
+        split = Split(ids, offsets, np.flatnonzero(unknown), 0, self._form.vocabulary.bos, documents=starts)
+        return EncodedTexts(split, documents, oov)
+
+    def _words(self, block: TextBlock) -> tuple[Array, IntArray]:
+        if self._form.lowercase:
+            text = block.content.decode("utf-8", "surrogatepass").lower().encode("utf-8", "surrogatepass")
+            ends = line_ends(text)[_lines_before(block)]
+        else:
+            text, ends = block.content, block.ends
+        letters = np.frombuffer(text, dtype=np.uint8)
+        pieces = max(1, min(threads(), len(text) // AT_LEAST))
+        cuts = np.searchsorted(ends, np.arange(1, pieces) * len(text) // pieces)
+        firsts = np.concatenate([[0], cuts, [len(ends)]])
+        starts = np.append(0, ends)
+        sizes = np.empty(len(ends), dtype=np.int64)
+        table, vocabulary = self._table, self._form.vocabulary
+        rules = (vocabulary.eos is not None, self._form.tags, self._eos, vocabulary.bos)
+        parts = run(
+            (_encode, letters, starts, first, last, *rules, table.slots, table.starts, table.arena, sizes)
+            for first, last in zip(firsts[:-1].tolist(), firsts[1:].tolist(), strict=True)
+        )
+        return np.concatenate(parts), np.append(0, np.cumsum(sizes))
+
+    def _characters(self, block: TextBlock) -> tuple[Array, IntArray]:
+        text = block.content.decode("utf-8", "surrogatepass").replace("\r\n", "\n")
+        text = text.lower() if self._form.lowercase else text
+        points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        newline = points == NEWLINE
+        ends = (np.flatnonzero(newline) + 1)[_lines_before(block)]
+        ids = self._points[points]
+        if self._eos == OOV:
+            return ids, np.append(0, ends)
+        ids[newline] = self._eos
+        kept = ~(newline & np.concatenate([[True], newline[:-1]]))  # an empty line is no sentence
+        return ids[kept], np.concatenate([[0], np.cumsum(kept)])[np.append(0, ends)]
+
+
+def _lines_before(block: TextBlock) -> IntArray:
+    """The number of the last line of each text among the lines of the block, int64 `[D]`."""
+    return np.searchsorted(line_ends(block.content), block.ends)
+
+
+@numba.njit(cache=True, nogil=True)
+def _encode(
+    block: Any,
+    ends: Any,
+    first: int,
+    last: int,
+    sentences: bool,
+    tags: bool,
+    eos: int,
+    bos: int,
+    slots: Any,
+    starts: Any,
+    arena: Any,
+    sizes: Any,
+) -> Any:
+    """The ids int32 of texts `first` to before `last`, OOV for unknown words; their numbers into sizes.
+
+    ends: where the text before each text ends, and where the last one does. Words are cut as by WordTokeniser.
+    """
+    ids = np.empty(ends[last] - ends[first], np.int32)  # a word has a letter and white space, which `</s>` may have
+    written = 0
+    for text in range(first, last):
+        before = written
+        in_line = 0
+        i = ends[text]
+        end = ends[text + 1]
+        while i < end:
+            c = block[i]
+            if c == NEWLINE:
+                if in_line > 0 and sentences:
+                    ids[written] = eos
+                    written += 1
+                in_line = 0
+                i += 1
+                continue
+            if c == 32 or 9 <= c <= 13:
+                i += 1
+                continue
+            begin = i
+            while i < end and block[i] != 32 and not 9 <= block[i] <= 13:
+                i += 1
+            stop = i
+            if tags:
+                slash = stop - 1
+                while slash > begin and block[slash] != 47:
+                    slash -= 1
+                if slash > begin:
+                    stop = slash
+            word = find_word(block, begin, stop, slots, starts, arena)
+            ids[written] = OOV if word in (eos, bos) else word
+            written += 1
+            in_line += 1
+        sizes[text] = written - before
+    return ids[:written].copy()

@@ -1,0 +1,106 @@
+"""Texts as ids: by hand, and against the tokenisers that number types as they come."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from lmtool.data import encode
+from lmtool.data.encode import TextBlock, TextEncoder
+from lmtool.data.text_form import TextForm
+from lmtool.data.text_records import block_of
+from lmtool.data.text_split import split_of_text
+from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+
+WORDS = ("a", "b", "ä", "c/d")
+
+
+def form(words: tuple[str, ...] = WORDS, *, sentences: bool = True, **rules: bool) -> TextForm:
+    listed = (*((EOS,) if sentences else ()), *words, UNK, BOS)
+    vocabulary = Vocabulary(listed, np.ones(len(listed), dtype=np.int64), 0 if sentences else None, len(listed) - 2)
+    return TextForm(vocabulary, **({"chars": False, "lowercase": False, "tags": False} | rules))
+
+
+def test_texts_by_hand() -> None:
+    """ids: </s> 0, a 1, b 2, ä 3, c/d 4, <unk> 5. The texts: two lines, none, only an empty line, one line."""
+    texts = TextEncoder(form())(block_of(["a zz\nä\tb\n", "", "\n", "<unk> </s> <s> c/d"]))
+    assert texts.split.ids.tolist() == [1, 5, 0, 3, 2, 0, 5, 5, 5, 4, 0]
+    assert texts.split.offsets.tolist() == [0, 3, 6, 11]
+    assert texts.documents.tolist() == [0, 6, 6, 6, 11]
+    assert texts.oov.tolist() == [1, 0, 0, 2], "<unk> in the text is a word; marks of sentences are none"
+    assert texts.split.oov_positions.tolist() == [1, 7, 8]
+    assert texts.split.documents is not None and texts.split.documents.tolist() == [0, 6, 11]
+
+
+def test_characters_by_hand() -> None:
+    """ids: </s> 0, a 1, b 2, <unk> 3; without sentences a 0, newline 1, <unk> 2."""
+    texts = TextEncoder(form(("a", "b"), chars=True))(block_of(["a?\r\n\nb", "", "b"]))
+    assert texts.split.ids.tolist() == [1, 3, 0, 2, 0, 2, 0] and texts.documents.tolist() == [0, 5, 5, 7]
+    texts = TextEncoder(form(("a", "\n"), chars=True, sentences=False))(block_of(["a\na", ""]))
+    assert texts.split.ids.tolist() == [0, 1, 0, 1, 1] and texts.documents.tolist() == [0, 4, 5]
+    assert texts.split.offsets.tolist() == [0, 4, 5], "contexts do not cross texts"
+
+
+@pytest.mark.parametrize("sentences", [True, False])
+@pytest.mark.parametrize(
+    "rules", [{}, {"lowercase": True}, {"tags": True}, {"chars": True}, {"chars": True, "lowercase": True}]
+)
+def test_the_same_as_the_plain_tokeniser(
+    sentences: bool, rules: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "AT_LEAST", 64)
+    monkeypatch.setattr(encode, "threads", lambda: 3)
+    draw = random.Random(1)
+    pieces = [
+        "a",
+        "b",
+        "A",
+        "ä",
+        "Ä",
+        "İ",
+        "Σ",
+        "c/d/x",
+        "/x",
+        "zz",
+        "\xa0",
+        " ",
+        " ",
+        "\t",
+        "\n",
+        "\r\n",
+        "\f",
+        "a b\n",
+    ]
+    texts = ["".join(draw.choices(pieces, k=draw.randrange(9))) for _ in range(400)]
+    words = (*WORDS, "c", " ", "\n") if rules.get("chars") else WORDS
+    by = form(words, sentences=sentences, **rules)
+    found = TextEncoder(by)(block_of(texts))
+    for number, text in enumerate(texts):
+        block = block_of([text]).content
+        plain = split_of_text([block], "text", by)
+        first, last = found.documents[number], found.documents[number + 1]
+        assert found.split.ids[first:last].tolist() == plain.ids.tolist(), repr(text)
+        assert found.oov[number] == len(plain.oov_positions)
+        inside = found.split.offsets[(found.split.offsets >= first) & (found.split.offsets <= last)] - first
+        assert inside.tolist() == np.unique(plain.offsets).tolist()
+
+
+def test_letters_that_are_no_utf8_are_out_of_the_vocabulary() -> None:
+    """A lone surrogate, as JSON may have it, and a NUL byte."""
+    for rules in ({}, {"chars": True}):
+        texts = TextEncoder(form(**rules))(block_of(["\ud800", "\0"]))
+        assert texts.oov.tolist() == [1, 1] and texts.split.tokens == 4
+
+
+def test_no_texts() -> None:
+    for rules in ({}, {"chars": True}):
+        texts = TextEncoder(form(**rules))(block_of([]))
+        assert texts.split.tokens == 0 and len(texts.oov) == 0
+
+
+def test_a_block_of_lines() -> None:
+    content = b"a\n\nb b\n"
+    texts = TextEncoder(form())(TextBlock(content, encode.line_ends(content)))
+    assert texts.documents.tolist() == [0, 2, 2, 5]

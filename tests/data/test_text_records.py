@@ -1,0 +1,103 @@
+"""Many texts in files: blocks, and records that are copied as they stand."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtool.data import readers, text_records
+from lmtool.data.readers import open_files
+from lmtool.data.text_records import text_blocks, write_chosen
+from lmtool.errors import UserError
+
+LINES = b"\xef\xbb\xbfa b\r\n\nc\rd\n e"  # a mark, an empty line, a carriage return within a line, no end at the end
+JSON = b'{"id":1,"text":"a\\nb"}\n\n{"text": "", "id":2}\n{"text":null}\n  \n{"text":"c\\r\\nd\\n"}'
+
+
+def texts_of(blocks: Iterator[text_records.TextBlock]) -> list[bytes]:
+    return [
+        content[first:last]
+        for content, ends in blocks
+        for first, last in zip([0, *ends.tolist()], ends.tolist(), strict=False)
+    ]
+
+
+def test_lines_and_records_are_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_bytes(LINES)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(JSON))
+    lines = [b"a b\r\n", b"\n", b"c\rd\n", b" e\n"]
+    records = [b"a\nb\n", b"\n", b"\n", b"c\nd\n"]
+    for size in (1, 16, 1 << 20):
+        monkeypatch.setattr(readers, "BLOCK", size)
+        assert texts_of(text_blocks([f"{tmp_path}/a.txt"], None)) == lines
+        assert texts_of(text_blocks([f"{tmp_path}/b.jsonl.gz"] * 2, "text")) == records * 2
+    assert texts_of(text_blocks([f"{tmp_path}/a.txt"] * 3, None, skipped=4)) == lines, "the last line is a block"
+
+
+def test_a_wrong_record_is_named_by_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.jsonl").write_bytes(JSON + b'\n{"words":"x"}\n')
+    monkeypatch.setattr(readers, "BLOCK", 8)
+    with pytest.raises(UserError, match=r"line 7: no 'text' there: column names one of: words"):
+        list(text_blocks([f"{tmp_path}/a.jsonl"], "text"))
+    with pytest.raises(UserError, match="name the column of their text by column"):
+        list(text_blocks([f"{tmp_path}/a.jsonl"], None))
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz", ".zst"])
+def test_chosen_records_stand_as_they_were(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if suffix == ".zst":
+        pytest.importorskip("pyarrow")
+    (tmp_path / "a.txt").write_bytes(LINES)
+    (tmp_path / "b.jsonl").write_bytes(JSON)
+    monkeypatch.setattr(readers, "BLOCK", 8)
+
+    def written(name: str, column: str | None, chosen: list[list[int]]) -> bytes:
+        to = tmp_path / f"out{suffix}"
+        flags = (np.array(part, dtype=bool) for part in chosen)
+        write_chosen([f"{tmp_path}/{name}"], column, flags, to, f"x{suffix}")
+        (content,) = [handle.read() for handle in open_files(str(to), "")]
+        return content
+
+    assert written("a.txt", None, [[1, 0], [], [1, 1]]) == b"a b\r\nc\rd\n e\n"
+    assert written("b.jsonl", "text", [[0, 1, 0, 1]]) == b'{"text": "", "id":2}\n{"text":"c\\r\\nd\\n"}\n'
+
+
+def test_rows_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    rows = [{"id": k, "text": f"t{k}\nx", "tags": [k]} for k in range(5)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    monkeypatch.setattr(text_records, "ROWS", 2)
+    monkeypatch.setattr(text_records, "AT_ONCE", 8)
+    names = [f"{tmp_path}/a.parquet"]
+    blocks = list(text_blocks(names, "text"))
+    assert len(blocks) == 3 and texts_of(iter(blocks))[4] == b"t4\nx\n"
+    assert texts_of(text_blocks(names, "text", skipped=2)) == [b"t4\nx\n"]
+    write_chosen(names * 2, "text", iter([np.arange(10) % 3 == 0]), tmp_path / "b.parquet", "b.parquet")
+    assert pq.read_table(tmp_path / "b.parquet").to_pylist() == [rows[k] for k in (0, 3, 1, 4)]
+    write_chosen(names, "text", iter([np.zeros(5, dtype=bool)]), tmp_path / "b.parquet", "b.parquet")
+    assert pq.read_table(tmp_path / "b.parquet").to_pylist() == []
+    pq.write_table(pa.table({"text": ["x"]}), tmp_path / "other.parquet")
+    with pytest.raises(UserError, match=r"c\.parquet: the files have other columns each"):
+        others = [*names, f"{tmp_path}/other.parquet"]
+        write_chosen(others, "text", iter([np.ones(6, dtype=bool)]), tmp_path / "c", "c.parquet")
+
+
+def test_forms_that_do_not_fit() -> None:
+    for names, column, to, said in (
+        (["a.txt"], None, "b.parquet", "lines, which Parquet does not hold"),
+        (["a.parquet"], "text", "b.jsonl", "ends in .parquet"),
+        (["a.parquet", "b.jsonl"], "text", "c.parquet", "score them apart"),
+    ):
+        with pytest.raises(UserError, match=said):
+            text_records.require_writable(names, column, to, "filter")
+
+
+def test_standard_input() -> None:
+    assert texts_of(text_records.stream_blocks(io.BytesIO(b"a\nb"), "standard input")) == [b"a\n", b"b\n"]

@@ -1,0 +1,103 @@
+"""Quantiles, tables and journals of the scores of texts."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtool.errors import UserError
+from lmtool.evaluation import score_journal
+from lmtool.evaluation.quantiles import quantiles
+from lmtool.evaluation.score_journal import ScoreJournal
+from lmtool.evaluation.score_table import Buckets, write_table
+from lmtool.evaluation.text_scores import TEXT, TWO, differences, perplexities, sums
+
+ROWS = np.array([(3, 1, -3 * math.log(4)), (0, 0, 0.0), (2, 0, -2 * math.log(10)), (1, 1, -math.inf)], dtype=TEXT)
+
+
+def test_figures_by_hand() -> None:
+    assert perplexities(ROWS)[[0, 2, 3]] == pytest.approx([4, 10, math.inf]) and np.isnan(perplexities(ROWS)[1])
+    two = np.array([(2, 0, -4.0, 1, -5.0), (0, 0, 0, 0, 0), (1, 0, -math.inf, 0, -math.inf)], dtype=TWO)
+    assert differences(two)[0] == -0.5, "the cross-entropies are 2 and 2.5 nats"
+    assert np.isnan(differences(two)[1:]).all()
+    assert sums(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2, 2, 3, 3])).tolist() == [0, 3, 0, 4, 0]
+
+
+def test_quantiles_by_hand() -> None:
+    """Of 1, 2, 3, 4: half of them are no larger than 2, three tenths no larger than 2, one quarter than 1."""
+    values = np.array([3.0, np.nan, 1.0, 4.0, 2.0])
+    assert quantiles(lambda: iter([values[:2], values[2:]]), [0.25, 0.3, 0.5, 0.99]) == [1, 2, 2, 4]
+    assert quantiles(lambda: iter([values[1:2]]), [0.5]) == []
+
+
+def test_quantiles_of_many_numbers_are_exact() -> None:
+    values = np.random.default_rng(1).normal(size=1000) * 10.0 ** np.arange(-20, 20).repeat(25)
+    values[::10] = np.inf
+    values[5::10] = values[3]
+    ordered = np.sort(values)
+    for share in (0.001, 0.333, 0.5, 0.8, 0.999):
+        (found,) = quantiles(lambda: iter(np.array_split(values, 7)), [share])
+        assert found == ordered[math.ceil(share * 1000 - 1e-9) - 1]
+
+
+def test_a_table_by_hand(tmp_path: Path) -> None:
+    large = np.array([(1, 0, -60.0), (1, 0, -math.log(99999.99996))], dtype=TEXT)  # e^60 is 1.1420e26
+    buckets = Buckets(["low", "high"], [4.5])
+    write_table(iter([ROWS, large]), TEXT, buckets, tmp_path / "t", "t.tsv")
+    assert (tmp_path / "t").read_text() == (
+        "tokens\toov\tlog_prob\tperplexity\tbucket\n"
+        "3\t1\t-4.1589\t4.0000\tlow\n"
+        "0\t0\t0.0000\t\t\n"
+        "2\t0\t-4.6052\t10.0000\thigh\n"
+        "1\t1\t-inf\tinf\thigh\n"
+        "1\t0\t-60.0000\t1.1420e+26\thigh\n"
+        "1\t0\t-11.5129\t100000.0000\thigh\n"
+    )
+    assert buckets.counts.tolist() == [1, 4]
+
+
+def test_a_limit_is_the_end_of_its_bucket() -> None:
+    values = np.array([(1, 0, 0.0), (1, 0, -math.log(2)), (1, 0, -math.log(2.1))], dtype=TEXT)
+    assert Buckets(["a", "b", "c"], [1.0, 2.0]).put(values).tolist() == [0, 1, 2]
+
+
+def test_a_table_in_parquet(tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    write_table(iter([ROWS]), TEXT, Buckets(["low", "high"], [4.5]), tmp_path / "t", "t.parquet")
+    rows = pq.read_table(tmp_path / "t").to_pylist()
+    assert rows[0] == {
+        "tokens": 3,
+        "oov": 1,
+        "log_prob": -3 * math.log(4),
+        "perplexity": pytest.approx(4),
+        "bucket": "low",
+    }
+    assert rows[1]["perplexity"] is None and rows[1]["bucket"] is None and rows[3]["perplexity"] == math.inf
+
+
+def test_a_journal_is_resumed_at_what_was_saved(tmp_path: Path) -> None:
+    folder = tmp_path / "partial"
+
+    def cut_off(identity: object) -> tuple[int, int]:
+        with pytest.raises(KeyboardInterrupt), ScoreJournal.open(folder, identity, TEXT) as journal:
+            before = journal.blocks, journal.rows
+            journal.add(ROWS)
+            raise KeyboardInterrupt
+        return before
+
+    assert cut_off({"run": 1}) == (0, 0)
+    with (folder / score_journal.ROWS).open("ab") as file:
+        file.write(b"rows that came after the progress was saved")
+    assert cut_off({"run": 1}) == (1, 4)
+    assert cut_off({"run": 2}) == (0, 0), "other work"
+    with ScoreJournal.open(folder, {"run": 2}, TEXT) as journal:
+        journal.add(ROWS[:1])
+        journal.finish()
+        (rows,) = journal.parts()
+        assert rows.tolist() == [*ROWS.tolist(), *ROWS[:1].tolist()]
+        with pytest.raises(UserError, match="in use by"), ScoreJournal.open(folder, {"run": 2}, TEXT):
+            pass
+    assert not folder.exists()
