@@ -47,7 +47,7 @@ def subwords_of_model(raw: bytes, name: str, unit: Unit) -> Subwords:
         model = _read(raw)
     except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
         raise UserError(f"{name} is cut off or no model of SentencePiece ({error})") from error
-    if not model.pieces:
+    if all(kind in (UNKNOWN, CONTROL) for _, _, kind in model.pieces):
         raise UserError(f"{name} is no model of SentencePiece: it has no pieces")
     if model.unit is not unit:
         remedy = f"take data.vocabulary.unit={model.unit.value}" if model.unit else "take one of BPE or unigram"
@@ -100,7 +100,10 @@ def _read(raw: bytes) -> _Model:
             text, score = fields.get(TEXT, b""), fields.get(SCORE, 0.0)
             if not isinstance(text, bytes) or not isinstance(score, float):
                 raise ValueError("a piece is no text with a score")
-            pieces.append((text.decode(), score, int(_whole(fields.get(TYPE, 1)))))
+            piece_type = _whole(fields.get(TYPE, 1))
+            # The library would find <unk> and the like in a text as any other piece; no word begins with two spaces.
+            before = 2 * SPACE if piece_type in (UNKNOWN, CONTROL) else ""
+            pieces.append((before + text.decode(), score, piece_type))
         elif number == TRAINER and isinstance(value, bytes):
             settings = dict(_fields(value))
             kind, byte_fallback = _whole(settings.get(MODEL_TYPE, 1)), bool(settings.get(BYTE_FALLBACK, 0))

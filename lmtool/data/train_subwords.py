@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from lmtool.config.vocabulary import BYTES, Unit
 from lmtool.data.subwords import INSTALL, Subwords
 from lmtool.data.unigram_pieces import unigram_pieces
@@ -60,7 +62,7 @@ def _repeated(texts: list[bytes], counts: IntArray) -> Iterator[str]:
     """Each word as often as it counts, for the library, which counts words itself."""
     total = int(counts.sum())
     if total > MOST_WORDS:
-        counts = -(-counts * MOST_WORDS // total)
+        counts = np.ceil(counts * (MOST_WORDS / total)).astype(np.int64)
     for text, count in zip(texts, counts.tolist(), strict=True):
         word = f"{written(text)} "
         at_once = max(1, (1 << 20) // len(word))
