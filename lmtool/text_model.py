@@ -12,7 +12,7 @@ import numpy as np
 from lmtool.config.model_verbs import Likeness, Oov, Sampling, Vectors
 from lmtool.config.rules import require, require_seed, require_whole
 from lmtool.data.corpus import Split
-from lmtool.data.text_form import TextForm
+from lmtool.data.text_form import TextForm, cut_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, score
@@ -43,7 +43,7 @@ class TextModel:
     _scorers: list[IncrementalScorer] = field(default_factory=list, init=False, compare=False)
 
     def __repr__(self) -> str:
-        unit = "characters" if self.form.chars else "words"
+        unit = "characters" if self.form.chars else "words" if self.form.subwords is None else "pieces of words"
         kind = type(self.model).__name__
         return f"TextModel({self.name}: {kind} of {len(self.vocabulary) - 1:,} {unit}, contexts of {self.context_size})"
 
@@ -138,8 +138,9 @@ class TextModel:
         """The text and the number of tokens of each sentence; sentences without a token are left out of the text."""
         eos = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
         words = [self._words_of(sentence) for sentence in sentences]
-        ids = [np.append(self.form.encode(sentence, Oov.unk), eos).astype(np.int64) for sentence in words]
-        known = [[word in self.vocabulary.ids for word in sentence] + [True] * len(eos) for sentence in words]
+        tokens = [self.form.tokens(sentence) for sentence in words]
+        ids = [np.append(self.form.encode(sentence, Oov.unk), eos).astype(np.int64) for sentence in tokens]
+        known = [[token in self.vocabulary.ids for token in sentence] + [True] * len(eos) for sentence in tokens]
         sizes = [len(sentence) for sentence in ids]
         gap = 0 if self.form.chars else 1  # the space between words, or the line end after the last
         characters = sum(sum(map(len, sentence)) + max(gap * len(sentence), len(eos)) for sentence in words)
@@ -150,24 +151,26 @@ class TextModel:
             characters,
             self.vocabulary.bos,
             apart=True,
+            words=sum(len(cut_words("".join(s)) if self.form.chars else s) + len(eos) for s in words),
         )
         return text, sizes
 
     def _words_of(self, sentence: str | Sequence[str]) -> list[str]:
         if isinstance(sentence, str):
-            return self.form.split(sentence)
+            return self.form.words(sentence)
         words = list(sentence)
         for word in words:
             if not isinstance(word, str):
                 raise UserError(f"{word!r} is not a word: a sentence is a string or a list of strings")
-            if self.form.split(word) != [word.lower() if self.form.lowercase else word]:
+            if self.form.words(word) != [word.lower() if self.form.lowercase else word]:
                 raise UserError(f"{word!r} is not one word of this model's text: give the sentence as one string")
         return [word.lower() for word in words] if self.form.lowercase else words
 
     def predict(
         self, text: str = "", top: int = 10, *, sentence_start: bool = True, oov: str = "error"
     ) -> list[tuple[str, float]]:
-        """The most likely next words and their probabilities, at most `top` of them, none with probability 0.
+        """The most likely next words and their probabilities, at most `top` of them, none with probability 0; of pieces
+        of words what they add to the text, ` the` or `ing`.
 
         sentence_start, oov: see the class. Raises UserError for a word out of the vocabulary and for a setting out of
         its range.
@@ -176,7 +179,7 @@ class TextModel:
         context = self.context(self.ids(text, oov), sentence_start=sentence_start)
         words, log_p = likeliest(self.model, context[None], top, self.vocabulary.bos)
         pairs = zip(words[0].tolist(), np.exp(log_p[0]).tolist(), strict=True)
-        return [(self.vocabulary.words[word], p) for word, p in pairs if p > 0]
+        return [(self.form.shown(word), p) for word, p in pairs if p > 0]
 
     def generate(
         self,
@@ -210,12 +213,12 @@ class TextModel:
         return [self.form.join([*ids.tolist(), *continuation]) for continuation in sampled]
 
     def ids(self, text: str | Sequence[str], oov: str = "error") -> IntArray:
-        """The ids int64 `[words]` of a text or of a list of words. oov: see the class.
+        """The ids int64 `[tokens]` of a text or of a list of words. oov: see the class.
 
         Raises UserError for a word out of the vocabulary.
         """
         require(oov in ("error", "unk"), "oov", oov, "error or unk")
-        return self.form.encode(self._words_of(text), Oov(oov))
+        return self.form.encode(self.form.tokens(self._words_of(text)), Oov(oov))
 
     def begin(self, *, sentence_start: bool = True) -> State:
         """The state before the first word, for `advance`; sentence_start: see the class. Raises UserError for a model
@@ -293,9 +296,12 @@ class TextModel:
         require(of in Vectors.__members__, "of", of, "embeddings or output")
         vectors = word_vectors(self.network, Vectors(of))
         word = word.lower() if self.form.lowercase else word
-        self.form.require_known([word])
-        ids, similarity = nearest(vectors, self.vocabulary.ids[word], top, Likeness(by))
-        return [(self.vocabulary.words[i], value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]
+        tokens = [word] if self.form.subwords is None else self.form.split(word)
+        if len(tokens) > 1:
+            raise UserError(f"{word!r} is {len(tokens)} pieces of words, {' '.join(tokens)}: name a word of one piece")
+        self.form.require_known(tokens)
+        ids, similarity = nearest(vectors, self.vocabulary.ids[tokens[0]], top, Likeness(by))
+        return [(self.form.shown(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]
 
     def context(self, ids: IntArray, *, sentence_start: bool = True) -> IntArray:
         """The context int64 `[C]` after ids `[words]`: the last C of them, after `<s>` or `<unk>` where they are

@@ -46,7 +46,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     from lmtool.evaluation.printing import sizes_text
     from lmtool.ngram.arpa.read import arpa_table, read_arpa, words_of_file
     from lmtool.ngram.model import NGRAM_FILE, NgramModel
-    from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
+    from lmtool.runs.vocabulary_file import save_words
 
     out, arpa = session.out, read_arpa(source)
     data = config.data
@@ -55,6 +55,10 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
         reserved = {corpus.vocabulary.words[i] for i in (corpus.vocabulary.unk, corpus.vocabulary.bos)}
         known = set(corpus.vocabulary.words) - reserved - {"</s>"}
     if known != words_of_file(arpa):
+        if data.vocabulary.unit.is_subword:
+            raise UserError(
+                f"{source} has other pieces than data={data.name}: give the tokeniser that it was made with"
+            )
         if not data.takes_word_list:
             raise UserError(
                 f"{source} has other words than data={data.name}, which cannot change its own: use data=text"
@@ -67,7 +71,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     with Corpus.open(prepared.path) as corpus:
         model = NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary)
         model.save(out / NGRAM_FILE)
-        save_vocabulary(corpus.vocabulary, out / VOCABULARY)
+        save_words(corpus, out)
         fingerprints = corpus.fingerprint, corpus.vocabulary.fingerprint()
     settings: dict[str, Any] = plain_values(config)
     settings["data"]["vocabulary"] = plain_values(data.vocabulary)

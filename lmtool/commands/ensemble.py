@@ -21,7 +21,7 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     import numpy as np
 
     from lmtool.commands.mix_scores import mix_scores
-    from lmtool.commands.mixture_members import is_run
+    from lmtool.commands.mixture_members import is_run, require_one_unit
     from lmtool.evaluation.cloze import only_questions, score_questions
     from lmtool.evaluation.score import perplexity, report, score
     from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
@@ -29,10 +29,11 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     from lmtool.mixtures.fit import fit_mixture
     from lmtool.runs.load import load_model
     from lmtool.runs.store import corpus_of
-    from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
+    from lmtool.runs.vocabulary_file import save_words
 
     session.use_threads(config.threads)
     out = session.out
+    require_one_unit(config.runs)
     if not all(is_run(name) or not Path(name).exists() for name in config.runs):
         evaluation, weights, member_perplexities, extra = mix_scores(config, session)
         mixed = MixedRun(out, config.runs, weights, member_perplexities, evaluation, session.notes)
@@ -66,7 +67,7 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
                 scores.log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised
             )
             evaluation.scores.save(out / SCORES_FILE)
-        save_vocabulary(corpus.vocabulary, out / VOCABULARY)
+        save_words(corpus, out)
     Run(
         folder=out,
         kind="ensemble",

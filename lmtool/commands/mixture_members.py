@@ -43,6 +43,7 @@ def scores_of(
     """
     from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 
+    require_one_unit(names)
     found = {name: _scores_of_lmtool(name, split, store_dir, device, progress) for name in names}
     scored = {name: scores for name, scores in found.items() if scores is not None}
     others = {name: read_scores(name) for name in names if name not in scored}
@@ -60,6 +61,19 @@ def scores_of(
         for name in names
     ]
     return members, tokens
+
+
+def require_one_unit(names: list[str]) -> None:
+    """Raise UserError where runs have words, characters and pieces of words for tokens, which do not compare."""
+    runs = {name: run for name in names if (run := _run_behind(Path(name))) is not None}
+    units = {name: run.config["data"]["vocabulary"]["unit"] for name, run in runs.items() if run.config.get("data")}
+    for name, unit in units.items():
+        first = next(iter(units))
+        if unit != units[first]:
+            raise UserError(
+                f"{first} and {name} have other tokens (data.vocabulary.unit={units[first]} and {unit}): compare the "
+                "perplexity_per_word and bits_per_character that lmtool eval gives of the same text"
+            )
 
 
 def is_run(name: str) -> bool:
@@ -98,11 +112,17 @@ def _fitted(path: Path, split: str) -> bool:
     """Whether the model of a run folder, of its evaluation, or of a scores.h5 in either, is a mixture fitted on that
     split.
     """
+    run = _run_behind(path)
+    return run is not None and run.fitted_on(split)
+
+
+def _run_behind(path: Path) -> Run | None:
+    """The run of a run folder, of its evaluation, or of a scores.h5 in either; None for others."""
     folder = path if path.is_dir() else path.parent
     if not (folder / "run.json").is_file() and (folder / "result.json").is_file():
         evaluated = read_json(folder / "result.json", "evaluate the run again").get("run")
         folder = Path(evaluated) if isinstance(evaluated, str) else folder
-    return (folder / "run.json").is_file() and Run.open(folder).fitted_on(split)
+    return Run.open(folder) if (folder / "run.json").is_file() else None
 
 
 def _require_same(first: str, tokens: Tokens, name: str, others: Tokens) -> None:

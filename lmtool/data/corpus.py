@@ -19,6 +19,7 @@ from lmtool.config.rules import require
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.cloze import Cloze
 from lmtool.data.remote import is_address, is_there, open_pieces
+from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.windows import FAR, StoredTokens, Windows, begin_anew, positions
 from lmtool.errors import UserError
@@ -39,7 +40,7 @@ class Split:
     int64, the positions of words outside the vocabulary, whose id is that of `<unk>`. characters: of the raw text, with
     spaces and newlines; 0 where that is not known. bos: the id of `<s>`. apart: whether its sentences are independent
     of each other, and not running text. documents: int64, where texts begin that are independent of each other, and N;
-    None for one running text.
+    None for one running text. words: of the raw text, and sentence ends; None where that is not known.
     """
 
     ids: npt.NDArray[Any]
@@ -49,6 +50,7 @@ class Split:
     bos: int
     apart: bool = False
     documents: IntArray | None = None
+    words: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -176,10 +178,11 @@ class Corpus:
         ASCII white space as a line of a file is, or a list of words. valid may be a share instead, such as 0.1, which
         is cut from the end of train, and test then too, from behind valid: by sentences, or by words where `sentences`
         is False. name: of the data set and, with a hash, of the store's file. sentences: False for one stream without
-        `</s>`, whose contexts cross the strings. unit: "word", or "char" for a model of characters. lowercase: whether
-        all text becomes lower case. min_count: words with fewer occurrences in train become `<unk>`. size: at most so
-        many words, the most frequent; None for no limit. words: the whole vocabulary instead. Text of more than some
-        32 MB goes through a temporary file. Raises UserError for what is not text, for `<s>` and `</s>` in it, and
+        `</s>`, whose contexts cross the strings. unit: "word", "char" for a model of characters, "bpe" or "unigram" for
+        one of pieces of words. lowercase: whether all text becomes lower case. min_count: words with fewer occurrences
+        in train become `<unk>`, or no pieces are learned from them. size: at most so many words, the most frequent;
+        None for no limit; the number of pieces, None for 8000. words: the whole vocabulary instead. Text of more than
+        some 32 MB goes through a temporary file. Raises UserError for what is not text, for `<s>` and `</s>` in it, and
         where the store cannot be written.
         """
         from lmtool.data.sources.texts import write_texts
@@ -189,7 +192,8 @@ class Corpus:
         kinds += [("size", size, int)] if size is not None else []
         for key, value, kind in kinds:
             require(isinstance(value, kind), key, repr(value), f"of type {kind.__name__}")
-        require(unit in [known.value for known in Unit], "unit", repr(unit), "'word' or 'char'")
+        units = [known.value for known in Unit]
+        require(unit in units, "unit", repr(unit), f"one of {', '.join(units)}")
         rules = VocabularyConfig(file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit))
         splits = {"train": train, "valid": valid, "test": test}
         path = write_texts(splits, name=name, sentences=sentences, rules=rules, words=words, store_dir=Path(store_dir))
@@ -231,6 +235,21 @@ class Corpus:
         eos = int(group.attrs["eos"])
         return Vocabulary(words, group["counts"][:], eos if eos >= 0 else None, int(group.attrs["unk"]))
 
+    @property
+    def unit(self) -> Unit:
+        """What one token is."""
+        return Unit(self.provenance["settings"]["vocabulary"]["unit"])
+
+    @cached_property
+    def subwords(self) -> Subwords | None:
+        """The tokeniser whose pieces are the vocabulary; None where words or characters are.
+
+        Raises UserError without the library tokenizers.
+        """
+        if not self.unit.is_subword:
+            return None
+        return Subwords.parse(self._read("vocabulary")["tokenizer"][:].tobytes().decode(), str(self.path))
+
     def knows(self, name: str) -> bool:
         """Whether a split is there, or was counted elsewhere."""
         return name in self.splits or self._counts(name)
@@ -243,12 +262,15 @@ class Corpus:
         self._require(name)
         group = self._read(f"splits/{name}")
         try:
+            ids, words = group["ids"][:], group.attrs.get("words")
+            words = len(ids) if self.unit is Unit.word else words  # missing in stores of characters of before 0.7
             return Split(
-                group["ids"][:],
+                ids,
                 group["offsets"][:],
                 group["oov_positions"][:],
                 int(group.attrs["characters"]),
                 self.vocabulary.bos,
+                words=None if words is None else int(words),
             )
         except (KeyError, OSError) as error:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error

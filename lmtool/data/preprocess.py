@@ -19,16 +19,27 @@ from typing import Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from lmtool import __version__
 from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING
+from lmtool.data.choose_pieces import choose_pieces, require_words, vocabulary_of_pieces
 from lmtool.data.choose_vocabulary import final_ids, listed_words, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.provisional import Provisional, provisional_ids, remove_stale_files
 from lmtool.data.remote import is_address, is_there, place
 from lmtool.data.sources.base import NoSource, NotKept, Source
-from lmtool.data.store_writer import Row, count_ids, write_cloze, write_counted, write_split, write_vocabulary
+from lmtool.data.store_writer import (
+    Row,
+    count_ids,
+    write_cloze,
+    write_counted,
+    write_split,
+    write_subwords,
+    write_vocabulary,
+)
+from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, reserve, written_whole
 from lmtool.system.lock import waited_for
@@ -73,6 +84,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
         return Prepared(path, False, existing["rows"], existing["notes"])
     if existing is not None and _same_text(existing, source):
         return Prepared(path, False, existing["rows"], existing["notes"])
+    require_words(source, data.vocabulary)
     try:
         store_dir.mkdir(parents=True, exist_ok=True)
         with waited_for(path, lambda holder: log.warning("note: waiting for %s, which writes %s", holder, path)):
@@ -127,18 +139,25 @@ def _write(
     identify: Callable[[], dict[str, Any]],
 ) -> None:
     counted = source.counted() if source.counted is not None else None
+    subwords: Subwords | None = None
+    remap: npt.NDArray[np.int32] | PieceTable
     if counted is not None:
         vocabulary = counted.vocabulary
         remap, oov = final_ids(provisional.types, vocabulary)
     else:
-        counts = count_ids(provisional.ids["train"], len(provisional.types))
+        types, rules = provisional.types, data.vocabulary
+        counts = count_ids(provisional.ids["train"], len(types))
         if counts.sum() == 0:
             raise UserError(f"{data.name}: the train split has no words; give it more text")
-        words = provisional.types if source.drawn is not None else listed_words(source, data.vocabulary)
-        rules = data.vocabulary
-        vocabulary, remap, oov = select(provisional.types, counts, rules, given=words, sentences=data.sentences)
+        if rules.unit.is_subword:
+            subwords = choose_pieces(source, types, counts, rules)
+            vocabulary, remap = vocabulary_of_pieces(subwords, types, counts, rules, sentences=data.sentences)
+            oov = np.zeros(len(types), dtype=bool)
+        else:
+            words = types if source.drawn is not None else listed_words(source, rules)
+            vocabulary, remap, oov = select(types, counts, rules, given=words, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
-    reserve(path, _store_size(provisional, len(vocabulary)))
+    reserve(path, _store_size(provisional, len(vocabulary), remap))
     try:
         with written_whole(path) as temporary, h5py.File(temporary, "w") as file:
             group, rows = file.create_group("vocabulary"), []
@@ -146,11 +165,14 @@ def _write(
                 rows.append(write_counted(group, counted))
             else:
                 write_vocabulary(group, vocabulary)
-            rows += [
-                write_split(file, name, ids, remap, oov, vocabulary, provisional.characters.get(name, 0))
-                for name, ids in provisional.ids.items()
-            ]
-            write_cloze(file, source.cloze, vocabulary, lowercase=data.vocabulary.lowercase)
+            if subwords is not None:
+                write_subwords(group, subwords)
+            for name, ids in provisional.ids.items():
+                characters, among = provisional.characters.get(name, 0), provisional.words.get(name)
+                among = len(ids) if subwords is not None else among
+                rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, words=among))
+            if subwords is None:
+                write_cloze(file, source.cloze, vocabulary, lowercase=data.vocabulary.lowercase)
             if entropy is not None:
                 file.attrs["entropy"] = entropy
             identity = identify()
@@ -160,9 +182,11 @@ def _write(
                 "stamp": source.stamp,
                 "identity": identity,
                 "rows": rows,
-                "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy),
+                "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy)
+                + (_notes_of_pieces(source, provisional, rows) if subwords is not None else []),
             }
             fingerprinted = f"{FORMAT} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
+            fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
             file.attrs["kind"] = KIND
             file.attrs["format"] = FORMAT
             file.attrs["name"] = data.name
@@ -185,10 +209,19 @@ def _notes(source: Source, empty_lines: int, entropy: float | None) -> list[str]
     return notes
 
 
-def _store_size(provisional: Provisional, vocabulary: int) -> int:
+def _notes_of_pieces(source: Source, provisional: Provisional, rows: list[Row]) -> list[str]:
+    words, pieces = len(provisional.ids["train"]), int(rows[0]["tokens"] or 0)
+    notes = [f"{pieces / words:.3f} pieces for each word and sentence end of train"]
+    return [*notes, "the cloze questions are left out: they ask for words, not for pieces"] if source.cloze else notes
+
+
+def _store_size(provisional: Provisional, vocabulary: int, remap: npt.NDArray[np.int32] | PieceTable) -> int:
     """Bytes that the store needs at most, but for cloze questions, which are few."""
     item = np.min_scalar_type(vocabulary).itemsize
     tokens = sum(len(ids) for ids in provisional.ids.values())
+    if isinstance(remap, PieceTable):
+        counts = (count_ids(ids, len(provisional.types)) for ids in provisional.ids.values())
+        tokens = sum(int(np.dot(of_split, remap.lengths)) for of_split in counts)
     letters = sum(len(word) for word in provisional.types)
     # Offsets and OOV positions are 8 bytes each, for a small share of the tokens that is not known yet.
     return item * tokens + tokens + 4 * letters + 8 * vocabulary + (4 << 20)

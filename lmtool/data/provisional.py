@@ -20,6 +20,7 @@ import numpy.typing as npt
 from lmtool.config.groups import DataConfig
 from lmtool.data.sources.base import DrawnIds, Source, cut_points
 from lmtool.data.text_split import tokeniser_of
+from lmtool.data.tokeniser import CharTokeniser
 from lmtool.errors import UserError
 from lmtool.system.files import own_mark
 from lmtool.system.progress import token_bar
@@ -37,12 +38,14 @@ class Provisional:
     """What the pass leaves.
 
     ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. characters: of each split's text,
-    where that is known. empty_lines: how many were skipped.
+    where that is known. words: of each split and its sentence ends, where its tokens are characters and that is known.
+    empty_lines: how many were skipped.
     """
 
     ids: dict[str, Ids]
     types: list[str]
     characters: dict[str, int]
+    words: dict[str, int]
     empty_lines: int
 
 
@@ -65,8 +68,10 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
     tokeniser = tokeniser_of(data)
     splits: dict[str, Ids] = {}
     characters: dict[str, int] = {}
+    words: dict[str, int] = {}
     for name, blocks in source.splits.items():
         before = tokeniser.characters
+        words_before = tokeniser.words if isinstance(tokeniser, CharTokeniser) else 0
         handle = files.enter_context(_temporary(store, name))
         for block in read_ahead(blocks()):
             ids = tokeniser(block, name)
@@ -74,14 +79,16 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
             bar.update(len(ids))
         splits[name] = _mapped(handle)
         characters[name] = tokeniser.characters - before
+        if isinstance(tokeniser, CharTokeniser):
+            words[name] = tokeniser.words - words_before
     if source.parts is not None:
         whole = splits["train"]
         ends = cut_points(len(whole), *source.parts)
         splits = {"train": whole[: ends[0]], "valid": whole[ends[0] : ends[1]], "test": whole[ends[1] :]}
-        characters = {}  # known of the whole only
+        characters, words = {}, {}  # known of the whole only
     if "test" in splits and not len(splits["test"]):
         del splits["test"]
-    return Provisional(splits, tokeniser.types(), characters, tokeniser.empty_lines)
+    return Provisional(splits, tokeniser.types(), characters, words, tokeniser.empty_lines)
 
 
 def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:
@@ -97,7 +104,7 @@ def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> P
             ids.tofile(handle)
             bar.update(len(ids))
         splits[name] = _mapped(handle)
-    return Provisional(splits, drawn.types(), {}, 0)
+    return Provisional(splits, drawn.types(), {}, {}, 0)
 
 
 @contextmanager

@@ -200,6 +200,18 @@ def check_text(block: bytes, name: str, line: int) -> None:
         ) from None
 
 
+def read_bytes(name: str) -> bytes:
+    """The contents of a whole small file, on this machine or at an address, unpacked.
+
+    Raises UserError where it cannot be read.
+    """
+    path, _, member = name.partition(MEMBER)
+    try:
+        return b"".join(handle.read() for handle in open_files(path, member))
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+        raise UserError(f"cannot read {name}: {error}") from error
+
+
 def read_text(name: str) -> str:
     """A whole small text file, such as a word list, its lines ending in "\\n" also where those of the file end in
     "\\r\\n". Raises UserError as read_blocks does.

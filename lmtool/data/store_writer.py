@@ -10,24 +10,26 @@ import numpy.typing as npt
 
 from lmtool.data.cloze import read_cloze
 from lmtool.data.sources.base import ClozeFiles, CountedTrain
+from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.memory import pieces_of
 
 PIECE = 1 << 22  # ids renumbered at once
+WORDS = 1 << 18  # words cut into pieces at once
 Row = dict[str, "str | int | float | None"]
 
 
-def pieces(ids: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
-    """Each piece of the ids `[N]` with the index of its first; those in a file leave the memory after it."""
-    for number, piece in enumerate(pieces_of(ids, PIECE)):
-        yield number * PIECE, np.asarray(piece)
+def pieces(ids: npt.NDArray[np.int32], size: int = PIECE) -> Iterator[npt.NDArray[np.int32]]:
+    """Each piece of the ids `[N]`; those in a file leave the memory after it."""
+    for piece in pieces_of(ids, size):
+        yield np.asarray(piece)
 
 
 def count_ids(ids: npt.NDArray[np.int32], types: int) -> npt.NDArray[np.int64]:
     """How often each type occurs among the ids, int64 `[types]`."""
     counts = np.zeros(types, dtype=np.int64)
-    for _, piece in pieces(ids):
+    for piece in pieces(ids):
         counts += np.bincount(piece, minlength=types)
     return counts
 
@@ -38,6 +40,11 @@ def write_vocabulary(group: h5py.Group, vocabulary: Vocabulary) -> None:
     group["counts"] = vocabulary.counts
     group.attrs["eos"] = -1 if vocabulary.eos is None else vocabulary.eos
     group.attrs["unk"] = vocabulary.unk
+
+
+def write_subwords(group: h5py.Group, subwords: Subwords) -> None:
+    """Write the tokeniser beside the pieces, as the JSON of the library."""
+    group["tokenizer"] = np.frombuffer(subwords.json.encode(), dtype=np.uint8)
 
 
 def write_counted(group: h5py.Group, train: CountedTrain) -> Row:
@@ -60,32 +67,42 @@ def write_split(
     file: h5py.File,
     name: str,
     provisional: npt.NDArray[np.int32],
-    remap: npt.NDArray[np.int32],
+    remap: npt.NDArray[np.int32] | PieceTable,
     oov: npt.NDArray[np.bool_],
     vocabulary: Vocabulary,
     characters: int,
+    *,
+    words: int | None = None,
 ) -> Row:
     """Renumber a split into the store; returns its row of the table.
 
-    provisional: int32 `[N]`. remap, oov: by provisional id, the id in the vocabulary and whether it is OOV. characters:
-    of the raw text. Raises UserError for a split without tokens.
+    provisional: int32 `[N]`. remap, oov: by provisional id, the id in the vocabulary, or the ids of the pieces, and
+    whether it is OOV. characters: of the raw text. words: in it, with the ends of sentences; None where they are the
+    tokens, or not known. Raises UserError for a split without tokens.
     """
     total = len(provisional)
+    if isinstance(remap, PieceTable):
+        total = int(np.dot(count_ids(provisional, len(oov)), remap.lengths))
     if total == 0:
         raise UserError(f"the {name} split has no words; give it some text")
     group = file.create_group(f"splits/{name}")
     group.attrs["characters"] = characters
+    if words is not None:
+        group.attrs["words"] = words
     ids = group.create_dataset("ids", (total,), dtype=np.min_scalar_type(len(vocabulary)))
     offsets = group.create_dataset("offsets", (1,), maxshape=(None,), chunks=(1 << 16,), dtype=np.int64)
     oovs = group.create_dataset("oov_positions", (0,), maxshape=(None,), chunks=(1 << 16,), dtype=np.int64)
     seen = np.zeros(len(vocabulary), dtype=bool)
-    for first, piece in pieces(provisional):
-        final = remap[piece]
-        ids[first : first + len(piece)] = final
+    first = 0
+    for piece in pieces(provisional, WORDS if isinstance(remap, PieceTable) else PIECE):
+        final = remap.of(piece) if isinstance(remap, PieceTable) else remap[piece]
+        ids[first : first + len(final)] = final
         seen[final] = True
         if vocabulary.eos is not None:
             _append(offsets, np.flatnonzero(final == vocabulary.eos) + first + 1)
-        _append(oovs, np.flatnonzero(oov[piece]) + first)
+        if not isinstance(remap, PieceTable):  # every word has pieces
+            _append(oovs, np.flatnonzero(oov[piece]) + first)
+        first += len(final)
     if vocabulary.eos is None:
         _append(offsets, np.array([total]))
     return {

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lmtool.config.model_verbs import Oov
+from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
@@ -23,16 +24,26 @@ def cut_words(text: str) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class TextForm:
     """How a data set's text is made of words. chars: each character is a word. lowercase: all text is in lower case.
-    tags: words of files are word/tag, and the tag is dropped.
+    tags: words of files are word/tag, and the tag is dropped. subwords: cuts words into the pieces that are the
+    vocabulary; None where words or characters are.
     """
 
     vocabulary: Vocabulary
     chars: bool
     lowercase: bool
     tags: bool = False
+    subwords: Subwords | None = None
 
     def split(self, text: str) -> list[str]:
-        """The words of a text.
+        """The tokens of a text: its words, characters or pieces of words. Raises UserError as `words` does."""
+        return self.tokens(self.words(text))
+
+    def tokens(self, words: list[str]) -> list[str]:
+        """What stands for words in the vocabulary: themselves, or the names of their pieces."""
+        return words if self.subwords is None else self.subwords.pieces(words)
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text, or its characters.
 
         In data with sentences a text is one sentence at most, and a line end at its end is removed. Raises UserError
         for a line end elsewhere, and for `<s>` and `</s>` as words.
@@ -77,7 +88,18 @@ class TextForm:
 
     def join(self, ids: Iterable[int]) -> str:
         """The text of ids without `</s>` at their end."""
-        return ("" if self.chars else " ").join(self.vocabulary.words[index] for index in ids)
+        tokens = [self.vocabulary.words[index] for index in ids]
+        if self.subwords is None:
+            return ("" if self.chars else " ").join(tokens)
+        numbers = self.subwords.numbers  # <unk> has none: no text has it
+        return self.subwords.text(numbers[token] for token in tokens if token in numbers)
+
+    def shown(self, index: int) -> str:
+        """A token as text: the word, or what the piece adds to a text, with the space before it that begins a word."""
+        token = self.vocabulary.words[index]
+        if self.subwords is None or token not in self.subwords.numbers:
+            return token
+        return self.subwords.addition(self.subwords.numbers[token])
 
 
 def visible(word: str) -> str:

@@ -8,9 +8,10 @@ import numpy as np
 
 from lmtool.config.groups import DataConfig
 from lmtool.config.vocabulary import Unit
+from lmtool.data.choose_pieces import pieces_of_types
 from lmtool.data.corpus import Split
 from lmtool.data.text_form import TextForm
-from lmtool.data.tokeniser import CharTokeniser, WordTokeniser
+from lmtool.data.tokeniser import RESERVED, CharTokeniser, WordTokeniser
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import IntArray
 
@@ -37,15 +38,17 @@ def split_of_text(blocks: Iterable[bytes], name: str, form: TextForm) -> Split:
     tokeniser = _tokeniser(form.chars, vocabulary.eos is not None, form.tags, form.lowercase)
     provisional = np.concatenate([tokeniser(block, name) for block in blocks])
     types = tokeniser.types()
-    known = np.array([word in vocabulary.ids for word in types])
-    ids = vocabulary.encode(types)[provisional]
-    return Split(
-        ids,
-        sentence_offsets(ids, vocabulary),
-        np.flatnonzero(~known[provisional]),
-        tokeniser.characters,
-        vocabulary.bos,
-    )
+    words = tokeniser.words if isinstance(tokeniser, CharTokeniser) else len(provisional)
+    if form.subwords is not None:
+        pieces = pieces_of_types(form.subwords, types).of(provisional)
+        ids = vocabulary.encode([*RESERVED, *form.subwords.names])[pieces]
+        oov = np.empty(0, dtype=np.int64)
+    else:
+        known = np.array([word in vocabulary.ids for word in types])
+        ids = vocabulary.encode(types)[provisional]
+        oov = np.flatnonzero(~known[provisional])
+    offsets = sentence_offsets(ids, vocabulary)
+    return Split(ids, offsets, oov, tokeniser.characters, vocabulary.bos, words=words)
 
 
 def sentence_offsets(ids: IntArray, vocabulary: Vocabulary) -> IntArray:

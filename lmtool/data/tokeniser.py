@@ -219,7 +219,8 @@ def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
 class CharTokeniser:
     """Every character is a word, white space too; a line is a sentence, or ends in the word "\\n".
 
-    sentences: whether `</s>` follows each line, instead of "\\n". lowercase: whether characters become lower case.
+    sentences: whether `</s>` follows each line, instead of "\\n". lowercase: whether characters become lower case. Its
+    `words` counts what stands between white space, as WordTokeniser cuts it, and the `</s>`.
     """
 
     def __init__(self, *, sentences: bool, lowercase: bool) -> None:
@@ -229,6 +230,7 @@ class CharTokeniser:
         self._types = list(RESERVED)
         self.empty_lines = 0
         self.characters = 0
+        self.words = 0
 
     def __call__(self, block: bytes, name: str) -> Ids:
         """The provisional ids int32 `[N]` of a block of whole lines in UTF-8, which end in "\\n" or "\\r\\n".
@@ -243,7 +245,10 @@ class CharTokeniser:
         newline = points == 10
         empty = newline & np.concatenate([[True], newline[:-1]])
         self.empty_lines += int(empty.sum())
+        white = (points == 32) | ((points >= 9) & (points <= 13))
+        self.words += int((~white & np.concatenate([[True], white[:-1]])).sum())
         if self._sentences:
+            self.words += int((newline & ~empty).sum())
             points, newline = points[~empty], newline[~empty]
         for point in np.unique(points[~newline] if self._sentences else points):
             if self._ids[point] < 0:

@@ -34,6 +34,7 @@ def report_rows(result: Report) -> Rows:
         ("  out of vocabulary", result.oov),
         ("perplexity", result.perplexity),
         ("  without OOVs", result.perplexity_without_oov if result.oov else None),
+        ("perplexity per word", result.perplexity_per_word),
         ("bits per word", result.bits_per_word),
         ("bits per character", result.bits_per_character),
         ("accuracy", result.accuracy),

@@ -15,6 +15,7 @@ from lmtool.language_model import Choosing, FloatArray, IntArray, LanguageModel,
 from lmtool.system.progress import token_bar
 
 CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
+MOST_NATS = 709.0  # whose exp is a float64
 DISTS = 256  # whole distributions that are held at once
 
 
@@ -31,9 +32,10 @@ class Report:
     """The results of `lmtool eval` for a split, by the names of result.json.
 
     perplexity: exp(-mean log p) over all predicted tokens; perplexity_without_oov: without the tokens that are not in
-    the vocabulary, None where there are no others. log_prob: the sum, in nats. bits_per_character: by the characters of
-    the raw text, None where their number is not known. accuracy: the share of tokens that are the most likely word,
-    None where it was not computed. cloze: of the split's cloze questions, None without them.
+    the vocabulary, None where there are no others. perplexity_per_word: exp(-log_prob / the words and sentence ends of
+    the text), whatever its tokens are; bits_per_word: by tokens; bits_per_character: by the characters of the raw text.
+    None where these numbers are not known. log_prob: the sum, in nats. accuracy: the share of tokens that are the most
+    likely word, None where it was not computed. cloze: of the split's cloze questions, None without them.
     """
 
     split: str
@@ -41,6 +43,7 @@ class Report:
     oov: int
     perplexity: float
     perplexity_without_oov: float | None
+    perplexity_per_word: float | None
     bits_per_word: float
     bits_per_character: float | None
     log_prob: float
@@ -198,6 +201,7 @@ def report(
         oov=int(split.tokens - known.sum()),
         perplexity=perplexity(log_prob),
         perplexity_without_oov=perplexity(log_prob[known]) if known.any() else None,
+        perplexity_per_word=_per_word(split, log_prob, total),
         bits_per_word=-total / split.tokens / math.log(2),
         bits_per_character=-total / split.characters / math.log(2) if split.characters else None,
         log_prob=total,
@@ -206,3 +210,9 @@ def report(
         accuracy=accuracy,
         cloze=cloze,
     )
+
+
+def _per_word(split: Split, log_prob: FloatArray, total: float) -> float | None:
+    if split.words is None or split.words == split.tokens:
+        return perplexity(log_prob) if split.words is not None else None
+    return math.exp(-total / split.words) if -total / split.words < MOST_NATS else math.inf

@@ -65,6 +65,16 @@ class Evaluation(Result):
         return self._report.perplexity_without_oov
 
     @property
+    def perplexity_per_word(self) -> float | None:
+        """exp(-sum log p / words and sentence ends), for models whose tokens differ; None where that is not known."""
+        return self._report.perplexity_per_word
+
+    @property
+    def bits_per_character(self) -> float | None:
+        """By the characters of the raw text, with spaces and newlines; None where these are not known."""
+        return self._report.bits_per_character
+
+    @property
     def tokens(self) -> int:
         """N, the number of predicted tokens."""
         return self._report.tokens

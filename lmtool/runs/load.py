@@ -22,7 +22,7 @@ from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.build import build_mixture
 from lmtool.runs.run import REMEDY, Run, run_folder
-from lmtool.runs.vocabulary_file import VOCABULARY, load_vocabulary
+from lmtool.runs.vocabulary_file import TOKENIZER, VOCABULARY, load_subwords, load_vocabulary
 from lmtool.text_model import TextModel
 from lmtool.trees.base import TreeWords
 
@@ -52,7 +52,7 @@ def load(
         run = Run.open(Path(path))
         vocabulary = vocabulary_of(run, store_dir)
         model = load_model(run, vocabulary, device)
-        return text_model_of(run, model, vocabulary)
+        return text_model_of(run, model, vocabulary, store_dir)
 
 
 def load_arpa(path: str) -> TextModel:
@@ -79,11 +79,24 @@ def load_named(run: str | None, arpa: str | None, device: str, store_dir: str) -
     return load_arpa(files[0])
 
 
-def text_model_of(run: Run, model: LanguageModel, vocabulary: Vocabulary) -> TextModel:
-    """The model of a run with the rules by which the run's data became words."""
+def text_model_of(
+    run: Run, model: LanguageModel, vocabulary: Vocabulary, store_dir: str | Path | None = None
+) -> TextModel:
+    """The model of a run with the rules by which the run's data became words. store_dir: as in `load`.
+
+    Raises UserError for a tokeniser that does not belong to the run, and where the library that reads it is missing.
+    """
     data = run.settings("data")
-    rules = data.vocabulary
-    form = TextForm(vocabulary, chars=rules.unit is Unit.char, lowercase=rules.lowercase, tags=data.drops_tags())
+    rules, subwords = data.vocabulary, None
+    if rules.unit.is_subword:
+        path = run.folder / TOKENIZER
+        if path.is_file():
+            subwords = load_subwords(path, vocabulary)
+        else:
+            with _store_again(run, store_dir) as corpus:
+                subwords = corpus.subwords
+    chars = rules.unit is Unit.char
+    form = TextForm(vocabulary, chars, rules.lowercase, data.drops_tags(), subwords)
     return TextModel(model, form, str(run.folder))
 
 
@@ -98,12 +111,17 @@ def vocabulary_of(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
         if vocabulary.fingerprint() != run.vocabulary_fingerprint:
             raise UserError(f"{path} has other words than its run: delete it, and the run's store is read instead")
         return vocabulary
+    with _store_again(run, store_dir) as corpus:
+        return corpus.vocabulary
+
+
+def _store_again(run: Run, store_dir: str | Path | None) -> Corpus:
+    """The store of a run, written again where it is gone."""
     store = place(run.store)
     if not is_there(store):
         folder = store_dir if store_dir is not None else store.parent
         store = preprocess(run.settings("data"), folder, progress=False).path
-    with Corpus.open(store) as corpus:
-        return corpus.vocabulary
+    return Corpus.open(store)
 
 
 def load_model(run: Run, vocabulary: Vocabulary, device: str = "cpu") -> LanguageModel:

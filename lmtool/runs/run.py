@@ -130,9 +130,9 @@ def run_folder(named: str | None) -> Path:
 
 def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
     """Write the vocabulary and run.json of a trained model, which completes the folder."""
-    from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
+    from lmtool.runs.vocabulary_file import save_words
 
-    save_vocabulary(corpus.vocabulary, out / VOCABULARY)
+    save_words(corpus, out)
     used = {group: settings[group]["kind"] for group in HOMES if settings.get(group)}
     origins = {group: origin(group, kind) for group, kind in used.items()}
     Run(

@@ -1,4 +1,5 @@
-"""The vocabulary as a text file in a run folder, with which a model can be used without its store.
+"""The vocabulary as a text file in a run folder, and the tokeniser where pieces of words are the vocabulary: with them
+a model can be used without its store.
 
 One line per word, in the order of the ids: the word, a tab, its count in train. In a word, backslashes, tabs and line
 ends are written \\\\, \\t, \\n and \\r.
@@ -11,14 +12,40 @@ from pathlib import Path
 
 import numpy as np
 
+from lmtool.data.corpus import Corpus
+from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.files import written_whole
 
 VOCABULARY = "vocabulary.txt"  # its name in a run folder
+TOKENIZER = "tokenizer.json"
 _WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _LETTERS = str.maketrans(_WRITTEN)
 _MEANT = {written: letter for letter, written in _WRITTEN.items()}
+
+
+def save_words(corpus: Corpus, folder: Path) -> None:
+    """Write the vocabulary of a store, and its tokeniser if it has one, each whole or not at all.
+
+    Raises UserError where a file cannot be written.
+    """
+    save_vocabulary(corpus.vocabulary, folder / VOCABULARY)
+    if corpus.subwords is not None:
+        with written_whole(folder / TOKENIZER) as temporary:
+            temporary.write_text(corpus.subwords.json, encoding="utf-8")
+
+
+def load_subwords(path: Path, vocabulary: Vocabulary) -> Subwords:
+    """Read the tokeniser whose pieces are a vocabulary. Raises UserError where it is damaged or has other pieces."""
+    remedy = "delete it, and the run's store is read instead"
+    try:
+        subwords = Subwords.parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged ({error}): {remedy}") from error
+    if set(subwords.names) != set(vocabulary.words) - {BOS, EOS, UNK}:
+        raise UserError(f"{path} has other pieces than its run: {remedy}")
+    return subwords
 
 
 def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:

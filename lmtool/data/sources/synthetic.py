@@ -54,6 +54,9 @@ class SyntheticData(DataConfig):
         length = self.sentence_length
         require(1 < length <= 1e6, "data.sentence_length", length, "more than 1 and at most 1000000")
         require_seed("data.seed", self.seed)
+        if self.vocabulary.unit.is_subword:
+            unit = self.vocabulary.unit.value
+            raise UserError(f"data.vocabulary.unit={unit}: data.kind=synthetic draws words, and has no text to cut")
         if self.vocabulary.size is not None:
             size = self.vocabulary.size
             raise UserError(f"data.vocabulary.size={size}: data.kind=synthetic knows all its words; set data.types")

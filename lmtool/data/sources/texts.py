@@ -113,6 +113,10 @@ def _require_enough(sentences: int, sizes: tuple[float, float], shares: dict[str
 
 def _vocabulary(words: Any, rules: VocabularyConfig) -> list[str]:
     """The given words, checked. Raises UserError, naming the first that is not a word or is there twice."""
+    if rules.unit.is_subword:
+        raise UserError(
+            f"words is given with unit={rules.unit.value!r}, whose pieces are learned from train; leave it out"
+        )
     if rules.size is not None:
         raise UserError(f"size={rules.size}: words is the whole vocabulary; leave one of them out")
     if isinstance(words, str) or not isinstance(words, Iterable):

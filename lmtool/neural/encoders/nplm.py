@@ -81,8 +81,8 @@ class NplmModel(EncoderConfig):
         return self.projection_dim in (None, self.embedding_dim)
 
     def suit(self, unit: Unit, tokens: int) -> None:
-        """Read far back in text of words, unless it is short: there, as letter by letter, more steps are worth more."""
-        far = unit is Unit.word and tokens >= SHORT
+        """Read far back in text of words or pieces, unless it is short: there, as by letters, more steps pay more."""
+        far = unit is not Unit.char and tokens >= SHORT
         self.history = (FAR_BACK if far else 0) if self.history is None else self.history
         self.across_sentences = far if self.across_sentences is None else self.across_sentences
 

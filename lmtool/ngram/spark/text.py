@@ -43,6 +43,9 @@ def find_train(data: DataConfig, text: TextElsewhere, spark: SparkSession) -> Pl
     """Where the train split lies. Raises UserError for text that Spark cannot count, and where there is none."""
     if not data.sentences:
         raise UserError("data.sentences=false: Spark counts no contexts that cross lines; use a line per sentence")
+    if data.vocabulary.unit.is_subword:
+        unit = data.vocabulary.unit.value
+        raise UserError(f"data.vocabulary.unit={unit}: Spark counts words and characters; leave counts= out")
     with refusals("data.train"):
         found = [
             row

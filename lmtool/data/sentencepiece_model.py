@@ -1,0 +1,152 @@
+"""A .model file of SentencePiece (Kudo & Richardson 2018) as a tokeniser of the library `tokenizers`.
+
+The file is a message of Protocol Buffers, of which a few fields are read here: pieces with their scores, the kind of
+the model, and the table by which text is normalised.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lmtool.config.vocabulary import Unit
+from lmtool.data.subwords import INSTALL, Subwords
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# Numbers of the fields in sentencepiece_model.proto.
+PIECES, TRAINER, NORMALISER = 1, 2, 3
+TEXT, SCORE, TYPE = 1, 2, 3
+MODEL_TYPE, BYTE_FALLBACK = 3, 35
+TABLE = 2
+UNITS = {1: Unit.unigram, 2: Unit.bpe}
+UNKNOWN, CONTROL = 2, 3  # types of pieces that stand for no text
+SPACE = "\u2581"
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """pieces: with scores and types, by id. unit: None for a kind that is not read. table: of the normaliser."""
+
+    pieces: list[tuple[str, float, int]]
+    unit: Unit | None
+    byte_fallback: bool
+    table: bytes
+
+
+def subwords_of_model(raw: bytes, name: str, unit: Unit) -> Subwords:
+    """The tokeniser in the bytes of a .model file.
+
+    Raises UserError for a damaged file, for a model of another kind, and without the library.
+    """
+    try:
+        model = _read(raw)
+    except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
+        raise UserError(f"{name} is cut off or no model of SentencePiece ({error})") from error
+    if all(kind in (UNKNOWN, CONTROL) for _, _, kind in model.pieces):
+        raise UserError(f"{name} is no model of SentencePiece: it has no pieces")
+    if model.unit is not unit:
+        remedy = f"take data.vocabulary.unit={model.unit.value}" if model.unit else "take one of BPE or unigram"
+        raise UserError(f"data.vocabulary.unit={unit.value}: {name} is of another kind; {remedy}")
+    return Subwords(_tokenizer(model), name)
+
+
+def _tokenizer(model: _Model) -> Tokenizer:
+    try:
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+    except ImportError:
+        raise UserError(INSTALL) from None
+    unknown = next((number for number, (_, _, kind) in enumerate(model.pieces) if kind == UNKNOWN), None)
+    tokenizer: Tokenizer
+    if model.unit is Unit.unigram:
+        scored = [(text, score) for text, score, _ in model.pieces]
+        tokenizer = Tokenizer(models.Unigram(scored, unk_id=unknown, byte_fallback=model.byte_fallback))
+    else:
+        numbers = {text: number for number, (text, _, _) in enumerate(model.pieces)}
+        unk = None if unknown is None else model.pieces[unknown][0]
+        merges = _merges(model)
+        of_pairs = models.BPE(numbers, merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback)
+        tokenizer = Tokenizer(of_pairs)
+    if model.table:
+        tokenizer.normalizer = normalizers.Precompiled(model.table)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
+    spaces = decoders.Replace(SPACE, " ")
+    tokenizer.decoder = decoders.Sequence([spaces, decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
+def _merges(model: _Model) -> list[tuple[str, str]]:
+    """The pairs of pieces that are pieces, by the score of the whole, best first, as SentencePiece merges them."""
+    known = {text: score for text, score, kind in model.pieces if kind not in (UNKNOWN, CONTROL)}
+    merges = [
+        (-score, number, text[:cut], text[cut:])
+        for number, (text, score) in enumerate(known.items())
+        for cut in range(1, len(text))
+        if text[:cut] in known and text[cut:] in known
+    ]
+    return [(left, right) for _, _, left, right in sorted(merges, key=lambda merge: merge[:2])]
+
+
+def _read(raw: bytes) -> _Model:
+    pieces: list[tuple[str, float, int]] = []
+    kind, byte_fallback, table = 1, False, b""
+    for number, value in _fields(raw):
+        if number == PIECES and isinstance(value, bytes):
+            fields = dict(_fields(value))
+            text, score = fields.get(TEXT, b""), fields.get(SCORE, 0.0)
+            if not isinstance(text, bytes) or not isinstance(score, float):
+                raise ValueError("a piece is no text with a score")
+            piece_type = _whole(fields.get(TYPE, 1))
+            # The library would find <unk> and the like in a text as any other piece; no word begins with two spaces.
+            before = 2 * SPACE if piece_type in (UNKNOWN, CONTROL) else ""
+            pieces.append((before + text.decode(), score, piece_type))
+        elif number == TRAINER and isinstance(value, bytes):
+            settings = dict(_fields(value))
+            kind, byte_fallback = _whole(settings.get(MODEL_TYPE, 1)), bool(settings.get(BYTE_FALLBACK, 0))
+        elif number == NORMALISER and isinstance(value, bytes):
+            found = dict(_fields(value)).get(TABLE, b"")
+            table = found if isinstance(found, bytes) else b""
+    return _Model(pieces, UNITS.get(kind), byte_fallback, table)
+
+
+def _whole(value: bytes | int | float) -> int:
+    if not isinstance(value, int):
+        raise ValueError("a number is missing")
+    return value
+
+
+def _fields(raw: bytes) -> Iterator[tuple[int, bytes | int | float]]:
+    """The fields of a message of Protocol Buffers: numbers and values. Raises ValueError for what is none."""
+    at = 0
+    while at < len(raw):
+        key, at = _varint(raw, at)
+        value: bytes | int | float
+        match key & 7:
+            case 0:
+                value, at = _varint(raw, at)
+            case 1:
+                value, at = struct.unpack_from("<d", raw, at)[0], at + 8
+            case 2:
+                size, at = _varint(raw, at)
+                value, at = raw[at : at + size], at + size
+            case 5:
+                value, at = float(struct.unpack_from("<f", raw, at)[0]), at + 4
+            case other:
+                raise ValueError(f"wire type {other}")
+        if at > len(raw):
+            raise ValueError("it ends within a field")
+        yield key >> 3, value
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = raw[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not byte & 0x80:
+            return value, at

@@ -1,0 +1,235 @@
+"""Pieces of words: how they are learned, read from files and stored, and that every text comes back from them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lmtool.config.vocabulary import Unit, VocabularyConfig
+from lmtool.data.corpus import Corpus
+from lmtool.data.preprocess import preprocess
+from lmtool.data.sentencepiece_model import subwords_of_model
+from lmtool.data.sources.synthetic import SyntheticData
+from lmtool.data.subwords import PieceTable, Subwords
+from lmtool.data.text_form import TextForm
+from lmtool.data.text_split import split_of_text
+from lmtool.data.train_subwords import LETTERS, train_subwords
+from lmtool.data.unigram_pieces import _expected, _lost, _seeds, unigram_pieces
+from lmtool.errors import UserError
+from tests.data.test_preprocess import text
+
+tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
+
+BPE = VocabularyConfig(None, 260, 1, False, Unit.bpe)
+WORDS = ["ab", "abc", "b", "<unk>", "</s", "\u00fc\u00dfe", "\u65e5\u672c", "\u2581x", "\u0120", "a\u00a0b", "\\<s>"]
+COUNTS = np.array([5, 2, 1, 3, 1, 2, 2, 1, 1, 1, 1])
+
+
+def test_byte_pair_encoding_merges_the_most_frequent_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    # _a and ab occur 7 times, bc 2 times: of the two the library takes ab, and then _ab is the most frequent.
+    bpe = train_subwords(["ab", "abc"], np.array([5, 2]), Unit.bpe, 258)
+    assert bpe.names[256:] == ("ab", "Ġab") and set(bpe.names[:256]) == set(LETTERS.values())
+    assert bpe.pieces(["ab", "abc", "cab"]) == ["Ġab", "Ġab", "c", "Ġ", "c", "ab"]
+    table = bpe.table(["abc", "ab"])
+    assert table.lengths.tolist() == [2, 1] and [bpe.names[k] for k in table.ids] == ["Ġab", "c", "Ġab"]
+    # Counts too large to be repeated are scaled down, here to 6 and 2 of 8: the same pairs.
+    monkeypatch.setattr("lmtool.data.train_subwords.MOST_WORDS", 8)
+    assert train_subwords(["ab", "abc"], np.array([5, 2]) * 10**12, Unit.bpe, 258).json == bpe.json
+
+
+@pytest.mark.parametrize("unit", [Unit.bpe, Unit.unigram])
+def test_every_text_comes_back_and_the_same_words_give_the_same_pieces(unit: Unit) -> None:
+    learned = train_subwords(WORDS, COUNTS, unit, 270)
+    assert learned.json == train_subwords(WORDS, COUNTS, unit, 270).json
+    assert len(learned.names) == len(set(learned.names)) <= 270 and not {"<unk>", "<s>", "</s>"} & set(learned.names)
+    drawn, letters = random.Random(1), "ab</s>unk\u00fc\u65e5\U0001f600\u00a0\u2581\u0120\\\u2028"
+    words = [*WORDS, *("".join(drawn.choices(letters, k=drawn.randrange(1, 9))) for _ in range(300))]
+    again = Subwords.parse(learned.json, "x", unit)
+    for some in (words, words[:1], words[5:8]):
+        numbers = [again.numbers[piece] for piece in learned.pieces(some)]
+        assert again.text(numbers) == " ".join(some)
+    assert learned.addition(learned.numbers["Ġ"]) == " " and learned.addition(learned.numbers["a"]) == "a"
+    assert learned.addition(learned.numbers[LETTERS[0xFC]]) == LETTERS[0xFC]  # a byte that is no character
+
+
+def cuts(word: bytes) -> list[list[bytes]]:
+    """All ways to cut a word."""
+    ends = itertools.chain.from_iterable(itertools.combinations(range(1, len(word)), k) for k in range(len(word)))
+    return [[word[a:b] for a, b in itertools.pairwise([0, *inner, len(word)])] for inner in ends]
+
+
+def test_the_unigram_model_is_that_of_all_cuts() -> None:
+    words, counts = [b" aba", b" ab", b" b\xc3\xbca"], np.array([3.0, 2.0, 1.0])
+    lattices, pieces, log_p = _seeds(words, counts, 100)
+    assert {b" aba", b"ba", b"b"} < set(pieces) and b"\xc3\xbc" not in pieces  # once only, and longer than a byte
+    assert not any(piece[0] & 0xC0 == 0x80 for piece in pieces if len(piece) > 1) and len(pieces) == 256 + 6
+    p = dict(zip(pieces, np.exp(log_p), strict=True))
+    assert sum(p.values()) == pytest.approx(1)
+    want = dict.fromkeys(pieces, 0.0)
+    for word, count in zip(words, counts, strict=True):
+        known = [cut for cut in cuts(word) if all(piece in p for piece in cut)]
+        products = [math.prod(p[piece] for piece in cut) for cut in known]
+        for cut, product in zip(known, products, strict=True):
+            for piece in cut:
+                want[piece] += count * product / sum(products)
+    expected = _expected(lattices, log_p)
+    np.testing.assert_allclose(expected, list(want.values()), rtol=1e-9)
+    loss = _lost(lattices, log_p, expected)
+    for number, piece in enumerate(pieces):
+        others = [math.prod(p.get(part, 0.0) for part in cut) for cut in cuts(piece) if len(cut) > 1]
+        lost = expected[number] * (log_p[number] - math.log(max(others))) if others else 0.0
+        assert loss[number] == pytest.approx(lost, abs=1e-9)
+    found = unigram_pieces(words, counts.astype(np.int64), 258)
+    assert len(found) == 258 and sum(math.exp(score) for _, score in found) == pytest.approx(1)
+    # Two pieces take the most from the likelihood: the words that are there three times and twice.
+    assert {piece for piece, _ in found if len(piece) > 1} == {b" aba", b" ab"}
+
+
+def test_a_table_gives_the_pieces_of_words_in_their_order() -> None:
+    table = PieceTable(np.array([0, 2, 2, 3]), np.array([7, 8, 9], dtype=np.int32))
+    assert table.of(np.array([2, 0, 1, 0])).tolist() == [9, 7, 8, 7, 8]
+    assert table.of(np.empty(0, dtype=np.int32)).tolist() == []
+
+
+def test_a_store_of_pieces(tmp_path: Path) -> None:
+    lines = ["ab abc  <unk>", "", "ab \u00fc"]
+    with Corpus.from_texts(lines, ["abc b"], unit="bpe", size=259, store_dir=tmp_path) as corpus:
+        vocabulary, train, subwords = corpus.vocabulary, corpus.split("train"), corpus.subwords
+        assert subwords is not None and len(vocabulary) == 259 + 3 and vocabulary.words[-1] == "<s>"
+        form = TextForm(vocabulary, False, False, subwords=subwords)
+        sentences = [form.join(train.ids[a : b - 1]) for a, b in itertools.pairwise(train.offsets)]
+        assert sentences == ["ab abc <unk>", "ab \u00fc"]  # single spaces, and no empty line
+        assert [vocabulary.words[train.ids[b - 1]] for b in train.offsets[1:]] == ["</s>", "</s>"]
+        assert len(train.oov_positions) == 0 and vocabulary.counts[vocabulary.unk] == 0
+        assert (train.words, train.characters) == (5 + 2, 14 + 1 + 5)
+        counts = np.bincount(train.ids, minlength=len(vocabulary))
+        assert counts.tolist() == vocabulary.counts.tolist() and (np.diff(vocabulary.counts[:-1]) <= 0).all()
+        # Other text, block by block, and as sentences of TextForm.
+        split = split_of_text([b"abc <unk> zz\n", b"\xe6\x97\xa5\n"], "x", form)
+        assert split.words == 6 and len(split.oov_positions) == 0 and split.offsets[-1] == len(split.ids)
+        ids = [form.encode(form.split(line), None).tolist() for line in ("abc <unk> zz", "\u65e5")]  # type: ignore[arg-type]
+        assert split.ids.tolist() == [*ids[0], vocabulary.eos, *ids[1], vocabulary.eos]
+        fingerprint = corpus.fingerprint
+    with Corpus.from_texts(lines, ["abc b"], unit="bpe", size=258, store_dir=tmp_path) as other:
+        assert other.fingerprint != fingerprint and other.path != corpus.path
+    # A stream has no sentence ends; it is cut by words, as the same text of words is.
+    given = {"sentences": False, "store_dir": tmp_path}
+    with Corpus.from_texts(["ab abc b", "ab \u00fc"], 0.2, 0.2, unit="unigram", size=260, **given) as stream:
+        assert [stream.split(name).words for name in stream.splits] == [3, 1, 1]
+        form = TextForm(stream.vocabulary, False, False, subwords=stream.subwords)
+        assert [form.join(stream.split(name).ids) for name in stream.splits] == ["ab abc b", "ab", "\u00fc"]
+
+
+def test_the_words_of_characters_are_known_too(tmp_path: Path) -> None:
+    with Corpus.from_texts([" ab  c\t", "d"], ["e f"], unit="char", store_dir=tmp_path) as corpus:
+        assert [corpus.split(name).words for name in corpus.splits] == [3 + 2, 2 + 1]
+    with Corpus.from_texts(["ab c", "d"], ["e f"], unit="char", sentences=False, store_dir=tmp_path) as corpus:
+        assert corpus.split("train").words == 3
+    with Corpus.from_texts(["ab c", "d"], ["e f"], store_dir=tmp_path) as corpus:
+        assert corpus.split("train").words == 5
+
+
+def given(path: str, unit: Unit = Unit.bpe, **changes: object) -> Corpus:
+    data = text(vocabulary=VocabularyConfig(path, None, 1, False, unit), **changes)
+    return Corpus.open(preprocess(data, "stores", progress=False).path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LMTOOL_DATA", raising=False)
+    Path("train.txt").write_text("ab abc\nAb b\n")
+    Path("valid.txt").write_text("ab\n")
+    return tmp_path
+
+
+def test_a_tokeniser_from_a_file(folder: Path) -> None:
+    Path("own.json").write_text(train_subwords(["ab", "xyz"], np.array([2, 3]), Unit.bpe, 259).json)
+    with given("own.json") as corpus:
+        assert "Ġxyz" in corpus.vocabulary.words and corpus.vocabulary.counts[corpus.vocabulary.ids["Ġxyz"]] == 0
+        fingerprint = corpus.fingerprint
+    Path("own.json").write_text(train_subwords(["ab", "xyz"], np.array([2, 3]), Unit.bpe, 258).json)
+    with given("own.json") as corpus:
+        assert corpus.fingerprint != fingerprint
+    with pytest.raises(UserError, match=r"unit=unigram: own\.json is of the kind BPE; take data\.vocabulary\.unit=bpe"):
+        given("own.json", Unit.unigram)
+    Path("none.json").write_text("{}")
+    with pytest.raises(UserError, match=r"none\.json is no tokeniser that tokenizers reads"):
+        given("none.json")
+    lossy = tokenizers.Tokenizer.from_file("own.json")
+    lossy.normalizer = tokenizers.normalizers.Lowercase()
+    lossy.save("lower.json")
+    with pytest.raises(UserError, match=r"lower\.json writes 'Ab' back as 'ab': take a tokeniser of bytes"):
+        given("lower.json")
+    without = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, []))
+    without.save("spaceless.json")
+    with pytest.raises(UserError, match=r"spaceless\.json does not write words back with a space before each"):
+        given("spaceless.json")
+
+
+def message(*fields: tuple[int, bytes | int | float]) -> bytes:
+    """A message of Protocol Buffers of small numbers, floats and short texts."""
+    coded = b""
+    for number, value in fields:
+        kind = {int: 0, bytes: 2, float: 5}[type(value)]
+        key = number << 3 | kind
+        coded += bytes([key]) if key < 128 else bytes([key & 127 | 128, key >> 7])
+        if isinstance(value, bytes):
+            coded += bytes([len(value)]) + value
+        else:
+            coded += struct.pack("<f", value) if isinstance(value, float) else bytes([value])
+    return coded
+
+
+def model_file(kind: int, pieces: list[tuple[str, float]]) -> bytes:
+    """A SentencePiece model with <unk>, the pieces, and all bytes."""
+    special = [message((1, b"<unk>"), (2, 0.0), (3, 2)), message((1, b"<s>"), (2, 0.0), (3, 3))]
+    normal = [message((1, piece.encode()), (2, score)) for piece, score in pieces]
+    of_bytes = [message((1, f"<0x{byte:02X}>".encode()), (2, -20.0), (3, 6)) for byte in range(256)]
+    trainer = message((3, kind), (35, 1))
+    return message(*((1, piece) for piece in [*special, *normal, *of_bytes]), (2, trainer))
+
+
+def test_a_model_of_sentencepiece(folder: Path) -> None:
+    pieces = [("\u2581a", -1.0), ("b", -1.5), ("\u2581ab", -4.0), ("\u2581", -2.0), ("a", -2.0), ("the", -3.0)]
+    unigram = subwords_of_model(model_file(1, pieces), "m.model", Unit.unigram)
+    # log p: _a b -2.5, _ab -4; \u00fc has no piece but its bytes, <unk> in a text is no special one.
+    assert unigram.pieces(["ab", "\u00fc"]) == ["\u2581a", "b", "\u2581", "<0xC3>", "<0xBC>"]
+    assert unigram.pieces(["<unk>"])[:2] == ["\u2581", "<0x3C>"]
+    # Merges by score: _a first, then _a b.
+    bpe = subwords_of_model(model_file(2, pieces), "m.model", Unit.bpe)
+    assert bpe.pieces(["ab", "b"]) == ["\u2581ab", "\u2581", "b"]
+    for model in (unigram, bpe):
+        numbers = [model.numbers[piece] for piece in model.pieces(["ab", "\u00fc<s>", "b"])]
+        assert model.text(numbers) == "ab \u00fc<s> b" and model.addition(model.numbers["\u2581a"]) == " a"
+    Path("m.model").write_bytes(model_file(1, pieces))
+    with given("m.model", Unit.unigram, train="valid.txt") as corpus:
+        assert corpus.split("valid").tokens == 3 and corpus.subwords is not None
+    with pytest.raises(UserError, match=r"unit=bpe: m\.model is of another kind; take data\.vocabulary\.unit=unigram"):
+        given("m.model")
+    for damaged in (model_file(1, pieces)[:100], b"", b"\xff\xff\xff", b"text"):
+        Path("m.model").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"m\.model is (cut off or )?no model of SentencePiece"):
+            given("m.model", Unit.unigram)
+
+
+def test_mistakes_are_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"size=255: must be 256 or more with data\.vocabulary\.unit=bpe"):
+        VocabularyConfig(None, 255, 1, False, Unit.bpe)
+    assert VocabularyConfig(None, None, 1, False, Unit.unigram).size == 8000
+    with pytest.raises(UserError, match=r"unit=bpe: data\.kind=synthetic draws words, and has no text to cut"):
+        SyntheticData("synthetic", "s", True, BPE, 1, 1, 1, 2, 1.0, 0.0, 1, 2.0, 1)
+    with pytest.raises(UserError, match="words is given with unit='bpe'"):
+        Corpus.from_texts(["a"], ["b"], unit="bpe", words=["a"], store_dir=folder)
+    with pytest.raises(UserError, match=r"min_count=9: no word of train is so frequent; lower it"):
+        Corpus.from_texts(["a"], ["b"], unit="bpe", min_count=9, store_dir=folder)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(UserError, match=r'pieces of words need tokenizers: pip install "lmtool\[subwords\]"'):
+        preprocess(text(vocabulary=BPE), folder / "stores", progress=False)
