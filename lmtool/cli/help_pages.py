@@ -122,11 +122,11 @@ VERBS = {
         ),
     ),
     "convert": Verb(
-        "n-gram run <-> ARPA file",
+        "n-gram run <-> ARPA file; n-gram runs -> one model",
         (
             "lmtool convert run=runs/kn5 to=kn5.arpa.gz",
             "lmtool convert arpa=kn5.arpa.gz data=ptb hydra.run.dir=runs/imported",
-            "lmtool convert arpa=other.arpa data=text data.name=mine data.train=train.txt data.valid=valid.txt",
+            "lmtool convert runs=[runs/news,runs/books] weights=[0.7,0.3] hydra.run.dir=runs/both",
         ),
     ),
 }

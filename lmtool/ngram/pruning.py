@@ -15,9 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from lmtool.language_model import FloatArray
+from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.estimate import backoff_weights
 from lmtool.ngram.scoring import score_candidates, table_arrays
+from lmtool.ngram.suffixes import suffixes_of
 from lmtool.ngram.table import BackoffTable, log
 from lmtool.system.parallel import cut_evenly, run
 
@@ -30,13 +31,14 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
     eos: the id of `</s>`, whose probability is that of `<s>` at the start of a context, as in SRILM.
     """
     mask = np.ones(sum(table.sizes), dtype=bool)
+    suffixes = suffixes_of(table.trie) if table.suffix_closed else None
     log_marginals = _log_marginals(table, eos)
     for k in range(table.order, 1, -1):
         nodes = slice(table.trie.first(k), table.trie.first(k + 1))
         context = table.trie.contexts(k)
         contexts = table.sizes[k - 2]
         p = np.exp(table.log_prob[nodes].astype(np.float64))
-        lower = np.exp(_log_lower(table, k))
+        lower = np.exp(_log_lower(table, k, suffixes))
         left = np.maximum(1.0 - np.bincount(context, p, contexts), 0.0)
         rest = np.maximum(1.0 - np.bincount(context, lower, contexts), 1e-300)
         log_h = log_marginals[table.trie.first(k - 1) : table.trie.first(k)]
@@ -53,20 +55,30 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
     return renormalised(replace(table.select(mask), suffix_closed=False))
 
 
-def renormalised(table: BackoffTable) -> BackoffTable:
-    """The table with new back-off weights, so that every distribution sums to one; shorter contexts first."""
+def renormalised(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
+    """The table with new back-off weights, so that every distribution sums to one; shorter contexts first.
+
+    suffixes: of its trie, as suffixes_of has them, where they are known.
+    """
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
     table = replace(table, log_backoff=log_backoff)
+    if not table.suffix_closed:
+        suffixes = None
+    elif suffixes is None:
+        suffixes = suffixes_of(table.trie)
     for k in range(2, table.order + 1):
         context, contexts = table.trie.contexts(k), table.sizes[k - 2]
         p = np.exp(table.log_prob[table.trie.first(k) : table.trie.first(k + 1)].astype(np.float64))
-        weight, _ = backoff_weights(p, np.exp(_log_lower(table, k)), context, contexts)
+        weight, _ = backoff_weights(p, np.exp(_log_lower(table, k, suffixes)), context, contexts)
         log_backoff[table.trie.first(k - 1) : table.trie.first(k)] = log(weight)
     return table
 
 
-def _log_lower(table: BackoffTable, k: int) -> FloatArray:
-    """log p(w|h') of each n-gram hw of order k."""
+def _log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> FloatArray:
+    """log p(w|h') of each n-gram hw of order k. suffixes: of a table that has all of them."""
+    if suffixes is not None:
+        stored = table.log_prob if k > 2 else table_arrays(table).unigrams
+        return np.asarray(stored[suffixes[k - 2]], dtype=np.float64)
     arrays, total = table_arrays(table), table.sizes[k - 1]
     log_lower = np.empty(total, dtype=np.float64)
     for at in range(0, total, PIECE):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.readers import read_blocks
-from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.arpa.lines import (
     CARRIAGE_RETURN,
@@ -276,8 +276,3 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
         normalised=arpa.normalised,
         suffix_closed=suffix_closed,
     )
-
-
-def words_of_file(arpa: Arpa) -> set[str]:
-    """The words of the file without `<s>`, `</s>` and `<unk>`."""
-    return set(arpa.words) - {BOS, EOS, UNK}
