@@ -33,6 +33,7 @@ NEEDS = {
     "clusters": ["tree.run=a"],
     "neighbors": ["words=[a]"],
     "export": ["to=a"],
+    "distil": ["run=a", "like=b"],
 }
 # Settings that may be 0, and what it means.
 ZERO = {

@@ -248,6 +248,23 @@ def convert(
     return result
 
 
+def distil(
+    run: RunLike,
+    like: RunLike,
+    *,
+    out: str | PathLike[str] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> TrainedRun:
+    """Put a network's or a mixture's probabilities into the n-grams of an n-gram run, as `lmtool distil` does.
+
+    run: whose probabilities; like: whose n-grams. out: the run folder; None: a new one. settings: tokens, device.
+    """
+    given = named_run(run) | {"like": str(folder_of(like))}
+    result: TrainedRun = call("distil", given | settings, out, progress, keeps=True)
+    return result
+
+
 def report_page(
     paths: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
 ) -> Written:

@@ -69,6 +69,14 @@ VERBS = {
             "lmtool compare runs=[runs/kn5,kenlm-query.txt,srilm-debug2.txt.gz]",
         ),
     ),
+    "distil": Verb(
+        "run + n-gram run -> an n-gram run with the former's probabilities",
+        (
+            "lmtool distil run=runs/nplm like=runs/kn5",
+            "lmtool distil run=runs/mix like=runs/kn5 hydra.run.dir=runs/distilled",
+            "lmtool distil run=runs/nplm like=runs/kn5 tokens=100000 threads=1",
+        ),
+    ),
     "tree": Verb(
         "store -> a tree for hierarchical softmax: depths, codes, a picture",
         (
