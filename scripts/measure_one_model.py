@@ -74,16 +74,32 @@ def adaptation(lmtool: Lmtool, data: Path) -> None:
         for weight in (1, 2, 3, 5, 10, 20):
             run = f"{section}/merged-{weight}"
             lmtool("train", *order, "counts=table", paths, f"counts.weights=[1,{weight}]", *text,
-                   f"data.name={section}-merged", f"hydra.run.dir={run}")  # fmt: skip
+                   f"data.name={section}-merged-{weight}", f"hydra.run.dir={run}")  # fmt: skip
             rows.append((_result(run)["valid_perplexity"], weight, _perplexity(lmtool, run, "test")))
         best = min(rows)
         print(f"counts merged 1 to 1 | {rows[0][2]:.2f}")
         print(f"counts merged, the sample's {best[1]} times, the best on valid of {[row[1] for row in rows]}"
               f" | {best[2]:.2f}")  # fmt: skip
-        runs = [f"{section}/general", f"{section}/sample"]
-        _both(lmtool, runs, "null", section.replace("/", "-"), "test")
-        merged = [f"{section}/merged-{best[1]}", f"{section}/sample"]
-        _both(lmtool, merged, "null", f"{section}-merged", "test")
+        _adapted(lmtool, ["general", "sample"], section)
+        _adapted(lmtool, [f"merged-{best[1]}", "sample"], section)
+
+
+def _adapted(lmtool: Lmtool, names: list[str], section: str) -> None:
+    """Mix runs of other texts: weights fitted on the scores of valid, and the mixture of test both ways."""
+    for name in names:
+        _perplexity(lmtool, f"{section}/{name}", "valid")
+    scores = {
+        split: f"runs=[{','.join(f'{section}/{name}-{split}/scores.h5' for name in names)}]"
+        for split in ("valid", "test")
+    }
+    mix = f"{section}/mix-{names[0]}"
+    lmtool("ensemble", scores["valid"], f"hydra.run.dir={mix}-fit")
+    weights = f"weights=[{','.join(map(str, _result(f'{mix}-fit')['weights']))}]"
+    lmtool("ensemble", scores["test"], weights, f"hydra.run.dir={mix}")
+    runs = f"runs=[{','.join(f'{section}/{name}' for name in names)}]"
+    lmtool("convert", runs, weights, f"hydra.run.dir={mix}-one")
+    one = _perplexity(lmtool, f"{mix}-one", "test")
+    print(f"{' + '.join(names)}, {weights} | {_result(mix)['perplexity']:.2f} | as one model {one:.2f}", flush=True)
 
 
 def _write_section(path: Path, section: str) -> None:

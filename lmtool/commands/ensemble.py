@@ -38,7 +38,7 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
         mixed = MixedRun(out, config.runs, weights, member_perplexities, evaluation, session.notes)
         return _finished(mixed, extra, session)
     members = [Run.open(Path(folder)) for folder in config.runs]
-    _require_one_vocabulary(members, session)
+    _require_one_store(members)
     with corpus_of(members[0], config.store_dir, progress=session.progress) as corpus:
         models = [load_model(member, corpus.vocabulary, config.device) for member in members]
         # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
@@ -92,17 +92,13 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     return _finished(mixed, extra, session)
 
 
-def _require_one_vocabulary(members: list[Run], session: Session) -> None:
-    """Raise UserError where words differ; note whose text is scored where only the texts do."""
-    first = members[0]
+def _require_one_store(members: list[Run]) -> None:
     for other_run in members[1:]:
-        if other_run.vocabulary_fingerprint != first.vocabulary_fingerprint:
+        if other_run.store_fingerprint != members[0].store_fingerprint:
             raise UserError(
-                f"{first.folder} and {other_run.folder} were trained on different stores, which have different words: "
-                "train them with the same data= settings, or one data.vocabulary.file, to mix them"
+                f"{members[0].folder} and {other_run.folder} were trained on different stores: "
+                "train them with the same data= settings to mix them"
             )
-    if any(member.store_fingerprint != first.store_fingerprint for member in members):
-        session.note(f"the runs were trained on different stores: weights and scores are of the text of {first.folder}")
 
 
 def _finished(mixed: MixedRun, extra: dict[str, Any], session: Session) -> MixedRun:

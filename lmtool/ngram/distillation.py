@@ -54,16 +54,17 @@ class ExpectedProbabilities:
         """
         table = self.table
         log_prob = table.log_prob.copy()
-        unigrams = slice(0, table.vocabulary_size)
-        log_prob[unigrams] = log(self.sums[unigrams] / self.total)
-        log_prob[table.bos] = table.log_prob[table.bos]
+        unigrams = log(self.sums[: table.vocabulary_size] / self.total)
+        unseen = float(unigrams[table.bos])  # there stands what the other model reserves for other types
+        unigrams[table.bos] = table.log_prob[table.bos]
+        log_prob[: table.vocabulary_size] = unigrams
         for k in range(2, table.order + 1):
             nodes = slice(table.trie.first(k), table.trie.first(k + 1))
             contexts = self.places[table.trie.first(k - 1) : table.trie.first(k)][table.trie.contexts(k)]
             met = contexts > 0
             p: FloatArray = self.sums[nodes][met] / contexts[met]
             log_prob[nodes][met] = log(p)
-        return renormalised(replace(table, log_prob=log_prob, unseen=-np.inf, notes=()))
+        return renormalised(replace(table, log_prob=log_prob, unseen=unseen, notes=()))
 
 
 @numba.njit(cache=True, nogil=True)
