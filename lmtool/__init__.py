@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lmtool.api.calls import compare as compare
     from lmtool.api.calls import convert as convert
+    from lmtool.api.calls import distil as distil
     from lmtool.api.calls import evaluate as evaluate
     from lmtool.api.calls import export as export
     from lmtool.api.calls import mix as mix
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.6.0"
 
-CALLS = "compare convert evaluate export mix preprocess report_page rescore sweep train tree"
+CALLS = "compare convert distil evaluate export mix preprocess report_page rescore sweep train tree"
 # Imported on first use: the command line's help must not wait for numpy.
 HOMES = {
     **dict.fromkeys(CALLS.split(), "lmtool.api.calls"),

@@ -19,6 +19,7 @@ VERB_SETTINGS: dict[str, type] = {
     "generate": model_verbs.GenerateConfig,
     "neighbors": model_verbs.NeighborsConfig,
     "export": model_verbs.ExportConfig,
+    "distil": model_verbs.DistilConfig,
     "report": model_verbs.ReportConfig,
 }
 # By group ("" for the verbs) and name of the verb or option.

@@ -244,8 +244,8 @@ def test_an_unequal_model_says_so_everywhere(folder: Path, corpus: lmtool.Corpus
 
 def test_public_names() -> None:
     assert set(lmtool.HOMES) == {
-        *("Corpus", "TextModel", "UserError", "compare", "convert", "evaluate", "export", "load", "mix", "preprocess"),
-        *("report_page", "rescore", "score_texts", "sweep", "train", "tree"),
+        *("Corpus", "State", "States", "TextModel", "UserError", "compare", "convert", "distil", "evaluate", "export"),
+        *("load", "mix", "preprocess", "report_page", "rescore", "score_texts", "sweep", "train", "tree"),
     }
     for name in lmtool.HOMES:
         assert getattr(lmtool, name).__doc__ and name in dir(lmtool)

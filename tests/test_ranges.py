@@ -34,6 +34,7 @@ NEEDS = {
     "neighbors": ["words=[a]"],
     "export": ["to=a"],
     "score": ["text=a", "to=a.tsv", "filter=b", "least=2", "buckets=[a,b]"],
+    "distil": ["run=a", "like=b"],
 }
 # Settings that may be 0, and what it means.
 ZERO = {

@@ -227,15 +227,41 @@ def export(run: RunLike, to: str | PathLike[str], **settings: Any) -> Written:
 
 
 def convert(
-    arpa: str | PathLike[str],
+    arpa: str | PathLike[str] | None = None,
     data: Option | Corpus | None = None,
     *,
+    runs: Sequence[RunLike] | None = None,
+    weights: Sequence[float] | None = None,
+    to: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> Written:
-    """Make a run of an ARPA file over the words of a data set. out: the run folder; None: a new one."""
-    result: Written = call("convert", {"arpa": str(arpa), "data": data, **settings}, out, progress, keeps=True)
+    """Make a run of an ARPA file over the words of a data set, or mix n-gram models linearly into one.
+
+    runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, whose weights hold. to: an
+    ARPA file for the mixed model, in place of a run. out: the run folder; None: a new one.
+    """
+    given = {"arpa": None if arpa is None else str(arpa), "data": data, "to": None if to is None else str(to)}
+    mixed = {"runs": None if runs is None else folders_of(runs), "weights": weights}
+    result: Written = call("convert", given | mixed | settings, out, progress, keeps=to is None)
+    return result
+
+
+def distil(
+    run: RunLike,
+    like: RunLike,
+    *,
+    out: str | PathLike[str] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> TrainedRun:
+    """Put a network's or a mixture's probabilities into the n-grams of an n-gram run, as `lmtool distil` does.
+
+    run: whose probabilities; like: whose n-grams. out: the run folder; None: a new one. settings: tokens, device.
+    """
+    given = named_run(run) | {"like": str(folder_of(like))}
+    result: TrainedRun = call("distil", given | settings, out, progress, keeps=True)
     return result
 
 

@@ -77,6 +77,14 @@ VERBS = {
             "lmtool compare runs=[runs/kn5,kenlm-query.txt,srilm-debug2.txt.gz]",
         ),
     ),
+    "distil": Verb(
+        "run + n-gram run -> an n-gram run with the former's probabilities",
+        (
+            "lmtool distil run=runs/nplm like=runs/kn5",
+            "lmtool distil run=runs/mix like=runs/kn5 hydra.run.dir=runs/distilled",
+            "lmtool distil run=runs/nplm like=runs/kn5 tokens=100000 threads=1",
+        ),
+    ),
     "tree": Verb(
         "store -> a tree for hierarchical softmax: depths, codes, a picture",
         (
@@ -130,11 +138,11 @@ VERBS = {
         ),
     ),
     "convert": Verb(
-        "n-gram run <-> ARPA file",
+        "n-gram run <-> ARPA file; n-gram runs -> one model",
         (
             "lmtool convert run=runs/kn5 to=kn5.arpa.gz",
             "lmtool convert arpa=kn5.arpa.gz data=ptb hydra.run.dir=runs/imported",
-            "lmtool convert arpa=other.arpa data=text data.name=mine data.train=train.txt data.valid=valid.txt",
+            "lmtool convert runs=[runs/news,runs/books] weights=[0.7,0.3] hydra.run.dir=runs/both",
         ),
     ),
 }

@@ -1,10 +1,8 @@
-"""`lmtool convert`: ARPA file -> run; and run -> ARPA file, as `lmtool export` does it."""
+"""`lmtool convert`: ARPA file -> run; run -> ARPA file, as `lmtool export` does it; several runs -> one model."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import ConvertConfig
@@ -12,14 +10,17 @@ from lmtool.errors import UserError
 from lmtool.results import Written
 from lmtool.runs.run import Run, run_folder
 from lmtool.session import Session
-from lmtool.system.files import write_json, written_whole
 
 SETTINGS = ConvertConfig
 
 
 def run(config: ConvertConfig, session: Session) -> Written:
-    """Make a run of an ARPA file, or write a run's n-gram model as ARPA."""
+    """Make a run of an ARPA file, write a run's n-gram model as ARPA, or mix runs into one n-gram model."""
     session.use_threads(config.threads)
+    if config.runs is not None:
+        from lmtool.commands.mix_ngrams import mix_ngrams
+
+        return mix_ngrams(config, config.runs, session)
     if config.arpa is not None and config.to is None and config.run is None:
         session.require_new()
         return _read(config, config.arpa, session)
@@ -32,7 +33,9 @@ def run(config: ConvertConfig, session: Session) -> Written:
         about, _ = write_count_based(source, config.store_dir, to, form, session)
         session.say(f"wrote {to}: {about}")
         return Written(to, about, session.notes)
-    raise UserError("lmtool convert takes run=PATH to=FILE.arpa or FILE.tsv.gz, or arpa=FILE data=NAME")
+    raise UserError(
+        "lmtool convert takes run=PATH to=FILE.arpa or FILE.tsv.gz, arpa=FILE data=NAME, or runs=[A,B] weights=[.6,.4]"
+    )
 
 
 def _read(config: ConvertConfig, source: str, session: Session) -> Written:
@@ -40,50 +43,15 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
 
     Raises UserError for a damaged file, and where the words differ and the data set cannot change its own.
     """
+    from lmtool.commands.ngram_runs import Text, save_ngram_run, store_with_words
     from lmtool.data.corpus import Corpus
-    from lmtool.data.preprocess import preprocess
-    from lmtool.data.remote import absolute
-    from lmtool.evaluation.printing import sizes_text
-    from lmtool.ngram.arpa.read import arpa_table, read_arpa, words_of_file
-    from lmtool.ngram.model import NGRAM_FILE, NgramModel
-    from lmtool.runs.vocabulary_file import save_words
+    from lmtool.ngram.arpa.read import arpa_table, read_arpa
+    from lmtool.ngram.model import NgramModel
 
-    out, arpa = session.out, read_arpa(source)
-    data = config.data
-    prepared = preprocess(data, config.store_dir, progress=session.progress)
-    with Corpus.open(prepared.path) as corpus:
-        reserved = {corpus.vocabulary.words[i] for i in (corpus.vocabulary.unk, corpus.vocabulary.bos)}
-        known = set(corpus.vocabulary.words) - reserved - {"</s>"}
-    if known != words_of_file(arpa):
-        if data.vocabulary.unit.is_subword:
-            raise UserError(
-                f"{source} has other pieces than data={data.name}: give the tokeniser that it was made with"
-            )
-        if not data.takes_word_list:
-            raise UserError(
-                f"{source} has other words than data={data.name}, which cannot change its own: use data=text"
-            )
-        with written_whole(out / "words.txt") as temporary:
-            temporary.write_text("".join(f"{word}\n" for word in arpa.words), encoding="utf-8")
-        data = replace(data, vocabulary=replace(data.vocabulary, file=str((out / "words.txt").resolve()), size=None))
-        prepared = preprocess(data, config.store_dir, progress=session.progress)
-        session.say(f"data={data.name} has other words: its store was written with those of {source}")
-    with Corpus.open(prepared.path) as corpus:
+    arpa = read_arpa(source)
+    data, store = store_with_words(config.data, arpa.words, config.store_dir, session, source)
+    with Corpus.open(store) as corpus:
+        text = Text.of_corpus(data, corpus, {})
         model = NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary)
-        model.save(out / NGRAM_FILE)
-        save_words(corpus, out)
-        fingerprints = corpus.fingerprint, corpus.vocabulary.fingerprint()
-    settings: dict[str, Any] = plain_values(config)
-    settings["data"]["vocabulary"] = plain_values(data.vocabulary)
-    settings["model"] = {"kind": "ngram", "order": model.table.order}
-    write_json(out / "result.json", {"arpa": source, "parameters": sum(model.table.sizes)})
-    Run(
-        folder=out,
-        kind="train",
-        config=settings,
-        store=absolute(prepared.path),
-        store_fingerprint=fingerprints[0],
-        vocabulary_fingerprint=fingerprints[1],
-    ).save()
-    session.say(f"{sizes_text(model.table.sizes)}\nrun={out}")
-    return Written(out, f"a run with the {sum(model.table.sizes):,} n-grams of {source}", session.notes)
+    about = save_ngram_run(session, plain_values(config), text, model, {"arpa": source})
+    return Written(session.out, f"a run with the {about} of {source}", session.notes)

@@ -1,4 +1,4 @@
-"""The settings of predict, generate, neighbors, export and report; their values are in conf/VERB.yaml."""
+"""The settings of predict, generate, neighbors, export, distil and report; their values are in conf/VERB.yaml."""
 
 from __future__ import annotations
 
@@ -137,6 +137,21 @@ class ExportConfig(VerbConfig):
     run: str | None = MISSING
     to: str = MISSING
     what: What = MISSING
+
+
+@dataclass(slots=True)
+class DistilConfig(VerbConfig):
+    """`lmtool distil`"""
+
+    run: str = MISSING
+    like: str = MISSING
+    tokens: int | None = MISSING
+    device: str = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require_whole("tokens", self.tokens, null=True)
+        require_device(self.device)
 
 
 MOST_MAPPED = 5000  # t-SNE's work grows with the square

@@ -39,6 +39,19 @@ def require_one_model(run: str | None, arpa: str | None) -> None:
         raise UserError(f"run={run} and arpa={arpa} are two models: leave one out")
 
 
+def require_as_many(weights: list[float], members: int, what: str) -> None:
+    """Raise UserError unless there is a weight for each member. what: the members, in words."""
+    if len(weights) != members:
+        raise UserError(f"weights={weights}: must be as many as there are members, {what}")
+
+
+def require_linear_weights(weights: list[float], members: int, what: str) -> None:
+    """Raise UserError unless there is a weight of 0 or more for each member, and their sum is 1."""
+    require_as_many(weights, members, what)
+    if any(not w >= 0 for w in weights) or not math.isclose(sum(weights), 1, abs_tol=1e-6):
+        raise UserError(f"weights={weights}: must be 0 or more and sum to 1")
+
+
 @dataclass(slots=True)
 class VerbConfig:
     """Settings of every verb."""
@@ -114,8 +127,22 @@ class ConvertConfig(VerbConfig):
 
     run: str | None = MISSING
     arpa: str | None = MISSING
+    runs: list[str] | None = MISSING
+    weights: list[float] | None = MISSING
     to: str | None = MISSING
     data: DataConfig = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require_one_model(self.run, self.arpa)
+        if self.runs is None:
+            require(self.weights is None, "weights", self.weights, "null without runs=[A,B]")
+            return
+        require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as [A,B]")
+        for name, value in (("run", self.run), ("arpa", self.arpa)):
+            require(value is None, name, value, f"left out with runs=[{','.join(self.runs)}]")
+        if self.weights is not None:
+            require_linear_weights(self.weights, len(self.runs), f"{len(self.runs)} runs")
 
 
 @dataclass(slots=True)
@@ -252,11 +279,10 @@ class EnsembleConfig(VerbConfig):
     def _require_weights(self, weights: list[float], members: int) -> None:
         if self.method is MixMethod.classes:
             raise UserError(f"weights={weights}: must be null: method=classes fits weights for each class")
-        if len(weights) != members:
-            what = f"{len(self.runs)} runs and a cache" if self.cache else f"{len(self.runs)} runs"
-            raise UserError(f"weights={weights}: must be as many as there are members, {what}")
-        if self.method is MixMethod.log_linear:
-            if not all(0 <= w < math.inf for w in weights) or not any(weights):
-                raise UserError(f"weights={weights}: must be 0 or more, and not all 0")
-        elif any(not w >= 0 for w in weights) or not math.isclose(sum(weights), 1, abs_tol=1e-6):
-            raise UserError(f"weights={weights}: must be 0 or more and sum to 1")
+        what = f"{len(self.runs)} runs and a cache" if self.cache else f"{len(self.runs)} runs"
+        if self.method is not MixMethod.log_linear:
+            require_linear_weights(weights, members, what)
+            return
+        require_as_many(weights, members, what)
+        if not all(0 <= w < math.inf for w in weights) or not any(weights):
+            raise UserError(f"weights={weights}: must be 0 or more, and not all 0")

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.estimate import backoff_weights
 from lmtool.ngram.scoring import score_candidates, table_arrays
+from lmtool.ngram.suffixes import suffixes_of
 from lmtool.ngram.table import BackoffTable, log
 from lmtool.system.parallel import cut_evenly, run
 
@@ -32,11 +33,12 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
     eos: the id of `</s>`, whose probability is that of `<s>` at the start of a context, as in SRILM.
     """
     mask = np.ones(sum(table.sizes), dtype=bool)
+    suffixes = suffixes_of(table.trie) if table.suffix_closed else None
     log_marginals = _log_marginals(table, eos)
     for k in range(table.order, 1, -1):
         nodes = slice(table.trie.first(k), table.trie.first(k + 1))
         context = table.trie.contexts(k)
-        change = divergences(table.log_prob[nodes], _log_lower(table, k), context, table.sizes[k - 2])
+        change = divergences(table.log_prob[nodes], _log_lower(table, k, suffixes), context, table.sizes[k - 2])
         log_h = log_marginals[table.trie.first(k - 1) : table.trie.first(k)]
         mask[nodes] = are_worth(change, log_h[context], threshold)
         if k < table.order:
@@ -73,13 +75,21 @@ def are_worth(change: FloatArray, log_h: FloatArray, threshold: float) -> npt.ND
     return worth
 
 
-def renormalised(table: BackoffTable) -> BackoffTable:
-    """The table with new back-off weights, so that every distribution sums to one; shorter contexts first."""
+def renormalised(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
+    """The table with new back-off weights, so that every distribution sums to one; shorter contexts first.
+
+    suffixes: of its trie, as suffixes_of has them, where they are known.
+    """
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
     table = replace(table, log_backoff=log_backoff)
+    if not table.suffix_closed:
+        suffixes = None
+    elif suffixes is None:
+        suffixes = suffixes_of(table.trie)
     for k in range(2, table.order + 1):
         log_prob = table.log_prob[table.trie.first(k) : table.trie.first(k + 1)]
-        weight = new_weights(log_prob, _log_lower(table, k), table.trie.contexts(k), table.sizes[k - 2])
+        log_lower = _log_lower(table, k, suffixes)
+        weight = new_weights(log_prob, log_lower, table.trie.contexts(k), table.sizes[k - 2])
         log_backoff[table.trie.first(k - 1) : table.trie.first(k)] = log(weight)
     return table
 
@@ -90,8 +100,11 @@ def new_weights(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray
     return weight
 
 
-def _log_lower(table: BackoffTable, k: int) -> FloatArray:
-    """log p(w|h') of each n-gram hw of order k."""
+def _log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> FloatArray:
+    """log p(w|h') of each n-gram hw of order k. suffixes: of a table that has all of them."""
+    if suffixes is not None:
+        stored = table.log_prob if k > 2 else table_arrays(table).unigrams
+        return np.asarray(stored[suffixes[k - 2]], dtype=np.float64)
     arrays, total = table_arrays(table), table.sizes[k - 1]
     log_lower = np.empty(total, dtype=np.float64)
     for at in range(0, total, PIECE):

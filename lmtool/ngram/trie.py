@@ -136,8 +136,11 @@ class Trie:
 
     def ngrams(self, order: int, first: int, last: int) -> IntArray:
         """All words of n-grams `first` to before `last` of an order k, `[last - first, k]`."""
-        grams = np.empty((last - first, order), dtype=np.int64)
-        node = np.arange(first, last)
+        return self.ngrams_at(order, np.arange(first, last))
+
+    def ngrams_at(self, order: int, node: IntArray) -> IntArray:
+        """All words of nodes `[M]` of an order k, which ascend and are counted within it: `[M, k]`."""
+        grams = np.empty((len(node), order), dtype=np.int64)
         for j in range(order, 0, -1):
             low, high = (int(node[0]), int(node[-1]) + 1) if len(node) else (0, 0)  # ascending
             grams[:, j - 1] = self.words(j, low, high)[node - low]

@@ -32,8 +32,13 @@ def save_words(corpus: Corpus, folder: Path) -> None:
     """
     save_vocabulary(corpus.vocabulary, folder / VOCABULARY)
     if corpus.subwords is not None:
-        with written_whole(folder / TOKENIZER) as temporary:
-            temporary.write_text(corpus.subwords.json, encoding="utf-8")
+        save_tokeniser(corpus.subwords.json, folder)
+
+
+def save_tokeniser(json: str, folder: Path) -> None:
+    """Write a tokeniser beside its vocabulary, whole or not at all. Raises UserError where it cannot be written."""
+    with written_whole(folder / TOKENIZER) as temporary:
+        temporary.write_text(json, encoding="utf-8")
 
 
 def load_subwords(path: Path, vocabulary: Vocabulary) -> Subwords:

@@ -25,7 +25,7 @@ MAY_NAME = {
     "lmtool/cli/help_pages.py": "the examples of the help pages",
     "lmtool/config/settings.py": "what runs of before 0.6 mean by counts without a kind",
     "lmtool/data/corpus.py": "the public face of text that is given from Python",
-    "lmtool/commands/convert.py": "an ARPA file is a model of n-grams",
+    "lmtool/commands/ngram_runs.py": "ARPA files and mixtures are models of n-grams",
     "lmtool/commands/tree.py": "it writes what tree=file reads",
 }
 # Names of options that are words of their own elsewhere: a string of this text means something else there.

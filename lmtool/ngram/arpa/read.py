@@ -276,8 +276,3 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
         normalised=arpa.normalised,
         suffix_closed=suffix_closed,
     )
-
-
-def words_of_file(arpa: Arpa) -> set[str]:
-    """The words of the file without `<s>`, `</s>` and `<unk>`."""
-    return set(arpa.words) - {BOS, EOS, UNK}

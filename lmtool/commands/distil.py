@@ -1,0 +1,92 @@
+"""`lmtool distil`: a network or a mixture, and an n-gram run -> an n-gram run with the former's probabilities."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmtool.config.model_verbs import DistilConfig
+from lmtool.config.settings import plain_values
+from lmtool.errors import UserError
+from lmtool.results import TrainedRun
+from lmtool.runs.run import Run
+from lmtool.session import Session
+
+if TYPE_CHECKING:
+    from lmtool.data.vocabulary import Vocabulary
+    from lmtool.language_model import LanguageModel
+    from lmtool.ngram.model import NgramModel
+
+SETTINGS = DistilConfig
+AT_ONCE = 1 << 23  # probabilities that are held at once
+
+
+def run(config: DistilConfig, session: Session) -> TrainedRun:
+    """Distil a model into the n-grams of another one, and score valid."""
+    from lmtool.commands.ngram_runs import Text, save_ngram_run
+    from lmtool.evaluation.score import perplexity
+    from lmtool.ngram.distillation import ExpectedProbabilities
+    from lmtool.ngram.model import NgramModel
+    from lmtool.runs.load import load_model
+    from lmtool.runs.store import corpus_of, require_splits
+    from lmtool.system.progress import token_bar
+
+    session.require_new()
+    session.use_threads(config.threads)
+    start = time.perf_counter()
+    teacher_run, like_run = Run.open(Path(config.run)), Run.open(Path(config.like))
+    if teacher_run.vocabulary_fingerprint != like_run.vocabulary_fingerprint:
+        raise UserError(f"{config.run} and {config.like} have different words: train them with the same data= settings")
+    with corpus_of(teacher_run, config.store_dir, progress=session.progress) as corpus:
+        require_splits(corpus)
+        like = _ngram_model(like_run, corpus.vocabulary)
+        teacher = load_model(teacher_run, corpus.vocabulary, config.device)
+        _require_teacher(teacher, config.run)
+        train = corpus.split("train")
+        tokens = min(train.tokens, config.tokens or train.tokens)
+        expected = ExpectedProbabilities(like.table)
+        rows = max(1, AT_ONCE // len(corpus.vocabulary))
+        read, seen = train.seen(False), train.seen(teacher.across_sentences)
+        with token_bar(tokens, shown=session.progress) as bar:
+            for first in range(0, tokens, rows):
+                last = min(first + rows, tokens)
+                log_p = teacher.log_dist(seen.contexts(first, last, teacher.context_size))
+                expected.add(read.contexts(first, last, like.context_size), log_p)
+                bar.update(last - first)
+        model = NgramModel(expected.distilled(), corpus.vocabulary)
+        valid = corpus.split("valid")
+        valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))
+    seconds = time.perf_counter() - start
+    result: dict[str, Any] = {
+        "valid_perplexity": valid_perplexity,
+        "examples": tokens,
+        "examples_per_second": tokens / seconds,
+    }
+    result |= {"epochs": tokens / train.tokens, "seconds": seconds, "options": session.choices}
+    save_ngram_run(session, plain_values(config), Text.of_run(like_run), model, result)
+    session.say(f"valid perplexity {valid_perplexity:.4f}")
+    saved = result | {"parameters": sum(model.table.sizes), "ngrams": model.table.sizes}
+    return TrainedRun.of(session.out, saved, config.store_dir, session.notes)
+
+
+def _ngram_model(run: Run, vocabulary: Vocabulary) -> NgramModel:
+    """The model of an n-gram run. Raises UserError for another run, and for scores that do not sum to one."""
+    from lmtool.config.groups import CountModelConfig
+    from lmtool.ngram.model import NgramModel
+    from lmtool.runs.load import load_model
+
+    count_based = run.kind == "train" and isinstance(run.settings("model"), CountModelConfig)
+    model = load_model(run, vocabulary) if count_based else None
+    if not isinstance(model, NgramModel):
+        raise UserError(f"like={run.folder} is not an n-gram model: name one whose n-grams the new model shall have")
+    if not model.normalised:
+        raise UserError(f"like={run.folder} gives scores that do not sum to one: use another smoother")
+    return model
+
+
+def _require_teacher(model: LanguageModel, name: str) -> None:
+    if model.dynamic:
+        raise UserError(f"run={name} learns from the text as it reads it (a cache): mix the runs without a cache")
+    if not model.normalised:
+        raise UserError(f"run={name} gives scores that do not sum to one")

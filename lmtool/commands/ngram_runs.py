@@ -1,0 +1,111 @@
+"""Runs of n-gram models that were not trained here: read from ARPA files, mixed, or distilled."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmtool.config.groups import DataConfig
+from lmtool.config.settings import plain_values
+from lmtool.data.remote import absolute
+from lmtool.data.vocabulary import BOS, EOS, UNK
+from lmtool.errors import UserError
+from lmtool.runs.run import Run
+from lmtool.runs.vocabulary_file import TOKENIZER
+from lmtool.session import Session
+from lmtool.system.files import write_json, written_whole
+
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
+    from lmtool.ngram.model import NgramModel
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The text that a run of an n-gram model is evaluated on: the plain values of its data, and its store.
+
+    origins: where an option of the data from outside lmtool comes from, as Run has it. tokeniser: of text in pieces of
+    words, as JSON.
+    """
+
+    data: dict[str, Any]
+    store: str
+    fingerprint: str
+    origins: dict[str, str] = field(default_factory=dict)
+    tokeniser: str | None = None
+
+    @classmethod
+    def of_run(cls, run: Run) -> Text:
+        """That of another run."""
+        origins = {group: place for group, place in run.origins.items() if group == "data"}
+        file = run.folder / TOKENIZER
+        tokeniser = file.read_text(encoding="utf-8") if file.exists() else None
+        return cls(run.config["data"], run.store, run.store_fingerprint, origins, tokeniser)
+
+    @classmethod
+    def of_corpus(cls, data: DataConfig, corpus: Corpus, origins: dict[str, str]) -> Text:
+        """That of an open store."""
+        tokeniser = corpus.subwords.json if corpus.subwords is not None else None
+        return cls(plain_values(data), absolute(corpus.path), corpus.fingerprint, origins, tokeniser)
+
+
+def save_ngram_run(
+    session: Session, settings: dict[str, Any], text: Text, model: NgramModel, result: dict[str, Any]
+) -> str:
+    """Write an n-gram model as a run into the session's folder, its run.json last; returns what it holds, in words.
+
+    settings: of the verb, in plain values. result: what result.json has beside the number of n-grams.
+    """
+    from lmtool.evaluation.printing import sizes_text
+    from lmtool.ngram.model import NGRAM_FILE
+    from lmtool.runs.vocabulary_file import VOCABULARY, save_tokeniser, save_vocabulary
+
+    out, sizes = session.out, model.table.sizes
+    model.save(out / NGRAM_FILE)
+    save_vocabulary(model.vocabulary, out / VOCABULARY)
+    if text.tokeniser is not None:
+        save_tokeniser(text.tokeniser, out)
+    write_json(out / "result.json", result | {"parameters": sum(sizes), "ngrams": sizes})
+    Run(
+        folder=out,
+        kind="train",
+        config=settings | {"data": text.data, "model": {"kind": "ngram", "order": model.table.order}},
+        store=text.store,
+        store_fingerprint=text.fingerprint,
+        vocabulary_fingerprint=model.vocabulary.fingerprint(),
+        origins=text.origins,
+    ).save()
+    session.say(f"{sizes_text(sizes)}\nrun={out}")
+    return f"{sum(sizes):,} n-grams"
+
+
+def store_with_words(
+    data: DataConfig, words: Collection[str], store_dir: str, session: Session, what: str
+) -> tuple[DataConfig, Path]:
+    """The store of a data set with `words` as its vocabulary, and the settings that make it.
+
+    words: `<s>`, `</s>` and `<unk>` may be among them. They are written into the session's folder where the data set
+    has others. what: whose words they are, for messages. Raises UserError where the data set cannot change its own.
+    """
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.preprocess import preprocess
+
+    prepared = preprocess(data, store_dir, progress=session.progress)
+    with Corpus.open(prepared.path) as corpus:
+        known = set(corpus.vocabulary.words)
+    reserved = {BOS, EOS, UNK}
+    if known - reserved == set(words) - reserved:
+        return data, prepared.path
+    if data.vocabulary.unit.is_subword:
+        raise UserError(f"{what} has other pieces than data={data.name}: give the tokeniser that it was made with")
+    if not data.takes_word_list:
+        raise UserError(f"{what} has other words than data={data.name}, which cannot change its own: use data=text")
+    listed = session.out / "words.txt"
+    with written_whole(listed) as temporary:
+        temporary.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    data = replace(data, vocabulary=replace(data.vocabulary, file=str(listed.resolve()), size=None))
+    prepared = preprocess(data, store_dir, progress=session.progress)
+    session.say(f"data={data.name} has other words: its store was written with those of {what}")
+    return data, prepared.path

@@ -1,0 +1,177 @@
+"""Static linear interpolation: n-gram models mixed into one back-off model, as SRILM's `ngram -mix-lm` does it.
+
+    p(w|h) = sum_m weight_m p_m(w|h)    for every n-gram hw that any member has
+
+with p_m(w|h) what member m gives hw, backed off where it does not have it. The back-off weights follow from these
+(Katz 1987, eq. 2), so that each distribution sums to one. For an n-gram that no member has, the model gives
+backoff(h) p(w|h'), where the mixture at query time gives the mean of what the members back off to: the two differ only
+there.
+
+A member's probabilities are found order by order. Where it has no hw, p_m(w|h) = backoff_m(h) p_m(w|h'), and p_m(w|h')
+was found with the order below, at the n-gram's suffix.
+
+Members may have other orders and other words. Words are matched by their spelling: a word that a member does not have
+is `<unk>` to it in a context, and has probability 0 after any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.language_model import FloatArray, IntArray
+from lmtool.mixtures.linear import checked_weights, mix
+from lmtool.ngram.model import NgramModel
+from lmtool.ngram.pruning import renormalised
+from lmtool.ngram.scoring import find_followers, score_candidates, table_arrays
+from lmtool.ngram.suffixes import suffixes
+from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
+    """All words of some vocabularies, by their first appearance, with the sums of their counts; `</s>`, then `<s>`
+    last.
+    """
+    counts: dict[str, int] = {}
+    for vocabulary in vocabularies:
+        for word, count in zip(vocabulary.words, vocabulary.counts.tolist(), strict=True):
+            counts[word] = counts.get(word, 0) + count
+    ends = [EOS] if EOS in counts else []
+    words = [word for word in counts if word not in (BOS, EOS)] + ends + [BOS]
+    numbers = np.array([counts[word] for word in words], dtype=np.int64)
+    return Vocabulary(tuple(words), numbers, len(words) - 2 if ends else None, words.index(UNK))
+
+
+def mix_static(models: Sequence[NgramModel], weights: FloatArray, vocabulary: Vocabulary) -> BackoffTable:
+    """The linear mixture of M n-gram models with weights `[M]` as one back-off table over a vocabulary.
+
+    vocabulary: has all words of the models. The table has every n-gram of the models whose weight is not 0. Raises
+    ValueError for weights that are not as many, 0 or more and of sum 1, for scores that do not sum to one, and for a
+    vocabulary without a word of theirs. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
+    """
+    weights = checked_weights("mix_static: weights", weights, (len(models),))
+    if not all(model.normalised for model in models):
+        raise ValueError("mix_static: models must give probabilities that sum to one")
+    if not all(vocabulary.ids.keys() >= set(model.vocabulary.words) for model in models):
+        raise ValueError("mix_static: vocabulary must have all words of the models")
+    members = [_Member(model, vocabulary) for model, weight in zip(models, weights, strict=True) if weight > 0]
+    shares = weights[weights > 0]
+    builder, suffix = TrieBuilder(len(vocabulary)), list[IntArray]()
+    log_probs = [mix(np.stack([member.log_prob for member in members]), shares).astype(np.float32)]
+    for k in range(2, max(member.table.order for member in members) + 1):
+        own_keys = [member.keys(k, builder.word_width) for member in members]
+        keys = _distinct(own_keys)
+        builder.add(keys)
+        trie = builder.finish()
+        suffix.append(suffixes(trie, k, suffix[-1] if suffix else None))
+        order = _Order.of(k, trie, keys, suffix[-1])
+        for member, own in zip(members, own_keys, strict=True):
+            member.go_on(order, np.searchsorted(keys, own))
+        log_probs.append(mix(np.stack([member.log_prob for member in members]), shares).astype(np.float32))
+    trie = builder.finish()
+    table = BackoffTable(
+        trie=trie,
+        log_prob=np.concatenate(log_probs),
+        log_backoff=np.zeros(trie.first(trie.order), dtype=np.float32),
+        bos=vocabulary.bos,
+        unseen=float(mix(np.array([[member.table.unseen] for member in members]), shares)[0]),
+        suffix_closed=all(bool((nodes >= 0).all()) for nodes in suffix),
+    )
+    return renormalised(table, suffix)
+
+
+def _distinct(keys: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
+    """The keys of all arrays, ascending, each once. Sorting is by merging: those of one vocabulary ascend already."""
+    together = np.sort(np.concatenate(keys), kind="stable")
+    first = np.ones(len(together), dtype=bool)
+    first[1:] = together[1:] != together[:-1]
+    return np.asarray(together[first])
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The n-grams of order k of the mixture, in the order of their nodes.
+
+    context: of each one, within order k-1; word: its last word; suffix: its last k-1 words, within order k-1, or -1
+    where the trie does not have them; all int64 `[N]`.
+    """
+
+    k: int
+    trie: Trie
+    context: IntArray
+    word: IntArray
+    suffix: IntArray
+
+    @classmethod
+    def of(cls, k: int, trie: Trie, keys: npt.NDArray[np.uint64], suffix: IntArray) -> _Order:
+        width = np.uint64(trie.nodes.word_width)
+        context = (keys >> width).astype(np.int64)
+        word = (keys & ((np.uint64(1) << width) - np.uint64(1))).astype(np.int64)
+        return cls(k, trie, context, word, np.where(suffix >= 0, suffix - trie.first(k - 1), -1))
+
+
+class _Member:
+    """What one model gives the n-grams of the mixture, one order after the other.
+
+    log_prob: log p_m(w|h) of the mixture's n-grams of the last order, `[N]`. nodes: these n-grams in the member's own
+    trie, with `<unk>` for words that it does not have; -1 for n-grams that it does not have. foreign: bool `[N]`,
+    whether an n-gram has such a word. places: the member's own n-grams of that order among the mixture's.
+    """
+
+    def __init__(self, model: NgramModel, vocabulary: Vocabulary) -> None:
+        self.table = model.table
+        self.ids = vocabulary.encode(model.vocabulary.words)  # of the member's words in the mixture
+        self.lacks = np.ones(len(vocabulary), dtype=bool)
+        self.lacks[self.ids] = False
+        self.words = np.full(len(vocabulary), model.vocabulary.unk, dtype=np.int64)  # the member's for the mixture's
+        self.words[self.ids] = np.arange(len(self.ids))
+        self.nodes, self.foreign, self.places = self.words, self.lacks, self.ids
+        self.log_prob = np.where(self.lacks, -np.inf, self.table.log_prob[self.words].astype(np.float64))
+
+    def keys(self, k: int, word_width: int) -> npt.NDArray[np.uint64]:
+        """The keys, in the mixture, of the member's n-grams of order k, `[its number]`; k-1 was the last order."""
+        if k > self.table.order:
+            return np.empty(0, dtype=np.uint64)
+        trie = self.table.trie
+        return ngram_keys(self.places[trie.contexts(k)], self.ids[trie.words(k, 0, trie.sizes[k - 1])], word_width)
+
+    def go_on(self, order: _Order, places: IntArray) -> None:
+        """Take the next order's n-grams. places: of the member's own ones among them."""
+        backed_off = self._lower(order)
+        if order.k <= self.table.order:
+            before = self.nodes[order.context]
+            backed_off += np.where(before >= 0, self.table.log_backoff[before], 0.0)
+            first = self.table.trie.first(order.k)
+            nodes = np.full(len(order.word), -1, dtype=np.int64)
+            nodes[places] = first + np.arange(len(places))
+            foreign = self.foreign[order.context] | self.lacks[order.word]
+            if foreign.any():
+                found = np.full(int(foreign.sum()), -1, dtype=np.int64)
+                targets = self.words[order.word[foreign]]
+                find_followers(*self.table.trie.nodes.searching, before[foreign], targets, found)
+                nodes[foreign] = found
+            log_prob = np.where(nodes >= 0, self.table.log_prob[nodes], backed_off)
+            self.nodes, self.foreign, self.places = nodes, foreign, places
+        else:
+            log_prob = backed_off
+        log_prob[self.lacks[order.word]] = -np.inf
+        self.log_prob = log_prob
+
+    def _lower(self, order: _Order) -> FloatArray:
+        """log p_m(w|h') of the n-grams hw of an order, `[N]`."""
+        lower = self.log_prob[order.suffix]
+        without = np.flatnonzero(order.suffix < 0)
+        if len(without):
+            grams = self.words[order.trie.ngrams_at(order.k, without)]
+            out, matched = np.empty((len(grams), 1)), np.empty((len(grams), 1), dtype=np.int64)
+            contexts, targets = grams[:, 1:-1].copy(), grams[:, -1:].copy()
+            score_candidates(table_arrays(self.table), contexts, targets, 0, len(grams), out, matched)
+            lower[without] = out[:, 0]
+        return lower

@@ -1,0 +1,36 @@
+"""The n-grams without their first words, by search."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.estimate import estimate
+from lmtool.ngram.pruning import prune_by_entropy, renormalised
+from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.ngram.suffixes import suffixes_of
+from tests.ngram.plain import random_sentences, text_of
+
+
+@pytest.mark.parametrize("threshold", [None, 1e-3])
+def test_suffixes_are_those_of_a_search_from_the_first_word(threshold: float | None) -> None:
+    text, vocabulary = text_of(random_sentences(5, 100))
+    table = estimate(count_ngrams(text, vocabulary, 4), WittenBell(4))
+    if threshold is not None:
+        table = prune_by_entropy(table, threshold, vocabulary.eos)
+    found = suffixes_of(table.trie)
+    for k in range(2, 5):
+        grams = table.trie.ngrams(k, 0, table.sizes[k - 1])
+        np.testing.assert_array_equal(found[k - 2], table.trie.find(grams[:, 1:]))
+    assert (threshold is None) == all((nodes >= 0).all() for nodes in found)
+
+
+def test_back_off_weights_by_suffixes_are_those_by_scoring() -> None:
+    text, vocabulary = text_of(random_sentences(6, 100))
+    table = estimate(count_ngrams(text, vocabulary, 4), WittenBell(4))
+    fast = renormalised(table)
+    slow = renormalised(replace(table, suffix_closed=False))
+    np.testing.assert_array_equal(fast.log_backoff, slow.log_backoff)

@@ -1,0 +1,101 @@
+"""Distillation: the probabilities of one model in the n-grams of another."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lmtool as package
+from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.distillation import ExpectedProbabilities
+from lmtool.ngram.estimate import estimate
+from lmtool.ngram.model import NgramModel
+from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.witten_bell import WittenBell
+from tests.ngram.plain import Text, contexts_for, random_sentences, rows_of, text_of
+
+Run = Callable[..., str]
+
+
+def contexts_of(text: Text, bos: int, size: int) -> np.ndarray:
+    """The `size` words before each predicted token, `[N, size]`."""
+    padded = [[bos] * size + row for row in rows_of(text)]
+    return np.array([row[i : i + size] for row in padded for i in range(len(row) - size)])
+
+
+def test_each_ngram_has_the_mean_over_its_contexts() -> None:
+    text, vocabulary = text_of(random_sentences(3, 80))
+    other = text_of(random_sentences(4, 80))[0]  # not all contexts of the table are in this text
+    teacher = NgramModel(estimate(count_ngrams(text, vocabulary, 4), WittenBell(4)), vocabulary)
+    table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3))
+    expected = ExpectedProbabilities(table)
+    far, near = (contexts_of(other, vocabulary.bos, size) for size in (3, 2))
+    log_p = teacher.log_dist(far)
+    p = np.exp(log_p)
+    for first in range(0, len(far), 50):  # in pieces
+        expected.add(near[first : first + 50], log_p[first : first + 50])
+    distilled = expected.distilled()
+    means = defaultdict[tuple[int, ...], list[np.ndarray]](list)
+    for row, dist in zip(near.tolist(), p, strict=True):
+        for size in range(3):
+            tail = tuple(row[2 - size :])
+            if tail.count(vocabulary.bos) < 2:  # a sentence has one <s>
+                means[tail].append(dist)
+    unmet = 0
+    for k in range(1, 4):
+        nodes = slice(table.trie.first(k), table.trie.first(k + 1))
+        grams = table.trie.ngrams(k, 0, table.sizes[k - 1]).tolist()
+        rows = zip(grams, distilled.log_prob[nodes].tolist(), table.log_prob[nodes].tolist(), strict=True)
+        for gram, found, before in rows:
+            *h, word = gram
+            if gram == [vocabulary.bos]:
+                assert found == before
+            elif tuple(h) in means:
+                assert found == pytest.approx(np.log(np.mean([dist[word] for dist in means[tuple(h)]])), abs=1e-5)
+            else:
+                unmet += 1
+                assert found == before
+    assert unmet
+    model = NgramModel(distilled, vocabulary)
+    dist = model.log_dist(contexts_for(text, vocabulary, 3, 1))
+    np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=3e-6)
+
+
+def test_a_network_becomes_an_ngram_run(runs: Path, lmtool: Run) -> None:
+    said = lmtool("distil", f"run={runs}/nplm", f"like={runs}/kn3", f"store_dir={runs}/stores", "hydra.run.dir=small")
+    found = json.loads(Path("small/result.json").read_text())
+    like = json.loads((runs / "kn3" / "result.json").read_text())
+    assert found["ngrams"] == like["ngrams"] and f"valid perplexity {found['valid_perplexity']:.4f}" in said
+    lmtool("eval", "run=small", f"store_dir={runs}/stores", "hydra.run.dir=scored")
+    scored = json.loads(Path("scored/result.json").read_text())
+    assert scored["perplexity"] == pytest.approx(found["valid_perplexity"])
+    teacher, small = package.load(runs / "nplm"), package.load("small")
+    assert isinstance(small.model, NgramModel) and small.model.normalised
+    # Another teacher, over the first tokens alone; the result mixes like any other run.
+    again = package.distil(runs / "mix", runs / "kn3", tokens=20, out="again", store_dir=str(runs / "stores"))
+    assert again.examples == 20 and again.valid_perplexity != pytest.approx(found["valid_perplexity"])
+    package.convert(runs=[again, runs / "kn3"], weights=[0.5, 0.5], to="mixed.arpa.gz")
+    assert teacher.vocabulary.words == small.vocabulary.words
+
+
+MISTAKES = [
+    ("run=kn3 like=nplm", "nplm is not an n-gram model: name one whose n-grams"),
+    ("run=nplm like=char", "have different words"),
+    ("run=nplm like=mix", "mix is not an n-gram model"),
+    ("run=nplm like=nowhere", "no run folder"),
+    ("run=nplm like=kn3 tokens=0", "tokens=0: must be 1 or more"),
+    ("like=kn3", "run has no value"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), MISTAKES)
+def test_mistakes(line: str, said: str, runs: Path, lmtool: Run) -> None:
+    words = [f"{key}={runs}/{value}" if key in ("run", "like") else f"{key}={value}"
+             for key, value in (word.split("=") for word in line.split())]  # fmt: skip
+    assert said in lmtool("distil", *words, f"store_dir={runs}/stores", "hydra.run.dir=out", code=2)
+    assert not Path("out/run.json").exists()
