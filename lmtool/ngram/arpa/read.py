@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.readers import read_blocks
-from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.data.word_table import WordTable
 from lmtool.errors import UserError
 from lmtool.ngram.arpa.lines import (
