@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "language_model": set(),
     "data": LEAVES,
     "trees": LEAVES | {"data"},
-    "ngram": LEAVES | {"data"},
+    "ngram": LEAVES | {"data", "trees"},
     "neural": LEAVES | {"data", "trees"},
     "evaluation": LEAVES | {"data"},
     "generation": LEAVES | {"data"},
