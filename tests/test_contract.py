@@ -23,8 +23,10 @@ from lmtool.neural.outputs.classes import ClassesOutput
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.sampled import SampledOutput
+from lmtool.ngram.class_model import Classes, ClassNgramModel
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
+from lmtool.ngram.learned_classes import learned_classes
 from lmtool.ngram.model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother
@@ -41,6 +43,13 @@ from tests.conftest import SOFTMAX, neural
 def ngram(corpus: Corpus, order: int, smoother: Smoother | None = None) -> NgramModel:
     counts = count_ngrams(corpus.split("train"), corpus.vocabulary, order)
     return NgramModel(estimate(counts, smoother or ModifiedKneserNey(order)), corpus.vocabulary)
+
+
+def class_ngram(corpus: Corpus, order: int) -> ClassNgramModel:
+    classes, about = learned_classes(corpus.split("train").ids, corpus.vocabulary, 5, 9, merging=True)
+    units = Classes(corpus, classes, about)
+    counts = count_ngrams(units.corpus.text("train"), units.corpus.vocabulary, order)
+    return units.model(estimate(counts, ModifiedKneserNey(order)))
 
 
 def nplm(corpus: Corpus, **changes: object) -> LanguageModel:
@@ -90,6 +99,8 @@ def class_mixture(corpus: Corpus, other: LanguageModel | None = None) -> Languag
 MODELS = {
     "unigram": lambda corpus: ngram(corpus, 1),
     "ngram": lambda corpus: ngram(corpus, 4),
+    "class_ngram": lambda corpus: class_ngram(corpus, 4),
+    "class_unigram": lambda corpus: class_ngram(corpus, 1),
     "laplace": lambda corpus: ngram(corpus, 3, Laplace(3, alpha=0.1, types=len(corpus.vocabulary) - 1)),
     "jelinek_mercer": lambda corpus: ngram(corpus, 3, JelinekMercer(3, classes=4)),
     "witten_bell": lambda corpus: ngram(corpus, 3, WittenBell(3)),

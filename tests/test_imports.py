@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "incremental": LEAVES,
     "data": LEAVES,
     "trees": LEAVES | {"data"},
-    "ngram": LEAVES | {"data"},
+    "ngram": LEAVES | {"data", "trees"},
     "neural": LEAVES | {"data", "trees"},
     "evaluation": LEAVES | {"data"},
     "generation": LEAVES | {"data"},

@@ -48,6 +48,7 @@ ZERO = {
     "model.layers": "no hidden layer",
     "model.history": "none",
     "model.anew": "none",
+    "model.passes": "the start as it is",
     "model.dropout": "none",
     "model.input_dropout": "none",
     "output.power": "uniform noise",

@@ -190,7 +190,7 @@ def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
     from lmtool.evaluation.cloze import cloze_report
 
     smoother, settings = run.settings("smoother"), run.settings("counts")
-    if not smoother.scores_candidates_alone():
+    if not smoother.scores_candidates_alone() or not run.settings("model").counts_words:
         return {}
     counts = settings.count(corpus, int(run.config["model"]["order"]), settings.storage(corpus))
     questions = corpus.cloze(split)

@@ -93,6 +93,8 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
     model = run.settings("model") if run.kind == "train" else None
     if not isinstance(model, CountModelConfig) or not run.config.get("counts"):
         raise UserError(f"{run.folder} is no run of a count-based model: only these have counts")
+    if not model.counts_words:
+        raise UserError(f"{run.folder} has no counts of words: export those of a run of n-grams of words")
     session.say(f"counting the text of {run.folder}, unless its counts were kept")
     counting = run.settings("counts")
     with corpus_of(run, store_dir, progress=session.progress) as corpus:

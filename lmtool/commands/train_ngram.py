@@ -44,30 +44,34 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
 
 
 def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, session: Session) -> dict[str, Any]:
-    """Steps 1 to 5: count, tune, estimate, prune, score valid; returns what goes into result.json."""
+    """Steps 1 to 6: choose the units, count, tune, estimate, prune, score valid; returns what goes into result.json."""
     from lmtool.evaluation.printing import sizes_text
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.estimate import estimate
-    from lmtool.ngram.model import NGRAM_FILE, NgramModel
 
     assert config.smoother is not None and config.counts is not None, "each count-based conf/model/*.yaml chooses them"
     tuning_split = config.smoother.tuning_split()
     if tuning_split is not None and tuning_split not in corpus.splits:
         raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
-    smoother = config.smoother.build(model.order, corpus.vocabulary)
     cutoffs = _cutoffs(config.prune, model.order)
     storage = config.counts.storage(corpus)
     start = time.perf_counter()
-    table, counted = None, start
+    units = model.units(corpus)
+    for line in units.about:
+        session.say(line)
+    counted_corpus = units.corpus
+    smoother = config.smoother.build(model.order, counted_corpus.vocabulary)
+    chosen = counted = time.perf_counter()
+    table = None
     if tuning_split is None:
-        table = config.counts.estimate(corpus, model.order, smoother, cutoffs, config.prune_entropy, storage)
+        table = config.counts.estimate(counted_corpus, model.order, smoother, cutoffs, config.prune_entropy, storage)
     if table is None:
-        counts = config.counts.count(corpus, model.order, storage)
+        counts = config.counts.count(counted_corpus, model.order, storage)
         counted = time.perf_counter()
         if tuning_split is not None:
             from lmtool.ngram.tuning import fit_and_tune
 
-            tuned = fit_and_tune(counts, smoother, corpus.split(tuning_split), storage)
+            tuned = fit_and_tune(counts, smoother, counted_corpus.split(tuning_split), storage)
             session.say(f"tuned on {tuning_split}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
             for k, row in enumerate(smoother.values.tolist(), start=1):
                 session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
@@ -75,12 +79,12 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
         if config.prune_entropy is not None:
             from lmtool.ngram.pruning import prune_by_entropy
 
-            table = prune_by_entropy(table, config.prune_entropy, corpus.vocabulary.eos)
+            table = prune_by_entropy(table, config.prune_entropy, counted_corpus.vocabulary.eos)
     estimated = time.perf_counter()
     for note in table.notes:
         session.note(note)
-    language_model = NgramModel(table, corpus.vocabulary)
-    language_model.save(session.out / NGRAM_FILE)
+    units.save(table, session.out)
+    language_model = units.model(table)
     sizes = list(table.sizes)
     session.say(sizes_text(sizes))
     valid = corpus.split("valid")
@@ -88,7 +92,7 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
         log_prob = language_model.log_prob_text(valid.ids, valid.offsets)
     else:  # by the file just written, so that the temporary ones go
         del table, language_model
-        language_model = NgramModel.load(session.out / NGRAM_FILE, corpus.vocabulary)
+        language_model = model.load(session.out, corpus.vocabulary)
         log_prob = language_model.log_prob_within(valid.ids, valid.offsets, storage.memory)
     examples = corpus.tokens("train")
     unequal = {} if language_model.normalised else {"normalised": False}
@@ -101,7 +105,7 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
         "examples": examples,
         "examples_per_second": examples / (estimated - start),
         "epochs": 1,
-        "counting_seconds": counted - start,
+        "counting_seconds": counted - chosen,
         "estimation_seconds": estimated - counted,
     }
 

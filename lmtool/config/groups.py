@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from lmtool.data.preprocess import Prepared
     from lmtool.data.sources.base import Source, TextElsewhere
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.language_model import FloatArray, IntArray, LanguageModel
+    from lmtool.language_model import FloatArray, IntArray
     from lmtool.neural.encoders.base import Encoder
     from lmtool.neural.outputs.base import OutputLayer
     from lmtool.ngram.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.storage import Storage
     from lmtool.ngram.table import BackoffTable
+    from lmtool.ngram.units import CountModel, Units
     from lmtool.training.optim.base import ParameterGroups
     from lmtool.trees.base import TreeWords
     from lmtool.trees.tree import Tree
@@ -89,7 +90,12 @@ class ModelConfig:
 
 @dataclass(slots=True)
 class CountModelConfig(ModelConfig, ABC):
-    """A model of n-gram counts. order: the most words of an n-gram, the predicted one included."""
+    """A model of n-gram counts. order: the most words of an n-gram, the predicted one included.
+
+    counts_words: whether the n-grams are of words, so that they can be written for other programs.
+    """
+
+    counts_words: ClassVar[bool] = True
 
     order: int = MISSING
 
@@ -97,8 +103,15 @@ class CountModelConfig(ModelConfig, ABC):
         require_whole("model.order", self.order, 1, 16)
 
     @abstractmethod
-    def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
-        """The model of a run folder. Raises UserError where its file is missing or damaged."""
+    def units(self, corpus: Corpus) -> Units:
+        """What is counted of a corpus, and what becomes of the table.
+
+        Raises UserError for settings and files that do not fit the corpus.
+        """
+
+    @abstractmethod
+    def load(self, folder: Path, vocabulary: Vocabulary) -> CountModel:
+        """The model of a run folder. Raises UserError where a file of it is missing or damaged."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from lmtool.errors import UserError
 from lmtool.trees.base import TreeWords
-from lmtool.trees.brown import BrownTree, _without, bigrams, brown_tree, clustered
+from lmtool.trees.brown import BrownTree, _without, brown_tree
+from lmtool.trees.brown_clusters import bigrams, clustered
 from tests.trees.checks import check, codes, same, zipf
 
 

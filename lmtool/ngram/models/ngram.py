@@ -10,17 +10,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lmtool.config.groups import CountModelConfig
-from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import LanguageModel
+
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.vocabulary import Vocabulary
+    from lmtool.ngram.units import CountModel, Units
 
 
 @dataclass(slots=True)
 class NgramModelConfig(CountModelConfig):
     """order: n, from 1 to 16."""
 
-    def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
+    def units(self, corpus: Corpus) -> Units:
+        """The words."""
+        from lmtool.ngram.units import Words
+
+        return Words(corpus)
+
+    def load(self, folder: Path, vocabulary: Vocabulary) -> CountModel:
         """The model of a run folder. Raises UserError where its file is missing, damaged, or of another vocabulary."""
         from lmtool.ngram.model import NGRAM_FILE, NgramModel
 

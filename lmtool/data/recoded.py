@@ -1,0 +1,66 @@
+"""A corpus with other units in place of its words, such as their classes; nothing is written."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.data.corpus import Corpus, Split, StoredText
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.language_model import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class RecodedIds:
+    """The units `[N]` of the ids `[N]` of a stored text, of which a piece at a time is read. unit_of: `[V]`."""
+
+    ids: Any
+    unit_of: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.unit_of[self.ids[index]]
+
+
+class RecodedCorpus(Corpus):
+    """The corpus in which unit_of[w] stands for word w; the corpus that it is made from must stay open.
+
+    Its counts are not kept beside the store: `folder` is None, as for a store that has no folder.
+    """
+
+    def __init__(self, corpus: Corpus, unit_of: IntArray, units: Vocabulary) -> None:
+        """unit_of: int64 `[V]`, the last one, of `<s>`, being that of units' `<s>`. units: U of them."""
+        Corpus.__init__(self, corpus._file, corpus.path)
+        assert len(unit_of) == len(corpus.vocabulary) and unit_of[-1] == units.bos
+        self._unit_of = unit_of.astype(np.min_scalar_type(len(units)))
+        self._units = units
+        content = f"{self.fingerprint}\0{units.fingerprint()}\0".encode() + self._unit_of.tobytes()
+        self.fingerprint = hashlib.sha256(content).hexdigest()
+
+    @property
+    def folder(self) -> Path | None:
+        """None."""
+        return None
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The units."""
+        return self._units
+
+    def split(self, name: str) -> Split:
+        """Read a split, as units. Raises UserError, naming those there are, where it is missing."""
+        split = Corpus.split(self, name)
+        return replace(split, ids=self._unit_of[split.ids])
+
+    def text(self, name: str) -> StoredText:
+        """A split that is read piece by piece, as units. Raises UserError where it is missing."""
+        stored = Corpus.text(self, name)
+        return StoredText(RecodedIds(stored.ids, self._unit_of), stored.offsets)

@@ -1,0 +1,122 @@
+"""The class-based n-gram model: n-grams of classes, and words within their class (Brown et al. 1992, eq. 2).
+
+p(w|h) = p(w|c(w)) p(c(w) | the classes of the words of h)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy.typing as npt
+
+from lmtool.data.corpus import Corpus
+from lmtool.data.recoded import RecodedCorpus
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.language_model import FloatArray, IntArray
+from lmtool.ngram.model import NGRAM_FILE, NgramModel
+from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.word_classes import WordClasses
+from lmtool.system.arrays import sentence_offsets, whole_numbers
+
+CLASSES_FILE = "classes.txt"  # in a run folder
+
+
+class ClassNgramModel:
+    """A LanguageModel of words with contexts of n-1 words, of which it reads the classes.
+
+    Legend: N contexts, C = n-1 words in each, V vocabulary entries, K candidates. Log-probabilities are natural,
+    float64. A context is read from its last `<s>` on. In `log_dist`, the entry of `<s>`, which is never predicted, has
+    the probability that the smoother keeps for classes outside those of the vocabulary, so that a row sums to one.
+    Every method raises ValueError for contexts, words and offsets of another shape, type or range.
+    """
+
+    dynamic: ClassVar[bool] = False
+    across_sentences: ClassVar[bool] = False
+
+    def __init__(self, table: BackoffTable, classes: WordClasses) -> None:
+        """table: of n-grams of the classes."""
+        self.classes = classes
+        self.ngrams = NgramModel(table, classes.classes)
+
+    @property
+    def context_size(self) -> int:
+        """C = n - 1."""
+        return self.ngrams.context_size
+
+    @property
+    def normalised(self) -> bool:
+        """Whether the model gives probabilities; stupid backoff gives scores, which do not sum to one."""
+        return self.ngrams.normalised
+
+    @classmethod
+    def load(cls, folder: Path, vocabulary: Vocabulary) -> ClassNgramModel:
+        """The model of a run folder. Raises UserError where a file is missing, damaged, or of another vocabulary."""
+        classes = WordClasses.open(folder / CLASSES_FILE, vocabulary)
+        return cls(BackoffTable.open(folder / NGRAM_FILE, classes.classes.fingerprint()), classes)
+
+    def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
+        """`log p(target | context)` for contexts `[N, C]` and targets `[N]`, as `[N]`."""
+        contexts = self._contexts("log_prob", contexts)
+        targets = self._words("log_prob: targets", targets, (len(contexts),))
+        of_classes = self.ngrams.log_prob(contexts, self.classes.class_of[targets])
+        return of_classes + self.classes.log_within[targets]
+
+    def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """`log p(candidate | context)` for contexts `[N, C]` and candidates `[N, K]`, as `[N, K]`.
+
+        Not renormalised over the candidates.
+        """
+        contexts = self._contexts("log_prob_candidates", contexts)
+        candidates = self._words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
+        of_classes = self.ngrams.log_prob_candidates(contexts, self.classes.class_of[candidates])
+        return of_classes + self.classes.log_within[candidates]
+
+    def log_dist(self, contexts: IntArray) -> FloatArray:
+        """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""
+        of_classes = self.ngrams.log_dist(self._contexts("log_dist", contexts))
+        dist: FloatArray = of_classes[:, self.classes.class_of]
+        dist += self.classes.log_within
+        return dist
+
+    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
+        """`log p` of the predicted tokens `[N]` of running text, S sentences that begin at offsets `[S + 1]`, `[N]`."""
+        ids = self._words("log_prob_text: ids", ids, ("N",))
+        offsets = sentence_offsets("ClassNgramModel.log_prob_text: offsets", offsets, len(ids))
+        of_classes = self.ngrams.log_prob_text(self.classes.class_of[ids], offsets)
+        return of_classes + self.classes.log_within[ids]
+
+    def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, memory: int) -> FloatArray:
+        """The same as log_prob_text, where the process may have `memory` bytes."""
+        log_prob = self.ngrams.log_prob_within(self.classes.class_of[ids], offsets, memory)
+        log_prob += self.classes.log_within[ids]
+        return log_prob
+
+    def _contexts(self, method: str, contexts: IntArray) -> IntArray:
+        """The classes of contexts."""
+        words = self._words(f"{method}: contexts", contexts, ("N", self.context_size))
+        classes: IntArray = self.classes.class_of[words]
+        return classes
+
+    def _words(self, argument: str, ids: IntArray, shape: tuple[int | str, ...]) -> IntArray:
+        return whole_numbers(f"ClassNgramModel.{argument}", ids, shape, below=len(self.classes.class_of))
+
+
+class Classes:
+    """The classes of the words of a corpus as the units that are counted."""
+
+    def __init__(self, corpus: Corpus, classes: WordClasses, about: list[str]) -> None:
+        """about: lines on how they were found."""
+        self.corpus: Corpus = RecodedCorpus(corpus, classes.class_of, classes.classes)
+        self.about = about
+        self._classes = classes
+        self._words = corpus.vocabulary.words
+
+    def model(self, table: BackoffTable) -> ClassNgramModel:
+        """The class-based model."""
+        return ClassNgramModel(table, self._classes)
+
+    def save(self, table: BackoffTable, folder: Path) -> None:
+        """Write the classes and the table. Raises UserError where they cannot be written."""
+        self._classes.save(folder / CLASSES_FILE, self._words)
+        table.save(folder / NGRAM_FILE, self._classes.classes.fingerprint())

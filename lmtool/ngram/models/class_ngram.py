@@ -1,0 +1,78 @@
+"""Class-based n-grams (Brown et al. 1992, "Class-based n-gram models of natural language").
+
+    p(w|h) = p(w|c(w)) p(c(w) | c(w_{t-n+1}) ... c(w_{t-1}))                      (eq. 2)
+
+Words share what is known of the words like them: a few hundred classes have so few n-grams that long contexts are seen.
+Alone such a model is worse than one of words; mixed with it, it is better than either. The n-grams of classes are
+counted and smoothed as those of words; the classes are learned from the bigrams of train, by
+lmtool.ngram.learned_classes, or read from a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from lmtool.config.groups import CountModelConfig
+from lmtool.config.rules import MISSING, require_whole
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.vocabulary import Vocabulary
+    from lmtool.ngram.units import CountModel, Units
+
+
+class Start(Enum):
+    """The classes that exchange starts from."""
+
+    merging = "merging"
+    most_frequent = "most_frequent"
+
+
+@dataclass(slots=True)
+class ClassNgramConfig(CountModelConfig):
+    """classes: how many are learned; start: from which; passes: of exchange, at most; tokens: of the beginning of
+    train, from which they are learned, or null for all; file: of classes in place of learned ones, or null.
+    """
+
+    counts_words: ClassVar[bool] = False
+
+    classes: int = MISSING
+    start: Start = MISSING
+    passes: int = MISSING
+    tokens: int | None = MISSING
+    file: str | None = MISSING
+
+    def __post_init__(self) -> None:
+        CountModelConfig.__post_init__(self)
+        require_whole("model.classes", self.classes, 1, 4096)
+        require_whole("model.passes", self.passes, 0)
+        require_whole("model.tokens", self.tokens, 2, null=True)
+
+    def units(self, corpus: Corpus) -> Units:
+        """The classes, read or learned.
+
+        Raises UserError for a file that cannot be read or does not fit, and where the text of train is not there.
+        """
+        from lmtool.ngram.class_model import Classes
+        from lmtool.ngram.learned_classes import learned_classes
+        from lmtool.ngram.word_classes import read_classes
+
+        if corpus.counted:
+            raise UserError(f"model={self.kind}: {corpus.path} has no text of train to read: choose other counts=")
+        if self.file is not None:
+            found, about = read_classes(Path(self.file), corpus.vocabulary, key="model.file")
+        else:
+            merging = self.start is Start.merging
+            ids = corpus.text("train").ids[: self.tokens]
+            found, about = learned_classes(ids, corpus.vocabulary, self.classes, self.passes, merging=merging)
+        return Classes(corpus, found, about)
+
+    def load(self, folder: Path, vocabulary: Vocabulary) -> CountModel:
+        """The model of a run folder. Raises UserError where a file is missing, damaged, or of another vocabulary."""
+        from lmtool.ngram.class_model import ClassNgramModel
+
+        return ClassNgramModel.load(folder, vocabulary)

@@ -1,0 +1,150 @@
+"""Classes of words, each word in one, and the probability of a word within its class: Brown et al. (1992), eq. 2.
+
+    p(w|c(w)) = n(w) / sum of n over the words of c(w)
+
+n(w) is the count of w in train; a word that does not occur there counts as half an occurrence, so that none has
+probability 0 for that alone. In a file they are lines `class p(w|c) word`, SRILM's format of classes; in a word white
+space and backslashes are written as in the vocabulary's file (lmtool.runs.vocabulary_file).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.files import written_whole
+
+WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", " ": "\\s"}
+_LETTERS = str.maketrans(WRITTEN)
+_MEANT = {written: letter for letter, written in WRITTEN.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class WordClasses:
+    """class_of: int64 `[V]`, the class of each word. log_within: float64 `[V]`, log p(w|c(w)), 0 for `<s>`.
+
+    classes: as the vocabulary of their n-grams, most frequent first; `<s>` and `</s>` are classes of their own, and
+    unk is the class of `<unk>`.
+    """
+
+    class_of: IntArray
+    log_within: FloatArray
+    classes: Vocabulary
+
+    @classmethod
+    def of(cls, class_of: Sequence[int] | IntArray, names: Sequence[str], vocabulary: Vocabulary) -> WordClasses:
+        """The classes of words `[V]`, each the number of one of names `[C]`, all different; a class without words is
+        left out.
+        """
+        old = np.asarray(class_of, dtype=np.int64)
+        halves = np.maximum(2 * vocabulary.counts, 1)  # of occurrences
+        halves[vocabulary.bos] = 0  # it is never predicted
+        total = np.bincount(old, halves, len(names))
+        counts = np.bincount(old, vocabulary.counts, len(names)).astype(np.int64)
+        used = np.flatnonzero(np.bincount(old, minlength=len(names)))
+        order = used[np.argsort(-counts[used], kind="stable")]
+        order = np.append(order[order != old[vocabulary.bos]], old[vocabulary.bos])
+        new = np.zeros(len(names), dtype=np.int64)
+        new[order] = np.arange(len(order))
+        log_within = np.zeros(len(vocabulary))
+        predicted = halves > 0
+        log_within[predicted] = np.log(halves[predicted] / total[old[predicted]])
+        eos = None if vocabulary.eos is None else int(new[old[vocabulary.eos]])
+        classes = Vocabulary(tuple(names[c] for c in order), counts[order], eos, int(new[old[vocabulary.unk]]))
+        return cls(new[old], log_within, classes)
+
+    def save(self, path: Path, words: Sequence[str]) -> None:
+        """Write them, whole or not at all, most frequent class first; `<s>`, which no class predicts, has p = 1.
+
+        words: `[V]`. Raises UserError where the file cannot be written.
+        """
+        order = np.argsort(self.class_of, kind="stable").tolist()
+        names = [name.translate(_LETTERS) for name in self.classes.words]
+        class_of, within = self.class_of.tolist(), np.exp(self.log_within).tolist()
+        lines = (f"{names[class_of[w]]}\t{within[w]!r}\t{words[w].translate(_LETTERS)}\n" for w in order)
+        with written_whole(path) as temporary:
+            temporary.write_bytes("".join(lines).encode())
+
+    @classmethod
+    def open(cls, path: Path, vocabulary: Vocabulary) -> WordClasses:
+        """The classes that `save` has written. Raises UserError where they are missing, damaged or of other words."""
+        remedy = "train the model again"
+        try:
+            rows = [line.split("\t") for line in path.read_bytes().decode().split("\n")[:-1]]
+            class_of_word = {_meant(word): (_meant(name), math.log(float(p))) for name, p, word in rows}
+            of_words = [class_of_word[word] for word in vocabulary.words]
+        except FileNotFoundError:
+            raise UserError(f"the classes {path} are missing: {remedy}") from None
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(f"{path} is damaged, or of other words ({error}): {remedy}") from error
+        names = list(dict.fromkeys(_meant(row[0]) for row in rows))
+        number = {name: c for c, name in enumerate(names)}
+        found = cls.of([number[name] for name, _ in of_words], names, vocabulary)
+        if not np.allclose(found.log_within, [log_p for _, log_p in of_words]):
+            raise UserError(f"{path} was edited: its probabilities are not those of train; {remedy}")
+        return found
+
+
+def _meant(text: str) -> str:
+    return re.sub(r"\\[\\tnrs]", lambda match: _MEANT[match[0]], text) if "\\" in text else text
+
+
+def read_classes(path: Path, vocabulary: Vocabulary, *, key: str) -> tuple[WordClasses, list[str]]:
+    """The classes of a user's file, and lines that say what was left out.
+
+    Lines of a word and its class, or SRILM's, of a class, a probability, which is not used, and a word. A word of the
+    vocabulary that the file does not have is a class of its own, as in SRILM. key: the setting that names the file.
+    Raises UserError, with the line, for what is neither, for a word in two classes, and for `<s>` and `</s>` with
+    others.
+    """
+    name_of: dict[str, str] = {}
+    try:
+        for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+            if line.strip():
+                where = f"{key}={path}, line {number}"
+                word, name = _entry([field.decode() for field in line.split()], where)
+                if name_of.setdefault(word, name) != name:
+                    raise UserError(f"{where}: {word} is in two classes, {name_of[word]} and {name}")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{key}={path}: cannot be read as text ({error}); name a file of words and classes") from error
+    unknown = len(name_of.keys() - set(vocabulary.words))
+    alone = [word for word in vocabulary.words if word not in name_of]
+    names = set(name_of.values())
+    of_words = [name_of.get(word) or _own_name(word, names) for word in vocabulary.words]
+    number_of = {name: c for c, name in enumerate(dict.fromkeys(of_words))}
+    for i in (vocabulary.bos, vocabulary.eos):
+        if i is not None and of_words.count(of_words[i]) > 1:
+            raise UserError(f"{key}={path}: {vocabulary.words[i]} must be a class of its own; leave it out of the file")
+    found = WordClasses.of([number_of[name] for name in of_words], list(number_of), vocabulary)
+    about = [f"{len(found.classes):,} classes, of which {len(alone):,} are words that {path} does not have"]
+    if unknown:
+        about.append(f"{unknown:,} words of {path} are not in the vocabulary")
+    return found, about
+
+
+def _entry(fields: list[str], where: str) -> tuple[str, str]:
+    """The word and the class of a line."""
+    if len(fields) == 2:
+        return _meant(fields[0]), fields[1]
+    try:
+        if len(fields) == 3 and 0 <= float(fields[1]) <= 1:
+            return _meant(fields[2]), fields[0]
+    except ValueError:
+        pass
+    shown = " ".join(fields)[:60]
+    raise UserError(f"{where}: {shown!r} is no line 'word class', and no 'class probability word' of SRILM")
+
+
+def _own_name(word: str, names: set[str]) -> str:
+    """A name for the class of one word, that none of the file's classes has."""
+    while word in names:
+        word += " alone"
+    return word

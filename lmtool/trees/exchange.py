@@ -1,0 +1,210 @@
+"""Classes of words by exchange: Kneser & Ney (1993); Martin, Liermann & Ney (1998), "Algorithms for bigram and trigram
+word clustering".
+
+Each word in turn is taken out of its class and put into the one that gives the highest likelihood to the bigram model
+p(w|v) = p(w|c(w)) p(c(w)|c(v)), until a pass moves no word. Up to a constant the log-likelihood is N times the average
+mutual information that Brown et al. (1992) maximise by merging (see lmtool.trees.brown_kernels, F(n) = n log n):
+
+    L = sum over x, y of F(n(x, y)) - sum over x of F(n(x, .)) - sum over y of F(n(., y))
+
+so that exchange goes on where merging ends. Legend: C classes; W words; n `[2, C, C]`: n(x, y) and n(y, x), f: F of
+these; sums `[2, C]`: of the rows of n. A pass takes O(C) steps for each class among the neighbours of each word.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.trees.brown_clusters import neighbours
+from lmtool.trees.brown_kernels import f_table
+from lmtool.trees.tree import Int64s
+
+compiled = numba.njit(cache=True, nogil=True)
+
+LEAST_GAIN = 1e-6  # nats: by less no word moves, so that rounding errors cannot move one to and fro
+
+
+class Bigrams(NamedTuple):
+    """The different bigrams of a text of W words: first words `[E]`, second words `[E]` and counts `[E]`."""
+
+    first: Int64s
+    second: Int64s
+    counts: Int64s
+
+
+class Exchanged(NamedTuple):
+    """class_of: of each word, `[W]`. information: the average mutual information of the classes of neighbours, in nats
+    per bigram. passes: over the words.
+    """
+
+    class_of: Int64s
+    information: float
+    passes: int
+
+
+def exchange(
+    bigrams: Bigrams, class_of: Int64s, classes: int, movable: Int64s, closed: npt.NDArray[np.bool_], passes: int
+) -> Exchanged:
+    """Classes `[W]` of the words of some bigrams, from those in class_of `[W]` on.
+
+    classes: C. movable: the words that may move, in the order in which they are tried; closed: bool `[C]`, the classes
+    that no word may join or leave. passes: at most so many. The last word of a class stays where it is.
+    """
+    words = len(class_of)
+    total = int(bigrams.counts.sum())
+    if not total:
+        return Exchanged(class_of.copy(), 0.0, 0)
+    same = bigrams.first == bigrams.second
+    twice = np.zeros(words, dtype=np.int64)
+    twice[bigrams.first[same]] = bigrams.counts[same]
+    first, second, counts = (part[~same] for part in bigrams)
+    after, before = neighbours(first, second, counts, words), neighbours(second, first, counts, words)
+    found = class_of.astype(np.int64)
+    n, f, sums, table = *tables(bigrams, found, classes), f_table()
+    needed = _exchange(*after, *before, twice, found, movable, closed, passes, n, f, sums, table)
+    log_likelihood = float(f[0].sum()) - sum(_f(int(x), table) for x in sums.ravel())
+    return Exchanged(found, (log_likelihood + _f(total, table)) / total, int(needed))
+
+
+def tables(bigrams: Bigrams, class_of: Int64s, classes: int) -> tuple[Any, Any, Any]:
+    """n, f and sums of the classes of words."""
+    n = np.zeros((2, classes, classes), dtype=np.int64)
+    pair = class_of[bigrams.first], class_of[bigrams.second]
+    np.add.at(n[0], pair, bigrams.counts)
+    n[1] = n[0].T
+    f = n * np.log(np.maximum(n, 1))
+    return n, f, n.sum(axis=2)
+
+
+@compiled
+def _f(n: int, table: Any) -> Any:
+    return table[n] if n < len(table) else n * math.log(n)
+
+
+@compiled
+def _exchange(
+    after_starts: Any,
+    after: Any,
+    before_starts: Any,
+    before: Any,
+    twice: Any,
+    class_of: Any,
+    movable: Any,
+    closed: Any,
+    passes: int,
+    n: Any,
+    f: Any,
+    sums: Any,
+    table: Any,
+) -> int:
+    """Move words, in class_of `[W]`, until a pass moves none; returns the number of passes.
+
+    after: `[E, 2]`, the other words that follow each word, and how often; those of word w from after_starts[w] on,
+    `[W + 1]`. before: the same for the words before it. twice: how often a word follows itself, `[W]`.
+    """
+    classes = n.shape[1]
+    size = np.zeros(classes, np.int64)
+    for c in class_of:
+        size[c] += 1
+    count = np.zeros((2, classes), np.int64)  # of the classes after the word, and before it
+    near = np.empty((2, classes), np.int64)  # those with a count, `used` of each side
+    used = np.zeros(2, np.int64)
+    total = np.zeros(2, np.int64)
+    gain = np.empty(classes)
+    done = 0
+    while done < passes:
+        done += 1
+        moved = 0
+        for word in movable:
+            old = class_of[word]
+            if closed[old] or size[old] == 1:
+                continue
+            _read_neighbours(0, after[after_starts[word] : after_starts[word + 1]], class_of, count, near, used, total)
+            _read_neighbours(
+                1, before[before_starts[word] : before_starts[word + 1]], class_of, count, near, used, total
+            )
+            total += twice[word]
+            _move(-1, old, count, near, used, total, twice[word], n, f, sums, table)
+            _gains(count, near, used, total, twice[word], n, f, sums, table, gain)
+            new = old
+            for c in range(classes):
+                if gain[c] > gain[new] + LEAST_GAIN and not closed[c]:
+                    new = c
+            _move(1, new, count, near, used, total, twice[word], n, f, sums, table)
+            if new != old:
+                class_of[word] = new
+                size[old] -= 1
+                size[new] += 1
+                moved += 1
+            for side in range(2):
+                for i in range(used[side]):
+                    count[side, near[side, i]] = 0
+        if moved == 0:
+            break
+    return done
+
+
+@compiled
+def _read_neighbours(side: int, words: Any, class_of: Any, count: Any, near: Any, used: Any, total: Any) -> None:
+    """Fill in one side of a word's neighbours from a list of words and counts, `[E, 2]`; count is all 0 before."""
+    used[side] = 0
+    total[side] = 0
+    for e in range(len(words)):
+        c = class_of[words[e, 0]]
+        if count[side, c] == 0:
+            near[side, used[side]] = c
+            used[side] += 1
+        count[side, c] += words[e, 1]
+        total[side] += words[e, 1]
+
+
+@compiled
+def _move(
+    sign: int, c: int, count: Any, near: Any, used: Any, total: Any, twice: int, n: Any, f: Any, sums: Any, table: Any
+) -> None:
+    """Put the word into class c (sign 1), or take it out (-1)."""
+    for side in range(2):
+        for i in range(used[side]):
+            other = near[side, i]
+            n[side, c, other] += sign * count[side, other]
+            n[1 - side, other, c] += sign * count[side, other]
+        sums[side, c] += sign * total[side]
+    n[0, c, c] += sign * twice
+    n[1, c, c] += sign * twice
+    for side in range(2):
+        for i in range(used[side]):
+            other = near[side, i]
+            f[side, c, other] = _f(n[side, c, other], table)
+            f[1 - side, other, c] = f[side, c, other]
+    f[0, c, c] = _f(n[0, c, c], table)
+    f[1, c, c] = f[0, c, c]
+
+
+@compiled
+def _gains(
+    count: Any, near: Any, used: Any, total: Any, twice: int, n: Any, f: Any, sums: Any, table: Any, gain: Any
+) -> None:
+    """What L gains where the word joins each of the classes, into gain `[C]`."""
+    for c in range(len(gain)):
+        margins = 0.0
+        for side in range(2):
+            margins += _f(sums[side, c] + total[side], table) - _f(sums[side, c], table)
+        both = n[0, c, c] + count[0, c] + count[1, c] + twice
+        gain[c] = _f(both, table) - f[0, c, c] - margins
+    for side in range(2):
+        for i in range(used[side]):
+            other = near[side, i]
+            more = count[side, other]
+            row, f_row = n[1 - side, other], f[1 - side, other]  # with the classes c one after the other
+            if sums[1 - side, other] + more < len(table):
+                for c in range(len(gain)):
+                    gain[c] += table[row[c] + more] - f_row[c]
+            else:
+                for c in range(len(gain)):
+                    gain[c] += _f(row[c] + more, table) - f_row[c]
+            gain[other] -= _f(row[other] + more, table) - f_row[other]  # n(c, c) is counted above

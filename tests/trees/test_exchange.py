@@ -1,0 +1,84 @@
+"""Exchange: every move against the likelihood worked out afresh."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmtool.trees.brown_clusters import bigrams
+from lmtool.trees.exchange import Bigrams, exchange
+from tests.trees.test_brown import information, text
+
+
+def of_classes(pairs: Bigrams, class_of: np.ndarray, classes: int) -> float:
+    """The average mutual information of classes, in nats times the number of bigrams."""
+    n = np.zeros((classes, classes))
+    np.add.at(n, (class_of[pairs.first], class_of[pairs.second]), pairs.counts)
+    return information(n)
+
+
+def plain_exchange(
+    pairs: Bigrams, class_of: np.ndarray, classes: int, movable: np.ndarray, closed: np.ndarray, passes: int
+) -> tuple[np.ndarray, int]:
+    class_of = class_of.copy()
+    for done in range(1, passes + 1):
+        moved = False
+        for word in movable:
+            old = class_of[word]
+            if closed[old] or (class_of == old).sum() == 1:
+                continue
+            found = []
+            for c in range(classes):
+                class_of[word] = c
+                found.append(-np.inf if closed[c] else of_classes(pairs, class_of, classes))
+            best = int(np.argmax(found))
+            class_of[word] = best if found[best] > found[old] + 1e-6 else old
+            moved |= class_of[word] != old
+        if not moved:
+            return class_of, done
+    return class_of, passes
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.integers(2, 10), st.integers(1, 5), st.integers(0, 4))
+def test_words_move_where_the_likelihood_is_highest(seed: int, words: int, classes: int, passes: int) -> None:
+    ids, offsets, counts = text(seed, words)
+    pairs = Bigrams(*bigrams(ids, offsets, words))
+    start = np.random.default_rng(seed).integers(0, classes, words)
+    movable = np.argsort(-counts, kind="stable")[: words - seed % 2]
+    closed = np.arange(classes) == classes - seed % 3
+    found = exchange(pairs, start, classes, movable, closed, passes)
+    wanted, needed = plain_exchange(pairs, start, classes, movable, closed, passes)
+    np.testing.assert_array_equal(found.class_of, wanted)
+    assert found.passes == needed if passes else found.passes == 0
+    total = pairs.counts.sum()
+    assert found.information == pytest.approx(of_classes(pairs, wanted, classes) / total, abs=1e-9)
+
+
+def test_the_classes_of_a_text_of_two_kinds_of_words() -> None:
+    ids = np.array([0, 2, 1, 3, 0, 3, 1, 2] * 3)  # 0 and 1 come before 2 and 3
+    pairs = Bigrams(*bigrams(ids, np.array([0, len(ids)]), 4))
+    found = exchange(pairs, np.array([0, 1, 0, 1]), 2, np.arange(4), np.zeros(2, bool), 9)
+    assert found.class_of[0] == found.class_of[1] != found.class_of[2] == found.class_of[3]
+    # 12 bigrams from one class to the other and 11 back: H of the first words, which the second words determine.
+    p = np.array([12, 11]) / 23
+    assert found.information == pytest.approx(-(p * np.log(p)).sum(), abs=1e-12)
+
+
+def test_counts_beyond_the_table() -> None:
+    """F of counts from 2^18 on is computed; the classes are those of a thousandth of the counts."""
+    ids, offsets, counts = text(3, 8)
+    few = Bigrams(*bigrams(ids, offsets, 8))
+    many = few._replace(counts=few.counts * 100_000)
+    start, order = np.arange(8) % 3, np.argsort(-counts)
+    one, other = (exchange(pairs, start, 3, order, np.zeros(3, bool), 20) for pairs in (few, many))
+    np.testing.assert_array_equal(one.class_of, other.class_of)
+    assert one.information == pytest.approx(other.information, rel=1e-9)
+
+
+def test_a_text_without_bigrams() -> None:
+    none = Bigrams(*bigrams(np.array([1]), np.array([0, 1]), 3))
+    found = exchange(none, np.array([0, 1, 1]), 2, np.arange(3), np.zeros(2, bool), 5)
+    assert found.class_of.tolist() == [0, 1, 1] and (found.information, found.passes) == (0.0, 0)
