@@ -12,8 +12,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.choose_pieces import pieces_of_types
 from lmtool.data.corpus import Split
+from lmtool.data.subwords import Subwords
 from lmtool.data.text_form import TextForm
+from lmtool.data.tokeniser import RESERVED, WordTokeniser
 from lmtool.data.word_table import WordTable, find_word
 from lmtool.language_model import IntArray
 from lmtool.system.parallel import run, threads
@@ -47,9 +50,11 @@ def line_ends(content: bytes) -> IntArray:
 
 
 class TextEncoder:
-    """Texts by the rules of a run's data: words or characters, sentences or not, lower case, tags dropped.
+    """Texts by the rules of a run's data: words, pieces of words or characters, sentences or not, lower case, tags
+    dropped.
 
-    `<s>` and `</s>` in a text are words out of the vocabulary, as `<s>` in a page of the web is no mark of ours.
+    `<s>` and `</s>` in a text are words out of the vocabulary, as `<s>` in a page of the web is no mark of ours; where
+    words are cut into pieces, they raise UserError.
     """
 
     def __init__(self, form: TextForm) -> None:
@@ -66,7 +71,10 @@ class TextEncoder:
 
     def __call__(self, block: TextBlock) -> EncodedTexts:
         """The ids of the texts of a block."""
-        ids, documents = self._characters(block) if self._form.chars else self._words(block)
+        if self._form.subwords is not None:
+            ids, documents = self._pieces(block, self._form.subwords)
+        else:
+            ids, documents = self._characters(block) if self._form.chars else self._words(block)
         unknown = ids == OOV
         oov = np.diff(np.concatenate([[0], np.cumsum(unknown)])[documents])
         ids[unknown] = self._form.vocabulary.unk
@@ -94,6 +102,17 @@ class TextEncoder:
             for first, last in zip(firsts[:-1].tolist(), firsts[1:].tolist(), strict=True)
         )
         return np.concatenate(parts), np.append(0, np.cumsum(sizes))
+
+    def _pieces(self, block: TextBlock, subwords: Subwords) -> tuple[Array, IntArray]:
+        _, ends = self._words(block)  # in words
+        vocabulary = self._form.vocabulary
+        tokeniser = WordTokeniser(
+            sentences=vocabulary.eos is not None, tags=self._form.tags, lowercase=self._form.lowercase
+        )
+        words = tokeniser(block.content, "text")
+        table = pieces_of_types(subwords, tokeniser.types())
+        ids = vocabulary.encode([*RESERVED, *subwords.names])[table.of(words)]
+        return ids, np.append(0, np.cumsum(table.lengths[words]))[ends]
 
     def _characters(self, block: TextBlock) -> tuple[Array, IntArray]:
         text = block.content.decode("utf-8", "surrogatepass").replace("\r\n", "\n")

@@ -104,3 +104,24 @@ def test_a_block_of_lines() -> None:
     content = b"a\n\nb b\n"
     texts = TextEncoder(form())(TextBlock(content, encode.line_ends(content)))
     assert texts.documents.tolist() == [0, 2, 2, 5]
+
+
+def test_pieces_of_words() -> None:
+    """Each text has the pieces that it has alone; marks of sentences cannot be written in pieces."""
+    pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
+    from lmtool.config.vocabulary import Unit
+    from lmtool.data.train_subwords import train_subwords
+    from lmtool.errors import UserError
+
+    subwords = train_subwords(["ab", "abc", "cab"], np.array([5, 2, 3]), Unit.bpe, 260)
+    listed = (EOS, *subwords.names, UNK, BOS)
+    vocabulary = Vocabulary(listed, np.ones(len(listed), dtype=np.int64), 0, len(listed) - 2)
+    rules = TextForm(vocabulary, chars=False, lowercase=False, subwords=subwords)
+    texts = ["ab cab\nabc", "", "\u00fcab <unk>", "abc\n\nab"]
+    encoded = TextEncoder(rules)(block_of(texts))
+    for text, first, last in zip(texts, encoded.documents[:-1], encoded.documents[1:], strict=True):
+        alone = split_of_text([f"{text}\n".encode()], "text", rules).ids if text else np.empty(0)
+        np.testing.assert_array_equal(encoded.split.ids[first:last], alone)
+    assert encoded.oov.tolist() == [0, 0, 0, 0] and encoded.documents[0] < encoded.documents[1]
+    with pytest.raises(UserError, match="<s> stands in the text"):
+        TextEncoder(rules)(block_of(["a <s> b"]))
