@@ -35,8 +35,10 @@ def texts(lmtool: Run) -> Run:
 
 
 def test_a_run_of_pieces_needs_nothing_but_its_folder(texts: Run) -> None:
-    said = texts("preprocess", *DATA, "data.vocabulary.unit=bpe", "data.vocabulary.size=280")
+    said = texts("preprocess", *DATA, "data.vocabulary.unit=bpe", "data.vocabulary.min_count=4")
     assert "pieces for each word and sentence end of train" in said
+    # Only `the`, `sat` and `on` are there four times: three, three and two merges.
+    assert "264 pieces, not 8,000: the words of train have no more; data.vocabulary.min_count=4 leaves rare" in said
     bpe = [*DATA, "data.vocabulary.unit=bpe", "data.vocabulary.size=280"]
     texts("train", "model=ngram", "model.order=8", "smoother=witten_bell", *bpe, "hydra.run.dir=run")
     said = texts("eval", "run=run", "hydra.run.dir=valid")

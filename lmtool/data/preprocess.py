@@ -183,7 +183,7 @@ def _write(
                 "identity": identity,
                 "rows": rows,
                 "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy)
-                + (_notes_of_pieces(source, provisional, rows) if subwords is not None else []),
+                + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
             }
             fingerprinted = f"{FORMAT} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
             fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
@@ -209,9 +209,15 @@ def _notes(source: Source, empty_lines: int, entropy: float | None) -> list[str]
     return notes
 
 
-def _notes_of_pieces(source: Source, provisional: Provisional, rows: list[Row]) -> list[str]:
+def _notes_of_pieces(
+    data: DataConfig, source: Source, subwords: Subwords, provisional: Provisional, rows: list[Row]
+) -> list[str]:
     words, pieces = len(provisional.ids["train"]), int(rows[0]["tokens"] or 0)
     notes = [f"{pieces / words:.3f} pieces for each word and sentence end of train"]
+    size, least = data.vocabulary.size, data.vocabulary.min_count
+    if size is not None and len(subwords.names) < size:
+        remedy = f"; data.vocabulary.min_count={least} leaves rare words out" if least > 1 else ""
+        notes.append(f"{len(subwords.names):,} pieces, not {size:,}: the words of train have no more{remedy}")
     return [*notes, "the cloze questions are left out: they ask for words, not for pieces"] if source.cloze else notes
 
 
