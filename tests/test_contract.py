@@ -28,6 +28,7 @@ from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.learned_classes import learned_classes
 from lmtool.ngram.model import NgramModel
+from lmtool.ngram.skip_model import EveryWord, SkipNgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring
@@ -48,6 +49,12 @@ def ngram(corpus: Corpus, order: int, smoother: Smoother | None = None) -> Ngram
 def class_ngram(corpus: Corpus, order: int) -> ClassNgramModel:
     classes, about = learned_classes(corpus.split("train").ids, corpus.vocabulary, 5, 9, merging=True)
     units = Classes(corpus, classes, about)
+    counts = count_ngrams(units.corpus.text("train"), units.corpus.vocabulary, order)
+    return units.model(estimate(counts, ModifiedKneserNey(order)))
+
+
+def skip_ngram(corpus: Corpus, order: int) -> SkipNgramModel:
+    units = EveryWord(corpus, 2)
     counts = count_ngrams(units.corpus.text("train"), units.corpus.vocabulary, order)
     return units.model(estimate(counts, ModifiedKneserNey(order)))
 
@@ -101,6 +108,7 @@ MODELS = {
     "ngram": lambda corpus: ngram(corpus, 4),
     "class_ngram": lambda corpus: class_ngram(corpus, 4),
     "class_unigram": lambda corpus: class_ngram(corpus, 1),
+    "skip_ngram": lambda corpus: skip_ngram(corpus, 3),
     "laplace": lambda corpus: ngram(corpus, 3, Laplace(3, alpha=0.1, types=len(corpus.vocabulary) - 1)),
     "jelinek_mercer": lambda corpus: ngram(corpus, 3, JelinekMercer(3, classes=4)),
     "witten_bell": lambda corpus: ngram(corpus, 3, WittenBell(3)),

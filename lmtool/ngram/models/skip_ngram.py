@@ -1,0 +1,53 @@
+"""Skipping n-grams (Goodman 2001, "A bit of progress in language modeling", section 4; Rosenfeld 1994).
+
+    p(w_t|h) = p(w_t | w_{t-s(n-1)} ... w_{t-2s} w_{t-s})
+
+The context is every s-th word. With s = 2 its newest word is the last but one: where the last word was never seen in
+its place, what stands before it still tells something. To be mixed with n-grams of all words. Of Goodman's contexts
+these are the ones that are n-grams of a text, the one cut into every s-th word: they are counted and smoothed as such.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from lmtool.config.groups import CountModelConfig
+from lmtool.config.rules import MISSING, require_whole
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.vocabulary import Vocabulary
+    from lmtool.ngram.units import CountModel, Units
+
+
+@dataclass(slots=True)
+class SkipNgramConfig(CountModelConfig):
+    """step: s."""
+
+    counts_words: ClassVar[bool] = False
+
+    step: int = MISSING
+
+    def __post_init__(self) -> None:
+        CountModelConfig.__post_init__(self)
+        require_whole("model.step", self.step, 1, 16)
+
+    def units(self, corpus: Corpus) -> Units:
+        """Every s-th word. Raises UserError where the text of train is not there."""
+        from lmtool.ngram.skip_model import EveryWord
+
+        if corpus.counted:
+            raise UserError(f"model={self.kind}: {corpus.path} has no text of train to read: choose other counts=")
+        return EveryWord(corpus, self.step)
+
+    def load(self, folder: Path, vocabulary: Vocabulary) -> CountModel:
+        """The model of a run folder. Raises UserError where its file is missing, damaged, or of another vocabulary."""
+        from lmtool.ngram.model import NGRAM_FILE
+        from lmtool.ngram.skip_model import SkipNgramModel
+        from lmtool.ngram.table import BackoffTable
+
+        table = BackoffTable.open(folder / NGRAM_FILE, vocabulary.fingerprint())
+        return SkipNgramModel(table, vocabulary, self.step)

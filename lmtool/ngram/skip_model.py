@@ -1,0 +1,99 @@
+"""N-grams with contexts of every s-th word (Goodman 2001, section 4): see lmtool.ngram.models.skip_ngram."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.data.corpus import Corpus
+from lmtool.data.skipped import SkippedCorpus, every
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.language_model import FloatArray, IntArray
+from lmtool.ngram.model import NGRAM_FILE, NgramModel
+from lmtool.ngram.table import BackoffTable
+from lmtool.system.arrays import sentence_offsets, whole_numbers
+
+
+class SkipNgramModel:
+    """A LanguageModel with contexts of s (n-1) words, of which it reads every s-th, the newest being s words back.
+
+    Legend: N contexts, C = s (n-1) words in each, V vocabulary entries, K candidates. All else is as in NgramModel.
+    """
+
+    dynamic: ClassVar[bool] = False
+    across_sentences: ClassVar[bool] = False
+
+    def __init__(self, table: BackoffTable, vocabulary: Vocabulary, step: int) -> None:
+        """table: of n-grams of every s-th word. vocabulary: of its words. step: s."""
+        self.ngrams = NgramModel(table, vocabulary)
+        self.step = step
+
+    @property
+    def context_size(self) -> int:
+        """C = s (n - 1)."""
+        return self.step * self.ngrams.context_size
+
+    @property
+    def normalised(self) -> bool:
+        """Whether the model gives probabilities; stupid backoff gives scores, which do not sum to one."""
+        return self.ngrams.normalised
+
+    def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
+        """`log p(target | context)` for contexts `[N, C]` and targets `[N]`, as `[N]`."""
+        return self.ngrams.log_prob(self._read("log_prob", contexts), targets)
+
+    def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """`log p(candidate | context)` for contexts `[N, C]` and candidates `[N, K]`, as `[N, K]`.
+
+        Not renormalised over the candidates.
+        """
+        return self.ngrams.log_prob_candidates(self._read("log_prob_candidates", contexts), candidates)
+
+    def log_dist(self, contexts: IntArray) -> FloatArray:
+        """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""
+        return self.ngrams.log_dist(self._read("log_dist", contexts))
+
+    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
+        """`log p` of the predicted tokens `[N]` of running text, S sentences that begin at offsets `[S + 1]`, `[N]`."""
+        ids = self._words("log_prob_text: ids", ids, ("N",))
+        offsets = sentence_offsets("SkipNgramModel.log_prob_text: offsets", offsets, len(ids))
+        places, begins = every(self.step, offsets)
+        log_prob = np.empty(len(ids), dtype=np.float64)
+        log_prob[places] = self.ngrams.log_prob_text(ids[places], begins)
+        return log_prob
+
+    def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, memory: int) -> FloatArray:
+        """The same as log_prob_text, where the process may have `memory` bytes."""
+        places, begins = every(self.step, offsets)
+        log_prob = np.empty(len(ids), dtype=np.float64)
+        log_prob[places] = self.ngrams.log_prob_within(ids[places], begins, memory)
+        return log_prob
+
+    def _read(self, method: str, contexts: IntArray) -> IntArray:
+        """The words of contexts that are read, `[N, n - 1]`."""
+        contexts = self._words(f"{method}: contexts", contexts, ("N", self.context_size))
+        return contexts[:, :: self.step]
+
+    def _words(self, argument: str, ids: IntArray, shape: tuple[int | str, ...]) -> IntArray:
+        return whole_numbers(f"SkipNgramModel.{argument}", ids, shape, below=self.ngrams.table.vocabulary_size)
+
+
+class EveryWord:
+    """Every s-th word of a corpus as the units that are counted."""
+
+    def __init__(self, corpus: Corpus, step: int) -> None:
+        """step: s."""
+        self.corpus: Corpus = SkippedCorpus(corpus, step)
+        self.about: list[str] = []
+        self._step = step
+
+    def model(self, table: BackoffTable) -> SkipNgramModel:
+        """The model that skips."""
+        return SkipNgramModel(table, self.corpus.vocabulary, self._step)
+
+    def save(self, table: BackoffTable, folder: Path) -> None:
+        """Write the table. Raises UserError where it cannot be written."""
+        table.save(folder / NGRAM_FILE, self.corpus.vocabulary.fingerprint())
