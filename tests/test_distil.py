@@ -42,7 +42,7 @@ def test_each_ngram_has_the_mean_over_its_contexts() -> None:
     distilled = expected.distilled()
     means = defaultdict[tuple[int, ...], list[np.ndarray]](list)
     for row, dist in zip(near.tolist(), p, strict=True):
-        for size in range(3):
+        for size in (1, 2):
             tail = tuple(row[2 - size :])
             if tail.count(vocabulary.bos) < 2:  # a sentence has one <s>
                 means[tail].append(dist)
@@ -53,7 +53,7 @@ def test_each_ngram_has_the_mean_over_its_contexts() -> None:
         rows = zip(grams, distilled.log_prob[nodes].tolist(), table.log_prob[nodes].tolist(), strict=True)
         for gram, found, before in rows:
             *h, word = gram
-            if gram == [vocabulary.bos]:
+            if k == 1:
                 assert found == before
             elif tuple(h) in means:
                 assert found == pytest.approx(np.log(np.mean([dist[word] for dist in means[tuple(h)]])), abs=1e-5)

@@ -49,7 +49,7 @@ def mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Writ
     weights = np.array([member.weight for member in members])
     session.say("\n".join(["weight  member", *(f"{m.weight:6.4f}  {m.name}" for m in members)]))
     vocabularies = [member.model.vocabulary for member in members]
-    one_vocabulary = len({vocabulary.fingerprint() for vocabulary in vocabularies}) == 1
+    one_vocabulary = len({frozenset(vocabulary.words) for vocabulary in vocabularies}) == 1
     vocabulary = vocabularies[0] if one_vocabulary else union_vocabulary(vocabularies)
     models = [member.model for member in members]
     if config.to is not None:

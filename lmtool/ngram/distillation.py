@@ -2,12 +2,13 @@
 
 For an n-gram hw the distilled model has what the other model gives w, on average over the places of a text after h:
 
-    p(w|h) = mean of p(w|c_t) over the places t whose last words are h
+    p(w|h) = mean of p(w|c_t) over the places t whose last words are h, for h of a word or more
 
 with c_t the context of place t as the other model reads it, which may be longer than h. An n-gram as long as the other
 model's context and a word has that model's very probability; for shorter ones, which Arisoy et al. take from further
 networks with shorter contexts, the words before h are averaged out. Of all distributions after h this one has the
-smallest mean relative entropy from the other model's, over these places.
+smallest mean relative entropy from the other model's, over these places. Single words keep their probability: that of a
+smoother is made for words after contexts that it has not seen, which an average over all places is not.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from lmtool.ngram.trie_search import first_child
 class ExpectedProbabilities:
     """Sums of another model's probabilities over the places of a text, for each n-gram of a table.
 
-    sums: of p(w|c_t) for each node hw of the table's trie, over the places after h; for a word, over all places.
+    sums: of p(w|c_t) for each node hw of the table's trie, over the places after h; 0 for words alone.
     places: how often each context h was met. Both float64.
     """
 
@@ -37,7 +38,6 @@ class ExpectedProbabilities:
         self.table = table
         self.sums = np.zeros(sum(table.sizes))
         self.places = np.zeros(table.trie.first(table.order) if table.order > 1 else 0)
-        self.total = 0
 
     def add(self, contexts: IntArray, log_p: FloatArray) -> None:
         """Take N places: their contexts `[N, n-1]` as the table reads them, and the other model's log p `[N, V]`."""
@@ -46,7 +46,6 @@ class ExpectedProbabilities:
         for m in range(1, self.table.order):
             find_contexts(*trie.nodes.searching, self.table.bos, contexts, m, nodes[:, m])
         _add(*trie.nodes.searching, nodes, np.exp(log_p, dtype=np.float64), self.sums, self.places)
-        self.total += len(contexts)
 
     def distilled(self) -> BackoffTable:
         """The table with these probabilities and new back-off weights; n-grams after contexts that the text does not
@@ -54,17 +53,13 @@ class ExpectedProbabilities:
         """
         table = self.table
         log_prob = table.log_prob.copy()
-        unigrams = log(self.sums[: table.vocabulary_size] / self.total)
-        unseen = float(unigrams[table.bos])  # there stands what the other model reserves for other types
-        unigrams[table.bos] = table.log_prob[table.bos]
-        log_prob[: table.vocabulary_size] = unigrams
         for k in range(2, table.order + 1):
             nodes = slice(table.trie.first(k), table.trie.first(k + 1))
             contexts = self.places[table.trie.first(k - 1) : table.trie.first(k)][table.trie.contexts(k)]
             met = contexts > 0
             p: FloatArray = self.sums[nodes][met] / contexts[met]
             log_prob[nodes][met] = log(p)
-        return renormalised(replace(table, log_prob=log_prob, unseen=unseen, notes=()))
+        return renormalised(replace(table, log_prob=log_prob, notes=()))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -83,8 +78,6 @@ def _add(
 ) -> None:
     size = len(uni)
     for t in range(len(nodes)):
-        for word in range(size):
-            sums[word] += p[t, word]
         for m in range(1, nodes.shape[1]):
             node = nodes[t, m]
             if node < 0:
