@@ -35,7 +35,7 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
         nodes = slice(table.trie.first(k), table.trie.first(k + 1))
         context = table.trie.contexts(k)
         contexts = table.sizes[k - 2]
-        p = np.exp(table.log_prob[nodes].astype(np.float64))
+        p = np.exp(table.log_probs(nodes.start, nodes.stop).astype(np.float64))
         lower = np.exp(_log_lower(table, k))
         left = np.maximum(1.0 - np.bincount(context, p, contexts), 0.0)
         rest = np.maximum(1.0 - np.bincount(context, lower, contexts), 1e-300)
@@ -56,10 +56,10 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
 def renormalised(table: BackoffTable) -> BackoffTable:
     """The table with new back-off weights, so that every distribution sums to one; shorter contexts first."""
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
-    table = replace(table, log_backoff=log_backoff)
+    table = replace(table.unpacked(), log_backoff=log_backoff)
     for k in range(2, table.order + 1):
         context, contexts = table.trie.contexts(k), table.sizes[k - 2]
-        p = np.exp(table.log_prob[table.trie.first(k) : table.trie.first(k + 1)].astype(np.float64))
+        p = np.exp(table.log_probs(table.trie.first(k), table.trie.first(k + 1)).astype(np.float64))
         weight, _ = backoff_weights(p, np.exp(_log_lower(table, k)), context, contexts)
         log_backoff[table.trie.first(k - 1) : table.trie.first(k)] = log(weight)
     return table
@@ -80,7 +80,7 @@ def _log_lower(table: BackoffTable, k: int) -> FloatArray:
 
 def _log_marginals(table: BackoffTable, eos: int | None) -> FloatArray:
     """log p(h) of each node as a context: the product of its words' probabilities, each after those before it."""
-    log_marginals = table.log_prob.astype(np.float64)
+    log_marginals = table.log_probs(0, len(table.log_prob)).astype(np.float64)
     log_marginals[table.bos] = log_marginals[eos] if eos is not None else -np.inf
     for k in range(2, table.order + 1):
         shorter = log_marginals[table.trie.first(k - 1) : table.trie.first(k)]
