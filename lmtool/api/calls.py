@@ -227,15 +227,20 @@ def export(run: RunLike, to: str | PathLike[str], **settings: Any) -> Written:
 
 
 def convert(
-    arpa: str | PathLike[str],
+    arpa: str | PathLike[str] | None = None,
     data: Option | Corpus | None = None,
     *,
+    run: RunLike | None = None,
     out: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **settings: Any,
 ) -> Written:
-    """Make a run of an ARPA file over the words of a data set. out: the run folder; None: a new one."""
-    result: Written = call("convert", {"arpa": str(arpa), "data": data, **settings}, out, progress, keeps=True)
+    """Make a run of an ARPA file over the words of a data set, or of a run: a smaller one with quantize=8.
+
+    out: the run folder; None: a new one.
+    """
+    named = {"arpa": None if arpa is None else str(arpa), "data": data} | ({} if run is None else named_run(run))
+    result: Written = call("convert", named | settings, out, progress, keeps=True)
     return result
 
 

@@ -1,4 +1,4 @@
-"""`lmtool convert`: ARPA file -> run; and run -> ARPA file, as `lmtool export` does it."""
+"""`lmtool convert`: ARPA file -> run; run -> smaller run; and run -> ARPA file, as `lmtool export` does it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lmtool.config.rules import require_whole
 from lmtool.config.settings import plain_values
-from lmtool.config.verbs import ConvertConfig
+from lmtool.config.verbs import BITS, ConvertConfig
 from lmtool.errors import UserError
 from lmtool.results import Written
 from lmtool.runs.run import Run, run_folder
@@ -18,12 +19,17 @@ SETTINGS = ConvertConfig
 
 
 def run(config: ConvertConfig, session: Session) -> Written:
-    """Make a run of an ARPA file, or write a run's n-gram model as ARPA."""
+    """Make a run of an ARPA file, or a smaller one of a run, or write a run's n-gram model as ARPA."""
     session.use_threads(config.threads)
     if config.arpa is not None and config.to is None and config.run is None:
         session.require_new()
         return _read(config, config.arpa, session)
-    if config.to is not None and config.arpa is None:
+    if config.quantize is not None and config.arpa is None and config.to is None:
+        from lmtool.commands.convert_smaller import smaller_run
+
+        session.require_new()
+        return smaller_run(Run.open(run_folder(config.run)), config.quantize, config.store_dir, session)
+    if config.to is not None and config.arpa is None and config.quantize is None:
         from lmtool.commands.export import COUNT_BASED, format_of, write_count_based
 
         to, form, source = Path(config.to), format_of(config.to), Run.open(run_folder(config.run))
@@ -32,7 +38,9 @@ def run(config: ConvertConfig, session: Session) -> Written:
         about, _ = write_count_based(source, config.store_dir, to, form, session)
         session.say(f"wrote {to}: {about}")
         return Written(to, about, session.notes)
-    raise UserError("lmtool convert takes run=PATH to=FILE.arpa or FILE.tsv.gz, or arpa=FILE data=NAME")
+    raise UserError(
+        "lmtool convert takes run=PATH to=FILE.arpa or FILE.tsv.gz, run=PATH quantize=BITS, or arpa=FILE data=NAME"
+    )
 
 
 def _read(config: ConvertConfig, source: str, session: Session) -> Written:
@@ -48,6 +56,8 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     from lmtool.ngram.model import NGRAM_FILE, NgramModel
     from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
 
+    if config.quantize is not None:
+        require_whole("quantize", config.quantize, *BITS)
     out, arpa = session.out, read_arpa(source)
     data = config.data
     prepared = preprocess(data, config.store_dir, progress=session.progress)
@@ -65,7 +75,10 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
         prepared = preprocess(data, config.store_dir, progress=session.progress)
         session.say(f"data={data.name} has other words: its store was written with those of {source}")
     with Corpus.open(prepared.path) as corpus:
-        model = NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary)
+        table = arpa_table(arpa, corpus.vocabulary)
+        if config.quantize is not None:
+            table = table.quantised(config.quantize)
+        model = NgramModel(table, corpus.vocabulary)
         model.save(out / NGRAM_FILE)
         save_vocabulary(corpus.vocabulary, out / VOCABULARY)
         fingerprints = corpus.fingerprint, corpus.vocabulary.fingerprint()

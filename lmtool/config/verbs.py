@@ -25,6 +25,7 @@ from lmtool.config.training import TrainingConfig
 from lmtool.errors import UserError
 
 MOST_THREADS = 1024  # the libraries end the process where the system refuses a thread
+BITS = (4, 8)  # of the values of an n-gram model that is quantised
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
@@ -68,6 +69,7 @@ class TrainConfig(VerbConfig):
     counts: CountsConfig | None = None
     prune: list[int] | None = MISSING
     prune_entropy: float | None = MISSING
+    quantize: int | None = MISSING
     output: OutputConfig | None = None
     tree: TreeConfig | None = None
     optim: OptimConfig | None = None
@@ -94,7 +96,10 @@ class TrainConfig(VerbConfig):
         require_whole("prune", cutoffs[-1], 0)
         threshold = self.prune_entropy
         require(threshold is None or 0 < threshold < 1, "prune_entropy", threshold, "between 0 and 1, or null")
+        require_whole("quantize", self.quantize, *BITS, null=True)
         if not isinstance(self.model, CountModelConfig):
+            rule = f"null: model={self.model.kind} is trained in float32; lmtool convert makes its weights smaller"
+            require(self.quantize is None, "quantize", self.quantize, rule)
             for name, value in (("prune", self.prune), ("prune_entropy", threshold)):
                 require(value is None, name, value, f"null: model={self.model.kind} is not pruned")
         elif self.lr_range:
@@ -115,7 +120,13 @@ class ConvertConfig(VerbConfig):
     run: str | None = MISSING
     arpa: str | None = MISSING
     to: str | None = MISSING
+    quantize: int | None = MISSING
     data: DataConfig = MISSING
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        bits = self.quantize
+        require(bits in (None, 16, *range(BITS[0], BITS[1] + 1)), "quantize", bits, "from 4 to 8, 16, or null")
 
 
 @dataclass(slots=True)

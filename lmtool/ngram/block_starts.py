@@ -52,7 +52,7 @@ def _start_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
         return base[inner >> BLOCK] + read(starts, start_width, inner)
 
     def small(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
-        row = np.uint64(inner >> SMALL_BLOCK << 1)
+        row = np.uint64(min(inner >> SMALL_BLOCK << 1, len(base) - 2))  # beyond only in a damaged file
         place = inner & (SMALL_NODES - 1)
         width = base[row + np.uint64(1)] & MOST_WIDTH
         at = (base[row + np.uint64(1)] >> WIDTH_BITS) + place * width
@@ -68,7 +68,7 @@ def _span_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
         return begin, base[inner + 1 >> BLOCK] + read(starts, start_width, inner + 1)
 
     def small(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
-        row = np.uint64(inner >> SMALL_BLOCK << 1)
+        row = np.uint64(min(inner >> SMALL_BLOCK << 1, len(base) - 2))  # beyond only in a damaged file
         place = inner & (SMALL_NODES - 1)
         width = base[row + np.uint64(1)] & MOST_WIDTH
         at = (base[row + np.uint64(1)] >> WIDTH_BITS) + place * width
@@ -85,7 +85,7 @@ def _look_up_block(base: Any, start_width: Any, inner: Any) -> Any:
         return 0
 
     def small(base: Any, start_width: Any, inner: Any) -> Any:
-        return base[np.uint64(max(inner, 0) >> SMALL_BLOCK << 1)]
+        return base[np.uint64(min(max(inner, 0) >> SMALL_BLOCK << 1, len(base) - 2))]
 
     return small if isinstance(start_width, numba.types.NoneType) else of_one_width
 
@@ -94,18 +94,21 @@ def small_starts(inner: Callable[[int, int], Array], count: int, storage: Storag
     """The small form of `count` starts, ascending: its base int64 `[2 B]` and its starts uint64.
 
     inner: gives the starts from number `first` to before `last`, int64. base: for each of B blocks the least of its
-    starts less their place, then `bit << 5 | width` of its numbers; each block ends with the first number of the next. None where a block would need more than 31 bits.
+    starts less their place, then `bit << 5 | width` of its numbers; each block ends with the first number of the next.
+    None where a block would need more than 31 bits.
     """
     blocks = (count + SMALL_NODES - 1) >> SMALL_BLOCK
     base = storage.empty(2 * blocks, np.int64)
     bit = 0
     pieces = [(a, min(a + PIECE, count)) for a in range(0, count, PIECE)]  # of whole blocks
     for first, last in pieces:
-        bit = int(_choose_widths(inner(first, min(last + 1, count)), last - first, base[first >> SMALL_BLOCK << 1 :], bit))
+        bit = int(
+            _choose_widths(inner(first, min(last + 1, count)), last - first, base[first >> SMALL_BLOCK << 1 :], bit)
+        )
         storage.keep_within()
         if bit < 0:
             return None
-    starts = storage.zeros((bit >> 6) + 1 + SPARE, np.uint64)
+    starts = storage.zeros((bit + (SMALL_NODES + 1) * MOST_WIDTH >> 6) + SPARE, np.uint64)  # room for a whole block
     for first, last in pieces:
         _pack_blocks(inner(first, min(last + 1, count)), last - first, base[first >> SMALL_BLOCK << 1 :], starts)
         storage.keep_within()

@@ -1,15 +1,18 @@
 """Log-probabilities and back-off weights in 4 to 8 bits (Federico & Bertoldi 2006, section 3.2; KenLM's -q and -b).
 
-The values of each order are sorted and cut into bins of equal population; the bin's mean is its level, and each value
-is stored as the number of the level nearest to it. 0, the weight of an n-gram that nothing follows, and minus infinity
-have levels of their own, and an order with no more different values than levels keeps them as they are. Unigrams, one
-in hundreds of n-grams, stay float32.
+The values of each order are sorted and cut into bins of equal population; the mean of a bin is its level, and each
+value is stored as the number of the level nearest to it. Rare values far from the others get levels of their own by
+some rounds of Lloyd's algorithm: the means of what was nearest to each level become the levels. Distributions are then
+less far from summing to one. 0, the weight of an n-gram that nothing follows, and minus infinity have levels of their
+own, and an order with no more different values than levels keeps them as they are. Unigrams, few among the n-grams,
+stay float32.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,7 +27,7 @@ from lmtool.ngram.packed import Packed, read
 from lmtool.ngram.storage import Storage
 
 Array = npt.NDArray[Any]
-FEWEST_BITS, MOST_BITS = 4, 8
+ROUNDS = 10  # of means; the first are those of bins of equal population
 EXACT = (-np.inf, 0.0)  # the values that have levels of their own, where they occur
 
 
@@ -88,8 +91,8 @@ def _value_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node
 class QuantisedValues:
     """Values of the n-grams of orders 1 to m.
 
-    unigrams: float32 `[V]`. levels: float32 `[m - 1, 2^width]`, of each order from 2 on, ascending, padded with its
-    largest. codes: the number of each further node's level. sizes: how many nodes each order has.
+    unigrams: float32 `[V]`. levels: float32 `[m - 1, 2^width]`, of each order from 2 on, ascending, the last one
+    repeated to its end. codes: the number of the level of each node after the unigrams. sizes: of these orders.
     """
 
     unigrams: Array
@@ -170,44 +173,43 @@ def read_quantised(group: h5py.Group, name: str, sizes: list[int]) -> QuantisedV
 
 
 def choose_levels(values: Array, count: int, storage: Storage) -> Array:
-    """At most `count` levels for values `[N]`, ascending, float32: means of bins of equal population, and those of
-    EXACT that occur.
+    """At most `count` levels for values `[N]`, ascending, float32: those of EXACT that occur, and means of the others.
+
+    Raises ValueError for NaN and plus infinity.
     """
-    sorted_values = storage.empty(len(values), np.float32)
+    ascending = storage.empty(len(values), np.float32)
     for a, b in storage.pieces(len(values)):
-        sorted_values[a:b] = values[a:b]
-    sorted_values.sort()
-    if len(values) and not sorted_values[-1] < np.inf:  # NaN is sorted last
+        ascending[a:b] = values[a:b]
+    ascending.sort()
+    if len(values) and not ascending[-1] < np.inf:  # NaN is sorted last
         raise ValueError("log-probabilities and back-off weights must be numbers or minus infinity")
-    spans = [np.searchsorted(sorted_values, exact, side).item() for exact in EXACT for side in ("left", "right")]
-    exact = [value for k, value in enumerate(EXACT) if spans[2 * k] < spans[2 * k + 1]]
-    rest = [sorted_values[spans[1] : spans[2]], sorted_values[spans[3] :]]
-    total, bins = sum(map(len, rest)), count - len(exact)
-    means = _distinct(rest, bins)
-    if means is None:
-        # A bin that holds values of both signs is cut in two pieces, whose means are weighted.
-        cuts = [total * k // bins for k in range(bins + 1)]
-        means = [_mean_between(rest, a, b) for a, b in itertools.pairwise(cuts)]
-    return np.unique(np.array([*exact, *means], dtype=np.float32))
+    exact = []
+    for level in EXACT:
+        first, last = (int(np.searchsorted(ascending, level, side)) for side in ("left", "right"))
+        if first < last:
+            exact.append(level)
+            ascending[first : len(ascending) - last + first] = ascending[last:]
+            ascending = ascending[: len(ascending) - last + first]
+    return np.unique(np.array([*exact, *_means(ascending, count - len(exact))], dtype=np.float32))
 
 
-def nearest_levels(values: Array, levels: Array) -> npt.NDArray[np.int64]:
-    """The numbers `[N]` of the levels nearest to values `[N]`; one of EXACT only to itself."""
-    is_exact = np.isin(levels, EXACT)
-    regular, place = levels[~is_exact], np.flatnonzero(~is_exact)
-    numbers = np.zeros(len(values), dtype=np.int64)
-    if len(regular):
-        middles = (regular[1:].astype(np.float64) + regular[:-1]) / 2
-        numbers = place[np.searchsorted(middles, values)]
-    for number in np.flatnonzero(is_exact):
-        numbers[values == levels[number]] = number
-    return numbers
+def _means(ascending: Array, count: int) -> list[float]:
+    """The means of at most `count` bins of ascending values: of equal population, then moved by Lloyd's algorithm."""
+    means = _first_distinct(ascending, count + 1)
+    if len(means) <= count:
+        return means
+    cuts = [len(ascending) * k // count for k in range(count + 1)]
+    for _ in range(ROUNDS):
+        bins = [ascending[a:b] for a, b in itertools.pairwise(cuts) if a < b]
+        means = [float(part.mean(dtype=np.float64)) for part in bins]
+        cuts = [0, *np.searchsorted(ascending, _middles(means)).tolist(), len(ascending)]
+    return means
 
 
-def _distinct(parts: list[Array], most: int) -> list[float] | None:
-    """The different values of two ascending parts, None where they are more than `most`."""
-    found = [value for part in parts if len(part) for value in _first_distinct(part, most + 1)]
-    return found if len(found) <= most else None
+def _middles(levels: Sequence[float] | Array) -> Array:
+    """The values between levels, ascending, float32: what is above one of them is nearer to the next level."""
+    both = np.asarray(levels, dtype=np.float64)
+    return ((both[1:] + both[:-1]) / 2).astype(np.float32)
 
 
 def _first_distinct(values: Array, most: int) -> list[float]:
@@ -220,8 +222,13 @@ def _first_distinct(values: Array, most: int) -> list[float]:
     return found
 
 
-def _mean_between(parts: list[Array], first: int, last: int) -> float:
-    """The mean of values `first` to before `last` of two parts, one after the other."""
-    size = len(parts[0])
-    inside = (parts[0][min(first, size) : min(last, size)], parts[1][max(first - size, 0) : max(last - size, 0)])
-    return float(sum(part.sum(dtype=np.float64) for part in inside) / (last - first))
+def nearest_levels(values: Array, levels: Array) -> npt.NDArray[np.int64]:
+    """The numbers `[N]` of the levels nearest to values `[N]`; one of EXACT only to itself."""
+    is_exact = np.isin(levels, EXACT)
+    regular, place = levels[~is_exact], np.flatnonzero(~is_exact)
+    numbers = np.zeros(len(values), dtype=np.int64)
+    if len(regular):
+        numbers = place[np.searchsorted(_middles(regular), values)]
+    for number in np.flatnonzero(is_exact):
+        numbers[values == levels[number]] = number
+    return numbers

@@ -78,30 +78,36 @@ def children(
 ) -> None:
     """`child` of B queries: int64 `[B, 3]` with nodes and words in its first two columns; the first gets the children.
 
-    All searches take each step together. No step waits for another search, so that the processor works on many at a
-    time: several times as fast as one after the other. The third column is scratch.
+    All searches take each step together, until one child is left. No step waits for another search, so that the
+    processor works on many at a time: several times as fast as one after the other. The third column is scratch.
     """
     size = len(unigram_starts)
     halves = words.view(np.uint32)
-    longest = np.int64(1)
+    active = np.empty(len(queries), np.int32)  # the queries with more than one child left
+    count = 0
     for i in range(len(queries)):
         queries[i, 2] = look_up_block(base, start_width, queries[i, 0] - size)
     for i in range(len(queries)):
         begin, end = child_span(unigram_starts, base, starts, start_width, queries[i, 0])
-        count = end - begin
-        if begin < size or count < 0 or begin + count > total:  # only in a damaged file
-            begin, count = np.int64(size), np.int64(0)
+        length = end - begin
+        if begin < size or length < 0 or begin + length > total:  # only in a damaged file
+            begin, length = np.int64(size), np.int64(0)
         queries[i, 0] = begin - size
-        queries[i, 2] = count
-        longest = max(longest, count)
-    while longest > 1:
-        for i in range(len(queries)):
+        queries[i, 2] = length
+        active[count] = i
+        count += length > 1
+    while count > 0:
+        left = 0
+        for a in range(count):
+            i = active[a]
             half = queries[i, 2] >> 1
             middle = read_short(halves, word_width, queries[i, 0] + half)
             below = (middle - queries[i, 1] - 1) >> 63  # all ones or all zeros
             queries[i, 0] += half & below
             queries[i, 2] -= half
-        longest -= longest >> 1
+            active[left] = i
+            left += queries[i, 2] > 1
+        count = left
     for i in range(len(queries)):
         low = queries[i, 0]
         is_there = queries[i, 2] == 1 and read(words, word_width, low) == queries[i, 1]
