@@ -21,9 +21,11 @@ from lmtool.data.vocabulary import EOS
 from lmtool.errors import UserError
 from lmtool.incremental import incremental_scorer
 from lmtool.language_model import IncrementalScorer, IntArray, Marks
+from lmtool.ngram.incremental import NgramScorer
 from lmtool.ngram.model import NgramModel
 from lmtool.ngram.single_state import SingleStates
 from lmtool.runs.load import load
+from lmtool.text_model import TextModel
 
 
 class LoadMethod(IntEnum):
@@ -164,6 +166,35 @@ class _OtherStates:
         return self._order
 
 
+class _QuantisedStates(_OtherStates):
+    """States of a quantised n-gram model: rows of its NgramScorer, with matched lengths."""
+
+    def __init__(self, scorer: NgramScorer) -> None:
+        super().__init__(scorer, scorer.width + 1)
+        self._ngrams = scorer
+
+    def begin(self, state: State, *, sentence_start: bool) -> None:
+        super().begin(state, sentence_start=sentence_start)
+        state.address = 0  # the matched length
+
+    def log10_prob(self, state: State, word: int, after: State) -> float:
+        log_prob, rows, matched = self._ngrams.advance_matched(np.asarray(state.numbers)[None], np.array([word]))
+        after.numbers, after.address = rows[0], int(matched[0])
+        return float(log_prob[0]) / math.log(10)
+
+    def matched(self, after: State) -> int:
+        return after.address
+
+
+def _states_of(text_model: TextModel, marks: Marks) -> _States:
+    model = text_model.model
+    if not isinstance(model, NgramModel):
+        return _OtherStates(incremental_scorer(model, marks), model.context_size + 1)
+    if model.table.quantised_bits is None:
+        return _NgramStates(model, marks)
+    return _QuantisedStates(model.incremental(marks))
+
+
 class Model:
     """A language model: `kenlm.Model`."""
 
@@ -177,11 +208,7 @@ class Model:
             vocabulary = loaded.vocabulary
             marks = Marks(vocabulary.bos, vocabulary.eos, vocabulary.unk)
             self.order = loaded.context_size + 1
-            self._states: _States = (
-                _NgramStates(loaded.model, marks)
-                if isinstance(loaded.model, NgramModel)
-                else _OtherStates(incremental_scorer(loaded.model, marks), self.order)
-            )
+            self._states = _states_of(loaded, marks)
         except UserError as error:
             raise OSError(f"Cannot read model {name!r} ({error})") from error
         self.path = os.fsencode(Path(name).resolve())

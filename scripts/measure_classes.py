@@ -1,4 +1,4 @@
-"""The measurements of class-based and skipping n-grams for ./scripts/measure: PTB valid, alone and mixed with order 5."""
+"""Class-based and skipping n-grams for ./scripts/measure: PTB valid, alone and mixed with order 5."""
 
 from __future__ import annotations
 

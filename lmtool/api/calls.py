@@ -230,6 +230,7 @@ def convert(
     arpa: str | PathLike[str] | None = None,
     data: Option | Corpus | None = None,
     *,
+    run: RunLike | None = None,
     runs: Sequence[RunLike] | None = None,
     weights: Sequence[float] | None = None,
     to: str | PathLike[str] | None = None,
@@ -237,14 +238,16 @@ def convert(
     progress: bool | None = None,
     **settings: Any,
 ) -> Written:
-    """Make a run of an ARPA file over the words of a data set, or mix n-gram models linearly into one.
+    """Make a run of an ARPA file over the words of a data set, mix n-gram models linearly into one, or make a smaller
+    run of a run, with quantize=8.
 
-    runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, whose weights hold. to: an
+    run: a run to make smaller, or to write to `to`. runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, whose weights hold. to: an
     ARPA file for the mixed model, in place of a run. out: the run folder; None: a new one.
     """
     given = {"arpa": None if arpa is None else str(arpa), "data": data, "to": None if to is None else str(to)}
     mixed = {"runs": None if runs is None else folders_of(runs), "weights": weights}
-    result: Written = call("convert", given | mixed | settings, out, progress, keeps=to is None)
+    named = {} if run is None else named_run(run)
+    result: Written = call("convert", given | mixed | named | settings, out, progress, keeps=to is None)
     return result
 
 

@@ -1,11 +1,12 @@
-"""`lmtool convert`: ARPA file -> run; run -> ARPA file, as `lmtool export` does it; several runs -> one model."""
+"""`lmtool convert`: ARPA file -> run; run -> ARPA file or smaller run; several runs -> one model."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from lmtool.config.rules import require_whole
 from lmtool.config.settings import plain_values
-from lmtool.config.verbs import ConvertConfig
+from lmtool.config.verbs import BITS, ConvertConfig
 from lmtool.errors import UserError
 from lmtool.results import Written
 from lmtool.runs.run import Run, run_folder
@@ -15,7 +16,7 @@ SETTINGS = ConvertConfig
 
 
 def run(config: ConvertConfig, session: Session) -> Written:
-    """Make a run of an ARPA file, write a run's n-gram model as ARPA, or mix runs into one n-gram model."""
+    """Make a run of an ARPA file, write a run's n-gram model as ARPA, make a run smaller, or mix runs into one model."""
     session.use_threads(config.threads)
     if config.runs is not None:
         from lmtool.commands.mix_ngrams import mix_ngrams
@@ -24,7 +25,12 @@ def run(config: ConvertConfig, session: Session) -> Written:
     if config.arpa is not None and config.to is None and config.run is None:
         session.require_new()
         return _read(config, config.arpa, session)
-    if config.to is not None and config.arpa is None:
+    if config.quantize is not None and config.arpa is None and config.to is None:
+        from lmtool.commands.convert_smaller import smaller_run
+
+        session.require_new()
+        return smaller_run(Run.open(run_folder(config.run)), config.quantize, config.store_dir, session)
+    if config.to is not None and config.arpa is None and config.quantize is None:
         from lmtool.commands.export import COUNT_BASED, format_of, write_count_based
 
         to, form, source = Path(config.to), format_of(config.to), Run.open(run_folder(config.run))
@@ -34,7 +40,8 @@ def run(config: ConvertConfig, session: Session) -> Written:
         session.say(f"wrote {to}: {about}")
         return Written(to, about, session.notes)
     raise UserError(
-        "lmtool convert takes run=PATH to=FILE.arpa or FILE.tsv.gz, arpa=FILE data=NAME, or runs=[A,B] weights=[.6,.4]"
+        "lmtool convert takes run=PATH to=FILE.arpa or FILE.tsv.gz, run=PATH quantize=BITS, arpa=FILE data=NAME, or "
+        "runs=[A,B] weights=[.6,.4]"
     )
 
 
@@ -48,10 +55,13 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     from lmtool.ngram.arpa.read import arpa_table, read_arpa
     from lmtool.ngram.model import NgramModel
 
+    if config.quantize is not None:
+        require_whole("quantize", config.quantize, *BITS)
     arpa = read_arpa(source)
     data, store = store_with_words(config.data, arpa.words, config.store_dir, session, source)
     with Corpus.open(store) as corpus:
         text = Text.of_corpus(data, corpus, {})
-        model = NgramModel(arpa_table(arpa, corpus.vocabulary), corpus.vocabulary)
+        table = arpa_table(arpa, corpus.vocabulary)
+        model = NgramModel(table if config.quantize is None else table.quantised(config.quantize), corpus.vocabulary)
     about = save_ngram_run(session, plain_values(config), text, model, {"arpa": source})
     return Written(session.out, f"a run with the {about} of {source}", session.notes)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import CountModelConfig
-from lmtool.config.model_verbs import ExportConfig, Vectors, What
+from lmtool.config.model_verbs import ExportConfig, Vectors, WeightType, What
 from lmtool.errors import UserError
 from lmtool.results import Written
 from lmtool.runs.run import Run, run_folder
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SETTINGS = ExportConfig
 GOOGLE = "counts in a folder"
+BITS_OF = {WeightType.float32: None, WeightType.float16: 16, WeightType.int8: 8}
 COUNT_BASED = ("ARPA", "counts in text", "counts in Parquet", GOOGLE)  # what there is of n-gram models alone
 
 
@@ -30,6 +31,8 @@ def run(config: ExportConfig, session: Session) -> Written:
     form = format_of(config.to)
     if config.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
         raise UserError(f"what={config.what.value}: {form} takes the whole model; leave what out, or name to=FILE.txt")
+    if config.dtype is not WeightType.float32 and form != "safetensors":
+        raise UserError(f"dtype={config.dtype.value}: for to=FILE.safetensors alone; {form} has a form of its own")
     if form in COUNT_BASED:
         about, result = write_count_based(Run.open(folder), config.store_dir, to, form, session)
     else:
@@ -37,7 +40,7 @@ def run(config: ExportConfig, session: Session) -> Written:
 
         loaded = load(folder, "cpu", store_dir=config.store_dir)
         if form == "safetensors":
-            about, result = _write_weights(loaded, folder, to)
+            about, result = _write_weights(loaded, folder, to, BITS_OF[config.dtype])
         else:
             which = Vectors.output if config.what is What.output else Vectors.embeddings
             about, result = _write_vectors(loaded, to, which, session, binary=form == "word2vec binary")
@@ -168,12 +171,12 @@ def _write_vectors(
     return f"{len(words):,} words of dimension {dimensions}", {"words": len(words), "dimensions": dimensions}
 
 
-def _write_weights(loaded: TextModel, folder: Path, to: Path) -> tuple[str, dict[str, Any]]:
+def _write_weights(loaded: TextModel, folder: Path, to: Path, bits: int | None) -> tuple[str, dict[str, Any]]:
     from lmtool.runs.weights import export_weights
 
     model = loaded.network
     settings = Run.open(folder).config
     about = {name: value for name, value in settings.items() if name in ("model", "output", "tree", "data")}
-    export_weights(model, model.output.tree, about, loaded.vocabulary.words, to)
+    export_weights(model, model.output.tree, about, loaded.vocabulary.words, to, bits)
     about_file = f"{model.parameter_count:,} weights of {settings['model']['kind']} + {settings['output']['kind']}"
     return about_file, {"parameters": model.parameter_count}

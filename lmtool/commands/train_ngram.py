@@ -44,7 +44,9 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
 
 
 def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, session: Session) -> dict[str, Any]:
-    """Steps 1 to 6: choose the units, count, tune, estimate, prune, score valid; returns what goes into result.json."""
+    """Steps 1 to 7: choose the units, count, tune, estimate, prune, quantise, score valid; returns what goes into
+    result.json.
+    """
     from lmtool.evaluation.printing import sizes_text
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.estimate import estimate
@@ -80,6 +82,8 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
             from lmtool.ngram.pruning import prune_by_entropy
 
             table = prune_by_entropy(table, config.prune_entropy, counted_corpus.vocabulary.eos)
+    if config.quantize is not None:
+        table = table.quantised(config.quantize, storage)
     estimated = time.perf_counter()
     for note in table.notes:
         session.note(note)

@@ -41,6 +41,14 @@ class What(Enum):
     output = "output"
 
 
+class WeightType(Enum):
+    """The type of the matrices of exported weights; int8 with a float32 scale per row."""
+
+    float32 = "float32"
+    float16 = "float16"
+    int8 = "int8"
+
+
 class MapKind(Enum):
     """How word vectors are projected to two dimensions."""
 
@@ -137,6 +145,7 @@ class ExportConfig(VerbConfig):
     run: str | None = MISSING
     to: str = MISSING
     what: What = MISSING
+    dtype: WeightType = MISSING
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from lmtool.config.training import TrainingConfig
 from lmtool.errors import UserError
 
 MOST_THREADS = 1024  # the libraries end the process where the system refuses a thread
+BITS = (4, 8)  # of the values of an n-gram model that is quantised
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
@@ -81,6 +82,7 @@ class TrainConfig(VerbConfig):
     counts: CountsConfig | None = None
     prune: list[int] | None = MISSING
     prune_entropy: float | None = MISSING
+    quantize: int | None = MISSING
     output: OutputConfig | None = None
     tree: TreeConfig | None = None
     optim: OptimConfig | None = None
@@ -107,7 +109,10 @@ class TrainConfig(VerbConfig):
         require_whole("prune", cutoffs[-1], 0)
         threshold = self.prune_entropy
         require(threshold is None or 0 < threshold < 1, "prune_entropy", threshold, "between 0 and 1, or null")
+        require_whole("quantize", self.quantize, *BITS, null=True)
         if not isinstance(self.model, CountModelConfig):
+            rule = f"null: model={self.model.kind} is trained in float32; lmtool convert makes its weights smaller"
+            require(self.quantize is None, "quantize", self.quantize, rule)
             for name, value in (("prune", self.prune), ("prune_entropy", threshold)):
                 require(value is None, name, value, f"null: model={self.model.kind} is not pruned")
         elif self.lr_range:
@@ -130,17 +135,21 @@ class ConvertConfig(VerbConfig):
     runs: list[str] | None = MISSING
     weights: list[float] | None = MISSING
     to: str | None = MISSING
+    quantize: int | None = MISSING
     data: DataConfig = MISSING
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
         require_one_model(self.run, self.arpa)
+        bits = self.quantize
+        require(bits in (None, 16, *range(BITS[0], BITS[1] + 1)), "quantize", bits, "from 4 to 8, 16, or null")
         if self.runs is None:
             require(self.weights is None, "weights", self.weights, "null without runs=[A,B]")
             return
         require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as [A,B]")
         for name, value in (("run", self.run), ("arpa", self.arpa)):
             require(value is None, name, value, f"left out with runs=[{','.join(self.runs)}]")
+        require(bits is None, "quantize", bits, "null with runs: quantise the new run, by another lmtool convert")
         if self.weights is not None:
             require_linear_weights(self.weights, len(self.runs), f"{len(self.runs)} runs")
 

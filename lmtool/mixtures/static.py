@@ -127,13 +127,15 @@ class _Member:
 
     def __init__(self, model: NgramModel, vocabulary: Vocabulary) -> None:
         self.table = model.table
+        self._log_prob = self.table.log_probs(0, sum(self.table.sizes))
+        self._log_backoff = self.table.log_backoffs(0, sum(self.table.sizes[:-1]))
         self.ids = vocabulary.encode(model.vocabulary.words)  # of the member's words in the mixture
         self.lacks = np.ones(len(vocabulary), dtype=bool)
         self.lacks[self.ids] = False
         self.words = np.full(len(vocabulary), model.vocabulary.unk, dtype=np.int64)  # the member's for the mixture's
         self.words[self.ids] = np.arange(len(self.ids))
         self.nodes, self.foreign, self.places = self.words, self.lacks, self.ids
-        self.log_prob = np.where(self.lacks, -np.inf, self.table.log_prob[self.words].astype(np.float64))
+        self.log_prob = np.where(self.lacks, -np.inf, self._log_prob[self.words].astype(np.float64))
 
     def keys(self, k: int, word_width: int) -> npt.NDArray[np.uint64]:
         """The keys, in the mixture, of the member's n-grams of order k, `[its number]`; k-1 was the last order."""
@@ -147,7 +149,7 @@ class _Member:
         backed_off = self._lower(order)
         if order.k <= self.table.order:
             before = self.nodes[order.context]
-            backed_off += np.where(before >= 0, self.table.log_backoff[before], 0.0)
+            backed_off += np.where(before >= 0, self._log_backoff[before], 0.0)
             first = self.table.trie.first(order.k)
             nodes = np.full(len(order.word), -1, dtype=np.int64)
             nodes[places] = first + np.arange(len(places))
@@ -157,7 +159,7 @@ class _Member:
                 targets = self.words[order.word[foreign]]
                 find_followers(*self.table.trie.nodes.searching, before[foreign], targets, found)
                 nodes[foreign] = found
-            log_prob = np.where(nodes >= 0, self.table.log_prob[nodes], backed_off)
+            log_prob = np.where(nodes >= 0, self._log_prob[nodes], backed_off)
             self.nodes, self.foreign, self.places = nodes, foreign, places
         else:
             log_prob = backed_off

@@ -52,7 +52,7 @@ class ExpectedProbabilities:
         have keep theirs.
         """
         table = self.table
-        log_prob = table.log_prob.copy()
+        log_prob = table.log_probs(0, sum(table.sizes)).copy()
         for k in range(2, table.order + 1):
             nodes = slice(table.trie.first(k), table.trie.first(k + 1))
             contexts = self.places[table.trie.first(k - 1) : table.trie.first(k)][table.trie.contexts(k)]
@@ -67,7 +67,7 @@ def _add(
     uni: Any,
     base: Any,
     starts: Any,
-    width: int,
+    width: Any,
     words: Any,
     word_width: int,
     total: int,

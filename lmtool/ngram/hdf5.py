@@ -11,9 +11,9 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.ngram.block_starts import BLOCK, require_within
 from lmtool.ngram.packed import Packed, cells_needed
 from lmtool.ngram.trie import Nodes, Trie
-from lmtool.ngram.trie_search import BLOCK
 from lmtool.system.files import cannot_write, reserve, written_whole
 from lmtool.system.memory import pieces_of
 
@@ -84,28 +84,34 @@ def read_packed(group: h5py.Group, name: str) -> Packed:
 
 
 def write_trie(group: h5py.Group, trie: Trie) -> None:
-    """Write a trie's arrays."""
+    """Write a trie's arrays; in the small form, `blocks` in place of `base`."""
     nodes = trie.nodes
-    inner = sum(trie.sizes[1:-1]) + 1
-    for name in ("first", "unigram_starts", "base"):
+    for name in ("first", "unigram_starts"):
         write_array(group, name, getattr(nodes, name))
     write_packed(group, "words", Packed(nodes.words, nodes.word_width, sum(trie.sizes[1:])))
-    write_packed(group, "starts", Packed(nodes.starts, nodes.start_width, inner))
+    if nodes.start_width is None:
+        write_array(group, "blocks", nodes.base)
+        write_array(group, "starts", nodes.starts)
+        return
+    write_array(group, "base", nodes.base)
+    write_packed(group, "starts", Packed(nodes.starts, nodes.start_width, trie.inner))
 
 
 def read_trie(group: h5py.Group) -> Trie:
     """A trie, memory-mapped. Raises ValueError, KeyError or OSError where it is damaged."""
-    first, unigram_starts, base = (mapped(group[name], np.int64) for name in ("first", "unigram_starts", "base"))
-    words, starts = read_packed(group, "words"), read_packed(group, "starts")
+    first, unigram_starts = (mapped(group[name], np.int64) for name in ("first", "unigram_starts"))
+    words = read_packed(group, "words")
     sizes = np.diff(first)
     if len(first) < 2 or first[0] != 0 or (sizes < 0).any() or len(unigram_starts) != first[1]:
         raise ValueError("the numbers of nodes by order are wrong")
     inner = int(first[-2] - first[1]) + 1 if len(first) > 2 else 1
-    if (
-        words.length != first[-1] - first[1]
-        or starts.length != inner
-        or len(base) < (inner + (1 << BLOCK) - 1) >> BLOCK
-    ):
+    if words.length != first[-1] - first[1]:
         raise ValueError("arrays of wrong lengths")
-    nodes = Nodes(first, words.bits, words.width, unigram_starts, base, starts.bits, starts.width)
-    return Trie(nodes)
+    if "blocks" in group:
+        blocks, starts = mapped(group["blocks"], np.int64), mapped(group["starts"], np.uint64)
+        require_within(blocks, starts, inner)
+        return Trie(Nodes(first, words.bits, words.width, unigram_starts, blocks, starts, None))
+    base, packed = mapped(group["base"], np.int64), read_packed(group, "starts")
+    if packed.length != inner or len(base) < (inner + (1 << BLOCK) - 1) >> BLOCK:
+        raise ValueError("arrays of wrong lengths")
+    return Trie(Nodes(first, words.bits, words.width, unigram_starts, base, packed.bits, packed.width))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from lmtool.language_model import FloatArray, IntArray, Marks
 from lmtool.ngram.bigrams import find_bigrams
+from lmtool.ngram.quantised import parts_of, value_of
 from lmtool.ngram.scoring import SHORT, UNSEEN, table_arrays
 from lmtool.ngram.table import BackoffTable
 from lmtool.ngram.trie_search import children, first_child
@@ -47,35 +48,42 @@ class NgramScorer:
 
     def advance(self, states: IntArray, words: IntArray) -> tuple[FloatArray, IntArray]:
         """As IncrementalScorer has it. Raises ValueError for states that are not of this model, too."""
+        return self.advance_matched(states, words)[:2]
+
+    def advance_matched(self, states: IntArray, words: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
+        """The same with the length of the longest n-gram of the table that ends in each word, int64 `[N]`."""
         words = whole_numbers("advance: words", words, (len(states),), below=self.marks.bos + 1)
         states = np.ascontiguousarray(states, dtype=np.int64)
         if states.shape != (len(words), self.width):
             raise ValueError(f"advance: states must be [{len(words)}, {self.width}]; got {list(states.shape)}")
         if states.size and (states.min() < UNSEEN or states.max() >= self._contexts):
             raise ValueError("advance: these are not states of this model")
-        log_prob, after = np.empty(len(words)), np.empty_like(states)
+        log_prob, after, matched = np.empty(len(words)), np.empty_like(states), np.ones(len(words), dtype=np.int64)
         pieces = cut_evenly(len(words), max(-(-len(words) // PIECE), 1))
         if len(pieces) == 1 and len(words) >= 2 * LEAST:
             pieces = cut_evenly(len(words))
         tables = self.arrays, *self.bigrams(len(words))
-        run((advance_states, *tables, states[a:b], words[a:b], log_prob[a:b], after[a:b]) for a, b in pieces)
+        arrays = states, words, log_prob, after, matched
+        run((advance_states, *tables, *(array[a:b] for array in arrays)) for a, b in pieces)
         if self.marks.eos is not None:
             after[words == self.marks.eos] = self.initial_state(sentence_start=True)
-        return log_prob, after
+        return log_prob, after, matched
 
 
 @numba.njit(cache=True, nogil=True)
 def advance_states(
-    table: Any, bigrams: Any, node_bits: int, states: Any, words: Any, log_prob: Any, after: Any
+    table: Any, bigrams: Any, node_bits: int, states: Any, words: Any, log_prob: Any, after: Any, matched: Any
 ) -> None:
     """Score words `[N]` after states `[N, n-1]`, into log_prob `[N]`, and find the states after them, `[N, n-1]`.
 
-    bigrams: the hash table of 2-grams with nodes of node_bits, or an empty one, for which the trie is searched.
+    matched: ones `[N]`, gets the length of the longest n-gram that ends in each word. bigrams: the hash table of 2-grams
+    with nodes of node_bits, or an empty one, for which the trie is searched.
     One order after the other over all states: their searches do not wait for each other.
     """
     (order, total, uni, base, starts, width, ngram_words, word_width) = table[:8]
     (unigrams, log_probs, log_backoff, bos, missing, closed) = table[8:]
-    longest = np.ones(len(words), np.int64)
+    prob, prob_levels, prob_codes, code_width = parts_of(log_probs)
+    backoff, backoff_levels, backoff_codes, code_width = parts_of(log_backoff)
     place = np.empty(len(words), np.int64)  # of each query
     query = np.empty((len(words), 3), np.int64)
     for i in range(len(words)):
@@ -90,13 +98,13 @@ def advance_states(
                 after[i, k - 1] = SHORT if context == SHORT or words[i] == bos else UNSEEN
             if context == UNSEEN:
                 log_prob[i] += missing
-            elif context >= 0 and words[i] != bos and (longest[i] == k - 1 or not closed):
+            elif context >= 0 and words[i] != bos and (matched[i] == k - 1 or not closed):
                 place[queries] = i
                 query[queries, 0] = context
                 query[queries, 1] = words[i]
                 queries += 1
             elif context >= 0:
-                log_prob[i] += log_backoff[context]
+                log_prob[i] += value_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, context)
         if k == 2 and len(bigrams) > 0:
             find_bigrams(bigrams, word_width, node_bits, query[:queries])
         else:
@@ -104,24 +112,30 @@ def advance_states(
         for j in range(queries):
             i, gram = place[j], query[j, 0]
             if gram >= 0:
-                log_prob[i] = log_probs[gram]
-                longest[i] = k
+                log_prob[i] = value_of(prob, prob_levels, prob_codes, code_width, k, gram)
+                matched[i] = k
                 if k < order:
                     after[i, k - 1] = gram
             else:
-                log_prob[i] += log_backoff[states[i, k - 2]]
+                context = states[i, k - 2]
+                log_prob[i] += value_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, context)
     if missing == 0.0:
         for i in range(len(words)):
-            shorten(uni, base, starts, width, log_backoff, after[i])
+            shorten(uni, base, starts, width, backoff, backoff_levels, backoff_codes, code_width, after[i])
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def shorten(uni: Any, base: Any, starts: Any, width: int, log_backoff: Any, state: Any) -> None:
-    """Remove the longest suffixes from a state `[n-1]` that no n-gram goes on from and that cost nothing to leave."""
+def shorten(
+    uni: Any, base: Any, starts: Any, width: Any, values: Any, levels: Any, codes: Any, code_width: Any, state: Any
+) -> None:
+    """Remove the longest suffixes from a state `[n-1]` that no n-gram goes on from and that cost nothing to leave.
+
+    values, levels, codes, code_width: the log back-off weights, as quantised.value_of takes them.
+    """
     for m in range(len(state) - 1, -1, -1):
         node = state[m]
         if node >= 0:
             followers = first_child(uni, base, starts, width, node + 1) - first_child(uni, base, starts, width, node)
-            if followers != 0 or log_backoff[node] != 0:
+            if followers != 0 or value_of(values, levels, codes, code_width, m + 1, node) != 0:
                 break
         state[m] = SHORT

@@ -132,9 +132,8 @@ class NgramModel:
             begin, end = int(offsets[first]), int(offsets[last])
             parts.append(self.log_prob_text(ids[begin:end], offsets[first : last + 1] - begin))
             if is_nearly_used(memory):
-                for array in (*self.table.trie.nodes, self.table.log_prob, self.table.log_backoff):
-                    if isinstance(array, np.ndarray):
-                        release(array)
+                for array in self.table.arrays:
+                    release(array)
         return np.concatenate(parts)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:

@@ -23,14 +23,19 @@ LEAST = 1 << 14  # numbers that are worth several threads
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def read(bits: Any, width: int, index: int) -> Any:
-    """Number `index`, as int64. Without branches: both cells that may hold it are read."""
-    at = np.uint64(index) * np.uint64(width)
+def read_bits(bits: Any, at: Any, width: int) -> Any:
+    """The number in `width` bits from bit `at` on, as int64. Without branches: both cells that may hold it are read."""
     cell = at >> np.uint64(6)
     shift = at & np.uint64(63)
     low = bits[cell] >> shift
     high = (bits[cell + np.uint64(1)] << np.uint64(1)) << (np.uint64(63) - shift)
     return np.int64((low | high) & ((np.uint64(1) << np.uint64(width)) - np.uint64(1)))
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def read(bits: Any, width: int, index: int) -> Any:
+    """Number `index`, as int64."""
+    return read_bits(bits, np.uint64(index) * np.uint64(width), width)
 
 
 @numba.njit(cache=True, nogil=True, inline="always")

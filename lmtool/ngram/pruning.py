@@ -38,7 +38,8 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
     for k in range(table.order, 1, -1):
         nodes = slice(table.trie.first(k), table.trie.first(k + 1))
         context = table.trie.contexts(k)
-        change = divergences(table.log_prob[nodes], _log_lower(table, k, suffixes), context, table.sizes[k - 2])
+        log_prob, log_lower = table.log_probs(nodes.start, nodes.stop), _log_lower(table, k, suffixes)
+        change = divergences(log_prob, log_lower, context, table.sizes[k - 2])
         log_h = log_marginals[table.trie.first(k - 1) : table.trie.first(k)]
         mask[nodes] = are_worth(change, log_h[context], threshold)
         if k < table.order:
@@ -81,13 +82,13 @@ def renormalised(table: BackoffTable, suffixes: list[IntArray] | None = None) ->
     suffixes: of its trie, as suffixes_of has them, where they are known.
     """
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
-    table = replace(table, log_backoff=log_backoff)
+    table = replace(table.unpacked(), log_backoff=log_backoff)
     if not table.suffix_closed:
         suffixes = None
     elif suffixes is None:
         suffixes = suffixes_of(table.trie)
     for k in range(2, table.order + 1):
-        log_prob = table.log_prob[table.trie.first(k) : table.trie.first(k + 1)]
+        log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
         log_lower = _log_lower(table, k, suffixes)
         weight = new_weights(log_prob, log_lower, table.trie.contexts(k), table.sizes[k - 2])
         log_backoff[table.trie.first(k - 1) : table.trie.first(k)] = log(weight)
@@ -103,7 +104,8 @@ def new_weights(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray
 def _log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> FloatArray:
     """log p(w|h') of each n-gram hw of order k. suffixes: of a table that has all of them."""
     if suffixes is not None:
-        stored = table.log_prob if k > 2 else table_arrays(table).unigrams
+        below = table.trie.first(k)
+        stored = table.log_probs(0, below) if k > 2 else table_arrays(table).unigrams
         return np.asarray(stored[suffixes[k - 2]], dtype=np.float64)
     arrays, total = table_arrays(table), table.sizes[k - 1]
     log_lower = np.empty(total, dtype=np.float64)
@@ -118,7 +120,7 @@ def _log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> 
 
 def _log_marginals(table: BackoffTable, eos: int | None) -> FloatArray:
     """log p(h) of each node as a context: the product of its words' probabilities, each after those before it."""
-    log_marginals = table.log_prob.astype(np.float64)
+    log_marginals = table.log_probs(0, len(table.log_prob)).astype(np.float64)
     log_marginals[table.bos] = log_marginals[eos] if eos is not None else -np.inf
     for k in range(2, table.order + 1):
         shorter = log_marginals[table.trie.first(k - 1) : table.trie.first(k)]

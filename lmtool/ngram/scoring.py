@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from lmtool.ngram.bigrams import find_bigrams
 from lmtool.ngram.packed import read
+from lmtool.ngram.quantised import Codes, QuantisedValues, parts_of, value_of
 from lmtool.ngram.table import BackoffTable
 from lmtool.ngram.trie_search import child, children, first_child
 
@@ -27,7 +28,8 @@ PIECE = 1 << 12  # tokens that are scored together: their nodes stay in the cach
 class TableArrays(NamedTuple):
     """A back-off table as the kernels take it: the trie's arrays (see `Nodes`), then the table's (see `BackoffTable`).
 
-    total: the number of nodes. unigrams: float64 `[V]`, log p(w), with the unseen types' at `<s>`.
+    total: the number of nodes. unigrams: float64 `[V]`, log p(w), with the unseen types' at `<s>`. log_prob and
+    log_backoff: float32 arrays or Codes; kernels read both with quantised.value_of.
     """
 
     order: int
@@ -35,12 +37,12 @@ class TableArrays(NamedTuple):
     unigram_starts: Array
     base: Array
     starts: Array
-    start_width: int
+    start_width: int | None
     words: Array
     word_width: int
     unigrams: Array
-    log_prob: Array
-    log_backoff: Array
+    log_prob: Array | Codes
+    log_backoff: Array | Codes
     bos: int
     missing: float
     suffix_closed: bool
@@ -48,7 +50,7 @@ class TableArrays(NamedTuple):
 
 def table_arrays(table: BackoffTable) -> TableArrays:
     """The arrays of a table, for the kernels."""
-    unigrams = table.log_prob[: table.vocabulary_size].astype(np.float64)
+    unigrams = table.log_probs(0, table.vocabulary_size).astype(np.float64)
     unigrams[table.bos] = table.unseen
     nodes = table.trie.nodes
     return TableArrays(
@@ -61,8 +63,8 @@ def table_arrays(table: BackoffTable) -> TableArrays:
         words=nodes.words,
         word_width=nodes.word_width,
         unigrams=unigrams,
-        log_prob=table.log_prob,
-        log_backoff=table.log_backoff,
+        log_prob=table.log_prob.arrays if isinstance(table.log_prob, QuantisedValues) else table.log_prob,
+        log_backoff=table.log_backoff.arrays if isinstance(table.log_backoff, QuantisedValues) else table.log_backoff,
         bos=table.bos,
         missing=table.missing,
         suffix_closed=table.suffix_closed,
@@ -88,6 +90,8 @@ def score_text(
     """
     (order, total, uni, base, starts, width, words, word_width) = table[:8]
     (unigrams, log_prob, log_backoff, bos, missing, closed) = table[8:]
+    prob, prob_levels, prob_codes, code_width = parts_of(log_prob)
+    backoff, backoff_levels, backoff_codes, code_width = parts_of(log_backoff)
     sentence = np.searchsorted(offsets, first, side="right") - 1
     begin = max(offsets[sentence], first - (order - 1))
     room = last - begin + (np.searchsorted(offsets, last, side="left") - sentence) + 1
@@ -133,7 +137,7 @@ def score_text(
                 query[queries, 1] = word[i]
                 queries += 1
             else:
-                score[i] += log_backoff[before]
+                score[i] += value_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, before)
         if k == 2 and len(bigrams) > 0:
             find_bigrams(bigrams, word_width, node_bits, query[:queries])
         else:
@@ -143,10 +147,10 @@ def score_text(
             gram = query[j, 0]
             if gram >= 0:
                 node_next[i] = gram
-                score[i] = log_prob[gram]
+                score[i] = value_of(prob, prob_levels, prob_codes, code_width, k, gram)
                 longest[i] = k
             else:
-                score[i] += log_backoff[context[j]]
+                score[i] += value_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, context[j])
         node, node_next = node_next, node
     for i in range(length):
         if target[i] >= 0:
@@ -159,7 +163,7 @@ def _find_suffixes(
     uni: Any,
     base: Any,
     starts: Any,
-    width: int,
+    width: Any,
     words: Any,
     word_width: int,
     bos: int,
@@ -187,7 +191,7 @@ def find_contexts(
     uni: Any,
     base: Any,
     starts: Any,
-    width: int,
+    width: Any,
     words: Any,
     word_width: int,
     total: int,
@@ -222,7 +226,7 @@ def find_followers(
     uni: Any,
     base: Any,
     starts: Any,
-    width: int,
+    width: Any,
     words: Any,
     word_width: int,
     total: int,
@@ -244,6 +248,8 @@ def score_candidates(table: Any, contexts: Any, candidates: Any, first: int, las
     """
     (order, total, uni, base, starts, width, words, word_width) = table[:8]
     (unigrams, log_prob, log_backoff, bos, missing, closed) = table[8:]
+    prob, prob_levels, prob_codes, code_width = parts_of(log_prob)
+    backoff, backoff_levels, backoff_codes, code_width = parts_of(log_backoff)
     nodes = np.empty(order, np.int64)
     for row in range(first, last):
         _find_suffixes(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
@@ -262,10 +268,10 @@ def score_candidates(table: Any, contexts: Any, candidates: Any, first: int, las
                 if word != bos and (longest == k - 1 or not closed):
                     gram = child(uni, base, starts, width, words, word_width, total, context, word)
                 if gram >= 0:
-                    score = np.float64(log_prob[gram])
+                    score = np.float64(value_of(prob, prob_levels, prob_codes, code_width, k, gram))
                     longest = k
                 else:
-                    score += log_backoff[context]
+                    score += value_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, context)
             out[row, c] = score
             matched[row, c] = longest
 
@@ -275,6 +281,8 @@ def distributions(table: Any, contexts: Any, first: int, last: int, dist: Any) -
     """log p of all words after contexts `[N, C]`, rows `first` to before `last`, into dist `[N, V]`."""
     (order, total, uni, base, starts, width, words, word_width) = table[:8]
     (unigrams, log_prob, log_backoff, bos, missing, _) = table[8:]
+    prob, prob_levels, prob_codes, code_width = parts_of(log_prob)
+    backoff, backoff_levels, backoff_codes, code_width = parts_of(log_backoff)
     size = len(unigrams)
     nodes = np.empty(order, np.int64)
     longer = np.zeros(order + 1, np.float64)  # the sum of the back-off weights of contexts of m words and more
@@ -283,7 +291,7 @@ def distributions(table: Any, contexts: Any, first: int, last: int, dist: Any) -
         for m in range(order - 1, 0, -1):
             longer[m] = longer[m + 1]
             if nodes[m] >= 0:
-                longer[m] += log_backoff[nodes[m]]
+                longer[m] += value_of(backoff, backoff_levels, backoff_codes, code_width, m, nodes[m])
             elif nodes[m] == UNSEEN:
                 longer[m] += missing
         out = dist[row]
@@ -299,4 +307,4 @@ def distributions(table: Any, contexts: Any, first: int, last: int, dist: Any) -
                 for node in range(max(begin, size), end):
                     word = read(words, word_width, node - size)
                     if word < size:
-                        out[word] = log_prob[node] + weight
+                        out[word] = value_of(prob, prob_levels, prob_codes, code_width, m + 1, node) + weight

@@ -28,7 +28,7 @@ FIELDS = 2 * len(ARRAYS) + len(NUMBERS) + 1  # addresses and lengths, numbers, a
 
 
 class SingleStates:
-    """A back-off table of order n that scores one word after one state.
+    """A back-off table of order n, not quantised, that scores one word after one state.
 
     A state is n numbers, int64, at an address: as in NgramScorer the nodes of the last 1 to n-1 words, and then the
     length of the longest n-gram of the table that ends in the last word.
@@ -113,5 +113,5 @@ def _log10_prob(table: int, state: int, word: int, after: int) -> Any:
             after_nodes[k - 1] = gram
     after_nodes[order - 1] = longest
     if missing == 0.0:
-        shorten(uni, base, starts, width, log_backoff, after_nodes[: order - 1])
+        shorten(uni, base, starts, width, log_backoff, None, None, 0, after_nodes[: order - 1])
     return score / LOG_10

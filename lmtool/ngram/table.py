@@ -20,20 +20,22 @@ import numpy.typing as npt
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray
 from lmtool.ngram.hdf5 import created, mapped, read_trie, write_array, write_trie
+from lmtool.ngram.quantised import QuantisedValues, quantise, read_quantised, write_quantised
 from lmtool.ngram.storage import Storage, whole_numbers_below
 from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
-FORMAT = 2
+FORMAT, SMALL_FORMAT = 2, 3  # of float32 values, and of quantised ones
 REMEDY = "train the model again"
 
 
 @dataclass(frozen=True, slots=True)
 class BackoffTable:
-    """The n-grams of orders 1 to n with their natural log-probabilities and back-off weights, float32.
+    """The n-grams of orders 1 to n with their natural log-probabilities and back-off weights, float32 or quantised.
 
-    log_prob: of each node of the trie. log_backoff: of each node of an order below n, 0 where nothing follows it.
+    log_prob: of each node of the trie. log_backoff: of each node of an order below n, 0 where nothing follows it. Both
+    are float32 arrays, or both quantised: log_probs() and log_backoffs() give either, and `unpacked` float32 arrays.
     bos: the id of `<s>`. unseen: log-probability of types outside the vocabulary, -inf if they have none. missing: log
     back-off weight of contexts that are not in the table. normalised: whether these are probabilities or scores, which
     do not sum to one. suffix_closed: whether the table has the last k-1 words of each n-gram of order k. notes: what
@@ -41,8 +43,8 @@ class BackoffTable:
     """
 
     trie: Trie
-    log_prob: Array
-    log_backoff: Array
+    log_prob: Array | QuantisedValues
+    log_backoff: Array | QuantisedValues
     bos: int
     unseen: float
     missing: float = 0.0
@@ -65,12 +67,56 @@ class BackoffTable:
         """The number of n-grams of each order; `<s>` is one of the unigrams."""
         return self.trie.sizes
 
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays that it lies in."""
+        values = (self.log_prob, self.log_backoff)
+        parts = [part for v in values for part in (v.arrays if isinstance(v, QuantisedValues) else (v,))]
+        return [part for part in (*self.trie.nodes, *parts) if isinstance(part, np.ndarray)]
+
+    @property
+    def quantised_bits(self) -> int | None:
+        """The number of bits of a value; None for float32."""
+        return self.log_prob.width if isinstance(self.log_prob, QuantisedValues) else None
+
+    def log_probs(self, first: int, last: int) -> Array:
+        """The log-probabilities of nodes `first` to before `last`, float32."""
+        return _between(self.log_prob, first, last)
+
+    def log_backoffs(self, first: int, last: int) -> Array:
+        """The log back-off weights of nodes `first` to before `last` of orders below n, float32."""
+        return _between(self.log_backoff, first, last)
+
+    def unpacked(self) -> BackoffTable:
+        """The same table with float32 arrays: itself, unless it is quantised."""
+        if self.quantised_bits is None:
+            return self
+        log_prob, log_backoff = self.log_probs(0, len(self.log_prob)), self.log_backoffs(0, len(self.log_backoff))
+        return replace(self, log_prob=log_prob, log_backoff=log_backoff)
+
+    def quantised(self, bits: int, storage: Storage | None = None) -> BackoffTable:
+        """The table with values of 4 to 8 bits, quantised by order (see quantised), over a small trie.
+
+        storage: of the arrays; memory if None. Raises UserError where the values are quantised already.
+        """
+        if isinstance(self.log_prob, QuantisedValues) or isinstance(self.log_backoff, QuantisedValues):
+            raise UserError(f"the model is quantised already, to {self.quantised_bits} bits: quantise the one before")
+        storage = storage or Storage()
+        note = f"quantised to {bits} bits: distributions sum to one but for rounding, a perplexity may come out lower"
+        return replace(
+            self,
+            notes=(*self.notes, note) if self.normalised else self.notes,
+            trie=self.trie.small(storage),
+            log_prob=quantise(self.log_prob, self.sizes, bits, storage),
+            log_backoff=quantise(self.log_backoff, self.sizes[:-1], bits, storage),
+        )
+
     def select(self, mask: Array, storage: Storage | None = None) -> BackoffTable:
         """The table of the n-grams marked in `mask`, bool `[nodes]`, with the same probabilities and weights.
 
         The context of a marked n-gram must be marked as well. storage: of the arrays; memory if None.
         """
-        storage = storage or Storage()
+        storage, plain = storage or Storage(), self.unpacked()
         builder = TrieBuilder(self.vocabulary_size, storage)
         kind = whole_numbers_below(sum(self.sizes))
         numbers = np.arange(self.vocabulary_size, dtype=kind)  # of the selected contexts, within their order
@@ -95,24 +141,27 @@ class BackoffTable:
         return replace(
             self,
             trie=builder.finish(),
-            log_prob=_marked(self.log_prob, mask, storage),
-            log_backoff=_marked(self.log_backoff, inner, storage),
+            log_prob=_marked(plain.log_probs(0, len(mask)), mask, storage),
+            log_backoff=_marked(plain.log_backoffs(0, len(inner)), inner, storage),
         )
 
     def save(self, path: Path, vocabulary_fingerprint: str) -> None:
         """Write the table to HDF5, whole or not at all. Raises UserError where it cannot be written."""
-        size = self.trie.nbytes + self.log_prob.nbytes + self.log_backoff.nbytes
+        size = sum(array.nbytes for array in self.arrays)
         with created(path, size) as file:
             file.attrs["kind"] = KIND
-            file.attrs["format"] = FORMAT
+            file.attrs["format"] = FORMAT if self.quantised_bits is None else SMALL_FORMAT
             file.attrs["vocabulary_fingerprint"] = vocabulary_fingerprint
             file.attrs["bos"] = self.bos
             for name in ("unseen", "missing", "normalised", "suffix_closed"):
                 file.attrs[name] = getattr(self, name)
             file.attrs["notes"] = json.dumps(self.notes)
             write_trie(file, self.trie)
-            write_array(file, "log_prob", self.log_prob)
-            write_array(file, "log_backoff", self.log_backoff)
+            for name, values in (("log_prob", self.log_prob), ("log_backoff", self.log_backoff)):
+                if isinstance(values, QuantisedValues):
+                    write_quantised(file, name, values)
+                else:
+                    write_array(file, name, values)
 
     @classmethod
     def open(cls, path: Path, vocabulary_fingerprint: str) -> BackoffTable:
@@ -124,15 +173,20 @@ class BackoffTable:
             raise UserError(f"the model file {path} is missing: {REMEDY}")
         try:
             with h5py.File(path, "r") as file:
-                if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
-                    raise UserError(f"{path} is not a back-off table of format {FORMAT}: {REMEDY}")
+                if file.attrs.get("kind") != KIND or file.attrs.get("format") not in (FORMAT, SMALL_FORMAT):
+                    raise UserError(f"{path} is not a back-off table of format {FORMAT} or {SMALL_FORMAT}: {REMEDY}")
                 if file.attrs["vocabulary_fingerprint"] != vocabulary_fingerprint:
                     raise UserError(f"{path} was made with another vocabulary: {REMEDY}")
                 trie = read_trie(file)
+                small = file.attrs["format"] == SMALL_FORMAT
+                log_prob, log_backoff = (
+                    read_quantised(file, name, trie.sizes[:orders]) if small else mapped(file[name], np.float32)
+                    for name, orders in (("log_prob", trie.order), ("log_backoff", trie.order - 1))
+                )
                 table = cls(
                     trie=trie,
-                    log_prob=mapped(file["log_prob"], np.float32),
-                    log_backoff=mapped(file["log_backoff"], np.float32),
+                    log_prob=log_prob,
+                    log_backoff=log_backoff,
                     bos=int(file.attrs["bos"]),
                     unseen=float(file.attrs["unseen"]),
                     missing=float(file.attrs["missing"]),
@@ -147,6 +201,10 @@ class BackoffTable:
             return table
         except (OSError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
             raise UserError(f"{path} is damaged or cut off ({error}): {REMEDY}") from error
+
+
+def _between(values: Array | QuantisedValues, first: int, last: int) -> Array:
+    return values.get(first, last) if isinstance(values, QuantisedValues) else values[first:last]
 
 
 def _marked(values: Array, mask: Array, storage: Storage) -> Array:

@@ -16,9 +16,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.ngram.block_starts import BLOCK, small_starts
 from lmtool.ngram.packed import Packed, cells_needed, width_of
 from lmtool.ngram.storage import Storage, whole_numbers_below
-from lmtool.ngram.trie_search import BLOCK, find_ngrams, find_parents, first_children
+from lmtool.ngram.trie_search import find_ngrams, find_parents, first_children
 from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
@@ -41,15 +42,15 @@ class Nodes(NamedTuple):
     unigram_starts: Array
     base: Array
     starts: Array
-    start_width: int
+    start_width: int | None
 
     @property
-    def starting(self) -> tuple[Array, Array, Array, int]:
+    def starting(self) -> tuple[Array, Array, Array, int | None]:
         """The first arguments of trie_search.first_child."""
         return self.unigram_starts, self.base, self.starts, self.start_width
 
     @property
-    def searching(self) -> tuple[Array, Array, Array, int, Array, int, int]:
+    def searching(self) -> tuple[Array, Array, Array, int | None, Array, int, int]:
         """The first arguments of trie_search.child, children and find_ngrams."""
         return *self.starting, self.words, self.word_width, int(self.first[-1])
 
@@ -147,6 +148,29 @@ class Trie:
             if j > 1:
                 node = self.parents(j, node)
         return grams
+
+    def small(self, storage: Storage | None = None) -> Trie:
+        """The same trie with its starts in a third of the bits (see block_starts), where that is possible.
+
+        storage: of the arrays; memory if None.
+        """
+        if self.nodes.start_width is None:
+            return self
+
+        def inner(first: int, last: int) -> IntArray:
+            out = np.empty(last - first, dtype=np.int64)
+            first_children(*self.nodes.starting, self.vocabulary_size + first, out)
+            return out
+
+        found = small_starts(inner, self.inner, storage or Storage())
+        if found is None:
+            return self
+        return Trie(self.nodes._replace(base=found[0], starts=found[1], start_width=None))
+
+    @property
+    def inner(self) -> int:
+        """The number of starts of the nodes from order 2 to n-1, and one more at their end."""
+        return sum(self.sizes[1:-1]) + 1
 
     def upto(self, order: int) -> Trie:
         """The trie without its orders above `order`; shares the arrays."""

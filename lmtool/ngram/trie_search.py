@@ -11,18 +11,28 @@ from typing import Any
 import numba
 import numpy as np
 
+from lmtool.ngram.block_starts import look_up_block, span_of, start_of
 from lmtool.ngram.packed import read, read_short
-
-BLOCK = 5  # log2 of the number of nodes that share one base of their starts
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
-def first_child(unigram_starts: Any, base: Any, starts: Any, start_width: int, node: int) -> Any:
+def first_child(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: int) -> Any:
     """Where the children of a node begin; those of the node before it end there."""
     inner = node - len(unigram_starts)
     if inner < 0:
         return unigram_starts[node]
-    return base[inner >> BLOCK] + read(starts, start_width, inner)
+    return start_of(base, starts, start_width, inner)
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def child_span(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: int) -> Any:
+    """Where the children of a node begin and end: first_child of it and of the node after it."""
+    inner = node - len(unigram_starts)
+    if inner < -1:
+        return unigram_starts[node], unigram_starts[node + 1]
+    if inner < 0:
+        return unigram_starts[node], start_of(base, starts, start_width, 0)
+    return span_of(base, starts, start_width, inner)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -30,7 +40,7 @@ def child(
     unigram_starts: Any,
     base: Any,
     starts: Any,
-    start_width: int,
+    start_width: Any,
     words: Any,
     word_width: int,
     total: int,
@@ -39,8 +49,8 @@ def child(
 ) -> Any:
     """The child of an inner node that ends in `word`, -1 where there is none. total: the number of nodes."""
     size = len(unigram_starts)
-    low = first_child(unigram_starts, base, starts, start_width, node)
-    length = first_child(unigram_starts, base, starts, start_width, node + 1) - low
+    low, end = child_span(unigram_starts, base, starts, start_width, node)
+    length = end - low
     if low < size or length < 0 or low + length > total:
         return np.int64(-1)  # only in a damaged file
     low -= size
@@ -60,7 +70,7 @@ def children(
     unigram_starts: Any,
     base: Any,
     starts: Any,
-    start_width: int,
+    start_width: Any,
     words: Any,
     word_width: int,
     total: int,
@@ -68,29 +78,36 @@ def children(
 ) -> None:
     """`child` of B queries: int64 `[B, 3]` with nodes and words in its first two columns; the first gets the children.
 
-    All searches take each step together. No step waits for another search, so that the processor works on many at a
-    time: several times as fast as one after the other. The third column is scratch.
+    All searches take each step together, until one child is left. No step waits for another search, so that the
+    processor works on many at a time: several times as fast as one after the other. The third column is scratch.
     """
     size = len(unigram_starts)
     halves = words.view(np.uint32)
-    longest = np.int64(1)
+    active = np.empty(len(queries), np.int32)  # the queries with more than one child left
+    count = 0
     for i in range(len(queries)):
-        node = queries[i, 0]
-        begin = first_child(unigram_starts, base, starts, start_width, node)
-        count = first_child(unigram_starts, base, starts, start_width, node + 1) - begin
-        if begin < size or count < 0 or begin + count > total:  # only in a damaged file
-            begin, count = np.int64(size), np.int64(0)
+        queries[i, 2] = look_up_block(base, start_width, queries[i, 0] - size)
+    for i in range(len(queries)):
+        begin, end = child_span(unigram_starts, base, starts, start_width, queries[i, 0])
+        length = end - begin
+        if begin < size or length < 0 or begin + length > total:  # only in a damaged file
+            begin, length = np.int64(size), np.int64(0)
         queries[i, 0] = begin - size
-        queries[i, 2] = count
-        longest = max(longest, count)
-    while longest > 1:
-        for i in range(len(queries)):
+        queries[i, 2] = length
+        active[count] = i
+        count += length > 1
+    while count > 0:
+        left = 0
+        for a in range(count):
+            i = active[a]
             half = queries[i, 2] >> 1
             middle = read_short(halves, word_width, queries[i, 0] + half)
             below = (middle - queries[i, 1] - 1) >> 63  # all ones or all zeros
             queries[i, 0] += half & below
             queries[i, 2] -= half
-        longest -= longest >> 1
+            active[left] = i
+            left += queries[i, 2] > 1
+        count = left
     for i in range(len(queries)):
         low = queries[i, 0]
         is_there = queries[i, 2] == 1 and read(words, word_width, low) == queries[i, 1]
@@ -102,7 +119,7 @@ def find_ngrams(
     unigram_starts: Any,
     base: Any,
     starts: Any,
-    start_width: int,
+    start_width: Any,
     words: Any,
     word_width: int,
     total: int,
@@ -125,7 +142,7 @@ def find_ngrams(
 
 
 @numba.njit(cache=True, nogil=True)
-def first_children(unigram_starts: Any, base: Any, starts: Any, start_width: int, first: int, out: Any) -> None:
+def first_children(unigram_starts: Any, base: Any, starts: Any, start_width: Any, first: int, out: Any) -> None:
     """Where the children of nodes `first`, `first` + 1, ... begin, into out `[M]`."""
     for i in range(len(out)):
         out[i] = first_child(unigram_starts, base, starts, start_width, first + i)
@@ -133,7 +150,7 @@ def first_children(unigram_starts: Any, base: Any, starts: Any, start_width: int
 
 @numba.njit(cache=True, nogil=True)
 def find_parents(
-    unigram_starts: Any, base: Any, starts: Any, start_width: int, first: int, size: int, nodes: Any, out: Any
+    unigram_starts: Any, base: Any, starts: Any, start_width: Any, first: int, size: int, nodes: Any, out: Any
 ) -> None:
     """The parents of nodes `[M]` among the `size` nodes from `first` on, counted from there, into out `[M]`."""
     for i in range(len(nodes)):

@@ -13,6 +13,7 @@ from lmtool.config.options import settings_class
 from lmtool.config.overrides import key_of
 from lmtool.config.settings import saved_settings
 from lmtool.errors import UserError
+from lmtool.runs.run import REMEDY
 from lmtool.system.files import read_json, write_json
 
 # Settings that may differ from those a training was started with: its budget, and those that do not affect the weights.
@@ -43,6 +44,8 @@ class Begun:
 
         Raises UserError where the folder has neither, and where the file is damaged.
         """
+        if not (folder / BEGUN).is_file() and _is_quantised(folder):
+            raise UserError(f"resume={folder}: its weights are quantised, and none are trained: resume the run before")
         if not (folder / BEGUN).is_file() and (folder / HYDRAS / "overrides.yaml").is_file():
             return cls._of_hydra(folder / HYDRAS)
         if not (folder / BEGUN).is_file():
@@ -67,6 +70,12 @@ class Begun:
             return cls([str(word) for word in overrides or []], config_dirs[0] if config_dirs else None)
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             raise UserError(f"{folder} is damaged ({error!r}): train from scratch in another folder") from error
+
+
+def _is_quantised(folder: Path) -> bool:
+    if not (folder / "run.json").is_file():
+        return False
+    return read_json(folder / "run.json", REMEDY).get("config", {}).get("quantize") is not None
 
 
 def keep_begun(config: Any, before: dict[str, Any], overrides: list[str]) -> None:

@@ -44,7 +44,7 @@ def arpa_form(table: BackoffTable) -> BackoffTable:
     from order 4 on, words 2 to n - 2 of a sentence that begins in an unseen way get up to n - 3 factors m too many.
     """
     n, trie = table.order, table.trie
-    log_prob, log_backoff = table.log_prob.copy(), table.log_backoff.copy()
+    log_prob, log_backoff = table.log_probs(0, len(table.log_prob)).copy(), table.log_backoffs(0, trie.first(n)).copy()
     for k in range(1, n):
         first, last = trie.first(k), trie.first(k + 1)
         start = first + trie.first_from(k, table.bos)  # the n-grams from here on begin with <s>, the last word
@@ -87,12 +87,12 @@ def _lines(
     """N-grams `first` to before `last` of order k as text."""
     begin = table.trie.first(k)
     words = table.trie.ngrams(k, first, last)
-    probability = table.log_prob[begin + first : begin + last].astype(np.float64) / LN10
+    probability = table.log_probs(begin + first, begin + last).astype(np.float64) / LN10
     if k == 1 and first <= table.bos < last:
         probability[table.bos - first] = ZERO
     backoff = np.empty(0)
     if k < table.order:
-        backoff = table.log_backoff[begin + first : begin + last].astype(np.float64) / LN10
+        backoff = table.log_backoffs(begin + first, begin + last).astype(np.float64) / LN10
     room = int(np.diff(starts)[words].sum())
     out = np.empty(room + (last - first) * (2 * NUMBER + k + 2), dtype=np.uint8)
     written = int(_write(words, probability, backoff, starts, arena, out))

@@ -1,0 +1,163 @@
+"""Where children begin, in as few bits as each block of 64 nodes needs: the small form of a trie's starts.
+
+Most n-grams have one child. So the start of node j of a block is about the block's base + j, and only what it is more
+than that is packed, in the width of the block's largest number: 5 bits a node, bases among them, for the n-grams of 20
+million words, where one width for all blocks, of starts less the base, takes 18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba.extending import overload
+
+from lmtool.ngram.packed import read, read_bits
+from lmtool.ngram.storage import Storage
+
+Array = npt.NDArray[Any]
+BLOCK = 5  # log2 of the number of nodes that share a base, where all blocks have one width
+SMALL_BLOCK = 6  # the same of the small form
+SMALL_NODES = 1 << SMALL_BLOCK
+PIECE = 1 << 20  # starts in memory at once
+SPARE = 2  # cells behind the last number, which `read` may look at
+WIDTH_BITS, MOST_WIDTH = 5, 31  # two numbers fit into what is read at once
+
+
+def start_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
+    """Where the children of a node from order 2 on begin; inner: the node, counted from the first of order 2.
+
+    For compiled code. start_width: a number where all blocks have one width (see trie.Nodes); None in the small form
+    (see small_starts).
+    """
+    raise NotImplementedError("for compiled code alone")
+
+
+def span_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
+    """start_of the node, and of the one after it, where its children end."""
+    raise NotImplementedError("for compiled code alone")
+
+
+def look_up_block(base: Any, start_width: Any, inner: Any) -> Any:
+    """Read what span_of needs first of a node, so that it is in the cache soon; returns a number without a meaning."""
+    raise NotImplementedError("for compiled code alone")
+
+
+@overload(start_of, inline="always")
+def _start_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
+    def of_one_width(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
+        return base[inner >> BLOCK] + read(starts, start_width, inner)
+
+    def small(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
+        row = np.uint64(min(inner >> SMALL_BLOCK << 1, len(base) - 2))  # beyond only in a damaged file
+        place = inner & (SMALL_NODES - 1)
+        width = base[row + np.uint64(1)] & MOST_WIDTH
+        at = (base[row + np.uint64(1)] >> WIDTH_BITS) + place * width
+        return base[row] + place + read_bits(starts, np.uint64(at), width)
+
+    return small if isinstance(start_width, numba.types.NoneType) else of_one_width
+
+
+@overload(span_of, inline="always")
+def _span_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
+    def of_one_width(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
+        begin = base[inner >> BLOCK] + read(starts, start_width, inner)
+        return begin, base[inner + 1 >> BLOCK] + read(starts, start_width, inner + 1)
+
+    def small(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
+        row = np.uint64(min(inner >> SMALL_BLOCK << 1, len(base) - 2))  # beyond only in a damaged file
+        place = inner & (SMALL_NODES - 1)
+        width = base[row + np.uint64(1)] & MOST_WIDTH
+        at = (base[row + np.uint64(1)] >> WIDTH_BITS) + place * width
+        both = read_bits(starts, np.uint64(at), 2 * width)
+        first = base[row] + place
+        return first + (both & ((1 << width) - 1)), first + 1 + (both >> width)
+
+    return small if isinstance(start_width, numba.types.NoneType) else of_one_width
+
+
+@overload(look_up_block, inline="always")
+def _look_up_block(base: Any, start_width: Any, inner: Any) -> Any:
+    def of_one_width(base: Any, start_width: Any, inner: Any) -> Any:
+        return 0
+
+    def small(base: Any, start_width: Any, inner: Any) -> Any:
+        return base[np.uint64(min(max(inner, 0) >> SMALL_BLOCK << 1, len(base) - 2))]
+
+    return small if isinstance(start_width, numba.types.NoneType) else of_one_width
+
+
+def small_starts(inner: Callable[[int, int], Array], count: int, storage: Storage) -> tuple[Array, Array] | None:
+    """The small form of `count` starts, ascending: its base int64 `[2 B]` and its starts uint64.
+
+    inner: gives the starts from number `first` to before `last`, int64. base: for each of B blocks the least of its
+    starts less their place, then `bit << 5 | width` of its numbers; each block ends with the first number of the next.
+    None where a block would need more than 31 bits.
+    """
+    blocks = (count + SMALL_NODES - 1) >> SMALL_BLOCK
+    base = storage.empty(2 * blocks, np.int64)
+    bit = 0
+    pieces = [(a, min(a + PIECE, count)) for a in range(0, count, PIECE)]  # of whole blocks
+    for first, last in pieces:
+        bit = int(
+            _choose_widths(inner(first, min(last + 1, count)), last - first, base[first >> SMALL_BLOCK << 1 :], bit)
+        )
+        storage.keep_within()
+        if bit < 0:
+            return None
+    starts = storage.zeros((bit + (SMALL_NODES + 1) * MOST_WIDTH >> 6) + SPARE, np.uint64)  # room for a whole block
+    for first, last in pieces:
+        _pack_blocks(inner(first, min(last + 1, count)), last - first, base[first >> SMALL_BLOCK << 1 :], starts)
+        storage.keep_within()
+    return base, starts
+
+
+def require_within(base: Array, starts: Array, count: int) -> None:
+    """Raise ValueError where a block's numbers would lie outside its array, as in a damaged file."""
+    if len(base) != (count + SMALL_NODES - 1) >> SMALL_BLOCK << 1:
+        raise ValueError("the blocks of starts are wrong")
+    bits, widths = base[1::2] >> WIDTH_BITS, base[1::2] & MOST_WIDTH
+    if (bits < 0).any() or ((bits + (SMALL_NODES + 1) * widths >> 6) + SPARE > len(starts)).any():
+        raise ValueError("starts is too short")
+
+
+@numba.njit(cache=True, nogil=True)
+def _choose_widths(values: Any, count: int, base: Any, bit: int) -> Any:
+    """Fill in the rows of base of `count` starts, whose numbers lie from `bit` on; returns the bit after them.
+
+    values: the starts, and the one after them where there is one. Returns -1 where a width would be too large.
+    """
+    for first in range(0, count, SMALL_NODES):
+        numbers = min(SMALL_NODES + 1, len(values) - first)
+        least = values[first]
+        most = values[first]
+        for j in range(numbers):
+            least = min(least, values[first + j] - j)
+            most = max(most, values[first + j] - j)
+        width = 0
+        while (most - least) >> width > 0:
+            width += 1
+        if width > MOST_WIDTH:
+            return -1
+        row = first >> SMALL_BLOCK << 1
+        base[row] = least
+        base[row + 1] = bit << WIDTH_BITS | width
+        bit += numbers * width
+    return bit
+
+
+@numba.njit(cache=True, nogil=True)
+def _pack_blocks(values: Any, count: int, base: Any, starts: Any) -> None:
+    for first in range(0, count, SMALL_NODES):
+        row = first >> SMALL_BLOCK << 1
+        least, width, at = base[row], base[row + 1] & MOST_WIDTH, base[row + 1] >> WIDTH_BITS
+        for j in range(min(SMALL_NODES + 1, len(values) - first)):
+            value = np.uint64(values[first + j] - j - least)
+            shift = np.uint64(at & 63)
+            starts[at >> 6] |= value << shift
+            if (at & 63) + width > 64:
+                starts[(at >> 6) + 1] |= value >> (np.uint64(64) - shift)
+            at += width

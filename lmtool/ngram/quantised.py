@@ -1,0 +1,234 @@
+"""Log-probabilities and back-off weights in 4 to 8 bits (Federico & Bertoldi 2006, section 3.2; KenLM's -q and -b).
+
+The values of each order are sorted and cut into bins of equal population; the mean of a bin is its level, and each
+value is stored as the number of the level nearest to it. Rare values far from the others get levels of their own by
+some rounds of Lloyd's algorithm: the means of what was nearest to each level become the levels. Distributions are then
+less far from summing to one. 0, the weight of an n-gram that nothing follows, and minus infinity have levels of their
+own, and an order with no more different values than levels keeps them as they are. Unigrams, few among the n-grams,
+stay float32.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import h5py
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba.extending import overload
+
+from lmtool.ngram.hdf5 import mapped, read_packed, write_array, write_packed
+from lmtool.ngram.packed import Packed, read
+from lmtool.ngram.storage import Storage
+
+Array = npt.NDArray[Any]
+ROUNDS = 10  # of means; the first are those of bins of equal population
+EXACT = (-np.inf, 0.0)  # the values that have levels of their own, where they occur
+
+
+class Codes(NamedTuple):
+    """Quantised values of n-grams as the kernels take them; see QuantisedValues."""
+
+    unigrams: Array
+    levels: Array
+    bits: Array
+    width: int
+
+
+def parts_of(values: Any) -> Any:
+    """`log_prob` or `log_backoff` of scoring.TableArrays, float32 of all nodes or Codes, as the first four arguments of
+    value_of. For compiled code, before its loops: taking arrays out of a tuple within them counts references.
+    """
+    raise NotImplementedError("for compiled code alone")
+
+
+def value_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
+    """The log-probability or log back-off weight of a node, natural, float32; order: of the node's n-gram.
+
+    For compiled code, which is made for each of the two forms by itself: no call and no question is left in it.
+    """
+    raise NotImplementedError("for compiled code alone")
+
+
+@overload(parts_of, inline="always")
+def _parts_of(values: Any) -> Any:
+    def plain(values: Any) -> Any:
+        return values, None, None, 0
+
+    def quantised(values: Any) -> Any:
+        return values.unigrams, values.levels, values.bits, values.width
+
+    return plain if isinstance(values, numba.types.Array) else quantised
+
+
+@overload(value_of, inline="always")
+def _value_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
+    def plain(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
+        return values[node]
+
+    def quantised(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
+        if order == 1:
+            return values[node]
+        code = read(codes, width, node - len(values))
+        return levels[np.uint64((order - 2 << width) + code)]
+
+    def in_bytes(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
+        if order == 1:
+            return values[node]
+        return levels[np.uint64((order - 2 << 8) + codes[np.uint64(node - len(values))])]
+
+    if isinstance(levels, numba.types.NoneType):
+        return plain
+    return in_bytes if codes.dtype == numba.types.uint8 else quantised
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisedValues:
+    """Values of the n-grams of orders 1 to m.
+
+    unigrams: float32 `[V]`. levels: float32 `[m - 1, 2^width]`, of each order from 2 on, ascending, the last one
+    repeated to its end. codes: the number of the level of each node after the unigrams. sizes: of these orders.
+    """
+
+    unigrams: Array
+    levels: Array
+    codes: Packed
+    sizes: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.unigrams) + self.codes.length
+
+    @property
+    def width(self) -> int:
+        """The number of bits of a code."""
+        return self.codes.width
+
+    @property
+    def arrays(self) -> Codes:
+        """These values, for the kernels."""
+        bits = self.codes.bits.view(np.uint8) if self.width == 8 and sys.byteorder == "little" else self.codes.bits
+        return Codes(self.unigrams, self.levels.reshape(-1), bits, self.width)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its arrays in bytes."""
+        return self.unigrams.nbytes + self.levels.nbytes + self.codes.bits.nbytes
+
+    def get(self, first: int, last: int) -> Array:
+        """The values of nodes `first` to before `last`, float32."""
+        values = np.empty(last - first, dtype=np.float32)
+        ends = np.cumsum([0, *self.sizes]).tolist()
+        for order, (begin, end) in enumerate(itertools.pairwise(ends), start=1):
+            a, b = max(first, begin), min(last, end)
+            if a >= b:
+                continue
+            size = len(self.unigrams)
+            part = self.unigrams[a:b] if order == 1 else self.levels[order - 2][self.codes.get(a - size, b - size)]
+            values[a - first : b - first] = part
+        return values
+
+
+def quantise(values: Array, sizes: list[int], width: int, storage: Storage) -> QuantisedValues:
+    """Quantise the values of nodes of orders 1 to m, float32, into codes of `width` bits. sizes: of these orders.
+
+    Raises ValueError for NaN and for plus infinity, which no log-probability or weight is.
+    """
+    ends = np.cumsum([0, *(sizes or [0])]).tolist()
+    codes = Packed.zeros(ends[-1] - ends[1], (1 << width) - 1, storage)
+    levels = np.zeros((len(ends) - 2, 1 << width), dtype=np.float32)
+    for row, (first, last) in enumerate(itertools.pairwise(ends[1:])):
+        chosen = choose_levels(values[first:last], 1 << width, storage)
+        levels[row, : len(chosen)] = chosen
+        levels[row, len(chosen) :] = chosen[-1] if len(chosen) else 0.0
+        for a, b in storage.pieces(last - first):
+            codes.put(first - ends[1] + a, nearest_levels(values[first + a : first + b], chosen))
+    return QuantisedValues(np.array(values[: ends[1]]), levels, codes, tuple(sizes))
+
+
+def write_quantised(group: h5py.Group, name: str, values: QuantisedValues) -> None:
+    """Write quantised values into a new group."""
+    inside = group.create_group(name)
+    write_array(inside, "unigrams", values.unigrams)
+    write_array(inside, "levels", values.levels.reshape(-1))
+    write_packed(inside, "codes", values.codes)
+
+
+def read_quantised(group: h5py.Group, name: str, sizes: list[int]) -> QuantisedValues:
+    """Quantised values, memory-mapped; sizes: how many nodes each order has.
+
+    Raises ValueError, KeyError or OSError where they are damaged.
+    """
+    inside = group[name]
+    unigrams, levels = (mapped(inside[part], np.float32) for part in ("unigrams", "levels"))
+    codes = read_packed(inside, "codes")
+    orders = max(len(sizes) - 1, 0)
+    if len(unigrams) != sum(sizes[:1]) or codes.length != sum(sizes[1:]) or len(levels) != orders << codes.width:
+        raise ValueError("arrays of wrong lengths")
+    return QuantisedValues(unigrams, levels.reshape(orders, 1 << codes.width), codes, tuple(sizes))
+
+
+def choose_levels(values: Array, count: int, storage: Storage) -> Array:
+    """At most `count` levels for values `[N]`, ascending, float32: those of EXACT that occur, and means of the others.
+
+    Raises ValueError for NaN and plus infinity.
+    """
+    ascending = storage.empty(len(values), np.float32)
+    for a, b in storage.pieces(len(values)):
+        ascending[a:b] = values[a:b]
+    ascending.sort()
+    if len(values) and not ascending[-1] < np.inf:  # NaN is sorted last
+        raise ValueError("log-probabilities and back-off weights must be numbers or minus infinity")
+    exact = []
+    for level in EXACT:
+        first, last = (int(np.searchsorted(ascending, level, side)) for side in ("left", "right"))
+        if first < last:
+            exact.append(level)
+            ascending[first : len(ascending) - last + first] = ascending[last:]
+            ascending = ascending[: len(ascending) - last + first]
+    return np.unique(np.array([*exact, *_means(ascending, count - len(exact))], dtype=np.float32))
+
+
+def _means(ascending: Array, count: int) -> list[float]:
+    """The means of at most `count` bins of ascending values: of equal population, then moved by Lloyd's algorithm."""
+    means = _first_distinct(ascending, count + 1)
+    if len(means) <= count:
+        return means
+    cuts = [len(ascending) * k // count for k in range(count + 1)]
+    for _ in range(ROUNDS):
+        bins = [ascending[a:b] for a, b in itertools.pairwise(cuts) if a < b]
+        means = [float(part.mean(dtype=np.float64)) for part in bins]
+        cuts = [0, *np.searchsorted(ascending, _middles(means)).tolist(), len(ascending)]
+    return means
+
+
+def _middles(levels: Sequence[float] | Array) -> Array:
+    """The values between levels, ascending, float32: what is above one of them is nearer to the next level."""
+    both = np.asarray(levels, dtype=np.float64)
+    return ((both[1:] + both[:-1]) / 2).astype(np.float32)
+
+
+def _first_distinct(values: Array, most: int) -> list[float]:
+    """The first `most` different ones of ascending values."""
+    found: list[float] = []
+    at = 0
+    while at < len(values) and len(found) < most:
+        found.append(float(values[at]))
+        at = int(np.searchsorted(values, values[at], "right"))
+    return found
+
+
+def nearest_levels(values: Array, levels: Array) -> npt.NDArray[np.int64]:
+    """The numbers `[N]` of the levels nearest to values `[N]`; one of EXACT only to itself."""
+    is_exact = np.isin(levels, EXACT)
+    regular, place = levels[~is_exact], np.flatnonzero(~is_exact)
+    numbers = np.zeros(len(values), dtype=np.int64)
+    if len(regular):
+        numbers = place[np.searchsorted(_middles(regular), values)]
+    for number in np.flatnonzero(is_exact):
+        numbers[values == levels[number]] = number
+    return numbers

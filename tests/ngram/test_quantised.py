@@ -1,0 +1,195 @@
+"""Quantised values and the small trie: levels by hand, the same scores as float32 tables with these values, files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.ngram.arpa.write import write_arpa
+from lmtool.ngram.block_starts import SMALL_NODES, require_within, small_starts
+from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.estimate import estimate
+from lmtool.ngram.model import NgramModel
+from lmtool.ngram.pruning import prune_by_entropy
+from lmtool.ngram.quantised import QuantisedValues, choose_levels, nearest_levels, quantise
+from lmtool.ngram.smoothers.mle import MaximumLikelihood
+from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.storage import Storage
+from lmtool.ngram.table import BackoffTable
+from tests.ngram.plain import Text, random_sentences, text_of
+
+
+def made(n: int, count: int = 400) -> tuple[BackoffTable, Text, Vocabulary]:
+    text, vocabulary = text_of(random_sentences(3, count))
+    return estimate(count_ngrams(text, vocabulary, n), ModifiedKneserNey(n)), text, vocabulary
+
+
+def test_levels_by_hand() -> None:
+    def levels(values: list[float], count: int) -> list[float]:
+        return choose_levels(np.array(values, dtype=np.float32), count, Storage()).tolist()
+
+    # Two bins of two: -7 and -1.5, between which no value changes sides.
+    assert levels([-1, -2, -6, -8], 2) == [-7.0, -1.5]
+    # Bins of three, [-9 -2 -1.5] and [-1 -1 -1]: the middle of their means is -2.58, so that -2 and -1.5 change sides.
+    assert levels([-1, -1, -9, -2, -1.5, -1], 2) == [-9.0, -1.2999999523162842]
+    assert levels([0, -4, 0, -2, -np.inf], 3) == [-np.inf, -3.0, 0.0]  # 0 and -inf have their own
+    assert levels([-3, -1, -3, 0.5], 4) == [-3.0, -1.0, 0.5]  # no more than levels: as they are
+    assert levels([], 4) == []
+    with pytest.raises(ValueError, match="must be numbers"):
+        levels([-1, np.nan], 2)
+    chosen = np.array([-np.inf, -3, -1, 0], dtype=np.float32)
+    values = np.array([-np.inf, -9, -2.1, -1.9, -0.01, 0, 0.5], dtype=np.float32)
+    assert nearest_levels(values, chosen).tolist() == [0, 1, 1, 2, 2, 3, 2]  # only 0 itself becomes 0
+
+
+def test_each_order_has_levels_of_its_own() -> None:
+    values = np.array([-1.25, -2.5, -3, -4, -5, -6, -0.125], dtype=np.float32)
+    found = quantise(values, [2, 4, 1], 4, Storage())
+    assert found.get(0, 7).tolist() == values.tolist() and found.get(1, 3).tolist() == [-2.5, -3.0]
+    assert len(found) == 7 and found.levels[0, :4].tolist() == [-6, -5, -4, -3] and found.levels[1, 0] == -0.125
+    assert found.codes.get(0, 5).tolist() == [3, 2, 1, 0, 0]
+
+
+@pytest.mark.parametrize("bits", [4, 7, 8])
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_scores_are_those_of_a_float32_table_with_these_values(n: int, bits: int) -> None:
+    table, text, vocabulary = made(n)
+    small = table.quantised(bits)
+    plain = replace(small.unpacked(), trie=table.trie)
+    one, two = NgramModel(small, vocabulary), NgramModel(plain, vocabulary)
+    rng = np.random.default_rng(0)
+    contexts = rng.integers(0, len(vocabulary), (300, n - 1))
+    targets = rng.integers(0, len(vocabulary) - 1, 300)
+    for _ in range(3):  # the third time by the hash table of 2-grams
+        assert (one.log_prob_text(text.ids, text.offsets) == two.log_prob_text(text.ids, text.offsets)).all()
+    assert (one.log_prob(contexts, targets) == two.log_prob(contexts, targets)).all()
+    np.testing.assert_array_equal(one.log_dist(contexts), two.log_dist(contexts))
+    assert (one.context_lengths(contexts) == two.context_lengths(contexts)).all()
+    if n > 1:
+        assert plain.log_probs(0, len(vocabulary)).tolist() == table.log_probs(0, len(vocabulary)).tolist()
+        leaves = np.flatnonzero(table.log_backoffs(0, table.trie.first(n)) == 0)
+        assert (small.log_backoffs(0, table.trie.first(n))[leaves] == 0).all() and len(leaves)
+
+
+def test_distributions_sum_to_one_but_for_rounding() -> None:
+    table, text, vocabulary = made(4, 2000)
+    contexts = np.stack([text.ids[0:200], text.ids[1:201], text.ids[2:202]], axis=1)
+    worst = {}
+    for bits in (4, 6, 8):
+        model = NgramModel(table.quantised(bits), vocabulary)
+        worst[bits] = float(np.abs(np.log(np.exp(model.log_dist(contexts)).sum(axis=1))).mean())
+    assert 0 < worst[8] < 0.005 and worst[8] < worst[6] / 2 and worst[6] < worst[4] / 2
+
+
+def test_zero_probabilities_stay_zero() -> None:
+    text, vocabulary = text_of(["a b c", "a b d", "b a"])
+    table = estimate(count_ngrams(text, vocabulary, 2), MaximumLikelihood(2))
+    small = table.quantised(4)
+    for name in ("log_prob", "log_backoff"):  # few enough to stay as they are
+        values = getattr(small, name)
+        assert values.get(0, len(values)).tolist() == getattr(table, name).tolist()
+
+
+def test_the_small_trie_finds_what_the_trie_finds() -> None:
+    # A first word with more children than a block has nodes, nodes without any, and a last block that is not full.
+    text, vocabulary = text_of([f"a a w{i} b" for i in range(3 * SMALL_NODES)] + ["a c", *random_sentences(1, 200)])
+    trie = count_ngrams(text, vocabulary, 4).trie
+    small = trie.small()
+    assert small.nodes.start_width is None and small.small() is small and small.nbytes < trie.nbytes
+    for k in range(1, 4):
+        assert (small.begins(k, 0, trie.sizes[k - 1]) == trie.begins(k, 0, trie.sizes[k - 1])).all()
+        grams = trie.ngrams(k + 1, 0, trie.sizes[k])
+        assert (small.find(grams) == np.arange(trie.first(k + 1), trie.first(k + 2))).all()
+        assert (small.find(grams[:, ::-1].copy()) == trie.find(grams[:, ::-1].copy())).all()
+        assert (small.parents(k + 1, np.arange(trie.sizes[k])) == trie.contexts(k + 1)).all()
+
+
+def test_small_starts_by_hand() -> None:
+    starts = np.array([10, 11, 12, 13], dtype=np.int64)  # one child each: no bits at all
+    base, bits = small_starts(lambda a, b: starts[a:b], 4, Storage())  # type: ignore[misc]
+    assert base.tolist() == [10, 0] and not bits.any()
+    starts = np.array([10, 10, 15], dtype=np.int64)  # less their place 10, 9, 13: base 9, and 1, 0, 4 in 3 bits
+    base, bits = small_starts(lambda a, b: starts[a:b], 3, Storage())  # type: ignore[misc]
+    assert base.tolist() == [9, 3] and int(bits[0]) == 1 | 0 << 3 | 4 << 6
+    assert small_starts(lambda a, b: np.array([0, 1 << 40])[a:b], 2, Storage()) is None
+    with pytest.raises(ValueError, match="too short"):
+        require_within(np.array([0, 1 << 20 | 31]), bits, 3)
+
+
+def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
+    table, _, _ = made(4)
+    small = table.quantised(5)
+    path = tmp_path / "model.h5"
+    small.save(path, "right")
+    again = BackoffTable.open(path, "right")
+    assert again.quantised_bits == 5 and again.notes == small.notes and "5 bits" in again.notes[-1]
+    for name in ("log_prob", "log_backoff"):
+        one, two = getattr(again, name), getattr(small, name)
+        assert (one.get(0, len(one)) == two.get(0, len(two))).all() and one.sizes == two.sizes
+    assert all(np.array_equal(a, b) for a, b in zip(again.arrays, small.arrays, strict=True))
+    whole = path.read_bytes()
+    levels = small.log_prob.levels.reshape(-1) if isinstance(small.log_prob, QuantisedValues) else np.empty(0)
+    for name, values, attributes in (
+        ("log_prob/unigrams", np.zeros(1, dtype=np.float32), {}),
+        ("log_prob/levels", levels[:-1], {}),
+        ("log_backoff/codes", None, {"length": 3}),
+        ("log_backoff/codes", None, {"width": 4}),
+        ("log_prob", np.zeros(9, dtype=np.float32), {}),
+        ("blocks", again.trie.nodes.base[:-2].copy(), {}),
+        ("blocks", again.trie.nodes.base + (1 << 40), {}),
+        ("starts", again.trie.nodes.starts[:-40].copy(), {}),
+    ):
+        path.write_bytes(whole)
+        with h5py.File(path, "a") as file:
+            if values is not None:
+                del file[name]
+                file[name] = values
+            for key, value in attributes.items():
+                file[name].attrs[key] = value
+        with pytest.raises(UserError, match=r"model\.h5 is damaged or cut off"):
+            BackoffTable.open(path, "right")
+    for length in (3000, len(whole) - 100):
+        path.write_bytes(whole[:length])
+        with pytest.raises(UserError, match="cut off"):
+            BackoffTable.open(path, "right")
+
+
+def test_bits_that_lead_nowhere_do_not_crash() -> None:
+    table, text, vocabulary = made(4)
+    small = table.quantised(8)
+    rng = np.random.default_rng(0)
+    for name in ("unigram_starts", "starts", "words"):
+        array = getattr(small.trie.nodes, name)
+        noise = rng.integers(-(2**62), 2**62, len(array)).astype(array.dtype)
+        model = NgramModel(
+            replace(small, trie=replace(small.trie, nodes=small.trie.nodes._replace(**{name: noise}))), vocabulary
+        )
+        model.log_prob_text(text.ids, text.offsets)
+        model.log_dist(rng.integers(0, len(vocabulary), (50, 3)))
+
+
+def test_what_reads_tables_reads_quantised_ones(tmp_path: Path) -> None:
+    table, _, vocabulary = made(3)
+    small = table.quantised(6)
+    plain = replace(small.unpacked(), trie=table.trie)
+    for name, each in (("small", small), ("plain", plain)):
+        write_arpa(each, vocabulary, tmp_path / f"{name}.arpa")
+        write_arpa(replace(each, missing=-0.5), vocabulary, tmp_path / f"{name}-missing.arpa")
+    for kind in ("", "-missing"):
+        assert (tmp_path / f"small{kind}.arpa").read_bytes() == (tmp_path / f"plain{kind}.arpa").read_bytes()
+    one, two = (prune_by_entropy(each, 1e-4, vocabulary.eos) for each in (small, plain))
+    assert one.sizes == two.sizes and np.array_equal(one.log_probs(0, sum(one.sizes)), two.log_probs(0, sum(two.sizes)))
+    with pytest.raises(UserError, match="quantised already, to 6 bits"):
+        small.quantised(8)
+
+
+def test_the_limit_of_memory_changes_nothing(tmp_path: Path) -> None:
+    table, _, _ = made(4, 3000)
+    free, tight = table.quantised(8), table.quantised(8, Storage(1 << 16, tmp_path))
+    assert all(np.array_equal(a, b) for a, b in zip(free.arrays, tight.arrays, strict=True))
