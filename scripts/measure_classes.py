@@ -29,9 +29,6 @@ def classes(lmtool: Callable[..., float]) -> None:
         _mixed(run, lmtool, ["model=skip_ngram", *words])
     lmtool("ensemble", "runs=[kn5,c200-9,skip2-4]", "split=valid", "fit_split=valid", "hydra.run.dir=three")
     _print("kn5 + c200-9 + skip2-4", "three", None)
-    lmtool("train", "model=ngram", "data=ptb", "smoother.discounts=tuned", "hydra.run.dir=kn5-tuned")
-    lmtool("ensemble", "runs=[kn5-tuned,c200-9]", "split=test", "fit_split=valid", "hydra.run.dir=test")
-    _print("kn5 (tuned) + c200-9, fitted on valid, scored on test", "test", None)
 
 
 def _row(lmtool: Callable[..., float], name: str, words: list[str], orders: tuple[int, ...] = ORDERS) -> None:

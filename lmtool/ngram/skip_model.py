@@ -1,4 +1,4 @@
-"""N-grams with contexts of every s-th word (Goodman 2001, section 4): see lmtool.ngram.models.skip_ngram."""
+"""N-grams with contexts of every s-th word (Goodman 2001, section 4)."""
 
 from __future__ import annotations
 
