@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +12,21 @@ from pathlib import Path
 from typing import Any
 
 Lmtool = Callable[..., float]
+TIMED = """
+import time
+import lmtool
+import numpy as np
+from lmtool.mixtures.static import mix_static
+from lmtool.system import parallel
+parallel.use(1)
+models = [lmtool.load(name).model for name in ("kn5", "wb5")]
+seconds = []
+for _ in range(4):
+    start = time.process_time()
+    table = mix_static(models, np.array([0.5, 0.5]), models[0].vocabulary)
+    seconds.append(time.process_time() - start)
+print(f"mix_static, one thread, {sum(table.sizes):,} n-grams: {min(seconds[1:]):.2f} s of processor time")
+"""
 SAMPLE, FIT = 10, 5  # files of the target section to train on, and to fit weights on
 
 
@@ -22,6 +39,7 @@ def static(lmtool: Lmtool) -> None:
     for weights in ("[.5,.5]", "null"):
         for other in ("wb5", "gt3"):
             _both(lmtool, ["kn5", other], weights, f"kn5+{other}-{weights}", "valid")
+    subprocess.run([sys.executable, "-c", TIMED], check=True)
 
 
 def _both(lmtool: Lmtool, runs: list[str], weights: str, name: str, split: str) -> float:
