@@ -241,8 +241,8 @@ def convert(
     """Make a run of an ARPA file over the words of a data set, mix n-gram models linearly into one, or make a smaller
     run of a run, with quantize=8.
 
-    run: a run to make smaller, or to write to `to`. runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, whose weights hold. to: an
-    ARPA file for the mixed model, in place of a run. out: the run folder; None: a new one.
+    run: a run to make smaller, or to write to `to`. runs: n-gram runs and ARPA files, with a weight each, or one linear
+    mixture of such runs, whose weights hold. to: an ARPA file, in place of a run. out: the run folder; None: a new one.
     """
     given = {"arpa": None if arpa is None else str(arpa), "data": data, "to": None if to is None else str(to)}
     mixed = {"runs": None if runs is None else folders_of(runs), "weights": weights}

@@ -16,7 +16,7 @@ SETTINGS = ConvertConfig
 
 
 def run(config: ConvertConfig, session: Session) -> Written:
-    """Make a run of an ARPA file, write a run's n-gram model as ARPA, make a run smaller, or mix runs into one model."""
+    """Make a run of an ARPA file, write a run's n-gram model as ARPA, make a run smaller, or mix runs into one."""
     session.use_threads(config.threads)
     if config.runs is not None:
         from lmtool.commands.mix_ngrams import mix_ngrams

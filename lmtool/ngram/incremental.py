@@ -76,8 +76,8 @@ def advance_states(
 ) -> None:
     """Score words `[N]` after states `[N, n-1]`, into log_prob `[N]`, and find the states after them, `[N, n-1]`.
 
-    matched: ones `[N]`, gets the length of the longest n-gram that ends in each word. bigrams: the hash table of 2-grams
-    with nodes of node_bits, or an empty one, for which the trie is searched.
+    matched: ones `[N]`, gets the length of the longest n-gram that ends in each word. bigrams: the hash table of
+    2-grams with nodes of node_bits, or an empty one, for which the trie is searched.
     One order after the other over all states: their searches do not wait for each other.
     """
     (order, total, uni, base, starts, width, ngram_words, word_width) = table[:8]
