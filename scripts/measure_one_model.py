@@ -63,7 +63,7 @@ def distil(lmtool: Lmtool) -> None:
     """PTB valid: order 5, a 5-gram network of three epochs distilled into its n-grams, and their mixtures."""
     lmtool("train", "model=ngram", "model.order=5", "data=ptb", "hydra.run.dir=kn5")
     network = ["model=nplm", "model.history=0", "model.across_sentences=false", "model.context_size=4"]
-    lmtool("train", *network, "data=ptb", "training.epochs=3", "hydra.run.dir=nplm")
+    lmtool("train", *network, "data=ptb", "training.epochs=3", "training.minutes=null", "hydra.run.dir=nplm")
     lmtool("distil", "run=nplm", "like=kn5", "hydra.run.dir=distilled")
     for name in ("kn5", "distilled", "nplm"):
         print(f"{name} | {_perplexity(lmtool, name, 'valid'):.3f}", flush=True)
