@@ -6,7 +6,7 @@ verbs, and at last by its spelling.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import VERBS
@@ -91,7 +91,8 @@ def _of_group(word: str, group: str, rest: str, settings: LineSettings) -> str:
     if group not in settings.groups:
         return unused(word, settings)
     key, path = f"{group}.{rest}", rest.split(".")
-    having = [name for name, type in settings.kinds(group).items() if path[0] in type.fields and type.below(path)]
+    kinds = settings.kinds(group)
+    having = [name for name in _plain_first(kinds) if path[0] in kinds[name].fields and kinds[name].below(path)]
     without = [name for name in settings.chosen(group) if settings.option(group, name).below(path) is None]
     option = without[0] if without else settings.groups[group]
     if having and without:
@@ -144,10 +145,18 @@ def _same_name(key: str, known: list[str]) -> list[str]:
     return [name for name in keys if name.count(".") == min(each.count(".") for each in keys)]
 
 
+def _plain_first(names: Iterable[str]) -> list[str]:
+    """Names of options, those behind the others that have another's name within theirs."""
+    known = list(names)
+    return sorted(known, key=lambda name: any(other in name for other in known if other != name))
+
+
 def _in_other_options(meant: str, settings: LineSettings) -> str | None:
     """The option, of the groups of a line, that has the key which is meant, or that chooses an option which has it."""
     for group in settings.groups:
-        for name, type in settings.kinds(group).items():
+        kinds = settings.kinds(group)
+        for name in _plain_first(kinds):
+            type = kinds[name]
             below = {g: option for g, option in settings.chosen_by(group, name).items() if g not in settings.groups}
             if meant in below:
                 return f"did you mean {meant}=, which {group}={name} uses?"

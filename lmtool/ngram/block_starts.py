@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from lmtool.ngram.packed import read, read_bits
+from lmtool.ngram.packed import interpreted, read, read_bits
 from lmtool.ngram.storage import Storage
 
 Array = npt.NDArray[Any]
@@ -33,17 +33,21 @@ def start_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
     For compiled code. start_width: a number where all blocks have one width (see trie.Nodes); None in the small form
     (see small_starts).
     """
-    raise NotImplementedError("for compiled code alone")
+    return interpreted(_start_of, base, starts, start_width, inner)
 
 
-def span_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
-    """start_of the node, and of the one after it, where its children end."""
-    raise NotImplementedError("for compiled code alone")
+def span_of(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: Any) -> Any:
+    """Where the children of a node of any order begin and end: start_of it and of the node after it."""
+    return interpreted(_span_of, unigram_starts, base, starts, start_width, node)
 
 
-def look_up_block(base: Any, start_width: Any, inner: Any) -> Any:
-    """Read what span_of needs first of a node, so that it is in the cache soon; returns a number without a meaning."""
-    raise NotImplementedError("for compiled code alone")
+def look_up_blocks(base: Any, start_width: Any, size: Any, queries: Any) -> Any:
+    """Read what span_of needs first of the nodes in the first column of queries `[B, 3]`, into their third column.
+
+    These reads do not wait for each other, and span_of then finds them in the cache. size: the number of words. Nothing
+    is done where all blocks have one width.
+    """
+    return interpreted(_look_up_blocks, base, start_width, size, queries)
 
 
 @overload(start_of, inline="always")
@@ -62,12 +66,19 @@ def _start_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
 
 
 @overload(span_of, inline="always")
-def _span_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
-    def of_one_width(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
-        begin = base[inner >> BLOCK] + read(starts, start_width, inner)
-        return begin, base[inner + 1 >> BLOCK] + read(starts, start_width, inner + 1)
+def _span_of(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: Any) -> Any:
+    def of_one_width(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: Any) -> Any:
+        inner = node - len(unigram_starts)
+        begin = unigram_starts[node] if inner < 0 else start_of(base, starts, start_width, inner)
+        end = unigram_starts[node + 1] if inner < -1 else start_of(base, starts, start_width, inner + 1)
+        return begin, end
 
-    def small(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
+    def small(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: Any) -> Any:
+        inner = node - len(unigram_starts)
+        if inner < -1:
+            return unigram_starts[node], unigram_starts[node + 1]
+        if inner < 0:
+            return unigram_starts[node], start_of(base, starts, start_width, 0)
         row = np.uint64(min(inner >> SMALL_BLOCK << 1, len(base) - 2))  # beyond only in a damaged file
         place = inner & (SMALL_NODES - 1)
         width = base[row + np.uint64(1)] & MOST_WIDTH
@@ -79,13 +90,15 @@ def _span_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
     return small if isinstance(start_width, numba.types.NoneType) else of_one_width
 
 
-@overload(look_up_block, inline="always")
-def _look_up_block(base: Any, start_width: Any, inner: Any) -> Any:
-    def of_one_width(base: Any, start_width: Any, inner: Any) -> Any:
-        return 0
+@overload(look_up_blocks)
+def _look_up_blocks(base: Any, start_width: Any, size: Any, queries: Any) -> Any:
+    def of_one_width(base: Any, start_width: Any, size: Any, queries: Any) -> Any:
+        pass
 
-    def small(base: Any, start_width: Any, inner: Any) -> Any:
-        return base[np.uint64(min(max(inner, 0) >> SMALL_BLOCK << 1, len(base) - 2))]
+    def small(base: Any, start_width: Any, size: Any, queries: Any) -> Any:
+        for i in range(len(queries)):
+            row = max(queries[i, 0] - size, 0) >> SMALL_BLOCK << 1
+            queries[i, 2] = base[np.uint64(min(row, len(base) - 2))]
 
     return small if isinstance(start_width, numba.types.NoneType) else of_one_width
 

@@ -73,6 +73,13 @@ def _read_at(bits: Any, width: int, index: Any, values: Any) -> None:
         values[i] = read(bits, width, index[i])
 
 
+def interpreted(generator: Any, *values: Any) -> Any:
+    """What compiled code would get of a function whose form depends on the types of its arguments: for the interpreter,
+    where NUMBA_DISABLE_JIT is set. generator: the function that `overload` decorates.
+    """
+    return generator(*map(numba.typeof, values))(*values)
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """`length` numbers from 0 to below 2^width (width from 1 to 63) in `bits`, uint64."""

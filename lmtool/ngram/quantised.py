@@ -23,7 +23,7 @@ import numpy.typing as npt
 from numba.extending import overload
 
 from lmtool.ngram.hdf5 import mapped, read_packed, write_array, write_packed
-from lmtool.ngram.packed import Packed, read
+from lmtool.ngram.packed import Packed, interpreted, read
 from lmtool.ngram.storage import Storage
 
 Array = npt.NDArray[Any]
@@ -44,7 +44,7 @@ def parts_of(values: Any) -> Any:
     """`log_prob` or `log_backoff` of scoring.TableArrays, float32 of all nodes or Codes, as the first four arguments of
     value_of. For compiled code, before its loops: taking arrays out of a tuple within them counts references.
     """
-    raise NotImplementedError("for compiled code alone")
+    return interpreted(_parts_of, values)
 
 
 def value_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
@@ -52,7 +52,7 @@ def value_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node:
 
     For compiled code, which is made for each of the two forms by itself: no call and no question is left in it.
     """
-    raise NotImplementedError("for compiled code alone")
+    return interpreted(_value_of, values, levels, codes, width, order, node)
 
 
 @overload(parts_of, inline="always")

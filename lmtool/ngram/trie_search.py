@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from lmtool.ngram.block_starts import look_up_block, span_of, start_of
+from lmtool.ngram.block_starts import look_up_blocks, span_of, start_of
 from lmtool.ngram.packed import read, read_short
 
 
@@ -22,17 +22,6 @@ def first_child(unigram_starts: Any, base: Any, starts: Any, start_width: Any, n
     if inner < 0:
         return unigram_starts[node]
     return start_of(base, starts, start_width, inner)
-
-
-@numba.njit(cache=True, nogil=True, inline="always")
-def child_span(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: int) -> Any:
-    """Where the children of a node begin and end: first_child of it and of the node after it."""
-    inner = node - len(unigram_starts)
-    if inner < -1:
-        return unigram_starts[node], unigram_starts[node + 1]
-    if inner < 0:
-        return unigram_starts[node], start_of(base, starts, start_width, 0)
-    return span_of(base, starts, start_width, inner)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -49,7 +38,7 @@ def child(
 ) -> Any:
     """The child of an inner node that ends in `word`, -1 where there is none. total: the number of nodes."""
     size = len(unigram_starts)
-    low, end = child_span(unigram_starts, base, starts, start_width, node)
+    low, end = span_of(unigram_starts, base, starts, start_width, node)
     length = end - low
     if low < size or length < 0 or low + length > total:
         return np.int64(-1)  # only in a damaged file
@@ -85,10 +74,9 @@ def children(
     halves = words.view(np.uint32)
     active = np.empty(len(queries), np.int32)  # the queries with more than one child left
     count = 0
+    look_up_blocks(base, start_width, size, queries)
     for i in range(len(queries)):
-        queries[i, 2] = look_up_block(base, start_width, queries[i, 0] - size)
-    for i in range(len(queries)):
-        begin, end = child_span(unigram_starts, base, starts, start_width, queries[i, 0])
+        begin, end = span_of(unigram_starts, base, starts, start_width, queries[i, 0])
         length = end - begin
         if begin < size or length < 0 or begin + length > total:  # only in a damaged file
             begin, length = np.int64(size), np.int64(0)
