@@ -80,7 +80,7 @@ def _value_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node
     def in_bytes(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
         if order == 1:
             return values[node]
-        return levels[np.uint64((order - 2 << 8) + codes[np.uint64(node - len(values))])]
+        return levels[np.uint64((order - 2 << 8) + np.int64(codes[np.uint64(node - len(values))]))]
 
     if isinstance(levels, numba.types.NoneType):
         return plain
