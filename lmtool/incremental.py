@@ -117,25 +117,3 @@ class ContextScorer:
         candidates[place, column] = words
         log_prob: FloatArray = self.model.log_prob_candidates(contexts, candidates)[place, column]
         return log_prob
-
-
-class MixtureScorer:
-    """A linear mixture: a state is the states of the members, side by side."""
-
-    def __init__(self, members: list[IncrementalScorer], log_weights: FloatArray) -> None:
-        """log_weights: natural, `[M]`."""
-        self.members = members
-        self.log_weights = log_weights
-        self.width = sum(member.width for member in members)
-
-    def initial_state(self, *, sentence_start: bool) -> IntArray:
-        """The members' initial states, side by side."""
-        return np.concatenate([member.initial_state(sentence_start=sentence_start) for member in self.members])
-
-    def advance(self, states: IntArray, words: IntArray) -> tuple[FloatArray, IntArray]:
-        """As IncrementalScorer has it."""
-        cuts = np.cumsum([member.width for member in self.members])[:-1]
-        parts = zip(self.members, np.split(states, cuts, axis=1), strict=True)
-        log_probs, after = zip(*(member.advance(part, words) for member, part in parts), strict=True)
-        mixed: FloatArray = np.logaddexp.reduce(np.stack(log_probs) + self.log_weights[:, None], axis=0)
-        return mixed, np.concatenate(after, axis=1)

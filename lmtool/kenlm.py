@@ -7,7 +7,6 @@ Numbers are KenLM's: log10 probabilities, and a word outside the vocabulary coun
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 from collections.abc import Iterator
 from enum import IntEnum
@@ -23,7 +22,7 @@ from lmtool.incremental import incremental_scorer
 from lmtool.language_model import IncrementalScorer, IntArray, Marks
 from lmtool.ngram.incremental import NgramScorer
 from lmtool.ngram.model import NgramModel
-from lmtool.ngram.single_state import SingleStates
+from lmtool.ngram.single_state import LOG_10, SingleStates
 from lmtool.runs.load import load
 from lmtool.text_model import TextModel
 
@@ -160,7 +159,7 @@ class _OtherStates:
     def log10_prob(self, state: State, word: int, after: State) -> float:
         log_prob, rows = self._scorer.advance(np.asarray(state.numbers)[None], np.array([word]))
         after.numbers = rows[0]
-        return float(log_prob[0]) / math.log(10)
+        return float(log_prob[0]) / LOG_10
 
     def matched(self, after: State) -> int:
         return self._order
@@ -180,14 +179,14 @@ class _QuantisedStates(_OtherStates):
     def log10_prob(self, state: State, word: int, after: State) -> float:
         log_prob, rows, matched = self._ngrams.advance_matched(np.asarray(state.numbers)[None], np.array([word]))
         after.numbers, after.address = rows[0], int(matched[0])
-        return float(log_prob[0]) / math.log(10)
+        return float(log_prob[0]) / LOG_10
 
     def matched(self, after: State) -> int:
         return after.address
 
 
-def _states_of(text_model: TextModel, marks: Marks) -> _States:
-    model = text_model.model
+def _states_of(text_model: TextModel) -> _States:
+    model, marks = text_model.model, text_model.vocabulary.marks
     if not isinstance(model, NgramModel):
         return _OtherStates(incremental_scorer(model, marks), model.context_size + 1)
     if model.table.quantised_bits is None:
@@ -206,9 +205,8 @@ class Model:
         try:
             loaded = load(name)
             vocabulary = loaded.vocabulary
-            marks = Marks(vocabulary.bos, vocabulary.eos, vocabulary.unk)
             self.order = loaded.context_size + 1
-            self._states = _states_of(loaded, marks)
+            self._states = _states_of(loaded)
         except UserError as error:
             raise OSError(f"Cannot read model {name!r} ({error})") from error
         self.path = os.fsencode(Path(name).resolve())

@@ -18,7 +18,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, score
 from lmtool.generation import generate
 from lmtool.incremental import State, States, incremental_scorer
-from lmtool.language_model import FloatArray, IncrementalScorer, IntArray, LanguageModel, Marks, Ranking
+from lmtool.language_model import FloatArray, IncrementalScorer, IntArray, LanguageModel, Ranking
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -260,9 +260,7 @@ class TextModel:
 
     def _scorer(self) -> IncrementalScorer:
         if not self._scorers:
-            vocabulary = self.vocabulary
-            marks = Marks(vocabulary.bos, vocabulary.eos, vocabulary.unk)
-            self._scorers.append(incremental_scorer(self.model, marks))
+            self._scorers.append(incremental_scorer(self.model, self.vocabulary.marks))
         return self._scorers[0]
 
     @property

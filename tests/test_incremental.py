@@ -30,7 +30,7 @@ KINDS += ("mixture-classes", "mixture-log_linear", "mixture-of-mixtures")
 
 
 def marks_of(corpus: Corpus) -> Marks:
-    return Marks(corpus.vocabulary.bos, corpus.vocabulary.eos, corpus.vocabulary.unk)
+    return corpus.vocabulary.marks
 
 
 def pruned(corpus: Corpus) -> LanguageModel:

@@ -23,7 +23,7 @@ def smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wri
     Raises UserError for a mixture, for a model that is quantised already, and for bits that the model does not have.
     """
     from lmtool.runs.load import vocabulary_of
-    from lmtool.runs.vocabulary_file import VOCABULARY, save_vocabulary
+    from lmtool.runs.vocabulary_file import VOCABULARY, save_tokeniser, save_vocabulary, tokeniser_in
 
     settings = source.settings("model") if source.kind == "train" else None
     if settings is None:
@@ -40,6 +40,9 @@ def smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wri
     result = {"run": str(source.folder), "quantize": bits, "parameters": parameters, "bytes": size}
     write_json(session.out / "result.json", result)
     save_vocabulary(vocabulary, session.out / VOCABULARY)
+    tokeniser = tokeniser_in(source.folder)
+    if tokeniser is not None:
+        save_tokeniser(tokeniser, session.out)
     replace(source, folder=session.out, config=source.config | {"quantize": bits}).save()
     before = (source.folder / name).stat().st_size
     about = f"the model of {source.folder} in {bits} bits: {before / 1e6:,.1f} -> {size / 1e6:,.1f} MB"

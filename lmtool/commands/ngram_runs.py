@@ -13,7 +13,7 @@ from lmtool.data.remote import absolute
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError
 from lmtool.runs.run import Run
-from lmtool.runs.vocabulary_file import TOKENIZER
+from lmtool.runs.vocabulary_file import tokeniser_in
 from lmtool.session import Session
 from lmtool.system.files import write_json, written_whole
 
@@ -40,9 +40,7 @@ class Text:
     def of_run(cls, run: Run) -> Text:
         """That of another run."""
         origins = {group: place for group, place in run.origins.items() if group == "data"}
-        file = run.folder / TOKENIZER
-        tokeniser = file.read_text(encoding="utf-8") if file.exists() else None
-        return cls(run.config["data"], run.store, run.store_fingerprint, origins, tokeniser)
+        return cls(run.config["data"], run.store, run.store_fingerprint, origins, tokeniser_in(run.folder))
 
     @classmethod
     def of_corpus(cls, data: DataConfig, corpus: Corpus, origins: dict[str, str]) -> Text:

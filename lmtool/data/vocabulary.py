@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import IntArray
+from lmtool.language_model import IntArray, Marks
 
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
 
@@ -35,6 +35,11 @@ class Vocabulary:
     def bos(self) -> int:
         """The id of `<s>`: V-1."""
         return len(self.words) - 1
+
+    @property
+    def marks(self) -> Marks:
+        """The ids of `<s>`, `</s>` and `<unk>`."""
+        return Marks(self.bos, self.eos, self.unk)
 
     @cached_property
     def ids(self) -> dict[str, int]:

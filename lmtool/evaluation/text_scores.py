@@ -83,9 +83,10 @@ class TextsScorer:
         return rows
 
 
-def _cut(form: TextForm) -> tuple[bool, bool, bool]:
+def _cut(form: TextForm) -> tuple[bool, bool, bool, str | None]:
     """What decides where tokens begin and end."""
-    return form.chars, form.tags, form.vocabulary.eos is not None
+    tokeniser = None if form.subwords is None else form.subwords.json
+    return form.chars, form.tags, form.vocabulary.eos is not None, tokeniser
 
 
 def _log_probs(model: LanguageModel, texts: EncodedTexts, *, progress: bool) -> FloatArray:

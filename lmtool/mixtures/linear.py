@@ -10,8 +10,8 @@ import numpy as np
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.evaluation.score import Scored
-from lmtool.incremental import MixtureScorer, incremental_scorer
-from lmtool.language_model import FloatArray, IntArray, LanguageModel, Marks
+from lmtool.incremental import incremental_scorer
+from lmtool.language_model import FloatArray, IncrementalScorer, IntArray, LanguageModel, Marks
 from lmtool.system.arrays import as_array, whole_numbers
 
 TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the optimum
@@ -190,5 +190,25 @@ class Mixture(Members):
 
     def incremental(self, marks: Marks) -> MixtureScorer:
         """The mixture word by word, for decoders."""
-        with np.errstate(divide="ignore"):
-            return MixtureScorer([incremental_scorer(member, marks) for member in self.members], np.log(self.weights))
+        return MixtureScorer([incremental_scorer(member, marks) for member in self.members], self.weights)
+
+
+class MixtureScorer:
+    """A linear mixture: a state is the states of the members, side by side."""
+
+    def __init__(self, members: list[IncrementalScorer], weights: FloatArray) -> None:
+        """weights: `[M]`."""
+        self.members = members
+        self.weights = weights
+        self.width = sum(member.width for member in members)
+
+    def initial_state(self, *, sentence_start: bool) -> IntArray:
+        """The members' initial states, side by side."""
+        return np.concatenate([member.initial_state(sentence_start=sentence_start) for member in self.members])
+
+    def advance(self, states: IntArray, words: IntArray) -> tuple[FloatArray, IntArray]:
+        """As IncrementalScorer has it."""
+        cuts = np.cumsum([member.width for member in self.members])[:-1]
+        parts = zip(self.members, np.split(states, cuts, axis=1), strict=True)
+        log_probs, after = zip(*(member.advance(part, words) for member, part in parts), strict=True)
+        return mix(np.stack(log_probs), self.weights), np.concatenate(after, axis=1)

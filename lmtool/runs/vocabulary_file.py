@@ -41,6 +41,12 @@ def save_tokeniser(json: str, folder: Path) -> None:
         temporary.write_text(json, encoding="utf-8")
 
 
+def tokeniser_in(folder: Path) -> str | None:
+    """The tokeniser of a run folder as JSON, None where words or characters are its tokens."""
+    file = folder / TOKENIZER
+    return file.read_text(encoding="utf-8") if file.exists() else None
+
+
 def load_subwords(path: Path, vocabulary: Vocabulary) -> Subwords:
     """Read the tokeniser whose pieces are a vocabulary. Raises UserError where it is damaged or has other pieces."""
     remedy = "delete it, and the run's store is read instead"
