@@ -55,6 +55,10 @@ def test_a_run_of_pieces_needs_nothing_but_its_folder(texts: Run) -> None:
     texts("eval", "run=run", "text=copy.txt", "hydra.run.dir=copy")
     for key in ("log_prob", "tokens", "perplexity_per_word", "bits_per_character"):
         assert result("copy")[key] == pytest.approx(found[key], rel=1e-12)
+    texts("convert", "run=run", "quantize=8", "hydra.run.dir=small")  # keeps the tokeniser
+    texts("eval", "run=small", "text=copy.txt", "hydra.run.dir=small-copy")
+    assert result("small-copy")["tokens"] == found["tokens"]
+    assert result("small-copy")["perplexity_per_word"] == pytest.approx(found["perplexity_per_word"], rel=0.1)
     model = package.load("run")
     assert "pieces of words" in repr(model)
     scores = model.score(["the cats  sat", ["\u65e5", "<unk>", "mat"]])
@@ -82,6 +86,8 @@ def test_other_tokens_are_not_compared(texts: Run) -> None:
     want = "word and unigram have other tokens (data.vocabulary.unit=word and unigram): compare the perplexity_per_word"
     assert want in texts("compare", "runs=[word,unigram]", code=2)
     assert want in texts("ensemble", "runs=[word,unigram]", code=2)
+    two = ["run=unigram", "run_out=word", "text=valid.txt", "to=scores.tsv"]
+    assert "unigram and word do not cut text into the same tokens" in texts("score", *two, code=2)
     assert "char-valid and word have other tokens" in texts("compare", "runs=[char-valid,word]", code=2)
     texts("ensemble", "runs=[unigram]", "cache=unigram", "hydra.run.dir=mixed")
     assert package.load("mixed").form.join(package.load("mixed").ids("the cat")) == "the cat"
