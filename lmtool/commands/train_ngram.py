@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import CountModelConfig
+from lmtool.config.rules import number_or_share, require
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import TrainConfig
 from lmtool.errors import UserError
@@ -15,6 +16,10 @@ from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
+    from lmtool.ngram.counts import Counts
+    from lmtool.ngram.smoothers.base import Smoother
+    from lmtool.ngram.storage import Storage
+    from lmtool.ngram.table import BackoffTable
 
 
 def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
@@ -65,7 +70,7 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
     smoother = config.smoother.build(model.order, counted_corpus.vocabulary)
     chosen = counted = time.perf_counter()
     table = None
-    if tuning_split is None:
+    if tuning_split is None and config.prune_to is None:
         table = config.counts.estimate(counted_corpus, model.order, smoother, cutoffs, config.prune_entropy, storage)
     if table is None:
         counts = config.counts.count(counted_corpus, model.order, storage)
@@ -78,10 +83,13 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
             for k, row in enumerate(smoother.values.tolist(), start=1):
                 session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
         table = estimate(counts, smoother, cutoffs=cutoffs, fit=tuning_split is None, storage=storage)
+        eos = counted_corpus.vocabulary.eos
         if config.prune_entropy is not None:
             from lmtool.ngram.pruning import prune_by_entropy
 
-            table = prune_by_entropy(table, config.prune_entropy, counted_corpus.vocabulary.eos)
+            table = prune_by_entropy(table, config.prune_entropy, eos)
+        elif config.prune_to is not None:
+            table = _prune_to_size(config, counts, smoother, table, eos, storage, session)
     if config.quantize is not None:
         table = table.quantised(config.quantize, storage)
     estimated = time.perf_counter()
@@ -112,6 +120,36 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
         "counting_seconds": counted - chosen,
         "estimation_seconds": estimated - counted,
     }
+
+
+def _prune_to_size(
+    config: TrainConfig,
+    counts: Counts,
+    smoother: Smoother,
+    table: BackoffTable,
+    eos: int | None,
+    storage: Storage,
+    session: Session,
+) -> BackoffTable:
+    """The table pruned to the size that is wanted. Raises UserError where it is less than the 1-grams."""
+    from lmtool.ngram.gain_pruning import prune_to_size_by_gain
+    from lmtool.ngram.pruning import prune_to_size_by_entropy
+
+    total, least = sum(table.sizes), table.sizes[0]
+    wanted = number_or_share(config.prune_to, "prune_to")
+    size = int(wanted * total) if isinstance(wanted, float) else wanted
+    require(size >= least, "prune_to", config.prune_to, f"{least:,} or more: the 1-grams stay, one per word")
+    if size >= total:
+        session.say(f"prune_to={config.prune_to}: all {total:,} n-grams stay")
+        return table
+    if config.prune_method == "entropy":
+        table, threshold = prune_to_size_by_entropy(table, size, eos)
+        found = f"prune_entropy={threshold:.4g}"
+    else:
+        table, threshold = prune_to_size_by_gain(counts, smoother, table, size, storage)
+        found = f"expected gains of {threshold:.4g} nats per token and more"
+    session.say(f"pruned from {total:,} n-grams to {sum(table.sizes):,}: {found}")
+    return table
 
 
 def _cutoffs(prune: list[int] | None, order: int) -> list[int] | None:

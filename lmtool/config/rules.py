@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Real
 from typing import Any
 
@@ -45,6 +46,25 @@ def size_in_bytes(text: str, key: str) -> int:
         raise UserError(f"{key}={text}: must be a size such as 512MiB or 4GiB, or null") from None
     require(size >= 1 << 16, key, text, "64KiB or more")
     return size
+
+
+def number_or_share(value: object, key: str) -> int | float:
+    """A number such as 1000000, 500k, 1.5M or 2G; or a share below 1, from text such as 10%. Raises UserError, naming
+    the key, for anything else.
+    """
+    text = str(value).strip()
+    units = {"k": 10**3, "M": 10**6, "G": 10**9, "%": 0.01}
+    digits, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+    try:
+        number = float(digits) * unit
+    except ValueError:
+        number = math.nan
+    rule = "a number such as 500k or 1M, or a share below 100%, such as 10%"
+    if text.endswith("%"):
+        require(0 < number < 1, key, value, rule)
+        return number
+    require(not isinstance(value, bool) and 1 <= number < 1 << BITS and number == int(number), key, value, rule)
+    return int(number)
 
 
 def is_number(value: object, low: float, high: float) -> bool:

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from lmtool.config.groups import (
     CountModelConfig,
@@ -20,11 +21,12 @@ from lmtool.config.groups import (
     TreeConfig,
     require_tieable,
 )
-from lmtool.config.rules import MISSING, require, require_seed, require_whole
+from lmtool.config.rules import MISSING, number_or_share, require, require_seed, require_whole
 from lmtool.config.training import TrainingConfig
 from lmtool.errors import UserError
 
 MOST_THREADS = 1024  # the libraries end the process where the system refuses a thread
+PRUNE_METHODS = ("gain", "entropy")
 BITS = (4, 8)  # of the values of an n-gram model that is quantised
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
@@ -82,6 +84,8 @@ class TrainConfig(VerbConfig):
     counts: CountsConfig | None = None
     prune: list[int] | None = MISSING
     prune_entropy: float | None = MISSING
+    prune_to: Any = MISSING
+    prune_method: str = MISSING
     quantize: int | None = MISSING
     output: OutputConfig | None = None
     tree: TreeConfig | None = None
@@ -103,18 +107,11 @@ class TrainConfig(VerbConfig):
         rising = len(limits) == 2 and 0 < limits[0] < limits[1] < math.inf
         require(rising, "lr_range_limits", limits, "two numbers above 0, the lower first, as [1e-5,10]")
         require_whole("lr_range_steps", self.lr_range_steps, 10, 1_000_000)
-        cutoffs = self.prune if self.prune is not None else [0]
-        rule = "cut-offs of 0 or more, one per order, none below the one before it, and 0 for order 1"
-        require(cutoffs == sorted(cutoffs) and cutoffs[:1] == [0], "prune", self.prune, rule)
-        require_whole("prune", cutoffs[-1], 0)
-        threshold = self.prune_entropy
-        require(threshold is None or 0 < threshold < 1, "prune_entropy", threshold, "between 0 and 1, or null")
         require_whole("quantize", self.quantize, *BITS, null=True)
+        self._require_pruning()
         if not isinstance(self.model, CountModelConfig):
             rule = f"null: model={self.model.kind} is trained in float32; lmtool convert makes its weights smaller"
             require(self.quantize is None, "quantize", self.quantize, rule)
-            for name, value in (("prune", self.prune), ("prune_entropy", threshold)):
-                require(value is None, name, value, f"null: model={self.model.kind} is not pruned")
         elif self.lr_range:
             raise UserError(f"lr_range=true: model={self.model.kind} has no learning rate; choose a neural model")
         if isinstance(self.model, EncoderConfig) and self.output is not None:
@@ -124,6 +121,25 @@ class TrainConfig(VerbConfig):
             return  # no schedule is used, or one that was started under another budget
         if self.schedule is not None and training.steps is not None:
             self.schedule.require_steps(training.steps, f"training.steps={training.steps}")
+
+    def _require_pruning(self) -> None:
+        """Raise UserError for settings of pruning that are none, or not those of this model, or two at once."""
+        cutoffs = self.prune if self.prune is not None else [0]
+        rule = "cut-offs of 0 or more, one per order, none below the one before it, and 0 for order 1"
+        require(cutoffs == sorted(cutoffs) and cutoffs[:1] == [0], "prune", self.prune, rule)
+        require_whole("prune", cutoffs[-1], 0)
+        threshold = self.prune_entropy
+        require(threshold is None or 0 < threshold < 1, "prune_entropy", threshold, "between 0 and 1, or null")
+        require(self.prune_method in PRUNE_METHODS, "prune_method", self.prune_method, " or ".join(PRUNE_METHODS))
+        if self.prune_to is not None:
+            number_or_share(self.prune_to, "prune_to")
+            require(threshold is None, "prune_entropy", threshold, f"null beside prune_to={self.prune_to}")
+            by_gain = self.prune_method == PRUNE_METHODS[0]
+            rule = f"null beside prune_to={self.prune_to}, or set prune_method={PRUNE_METHODS[1]}"
+            require(self.prune is None or not by_gain, "prune", self.prune, rule)
+        if not isinstance(self.model, CountModelConfig):
+            for name, value in (("prune", self.prune), ("prune_entropy", threshold), ("prune_to", self.prune_to)):
+                require(value is None, name, value, f"null: model={self.model.kind} is not pruned")
 
 
 @dataclass(slots=True)

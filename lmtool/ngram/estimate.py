@@ -14,7 +14,7 @@ contexts, so that temporary arrays stay small.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numba
@@ -22,16 +22,33 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.language_model import FloatArray, IntArray
+from lmtool.ngram.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
 from lmtool.ngram.counts import Counts
-from lmtool.ngram.packed import Packed, read
-from lmtool.ngram.smoothers.base import LARGEST, Contexts, Counting, Form, Smoother
-from lmtool.ngram.storage import Storage, whole_numbers_below
+from lmtool.ngram.packed import Packed
+from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
+from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable, log
 from lmtool.ngram.trie import Trie
-from lmtool.system.parallel import cut_evenly, run, threads
+from lmtool.system.parallel import run, threads
 
 Array = npt.NDArray[Any]
 LEAST_LEFT = 3e-6  # the least mass that a context leaves to words unseen after it (SRILM's Prob_Epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which n-grams stay in the model. mask: bool `[nodes]`, True for 1-grams and for the context of what stays.
+
+    adjusted: a of each order, which may depend on what is left out.
+    """
+
+    mask: Array
+    adjusted: list[Packed]
+
+    @property
+    def size(self) -> int:
+        """The number of n-grams that stay."""
+        return int(np.count_nonzero(self.mask))
 
 
 def estimate(
@@ -39,23 +56,26 @@ def estimate(
     smoother: Smoother,
     *,
     cutoffs: list[int] | None = None,
+    selection: Selection | None = None,
     fit: bool = True,
     storage: Storage | None = None,
 ) -> BackoffTable:
     """Estimate the model of all orders.
 
     cutoffs: one per order; n-grams with that count or less are left out, as by KenLM's --prune, and their mass goes to
-    the shorter context. fit: estimate the smoother's parameters first. storage: what memory may be used; without a
-    limit if None. Raises UserError where the disk is full.
+    the shorter context. selection: instead of cut-offs, what else is left out. fit: estimate the smoother's parameters
+    first. storage: what memory may be used; without a limit if None. Raises UserError where the disk is full.
     """
     trie, storage = counts.trie, storage or Storage()
     log_prob = storage.empty(sum(trie.sizes), np.float32)
     log_backoff = storage.empty(sum(trie.sizes[:-1]), np.float32)
     pruned = cutoffs is not None and any(cutoffs)
     mask = storage.empty(len(log_prob), np.bool_) if pruned else None  # of the n-grams that stay
+    if selection is not None:
+        mask = selection.mask
     lower, unseen = np.empty(0), 0.0
     for k in range(1, counts.order + 1):
-        a = adjusted_counts(counts, k, smoother.counting, storage)
+        a = selection.adjusted[k - 1] if selection else adjusted_counts(counts, k, smoother.counting, storage)
         if fit:
             n = count_of_counts(a)
             smoother.fit(k, n, kenlm_count_of_counts(n, counts, a, k))
@@ -87,7 +107,9 @@ def estimate(
         lower = probability
         storage.release()
     table = table_of(smoother, trie, log_prob, log_backoff, counts.bos, unseen)
-    return table if mask is None else table.select(mask, storage)
+    if mask is None:
+        return table
+    return replace(table.select(mask, storage), suffix_closed=selection is None)
 
 
 def table_of(
@@ -240,55 +262,6 @@ def further_types(counts: Counts, smoother: Smoother) -> int:
     return int(smoother.unknown and counts.count[0].get(counts.unk, counts.unk + 1)[0] > 0)
 
 
-def adjusted_counts(counts: Counts, k: int, counting: Counting, storage: Storage) -> Packed:
-    """a of every n-gram of order k; 0 for the unigram `<s>`, which is never predicted."""
-    raw = counts.count[k - 1]
-    if k == counts.order or counting is Counting.occurrences:
-        if k > 1:
-            return raw
-        a: Array = raw.all()
-    else:
-        start, suffix = counts.from_start(k), counts.suffix[k - 1]
-        a = storage.zeros(raw.length, whole_numbers_below(max(raw.largest(), suffix.length) + 1))
-        if counting is Counting.continuations:
-            for first, last in storage.pieces(suffix.length):
-                # Each thread counts the suffixes among its own nodes.
-                run((_count_suffixes, suffix.bits, suffix.width, first, last, *own, a) for own in cut_evenly(start))
-        for first, last in storage.pieces(raw.length - start):
-            a[start + first : start + last] = raw.get(start + first, start + last)
-    if k == 1:
-        a[counts.bos] = 0
-    return Packed.of(a, storage=storage)
-
-
-def count_of_counts(a: Packed) -> IntArray:
-    """n_0 to n_LARGEST, `[LARGEST + 1]`: how many n-grams have each adjusted count."""
-    cuts = cut_evenly(a.length)
-    histograms = np.zeros((len(cuts), LARGEST + 2), dtype=np.int64)
-    run((_histogram, a.bits, a.width, *cut, histograms[t]) for t, cut in enumerate(cuts))
-    total: IntArray = histograms.sum(axis=0)
-    return total[: LARGEST + 1]
-
-
-def kenlm_count_of_counts(n: IntArray, counts: Counts, a: Packed, k: int) -> IntArray:
-    """n of order k as KenLM has it: below the highest order, the n-gram that it comes to last counts with its
-    occurrences in place of a.
-    """
-    if k == counts.order or k > len(counts.newest):
-        return n
-    ngram = counts.trie.find(counts.newest[None, -k:]) - counts.trie.first(k)
-    return with_occurrences(n, a.at(ngram)[0], counts.count[k - 1].at(ngram)[0])
-
-
-def with_occurrences(n: IntArray, a: int, count: int) -> IntArray:
-    """Counts of counts n where an n-gram that was counted with a counts with its occurrences."""
-    n = n.copy()
-    for r, change in ((a, -1), (count, 1)):
-        if r <= LARGEST:
-            n[r] += change
-    return n
-
-
 def contexts_of(a: IntArray, begins: IntArray) -> Contexts:
     """The sums over the n-grams of each context, those from begins[c] to before begins[c + 1]; begins: `[C + 1]`."""
     sums = np.zeros((4, len(begins) - 1), dtype=np.float64)
@@ -303,18 +276,3 @@ def _sum_contexts(a: Any, begins: Any, sums: Any) -> None:
             sums[0, c] += a[i]
             if a[i] > 0:
                 sums[min(a[i], 3), c] += 1
-
-
-@numba.njit(cache=True, nogil=True)
-def _histogram(bits: Any, width: int, first: int, last: int, counts: Any) -> None:
-    most = len(counts) - 1
-    for i in range(first, last):
-        counts[min(read(bits, width, i), most)] += 1
-
-
-@numba.njit(cache=True, nogil=True)
-def _count_suffixes(bits: Any, width: int, first: int, last: int, low: int, high: int, a: Any) -> None:
-    for i in range(first, last):
-        node = read(bits, width, i)
-        if low <= node < high:
-            a[node] += 1

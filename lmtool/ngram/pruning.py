@@ -11,7 +11,8 @@ is the context of one that stays.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +20,14 @@ import numpy.typing as npt
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.estimate import backoff_weights
 from lmtool.ngram.scoring import score_candidates, table_arrays
+from lmtool.ngram.size_search import largest_within
 from lmtool.ngram.suffixes import suffixes_of
 from lmtool.ngram.table import BackoffTable, log
+from lmtool.ngram.trie import Trie
 from lmtool.system.parallel import cut_evenly, run
 
 FloatArray32 = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
 PIECE = 1 << 20  # n-grams scored at once
 
 
@@ -33,20 +37,58 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
     eos: the id of `</s>`, whose probability is that of `<s>` at the start of a context, as in SRILM.
     """
     mask = np.ones(sum(table.sizes), dtype=bool)
+    for k, changes in _relative_changes(table, eos):
+        mask[table.trie.first(k) : table.trie.first(k + 1)] = changes >= threshold
+        if k < table.order:
+            keep_contexts(table.trie, k, mask)
+    return renormalised(replace(table.select(mask), suffix_closed=False))
+
+
+def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) -> tuple[BackoffTable, float]:
+    """The table of at most `size` n-grams, at least the 1-grams, and prune_by_entropy's threshold that gives it."""
+    trie, orders = table.trie, dict(_relative_changes(table, eos))
+
+    def marked(threshold: float) -> _Marked:
+        mask = np.ones(sum(table.sizes), dtype=bool)
+        for k, changes in orders.items():
+            mask[trie.first(k) : trie.first(k + 1)] = changes >= threshold
+            if k < table.order:
+                keep_contexts(trie, k, mask)
+        return _Marked(mask)
+
+    threshold, found = largest_within(size, marked)
+    return renormalised(replace(table.select(found.mask), suffix_closed=False)), threshold
+
+
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    """mask: of the n-grams that stay, bool `[nodes]`."""
+
+    mask: Mask
+
+    @property
+    def size(self) -> int:
+        """How many stay."""
+        return int(np.count_nonzero(self.mask))
+
+
+def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[int, FloatArray]]:
+    """Of orders n to 2, the relative change of perplexity `[N]` that the removal of each n-gram makes."""
     suffixes = suffixes_of(table.trie) if table.suffix_closed else None
     log_marginals = _log_marginals(table, eos)
     for k in range(table.order, 1, -1):
-        nodes = slice(table.trie.first(k), table.trie.first(k + 1))
         context = table.trie.contexts(k)
-        log_prob, log_lower = table.log_probs(nodes.start, nodes.stop), _log_lower(table, k, suffixes)
-        change = divergences(log_prob, log_lower, context, table.sizes[k - 2])
+        log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
+        change = divergences(log_prob, _log_lower(table, k, suffixes), context, table.sizes[k - 2])
         log_h = log_marginals[table.trie.first(k - 1) : table.trie.first(k)]
-        mask[nodes] = are_worth(change, log_h[context], threshold)
-        if k < table.order:
-            begins = table.trie.begins(k, 0, table.sizes[k - 1])
-            longer = mask[table.trie.first(k + 1) : table.trie.first(k + 2)]
-            mask[nodes] |= np.diff(np.concatenate([[0], np.cumsum(longer)])[begins]) > 0
-    return renormalised(replace(table.select(mask), suffix_closed=False))
+        yield k, relative_changes(change, log_h[context])
+
+
+def keep_contexts(trie: Trie, k: int, mask: Mask) -> None:
+    """Mark in `mask`, bool `[nodes]`, the n-grams of order k that are contexts of marked ones."""
+    begins = trie.begins(k, 0, trie.sizes[k - 1])
+    longer = mask[trie.first(k + 1) : trie.first(k + 2)]
+    mask[trie.first(k) : trie.first(k + 1)] |= np.diff(np.concatenate([[0], np.cumsum(longer)])[begins]) > 0
 
 
 def divergences(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray, contexts: int) -> FloatArray:
@@ -66,14 +108,15 @@ def divergences(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray
     return change
 
 
-def are_worth(change: FloatArray, log_h: FloatArray, threshold: float) -> npt.NDArray[np.bool_]:
-    """Whether removing n-grams hw changes perplexity by `threshold` or more, bool `[N]`.
+def relative_changes(change: FloatArray, log_h: FloatArray) -> FloatArray:
+    """The relative change of perplexity when n-grams hw are removed, float64 `[N]`; nan (below all thresholds) where
+    it is not determined.
 
     change: as `divergences` has it; log_h: log p(h) `[N]`.
     """
     with np.errstate(invalid="ignore"):
-        worth: npt.NDArray[np.bool_] = np.expm1(-np.exp(log_h) * change) >= threshold
-    return worth
+        changes: FloatArray = np.expm1(-np.exp(log_h) * change)
+    return changes
 
 
 def renormalised(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:

@@ -17,8 +17,9 @@ import numpy as np
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
+from lmtool.ngram.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
 from lmtool.ngram.counts import Counts
-from lmtool.ngram.estimate import adjusted_counts, contexts_of, count_of_counts, further_types, kenlm_count_of_counts
+from lmtool.ngram.estimate import contexts_of, further_types
 from lmtool.ngram.packed import read
 from lmtool.ngram.scoring import SHORT, find_contexts, find_followers
 from lmtool.ngram.smoothers.base import Contexts, Form, Smoother

@@ -16,8 +16,9 @@ import pyarrow as pa
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
+from lmtool.ngram.adjusted_counts import with_occurrences
 from lmtool.ngram.counts import Counts, from_last_start, unigram_counts
-from lmtool.ngram.estimate import table_of, unigram_probabilities, unused_weight, with_occurrences
+from lmtool.ngram.estimate import table_of, unigram_probabilities, unused_weight
 from lmtool.ngram.pruning import prune_by_entropy
 from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
 from lmtool.ngram.spark import prune, shares, tasks, weights

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.packed import width_of
-from lmtool.ngram.pruning import FloatArray32, are_worth, divergences
+from lmtool.ngram.pruning import FloatArray32, divergences, relative_changes
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.spark.levels import Level, changes
 from lmtool.ngram.spark.tasks import ROWS_AT_ONCE, Batches, Task, held, keys_of, ngram_columns, rows_of, rows_schema
@@ -90,7 +90,7 @@ def keep(order: int, threshold: float, log_unigrams: FloatArray, is_spread: npt.
             stays = np.zeros(len(p), dtype=bool)
             contexts = np.empty(0, dtype=np.int64)  # of what stays of the order above
             for level in reversed(found):
-                worth = are_worth(divergence[level.rows], level.log_h, threshold)
+                worth = relative_changes(divergence[level.rows], level.log_h) >= threshold
                 worth[contexts] = True
                 stays[level.rows] = worth
                 contexts = level.context[worth]

@@ -1,0 +1,170 @@
+"""Pruning by expected gain: leaves out the n-grams that are expected to help least on new text, and estimates the
+shorter ones again from what they then stand for.
+
+Keeping hw moves the mass share(hw) from the shorter context to w. On as much new text as the model was trained on it
+is expected to gain, in log-likelihood,
+
+    gain(hw) = c*(hw) log( p(w|h) / p'(w|h) ) - c*(h) ( p(w|h) - p'(w|h) )
+    p(w|h) = share(hw) + weight(h) p(w|h'),     p'(w|h) = (weight(h) + share(hw)) p(w|h')
+
+where c* are expected counts (lmtool.ngram.expected_counts), not those of the training text: Stolcke's criterion (1998)
+and that of Siivola, Hirsimaki & Virpioja (2007) trust the model's own p(w|h), which for n-grams seen once is several
+times too high just where p(w|h') is low. The last term is what the other words after h lose, to first order. Longer
+n-grams first; what is left out adds to the counts of the shorter ones (adjusted_counts.revised_counts) before these are
+looked at, which keeps Kneser-Ney's lower orders what they should be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.errors import UserError
+from lmtool.language_model import FloatArray, IntArray
+from lmtool.ngram.adjusted_counts import adjusted_counts, revised_counts
+from lmtool.ngram.counts import Counts
+from lmtool.ngram.estimate import Selection, contexts_of, estimate
+from lmtool.ngram.expected_counts import BINS, LARGEST, ExpectedCounts, bins_of, histogram
+from lmtool.ngram.packed import Packed
+from lmtool.ngram.pruning import keep_contexts
+from lmtool.ngram.size_search import largest_within
+from lmtool.ngram.smoothers.base import Counting, Form, Smoother
+from lmtool.ngram.storage import Storage
+from lmtool.ngram.table import BackoffTable
+from lmtool.system.parallel import run, threads
+
+Array = npt.NDArray[Any]
+
+
+def prune_to_size_by_gain(
+    counts: Counts, smoother: Smoother, table: BackoffTable, size: int, storage: Storage | None = None
+) -> tuple[BackoffTable, float]:
+    """The model of at most `size` n-grams, at least the 1-grams, and the lowest gain that stays, in nats per token.
+
+    table: the model of all n-grams, that `smoother`, whose parameters are estimated, makes of the counts. Raises
+    UserError for a smoother that is not interpolated.
+    """
+    if smoother.form is not Form.interpolated:
+        raise UserError("prune_method=gain: the smoother must interpolate: set prune_method=entropy")
+    pruning = _Pruning(counts, smoother, table, storage or Storage())
+    threshold, selection = largest_within(size, pruning.select)
+    del table
+    return estimate(counts, smoother, selection=selection, fit=False, storage=storage), threshold
+
+
+class _Terms(NamedTuple):
+    """Of n-grams hw `[N]`: a(hw), share(hw), weight(h), p(w|h'), a(h.)."""
+
+    a: IntArray
+    share: FloatArray
+    weight: FloatArray
+    lower: FloatArray
+    total: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Order k: its adjusted counts, and the expected counts of its n-grams and of their contexts."""
+
+    k: int
+    a: Packed
+    grams: ExpectedCounts
+    contexts: ExpectedCounts
+
+
+class _Pruning:
+    """What a threshold leaves."""
+
+    def __init__(self, counts: Counts, smoother: Smoother, table: BackoffTable, storage: Storage) -> None:
+        self.counts, self.smoother, self.table, self.storage = counts, smoother, table, storage
+        self.trie = counts.trie
+        self.tokens = int(counts.count[0].all().sum()) - counts.count[0].get(counts.bos, counts.bos + 1)[0]
+        self.orders = [self._order(k) for k in range(2, counts.order + 1)]
+        self.unigrams = adjusted_counts(counts, 1, smoother.counting, storage)
+        self.highest = self._gains(self.orders[-1]) if self.orders else np.empty(0)
+
+    def select(self, threshold: float) -> Selection:
+        """The n-grams with at least this gain, in nats per token of new text, and the contexts of what stays."""
+        mask = self.storage.empty(sum(self.trie.sizes), np.bool_)
+        mask[: self.trie.first(2)] = True
+        adjusted = [self.unigrams, *(order.a for order in self.orders)]
+        n = self.counts.order
+        for k in range(n, 1, -1):
+            nodes = slice(self.trie.first(k), self.trie.first(k + 1))
+            if k < n:
+                adjusted[k - 1] = self._revised(k, adjusted, mask)
+                revised = _Order(k, adjusted[k - 1], self.orders[k - 2].grams, self.orders[k - 2].contexts)
+                mask[nodes] = self._gains(revised) >= threshold
+                keep_contexts(self.trie, k, mask)
+            else:
+                mask[nodes] = self.highest >= threshold
+            self.storage.release()
+        if n > 1:
+            adjusted[0] = self._revised(1, adjusted, mask)
+        return Selection(mask, adjusted)
+
+    def _revised(self, k: int, adjusted: list[Packed], mask: Array) -> Packed:
+        if self.smoother.counting is not Counting.continuations:
+            return adjusted[k - 1]
+        kept = mask[self.trie.first(k + 1) : self.trie.first(k + 2)]
+        return revised_counts(self.counts, k, adjusted[k], kept, self.storage)
+
+    def _order(self, k: int) -> _Order:
+        """Count the counts of counts of order k in bins, and those of its contexts."""
+        a = adjusted_counts(self.counts, k, self.smoother.counting, self.storage)
+        blocks = self.trie.context_blocks(k)
+        grams = np.zeros((len(blocks), LARGEST + 2, BINS), dtype=np.int64)
+        contexts = np.zeros_like(grams)
+
+        def count(at: int, first: int, last: int) -> None:
+            begins, terms = self._terms(k, a, first, last)
+            grams[at] = histogram(terms.a, bins_of(terms.total * terms.lower))
+            followed = begins[:-1][begins[1:] > begins[:-1]]
+            contexts[at] = histogram(terms.total[followed].astype(np.int64), None)
+
+        for first, last in self.storage.pieces(len(blocks), 8 * threads()):
+            run([(count, at, *blocks[at]) for at in range(first, last)])
+        return _Order(k, a, ExpectedCounts.of(grams.sum(axis=0)), ExpectedCounts.of(contexts.sum(axis=0)))
+
+    def _gains(self, order: _Order) -> Array:
+        """The gain of each n-gram of an order, in nats per token, float32."""
+        gains = self.storage.empty(self.trie.sizes[order.k - 1], np.float32)
+        blocks = self.trie.context_blocks(order.k)
+
+        def fill(first: int, last: int) -> None:
+            _, terms = self._terms(order.k, order.a, first, last)
+            at = int(self.trie.begins(order.k - 1, first, last)[0])
+            gains[at : at + len(terms.a)] = _gain(terms, order) / self.tokens
+
+        for first, last in self.storage.pieces(len(blocks), 8 * threads()):
+            run([(fill, *block) for block in blocks[first:last]])
+        return gains
+
+    def _terms(self, k: int, packed: Packed, first: int, last: int) -> tuple[IntArray, _Terms]:
+        """Of the n-grams of order k with contexts `first` to before `last`, and where those of each context begin."""
+        begins = self.trie.begins(k - 1, first, last)
+        start, stop = int(begins[0]), int(begins[-1])
+        begins = begins - start
+        a = packed.get(start, stop)
+        h = contexts_of(a, begins)
+        context = np.repeat(np.arange(last - first), np.diff(begins))
+        with np.errstate(divide="ignore", invalid="ignore"):  # contexts that nothing follows
+            share = self.smoother.numerator(k, a) / self.smoother.denominator(k, h)[context]
+            weight = self.smoother.weight(k, h)[context]
+        suffix = self.trie.first(k - 1) + self.counts.suffix[k - 2].get(start, stop)
+        lower = np.exp(self.table.log_probs(0, self.trie.first(k))[suffix].astype(np.float64))
+        return begins, _Terms(a, share, weight, lower, h.total[context])
+
+
+def _gain(terms: _Terms, order: _Order) -> FloatArray:
+    """gain(hw) on as much new text as the model was trained on, `[N]`."""
+    p = terms.share + terms.weight * terms.lower
+    without = (terms.weight + terms.share) * terms.lower
+    expected = order.grams.expected(terms.a, bins_of(terms.total * terms.lower))
+    visits = order.contexts.expected(terms.total.astype(np.int64), None)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = expected * np.log(p / without) - visits * (p - without)
+    return np.where(terms.a > 0, gain, 0.0)
