@@ -49,6 +49,25 @@ def test_every_smoother_trains_and_scores(smoother: str, lmtool: Run) -> None:
     assert ("tuned on valid" in printed) == (smoother == "jelinek_mercer")
 
 
+def test_pruned_to_a_size(lmtool: Run) -> None:
+    ngram = ["train", "model=ngram", "model.order=3", "data=toy"]
+    lmtool(*ngram, "hydra.run.dir=all")
+    total = result("all")["parameters"]
+    assert isinstance(total, int)
+    by_gain = lmtool(*ngram, "prune_to=40%", "hydra.run.dir=gain")
+    assert f"pruned from {total:,} n-grams to" in by_gain and "nats per token" in by_gain
+    by_entropy = lmtool(*ngram, f"prune_to={total // 2}", "prune_method=entropy", "hydra.run.dir=entropy")
+    threshold = by_entropy.split("prune_entropy=")[1].split()[0]
+    lmtool(*ngram, f"prune_entropy={threshold}", "hydra.run.dir=same")
+    for folder, size in (("gain", 0.4 * total), ("entropy", total // 2)):
+        found = result(folder)["parameters"]
+        assert isinstance(found, int) and found <= size
+    assert result("same")["ngrams"] == result("entropy")["ngrams"]
+    assert f"all {total:,} n-grams stay" in lmtool(*ngram, "prune_to=1M", "hydra.run.dir=enough")
+    lmtool("eval", "run=gain", "hydra.run.dir=valid")
+    assert result("valid")["perplexity"] == pytest.approx(result("gain")["valid_perplexity"], rel=1e-12)
+
+
 def test_tuned_discounts_are_better_and_back_off_is_worse(lmtool: Run, tmp_path: Path) -> None:
     # 61,000 words of English: Python's own manual as it comes with it.
     lines = [line.lower() for _, text in sorted(topics.items()) for line in text.splitlines() if len(line.split()) > 3]
@@ -187,6 +206,15 @@ MISTAKES = [
     (f"{NGRAM} prune=[0,2,1]", ["prune=[0, 2, 1]", "none below"]),
     (f"{NGRAM} model.order=2 prune=[0,0,1]", ["3 cut-offs", "model.order=2"]),
     (f"{NGRAM} prune_entropy=2", ["prune_entropy=2.0", "between 0 and 1"]),
+    (f"{NGRAM} prune_to=many", ["prune_to=many", "500k or 1M, or a share"]),
+    (f"{NGRAM} prune_to=150%", ["prune_to=150%", "below 100%"]),
+    (f"{NGRAM} prune_to=2.5", ["prune_to=2.5", "500k or 1M"]),
+    (f"{NGRAM} prune_to=3", ["prune_to=3", "the 1-grams stay"]),
+    (f"{NGRAM} prune_to=50% prune_entropy=1e-8", ["prune_entropy=1e-08", "null beside prune_to=50%"]),
+    (f"{NGRAM} prune_to=50% prune=[0,1]", ["prune=[0, 1]", "prune_method=entropy"]),
+    (f"{NGRAM} prune_to=50% prune_method=best", ["prune_method=best", "gain or entropy"]),
+    (f"{NGRAM} prune_to=50% smoother.interpolate=false", ["prune_method=gain", "prune_method=entropy"]),
+    ("train data=toy prune_to=1k", ["prune_to=1k", "model=nplm is not pruned"]),
     ("train data=toy prune=[0,1]", ["prune=[0, 1]", "model=nplm is not pruned"]),
     ("train data=toy counts.memory=1GiB", ["counts.memory=1GiB", "not used"]),
     (f"{NGRAM} smoother.discounts=best", ["smoother.discounts=best", "tuned"]),
