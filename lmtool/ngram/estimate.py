@@ -24,7 +24,7 @@ import numpy.typing as npt
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.packed import Packed, read
-from lmtool.ngram.smoothers.base import LARGEST, Contexts, Counting, Form, Smoother
+from lmtool.ngram.smoothers.base import LARGEST, Contexts, Counting, Form, MergingSmoother, Smoother
 from lmtool.ngram.storage import Storage, whole_numbers_below
 from lmtool.ngram.table import BackoffTable, log
 from lmtool.ngram.trie import Trie
@@ -48,6 +48,10 @@ def estimate(
     the shorter context. fit: estimate the smoother's parameters first. storage: what memory may be used; without a
     limit if None. Raises UserError where the disk is full.
     """
+    if isinstance(smoother, MergingSmoother):
+        from lmtool.ngram.merged_estimate import estimate_merged
+
+        return estimate_merged(counts, smoother, cutoffs)
     trie, storage = counts.trie, storage or Storage()
     log_prob = storage.empty(sum(trie.sizes), np.float32)
     log_backoff = storage.empty(sum(trie.sizes[:-1]), np.float32)
