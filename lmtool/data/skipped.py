@@ -54,7 +54,7 @@ class SkippedCorpus(Corpus):
 
     @property
     def sources(self) -> dict[str, tuple[int, int]]:
-        """The same as of the text: sentences stay in their places. Raises UserError for a stream, whose words do not."""
+        """Those of the text: sentences stay in their places. Raises UserError for a stream, whose words do not."""
         found = super().sources
         if found and not self.sentences:
             raise UserError(

@@ -91,8 +91,8 @@ class Source:
     tokens: the first two sizes, as of cut_points. sources: where train is the text of several sources, one after the
     other, the blocks of each by its name; else empty. word_list: the path of a list of the vocabulary's words, or the
     words themselves; None where train decides. cloze: the questions of splits. drawn: ids of words instead of text;
-    splits is empty then. counted: counts train where it lies; splits has only the others then. label: tells its store from that
-    of the whole text, in the store's name. notes: what the user should know.
+    splits is empty then. counted: counts train where it lies; splits has only the others then. label: tells its store
+    from that of the whole text, in the store's name. notes: what the user should know.
 
     A test split without a token is left out: a cut need not leave anything for it.
     """

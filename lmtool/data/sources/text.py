@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,8 @@ from lmtool.data.text_files import (
     text_files,
 )
 from lmtool.errors import UserError
+
+SOURCE = re.compile(r"[A-Za-z0-9_.-]+")  # a name that needs no quotes in YAML, nor on a command line
 
 
 @dataclass(slots=True)
@@ -185,10 +188,9 @@ def _paths(key: str, value: Any) -> Any:
 
 def _sources(value: dict[Any, Any]) -> Any:
     """The sources of data.train, checked, in the order of their names; the paths of one alone."""
-    right = bool(value) and all(isinstance(name, str) and name.strip() for name in value)
-    require(
-        right, "data.train", value, "files, or a mapping of names to files, as {news: a.txt, books: [b.txt, c.txt]}"
-    )
+    right = bool(value) and all(isinstance(name, str) and SOURCE.fullmatch(name) for name in value)
+    rule = "{news: a.txt, books: [b.txt, c.txt]}, files by names of letters, digits, '.', '_' and '-'"
+    require(right, "data.train", value, rule)
     sources = {name: _paths(f"train.{name}", value[name]) for name in sorted(value)}
     return sources if len(sources) > 1 else next(iter(sources.values()))
 
