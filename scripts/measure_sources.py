@@ -12,7 +12,7 @@ from typing import Any
 
 from measure_one_model import FIT, SAMPLE
 
-WEIGHTS = (1, 2, 3, 5, 10, 20)  # of the counts of the target's own text
+WEIGHTS = (1, 3, 10)  # of the counts of the target's own text
 
 
 def sources(data: Path) -> None:
@@ -27,8 +27,6 @@ def sources(data: Path) -> None:
         general = [files[name] for name in others]
         _row("its own text alone", _train(section, "own", files["own"]))
         _row("all concatenated", _train(section, "all", [*general, files["own"]]))
-        tuned = {"kind": "modified_kneser_ney", "discounts": "tuned"}
-        _row("all concatenated, discounts tuned", _train(section, "tuned", [*general, files["own"]], tuned))
         _train(section, "general", general)
         _added_counts(section)
         _static(section, "the others, its own", ["general", "own"])
