@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import zipfile
 from collections import Counter
@@ -16,8 +17,8 @@ WEIGHTS = (1, 3, 10)  # of the counts of the target's own text
 
 
 def sources(data: Path) -> None:
-    """Two targets; for each a table of perplexities of its test part, and numbers of n-grams."""
-    for section in ("cj", "cn"):
+    """Two targets; for each a table of perplexities of its test part, and numbers of n-grams. SECTIONS=cn: one of them."""
+    for section in os.environ.get("SECTIONS", "cj,cn").split(","):
         names = _write_section(data / "brown" / "brown.zip", section)
         sizes = {name: len(Path(f"{section}/{name}.txt").read_text().split()) for name in (*names, "valid", "test")}
         listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items())

@@ -1,4 +1,4 @@
-"""The weights of sources and the discounts of all orders by maximum likelihood on held-out text (Povey et al. 2016).
+"""The weights of sources and the discounts of all orders by maximum likelihood on held-out text (pocolm, Povey 2016).
 
 The probability of a token depends on the masses of a few n-grams and contexts, and these on those of longer n-grams,
 down to the weights and discounts: the gradient of the likelihood goes the same way back, and L-BFGS finds the optimum.
@@ -22,7 +22,7 @@ from lmtool.ngram.smoothers.base import MergingSmoother
 from lmtool.ngram.source_counts import SourceCounts
 
 STEPS = 200  # of L-BFGS, at most
-SMALL = 1e-7  # a step that changes the mean log p of a token by less is the last one
+SMALL = 1e-6  # a step that changes the mean log p of a token by less is the last one
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Count merging (Bacchiani, Riley, Roark & Sproat 2006) with the discounts of pocolm (Povey et al. 2016).
+"""Count merging (Bacchiani, Riley, Roark & Sproat 2006) with the discounts of pocolm (Povey 2016).
 
     p(w|h) = (mass(hw) - off(hw)) / mass(h.) + off(h.) / mass(h.) p(w|h')
     mass(hw) = x1 + x2 + ...                                    x1 >= x2 >= x3 >= ...
