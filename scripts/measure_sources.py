@@ -17,7 +17,7 @@ WEIGHTS = (1, 3, 10)  # of the counts of the target's own text
 
 
 def sources(data: Path) -> None:
-    """Two targets; for each a table of perplexities of its test part, and numbers of n-grams. SECTIONS=cn: one of them."""
+    """Two targets, SECTIONS=cn for one; for each a table: perplexity of its test part, n-grams, time of training."""
     for section in os.environ.get("SECTIONS", "cj,cn").split(","):
         names = _write_section(data / "brown" / "brown.zip", section)
         sizes = {name: len(Path(f"{section}/{name}.txt").read_text().split()) for name in (*names, "valid", "test")}
