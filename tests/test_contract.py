@@ -31,6 +31,7 @@ from lmtool.ngram.model import NgramModel
 from lmtool.ngram.skip_model import EveryWord, SkipNgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother
+from lmtool.ngram.smoothers.count_merging import CountMerging
 from lmtool.ngram.smoothers.good_turing import GoodTuring
 from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
 from lmtool.ngram.smoothers.kneser_ney import KneserNey
@@ -113,6 +114,7 @@ MODELS = {
     "jelinek_mercer": lambda corpus: ngram(corpus, 3, JelinekMercer(3, classes=4)),
     "witten_bell": lambda corpus: ngram(corpus, 3, WittenBell(3)),
     "witten_bell-backed_off": lambda corpus: ngram(corpus, 3, WittenBell(3, interpolate=False)),
+    "count_merging": lambda corpus: ngram(corpus, 3, CountMerging(3)),
     "good_turing": lambda corpus: ngram(corpus, 3, GoodTuring(3, largest=7, largest_unigram=1)),
     "absolute": lambda corpus: ngram(corpus, 3, Absolute(3)),
     "kneser_ney": lambda corpus: ngram(corpus, 3, KneserNey(3)),

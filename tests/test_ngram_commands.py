@@ -46,7 +46,35 @@ def test_every_smoother_trains_and_scores(smoother: str, lmtool: Run) -> None:
     else:
         assert scored == pytest.approx(trained, rel=1e-12) and 1 < scored < 30
     assert ("do not sum to one" in printed) == ("do not sum to one" in evaluated) == (smoother == "stupid_backoff")
-    assert ("tuned on valid" in printed) == (smoother == "jelinek_mercer")
+    assert ("tuned on valid" in printed) == (smoother in ("count_merging", "jelinek_mercer"))
+
+
+def test_several_sources_make_one_model(lmtool: Run, tmp_path: Path) -> None:
+    for name, seed, count in (("news", 1, 60), ("books", 2, 60), ("valid", 1, 40)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(random_sentences(seed, count)))
+    data = ["data=text", "data.valid=valid.txt", "data.train={news: news.txt, books: books.txt}"]
+    order = ["train", "model=ngram", "model.order=3"]
+    printed = lmtool(*order, *data, "smoother=count_merging", "hydra.run.dir=merged")
+    found = result("merged")
+    weights, discounts = found["source_weights"], found["discounts"]
+    assert list(weights) == ["books", "news"] and weights["news"] > 0.9  # valid is a part of it
+    assert sum(weights.values()) == pytest.approx(1) and np.shape(discounts) == (3, 4)
+    assert f"  weight of news: {weights['news']:.6g}\n" in printed and "tuned on valid: perplexity" in printed
+    lmtool(*order, *data, "hydra.run.dir=pooled")
+    lmtool(*order, "data=text", "data.valid=valid.txt", "data.train=[books.txt,news.txt]", "hydra.run.dir=joined")
+    assert result("pooled")["valid_perplexity"] == result("joined")["valid_perplexity"] > found["valid_perplexity"]
+    # The run is like any other.
+    lmtool("eval", "run=merged", "hydra.run.dir=valid")
+    assert result("valid")["perplexity"] == pytest.approx(found["valid_perplexity"], rel=1e-9)
+    lmtool("convert", "run=merged", "to=merged.arpa")
+    lmtool("eval", "arpa=merged.arpa", "text=valid.txt", "hydra.run.dir=again")
+    assert result("again")["perplexity"] == pytest.approx(found["valid_perplexity"], rel=1e-5)
+    lmtool("ensemble", "runs=[merged,pooled]", "hydra.run.dir=mixed")
+    assert result("mixed")["perplexity"] < found["valid_perplexity"] * (1 + 1e-6)
+    lmtool("export", "run=joined", "to=counts.tsv")
+    table = ["counts=table", "counts.path=counts.tsv", "data=text", "data.valid=valid.txt"]
+    line = lmtool(*order, *table, "smoother=count_merging", code=2)
+    assert "smoother=count_merging: " in line and "has no text of train to count by sources" in line
 
 
 def test_pruned_to_a_size(lmtool: Run) -> None:

@@ -56,6 +56,7 @@ def network(corpus: lmtool.Corpus, folder: Path) -> lmtool.results.TrainedRun:
         ({"text": "it's ${a}, {b}"}, ["text='it\\'s \\${a}, {b}'"]),
         ({"prune_entropy": np.float64(1e-8), "threads": np.int64(2)}, ["prune_entropy=1e-08", "threads=2"]),
         ({"seed": 1, "experiment": "names"}, ["+experiment=names", "seed=1"]),
+        ({"data": {"train": {"news": "a.txt", "b": ["b", "c"]}}}, ["data.train={news:'a.txt',b:['b','c']}"]),
         ({"data": {"split": {"train": 0.8, "unit": "lines"}}}, ["data.split.train=0.8", "data.split.unit='lines'"]),
     ],
 )

@@ -16,6 +16,7 @@ from lmtool.config.settings import choices_of
 from lmtool.errors import UserError
 
 NAME = re.compile(r"[\w.-]+")
+MAPPINGS = {"data.train"}  # settings that may be a mapping of the user's own names, which is one value
 
 
 def overrides_of(settings: Mapping[str, Any]) -> list[str]:
@@ -52,7 +53,8 @@ def _flat(prefix: str, settings: Mapping[str, Any]) -> list[str]:
     words = []
     for name, value in settings.items():
         key = f"{prefix}.{name}"
-        words += _flat(key, value) if isinstance(value, Mapping) and value else [f"{key}={literal(value, key)}"]
+        settings_below = isinstance(value, Mapping) and value and key not in MAPPINGS
+        words += _flat(key, value) if settings_below else [f"{key}={literal(value, key)}"]
     return words
 
 
@@ -73,7 +75,7 @@ def literal(value: Any, key: str) -> str:
     if isinstance(value, list | tuple | range):
         return f"[{','.join(literal(item, key) for item in value)}]"
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{quoted(str(name))}:{literal(item, key)}' for name, item in value.items())}}}"
+        return f"{{{','.join(f'{_name(str(name))}:{literal(item, key)}' for name, item in value.items())}}}"
     raise UserError(f"{key}={value!r}: settings are text, numbers, lists and dictionaries, not {type(value).__name__}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import CountModelConfig
@@ -15,7 +16,7 @@ from lmtool.session import Session
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
-    from lmtool.data.corpus import Corpus
+    from lmtool.data.corpus import Corpus, Split
     from lmtool.ngram.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.storage import Storage
@@ -55,6 +56,7 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
     from lmtool.evaluation.printing import sizes_text
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.estimate import estimate
+    from lmtool.ngram.smoothers.base import MergingSmoother
 
     assert config.smoother is not None and config.counts is not None, "each count-based conf/model/*.yaml chooses them"
     tuning_split = config.smoother.tuning_split()
@@ -69,19 +71,17 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
     counted_corpus = units.corpus
     smoother = config.smoother.build(model.order, counted_corpus.vocabulary)
     chosen = counted = time.perf_counter()
+    merged: dict[str, Any] = {}
     table = None
     if tuning_split is None and config.prune_to is None:
         table = config.counts.estimate(counted_corpus, model.order, smoother, cutoffs, config.prune_entropy, storage)
     if table is None:
         counts = config.counts.count(counted_corpus, model.order, storage)
+        if isinstance(smoother, MergingSmoother):
+            counts = _with_sources(counts, counted_corpus, config.smoother.kind)
         counted = time.perf_counter()
         if tuning_split is not None:
-            from lmtool.ngram.tuning import fit_and_tune
-
-            tuned = fit_and_tune(counts, smoother, counted_corpus.split(tuning_split), storage)
-            session.say(f"tuned on {tuning_split}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
-            for k, row in enumerate(smoother.values.tolist(), start=1):
-                session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
+            merged = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
         table = estimate(counts, smoother, cutoffs=cutoffs, fit=tuning_split is None, storage=storage)
         eos = counted_corpus.vocabulary.eos
         if config.prune_entropy is not None:
@@ -110,16 +110,51 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
     unequal = {} if language_model.normalised else {"normalised": False}
     if unequal:
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
-    return unequal | {
-        "valid_perplexity": perplexity(log_prob),
-        "parameters": sum(sizes),
-        "ngrams": sizes,
-        "examples": examples,
-        "examples_per_second": examples / (estimated - start),
-        "epochs": 1,
-        "counting_seconds": counted - chosen,
-        "estimation_seconds": estimated - counted,
-    }
+    return (
+        unequal
+        | merged
+        | {
+            "valid_perplexity": perplexity(log_prob),
+            "parameters": sum(sizes),
+            "ngrams": sizes,
+            "examples": examples,
+            "examples_per_second": examples / (estimated - start),
+            "epochs": 1,
+            "counting_seconds": counted - chosen,
+            "estimation_seconds": estimated - counted,
+        }
+    )
+
+
+def _with_sources(counts: Counts, corpus: Corpus, smoother: str) -> Counts:
+    """The counts with those of each source of train. Raises UserError where the text of train is not in the store."""
+    from lmtool.ngram.source_counts import count_sources
+
+    if corpus.counted:
+        raise UserError(
+            f"smoother={smoother}: {corpus.path} has no text of train to count by sources: leave counts= out"
+        )
+    return replace(counts, sources=count_sources(counts, corpus.split("train"), corpus.sources))
+
+
+def _tune(
+    counts: Counts, smoother: Smoother, held_out: Split, name: str, storage: Storage, session: Session
+) -> dict[str, Any]:
+    """Tune the smoother on a split; returns what goes into result.json of the weights of sources."""
+    from lmtool.ngram.smoothers.base import MergingSmoother
+    from lmtool.ngram.tuning import fit_and_tune
+
+    tuned = fit_and_tune(counts, smoother, held_out, storage)
+    session.say(f"tuned on {name}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")
+    for k, row in enumerate(smoother.values.tolist(), start=1):
+        session.say(f"  order {k}: {', '.join(f'{value:.6g}' for value in row)}")
+    if not isinstance(smoother, MergingSmoother) or counts.sources is None:
+        return {}
+    names = counts.sources.names
+    weights = dict(zip(names, smoother.weights_of(names).tolist(), strict=True))
+    for source, weight in weights.items():
+        session.say(f"  weight of {source}: {weight:.6g}")
+    return {"source_weights": weights, "discounts": smoother.values.tolist()}
 
 
 def _prune_to_size(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -317,6 +318,14 @@ class Corpus:
         if self._counts(name):
             return int(self.provenance["rows"][0]["tokens"])
         return len(self._read(f"splits/{name}")["ids"])
+
+    @property
+    def sources(self) -> dict[str, tuple[int, int]]:
+        """Where the tokens of each source of train begin and end; empty where train is one text, or lies elsewhere."""
+        if "train" not in self.splits:
+            return {}
+        ends: dict[str, int] = json.loads(self._read("splits/train").attrs.get("sources", "{}"))
+        return dict(zip(ends, pairwise([0, *ends.values()]), strict=True))
 
     def cloze(self, name: str) -> Cloze | None:
         """The cloze questions of a split; None where there are none."""

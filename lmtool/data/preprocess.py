@@ -35,6 +35,7 @@ from lmtool.data.store_writer import (
     count_ids,
     write_cloze,
     write_counted,
+    write_sources,
     write_split,
     write_subwords,
     write_vocabulary,
@@ -171,6 +172,9 @@ def _write(
                 characters, among = provisional.characters.get(name, 0), provisional.words.get(name)
                 among = len(ids) if subwords is not None else among
                 rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, words=among))
+            sources = _source_ends(provisional, remap)
+            if sources:
+                write_sources(file, sources)
             if subwords is None:
                 write_cloze(file, source.cloze, vocabulary, lowercase=data.vocabulary.lowercase)
             if entropy is not None:
@@ -183,6 +187,7 @@ def _write(
                 "identity": identity,
                 "rows": rows,
                 "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy)
+                + _notes_of_sources(sources)
                 + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
             }
             fingerprinted = f"{FORMAT} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
@@ -207,6 +212,22 @@ def _notes(source: Source, empty_lines: int, entropy: float | None) -> list[str]
     if empty_lines:
         notes.append(f"skipped {empty_lines:,} empty lines")
     return notes
+
+
+def _source_ends(provisional: Provisional, remap: npt.NDArray[np.int32] | PieceTable) -> dict[str, int]:
+    """Where the tokens of each source of train end in the store."""
+    if not isinstance(remap, PieceTable):
+        return provisional.sources
+    train, types = provisional.ids["train"], len(provisional.types)
+    return {
+        source: int(np.dot(count_ids(train[:end], types), remap.lengths)) for source, end in provisional.sources.items()
+    }
+
+
+def _notes_of_sources(ends: dict[str, int]) -> list[str]:
+    tokens = np.diff([0, *ends.values()]).tolist()
+    listed = ", ".join(f"{source} {count:,} tokens" for source, count in zip(ends, tokens, strict=True))
+    return [f"{len(ends)} sources of train: {listed}"] if ends else []
 
 
 def _notes_of_pieces(

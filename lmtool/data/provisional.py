@@ -10,7 +10,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -39,7 +39,7 @@ class Provisional:
 
     ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. characters: of each split's text,
     where that is known. words: of each split and its sentence ends, where its tokens are characters and that is known.
-    empty_lines: how many were skipped.
+    empty_lines: how many were skipped. sources: where the ids of each source of train end, if there are several.
     """
 
     ids: dict[str, Ids]
@@ -47,6 +47,7 @@ class Provisional:
     characters: dict[str, int]
     words: dict[str, int]
     empty_lines: int
+    sources: dict[str, int] = field(default_factory=dict)
 
 
 @contextmanager
@@ -69,26 +70,33 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
     splits: dict[str, Ids] = {}
     characters: dict[str, int] = {}
     words: dict[str, int] = {}
+    ends: dict[str, int] = {}
     for name, blocks in source.splits.items():
         before = tokeniser.characters
         words_before = tokeniser.words if isinstance(tokeniser, CharTokeniser) else 0
         handle = files.enter_context(_temporary(store, name))
-        for block in read_ahead(blocks()):
-            ids = tokeniser(block, name)
-            ids.tofile(handle)
-            bar.update(len(ids))
+        written = 0
+        sources = source.sources if name == "train" else {}
+        for part, read in (sources or {name: blocks}).items():
+            for block in read_ahead(read()):
+                ids = tokeniser(block, name)
+                ids.tofile(handle)
+                bar.update(len(ids))
+                written += len(ids)
+            if sources:
+                ends[part] = written
         splits[name] = _mapped(handle)
         characters[name] = tokeniser.characters - before
         if isinstance(tokeniser, CharTokeniser):
             words[name] = tokeniser.words - words_before
     if source.parts is not None:
         whole = splits["train"]
-        ends = cut_points(len(whole), *source.parts)
-        splits = {"train": whole[: ends[0]], "valid": whole[ends[0] : ends[1]], "test": whole[ends[1] :]}
+        first, second = cut_points(len(whole), *source.parts)
+        splits = {"train": whole[:first], "valid": whole[first:second], "test": whole[second:]}
         characters, words = {}, {}  # known of the whole only
     if "test" in splits and not len(splits["test"]):
         del splits["test"]
-    return Provisional(splits, tokeniser.types(), characters, words, tokeniser.empty_lines)
+    return Provisional(splits, tokeniser.types(), characters, words, tokeniser.empty_lines, ends)
 
 
 def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:

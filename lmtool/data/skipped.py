@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.corpus import Corpus, Split, StoredText
+from lmtool.errors import UserError
 from lmtool.language_model import IntArray
 
 
@@ -50,6 +51,16 @@ class SkippedCorpus(Corpus):
         split = Corpus.split(self, name)
         places, offsets = every(self._step, split.offsets)
         return replace(split, ids=split.ids[places], offsets=offsets, oov_positions=_new(split.oov_positions, places))
+
+    @property
+    def sources(self) -> dict[str, tuple[int, int]]:
+        """Those of the text: sentences stay in their places. Raises UserError for a stream, whose words do not."""
+        found = super().sources
+        if found and not self.sentences:
+            raise UserError(
+                "data.sentences=false: every s-th word of a stream is of no one source; give data.train a list"
+            )
+        return found
 
     def text(self, name: str) -> StoredText:
         """The same, without what is not counted. Raises UserError where it is missing."""

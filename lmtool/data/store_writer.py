@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import h5py
@@ -114,6 +115,11 @@ def write_split(
         "OOV %": 100 * len(oovs) / total,
         "vocabulary": len(vocabulary),
     }
+
+
+def write_sources(file: h5py.File, ends: dict[str, int]) -> None:
+    """Write where the tokens of each source of train end."""
+    file["splits/train"].attrs["sources"] = json.dumps(ends)
 
 
 def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:

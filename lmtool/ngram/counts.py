@@ -8,7 +8,7 @@ which is all that the next order needs: in memory (lmtool.ngram.sorting), or whe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numba
 import numpy as np
@@ -22,6 +22,9 @@ from lmtool.ngram.sorting import sort_in_memory
 from lmtool.ngram.storage import Storage, whole_numbers_below
 from lmtool.ngram.trie import Trie, TrieBuilder
 from lmtool.system.parallel import cut_evenly, run
+
+if TYPE_CHECKING:
+    from lmtool.ngram.source_counts import SourceCounts
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
@@ -51,6 +54,7 @@ class Counts:
     order, how often each n-gram occurs; words that are not in the text 0 times, `<s>` once per sentence. bos, unk: the
     ids of `<s>` and `<unk>`. newest: the words `[at most n - 1]` of the n-gram that KenLM comes to last, whose last
     word is the one that first occurs last in the text; KenLM counts it in another way (see kenlm_count_of_counts).
+    sources: the counts of each source of the text, where they are needed; else None.
     """
 
     trie: Trie
@@ -59,6 +63,7 @@ class Counts:
     bos: int
     unk: int
     newest: IntArray
+    sources: SourceCounts | None = None
 
     @property
     def order(self) -> int:

@@ -25,7 +25,7 @@ from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.packed import Packed
-from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
+from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable, log
 from lmtool.ngram.trie import Trie
@@ -66,6 +66,10 @@ def estimate(
     the shorter context. selection: instead of cut-offs, what else is left out. fit: estimate the smoother's parameters
     first. storage: what memory may be used; without a limit if None. Raises UserError where the disk is full.
     """
+    if isinstance(smoother, MergingSmoother):
+        from lmtool.ngram.merged_estimate import estimate_merged
+
+        return estimate_merged(counts, smoother, cutoffs)
     trie, storage = counts.trie, storage or Storage()
     log_prob = storage.empty(sum(trie.sizes), np.float32)
     log_backoff = storage.empty(sum(trie.sizes[:-1]), np.float32)

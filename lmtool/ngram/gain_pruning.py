@@ -31,7 +31,7 @@ from lmtool.ngram.expected_counts import BINS, LARGEST, ExpectedCounts, bins_of,
 from lmtool.ngram.packed import Packed
 from lmtool.ngram.pruning import keep_contexts
 from lmtool.ngram.size_search import largest_within
-from lmtool.ngram.smoothers.base import Counting, Form, Smoother
+from lmtool.ngram.smoothers.base import Counting, Form, MergingSmoother, Smoother
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable
 from lmtool.system.parallel import run, threads
@@ -45,10 +45,10 @@ def prune_to_size_by_gain(
     """The model of at most `size` n-grams, at least the 1-grams, and the lowest gain that stays, in nats per token.
 
     table: the model of all n-grams, that `smoother`, whose parameters are estimated, makes of the counts. Raises
-    UserError for a smoother that is not interpolated.
+    UserError for a smoother that is not interpolated, or that merges the counts of several sources.
     """
-    if smoother.form is not Form.interpolated:
-        raise UserError("prune_method=gain: the smoother must interpolate: set prune_method=entropy")
+    if smoother.form is not Form.interpolated or isinstance(smoother, MergingSmoother):
+        raise UserError("prune_method=gain: the smoother must interpolate counts: set prune_method=entropy")
     pruning = _Pruning(counts, smoother, table, storage or Storage())
     threshold, selection = largest_within(size, pruning.select)
     del table

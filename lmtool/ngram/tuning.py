@@ -22,7 +22,7 @@ from lmtool.ngram.counts import Counts
 from lmtool.ngram.estimate import contexts_of, further_types
 from lmtool.ngram.packed import read
 from lmtool.ngram.scoring import SHORT, find_contexts, find_followers
-from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
+from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
 from lmtool.ngram.storage import Storage
 
 
@@ -50,6 +50,10 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
 
     Raises UserError for a smoother that is not interpolated.
     """
+    if isinstance(smoother, MergingSmoother):
+        from lmtool.ngram.merged_tuning import tune_merged
+
+        return Tuned(*tune_merged(counts, smoother, held_out))
     if smoother.form is not Form.interpolated:
         raise UserError("only interpolated smoothers can be tuned: set smoother.interpolate=true")
     import torch

@@ -27,6 +27,7 @@ from tests.ngram.plain import Text, random_sentences, text_of
 # The names and the order of the settings, on which saved runs depend; the class that they build; what can be tuned.
 SMOOTHERS: dict[str, tuple[list[str], str, str | None]] = {
     "absolute": (["discounts", "interpolate", "tune_on"], "Absolute", "discounts"),
+    "count_merging": (["tune_on"], "CountMerging", None),
     "good_turing": (["largest", "largest_unigram"], "GoodTuring", None),
     "jelinek_mercer": (["lambdas", "classes", "tune_on"], "JelinekMercer", "lambdas"),
     "kneser_ney": (["discounts", "interpolate", "tune_on"], "KneserNey", "discounts"),
@@ -62,7 +63,7 @@ def test_each_smoother_is_built_from_its_settings(name: str) -> None:
     table = estimate(count_ngrams(text, vocabulary, 3), smoother)
     assert table.normalised == smoother.normalised == (smoother.form is not Form.scores) == (name != "stupid_backoff")
     assert NgramModel(table, vocabulary).normalised == table.normalised
-    assert given.tuning_split() == ("valid" if name == "jelinek_mercer" else None)
+    assert given.tuning_split() == ("valid" if name in ("count_merging", "jelinek_mercer") else None)
     if tuned is not None:
         assert settings("smoother", name, **{tuned: "tuned", "tune_on": "test"}).tuning_split() == "test"
 

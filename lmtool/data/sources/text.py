@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,14 +27,17 @@ from lmtool.data.text_files import (
 )
 from lmtool.errors import UserError
 
+SOURCE = re.compile(r"[A-Za-z0-9_.-]+")  # a name that needs no quotes in YAML, nor on a command line
+
 
 @dataclass(slots=True)
 class TextData(DataConfig):
     """Text files, local or downloaded.
 
     train, valid, test: a path, a glob, a folder, an address or a list of them, whose text is one split; train is None
-    where it is not needed, as its counts are given. column: of the
-    text in files of documents (JSON Lines, Parquet), whose lines are lines of the split; None for lines of text.
+    where it is not needed, as its counts are given, and may be a mapping of such by names: several sources, whose text
+    is joined in the order of their names. column: of the text in files of documents (JSON Lines, Parquet), whose lines
+    are lines of the split; None for lines of text.
     """
 
     takes_word_list: ClassVar[bool] = True
@@ -51,12 +55,17 @@ class TextData(DataConfig):
 
     def __post_init__(self) -> None:
         DataConfig.__post_init__(self)
-        self.train = _paths("train", self.train) if self.train is not None else None
+        if isinstance(self.train, dict):
+            self.train = _sources(self.train)
+        elif self.train is not None:
+            self.train = _paths("train", self.train)
         self.valid = _paths("valid", self.valid) if self.valid is not None else None
         self.test = _paths("test", self.test) if self.test is not None else None
         if self.split is not None and not self.split.is_given():
             self.split = None
         if self.split is not None:
+            if isinstance(self.train, dict):
+                raise UserError("data.split cuts one text, and data.train has several sources: give data.valid a file")
             for name, files in (("valid", self.valid), ("test", self.test)):
                 if files is not None:
                     raise UserError(
@@ -77,10 +86,12 @@ class TextData(DataConfig):
         download: whether to go to the network where not even train is on this machine; where it is False, that is a
         NoSource.
         """
-        train = self._train()
+        sources = self._sources()
         if not download:
-            locate(train, "train", self, progress=progress, download=False)
-        return self._source(locate(train, "train", self, progress=progress), progress=progress)
+            for names in sources.values():
+                locate(names, "train", self, progress=progress, download=False)
+        train = {source: locate(names, "train", self, progress=progress) or [] for source, names in sources.items()}
+        return self._source(train, progress=progress)
 
     def others(self, *, progress: bool) -> Source:
         """The files of all but train. Raises UserError where a split is cut from train, and where one is not found."""
@@ -93,7 +104,7 @@ class TextData(DataConfig):
 
         Raises UserError where a file is not found.
         """
-        names = self._train()
+        names = [name for names in self._sources().values() for name in names]
         if member := next((name for name in names if MEMBER in name), None):
             raise UserError(f"data.train={member}: another program reads no members of archives: unpack it")
         train = [
@@ -104,19 +115,23 @@ class TextData(DataConfig):
         ]
         return TextElsewhere(train, self.column)
 
-    def _train(self) -> list[str]:
-        """The names of train. Raises UserError where there are none."""
+    def _sources(self) -> dict[str, list[str]]:
+        """The names of the files of each source of train; of one text, under "train". Raises UserError for none."""
         if self.train is None:
             raise UserError("data.train has no file: give one, as data.train=train.txt")
-        return self.train if isinstance(self.train, list) else [self.train]
+        sources = self.train if isinstance(self.train, dict) else {"train": self.train}
+        return {source: names if isinstance(names, list) else [names] for source, names in sources.items()}
 
-    def _source(self, train: list[str] | None, *, progress: bool) -> Source:
-        """The files, with train's paths; None where it is elsewhere. Raises UserError where one is not found."""
+    def _source(self, train: dict[str, list[str]] | None, *, progress: bool) -> Source:
+        """The files, with the paths of train's sources; None where it is elsewhere.
+
+        Raises UserError where one is not found.
+        """
         notes: list[str] = []
         files: dict[str, list[str]] = {}  # of each split
         single: dict[str, str] = {}  # the other files by setting; the word list by "vocabulary"
         if train is not None:
-            files["train"] = train
+            files["train"] = [path for paths in train.values() for path in paths]
         for split, names in (("valid", self.valid), ("test", self.test)):
             if names is None:
                 continue
@@ -148,6 +163,10 @@ class TextData(DataConfig):
             stamp={key: _of_each(paths, file_stamp) for key, paths in everything.items()},
             identity=lambda: {key: _of_each(paths, file_identity) for key, paths in everything.items()},
             parts=parts,
+            sources={
+                source: partial(read_blocks, *paths, column=self.column)
+                for source, paths in (train if train is not None and len(train) > 1 else {}).items()
+            },
             word_list=single.get("vocabulary"),
             cloze={
                 split: ClozeFiles(single[f"cloze_{split}"], single.get(f"cloze_{split}_answers"))
@@ -165,6 +184,15 @@ def _paths(key: str, value: Any) -> Any:
     digits = "; a name of digits needs quotes" if any(isinstance(name, int) for name in names) else ""
     require(right, f"data.{key}", value, f"a path, a glob, a folder, or a list of them{digits}")
     return names if len(names) > 1 else names[0]
+
+
+def _sources(value: dict[Any, Any]) -> Any:
+    """The sources of data.train, checked, in the order of their names; the paths of one alone."""
+    right = bool(value) and all(isinstance(name, str) and SOURCE.fullmatch(name) for name in value)
+    rule = "{news: a.txt, books: [b.txt, c.txt]}, files by names of letters, digits, '.', '_' and '-'"
+    require(right, "data.train", value, rule)
+    sources = {name: _paths(f"train.{name}", value[name]) for name in sorted(value)}
+    return sources if len(sources) > 1 else next(iter(sources.values()))
 
 
 def locate(

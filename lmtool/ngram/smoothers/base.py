@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.language_model import IntArray
+from lmtool.language_model import FloatArray, IntArray
 
 LARGEST = 10  # counts of counts n_r are given to Smoother.fit for r up to this
 TUNED = "tuned"  # the value of a setting whose parameters are tuned on held-out text
@@ -106,3 +106,25 @@ class Smoother:
     def weight(self, k: int, h: Contexts) -> Any:
         """The weight of the shorter context, `[C]`; not read by Form.backed_off, which normalises instead."""
         return 0.0 * h.total
+
+
+class MergingSmoother(Smoother):
+    """A smoother of the merged counts of several sources, by lmtool.ngram.merged_masses: numerator, denominator and
+    weight are not read.
+
+    values: `[n, 4]`, D1, D2, D3 and D4 of each order. weights: float64 `[S]`, of the sources in their order, of sum 1;
+    None for equal ones.
+    """
+
+    unknown = True
+    low, high = (0.01, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0)  # of D1 something is always left to words never seen
+
+    def __init__(self, order: int) -> None:
+        """order: n. Tuning begins with discounts of about those of modified Kneser-Ney."""
+        Smoother.__init__(self, order)
+        self.values[:] = 0.8, 0.5, 0.25, 0.15
+        self.weights: FloatArray | None = None
+
+    def weights_of(self, sources: list[str]) -> FloatArray:
+        """The weights `[S]` of sources by their names."""
+        return np.full(len(sources), 1.0 / len(sources)) if self.weights is None else self.weights

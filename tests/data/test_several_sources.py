@@ -1,0 +1,95 @@
+"""data.train as several sources: their places in the store, in words, characters and pieces; what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmtool.config.vocabulary import Unit, VocabularyConfig
+from lmtool.data.corpus import Corpus
+from lmtool.data.preprocess import preprocess
+from lmtool.data.skipped import SkippedCorpus
+from lmtool.data.sources.line_cut import SplitConfig
+from lmtool.errors import UserError
+from tests.data.test_preprocess import text
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LMTOOL_DATA", raising=False)
+    for name, content in (("a", "x y\n\nx\n"), ("b", "y z"), ("c", "z z z\n"), ("valid", "x\n")):
+        (tmp_path / f"{name}.txt").write_text(content)
+    return tmp_path
+
+
+def opened(**settings: Any) -> Corpus:
+    return Corpus.open(preprocess(text(**settings), Path("stores"), progress=False).path)
+
+
+def test_sources_are_joined_in_the_order_of_their_names(folder: Path) -> None:
+    with opened(train={"news": ["a.txt", "c.txt"], "books": "b.txt"}) as corpus:
+        assert corpus.sources == {"books": (0, 3), "news": (3, 12)}
+        assert corpus.provenance["notes"] == [
+            "skipped 1 empty lines",
+            "2 sources of train: books 3 tokens, news 9 tokens",
+        ]
+        words = [corpus.vocabulary.words[i] for i in corpus.split("train").ids]
+        assert " ".join(words) == "y z </s> x y </s> x </s> z z z </s>"
+        assert corpus.vocabulary.counts[corpus.vocabulary.ids["z"]] == 4
+        assert SkippedCorpus(corpus, 2).sources == corpus.sources
+        with opened(train={"books": "b.txt", "news": ["a.txt", "c.txt"]}) as other:  # the same settings
+            assert other.path == corpus.path
+        with opened(train=["b.txt", "a.txt", "c.txt"]) as joined:
+            np.testing.assert_array_equal(joined.split("train").ids, corpus.split("train").ids)
+            assert joined.sources == {} and joined.path != corpus.path
+
+
+def test_one_source_is_the_plain_form(folder: Path) -> None:
+    with opened(train={"news": "a.txt"}) as corpus, opened(train="a.txt") as plain:
+        assert corpus.path == plain.path and corpus.sources == {}
+
+
+@pytest.mark.parametrize(("unit", "ends"), [(Unit.char, (4, 16)), (Unit.bpe, None)])
+def test_other_units(unit: Unit, ends: tuple[int, int] | None, folder: Path) -> None:
+    if unit is Unit.bpe:
+        pytest.importorskip("tokenizers")
+    rules = VocabularyConfig(file=None, size=None, min_count=1, lowercase=False, unit=unit)
+    with opened(train={"one": "b.txt", "two": ["a.txt", "c.txt"]}, vocabulary=rules) as corpus:
+        (first, middle), (again, last) = corpus.sources.values()
+        assert (first, again, last) == (0, middle, corpus.tokens("train"))
+        assert ends in (None, (middle, last))
+        assert middle in corpus.split("train").offsets and (corpus.split("train").offsets < middle).sum() == 1
+
+
+def test_a_stream(folder: Path) -> None:
+    with opened(train={"one": "b.txt", "two": "c.txt"}, sentences=False) as corpus:
+        assert corpus.sources == {"one": (0, 2), "two": (2, 5)}
+        with pytest.raises(UserError, match=r"data\.sentences=false: every s-th word of a stream is of no one source"):
+            _ = SkippedCorpus(corpus, 2).sources
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"train": {}},
+            r"data\.train=\{\}: must be \{news: a\.txt, books: \[b\.txt, c\.txt\]\}, files by names of letters",
+        ),
+        ({"train": {"a b": "a.txt", "c": "b.txt"}}, r"data\.train=\{'a b': .*names of letters, digits"),
+        ({"train": {1: "a.txt", 2: "b.txt"}}, r"data\.train=\{1: .*names of letters, digits"),
+        ({"train": {"a": "a.txt", "b": None}}, r"data\.train\.b=None: must be a path, a glob, a folder"),
+        (
+            {"train": {"a": "a.txt", "b": "b.txt"}, "valid": None, "split": SplitConfig(None, 0.8, None, None)},
+            r"data\.split cuts one text, and data\.train has several sources: give data\.valid a file",
+        ),
+        ({"valid": {"a": "a.txt", "b": "b.txt"}}, r"data\.valid=\{.*: must be a path, a glob"),
+        ({"train": {"a": "a.txt", "b": "nix.txt"}}, r"no file nix\.txt for data\.train"),
+    ],
+)
+def test_what_is_refused(settings: dict[str, Any], message: str, folder: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        opened(**settings)
