@@ -16,7 +16,8 @@ interpreter, or take longer than SLOW seconds there, are left out and counted.
 from __future__ import annotations
 
 import argparse
-import io
+import gc
+import inspect
 import json
 import os
 import random
@@ -30,9 +31,8 @@ import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
@@ -41,7 +41,9 @@ from mutation_faults import Fault, faults, with_fault
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = Path(__file__).resolve().parent / "mutations_equivalent.toml"
 SLOW = 2.5  # seconds that a test, or what it needs beforehand, may take while its lines are noted
+LONGEST = 8.0  # seconds of the tests together that are asked about a mutant; the longest are left out
 MEMORY = 12 << 30  # bytes of address space that a mutant may have
+OUT = os.dup(1)
 # The modules of a group, and the tests that are asked.
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "ngram": (
@@ -71,6 +73,9 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
+NOT_ASKED = {"lmtool/trees/wordnet.py"}  # its tests need the files of WordNet, which cannot be shipped
+
+
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="measure mutations", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -80,30 +85,29 @@ def main(words: list[str]) -> int:
     parser.add_argument("--list", action="store_true", help="print the mutants, and run none")
     chosen = parser.parse_args(words)
     plan = _plan(chosen.modules)
+    number = sum(len(faults((ROOT / path).read_text())) for _, files, _ in plan for path in files)
     if chosen.list:
-        for _, files, _ in plan:
-            for path in files:
-                for fault in faults((ROOT / path).read_text()):
-                    print(f"{path}:{fault.line}: {fault.change}")
+        for path in (path for _, files, _ in plan for path in files):
+            for fault in faults((ROOT / path).read_text()):
+                print(f"{path}:{fault.line}: {fault.change}")
         return 0
-    os.environ["NUMBA_DISABLE_JIT"] = "1"
+    rows = []
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
-        copy = Path(folder) / "tree"
-        _copy(copy)
-        os.chdir(copy)
-        # Its lmtool and not the installed one; what takes long to import is imported once, before the forks.
-        sys.path.insert(0, str(copy))
-        os.environ["PYTHONPATH"] = str(copy)
-        sys.dont_write_bytecode = True
-        import h5py  # noqa: F401
-        import numba  # noqa: F401
-        import torch
-
-        torch.set_num_threads(1)
-        rows = [
-            _Group(name, files, tests, random.Random(chosen.seed)).run(chosen.seconds / len(plan))
-            for name, files, tests in plan
-        ]
+        _copy(Path(folder) / "tree")
+        os.chdir(Path(folder) / "tree")
+        for name, files, tests in plan:
+            row = {"name": name, "of": 0, "equivalent": 0, "noticed": 0, "survived": 0}
+            # What has compiled loops runs in the interpreter, the rest beside compiled ones.
+            compiled = [path for path in files if "njit" in (ROOT / path).read_text()]
+            for some, interpreted in ((compiled, True), ([p for p in files if p not in compiled], False)):
+                group = _Group(some, tests, interpreted, chosen.seed)
+                row["of"] += len(group.mutants)
+                limit = chosen.seconds * len(group.mutants) / number
+                found = _in_child(lambda group=group, limit=limit: group.run(limit), 3600) if some else {}  # type: ignore[misc]
+                if found is None:
+                    sys.exit(f"{name}: the tests could not be run")
+                row |= {key: row[key] + found.get(key, 0) for key in ("equivalent", "noticed", "survived")}  # type: ignore[operator]
+            rows.append(row)
     _print(rows)
     return 0
 
@@ -112,7 +116,7 @@ def _plan(names: list[str]) -> list[tuple[str, list[str], list[str]]]:
     """Groups with the files to change and the tests to ask: all of them, those that are named, or those of files."""
     plan = []
     for name, (patterns, tests) in GROUPS.items():
-        files = sorted({str(p.relative_to(ROOT)) for pattern in patterns for p in ROOT.glob(pattern)})
+        files = sorted({str(p.relative_to(ROOT)) for pattern in patterns for p in ROOT.glob(pattern)} - NOT_ASKED)
         files = [path for path in files if name in names or not names or path in names]
         if files:
             asked = sorted(str(p.relative_to(ROOT)) for pattern in tests for p in ROOT.glob(pattern))
@@ -125,65 +129,148 @@ def _plan(names: list[str]) -> list[tuple[str, list[str], list[str]]]:
 
 def _copy(copy: Path) -> None:
     for name in ("lmtool", "conf", "tests"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("*.pyc"))
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, copy / name)
 
 
 class _Group:
-    """The mutants of some files, and the tests that are asked about them."""
+    """The mutants of some files, and the tests that are asked about them. It is pytest's plugin in place of its loop
+    over the tests: these are collected once, and each mutant is a child of that process.
+    """
 
-    def __init__(self, name: str, files: list[str], tests: list[str], rng: random.Random) -> None:
-        self.name, self.files, self.tests, self.rng = name, files, tests, rng
+    def __init__(self, files: list[str], tests: list[str], interpreted: bool, seed: int) -> None:
+        self.files, self.tests, self.interpreted = files, tests, interpreted
+        self.sources = {path: (ROOT / path).read_text() for path in files}
+        self.mutants = [(path, fault) for path in files for fault in faults(self.sources[path])]
+        random.Random(seed).shuffle(self.mutants)
         self.equivalent = {
             (entry["file"], entry["line"], entry["change"]) for entry in tomllib.loads(EQUIVALENT.read_text())["mutant"]
         }
+        self.counts = {"equivalent": 0, "noticed": 0, "survived": 0}
+        self.items: dict[str, pytest.Item] = {}
 
-    def run(self, limit: float) -> dict[str, Any]:
-        """Draw mutants and run their tests until `limit` seconds are used up; gives the row of the table."""
+    def run(self, limit: float) -> dict[str, int]:
+        """Draw mutants and run their tests until `limit` seconds are used up; how many there were of each outcome."""
+        self.limit = limit
+        if self.interpreted:
+            os.environ["NUMBA_DISABLE_JIT"] = "1"
+        sys.path.insert(0, os.getcwd())  # its lmtool and not the installed one
+        os.environ["PYTHONPATH"] = os.getcwd()
+        sys.dont_write_bytecode = True
+        import torch
+
+        torch.set_num_threads(1)
+        pytest.main([*PYTEST, *self.tests], plugins=[self])
+        return self.counts
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Note what each test runs, then judge mutants."""
         begin = time.perf_counter()
-        seen = _in_child(lambda: _baseline(self.files, self.tests), 1200)
+        self.items = {item.nodeid: item for item in session.items}
+        seen = _in_child(lambda: self.baseline(session.config), 600)
         if seen is None:
-            sys.exit(f"{self.name}: the tests ended the process that notes which lines they run")
-        covering: dict[tuple[str, int], list[str]] = defaultdict(list)
-        for test in sorted(seen["seconds"], key=lambda test: seen["seconds"][test]):
+            raise SystemExit("the tests ended the process that notes which lines they run")
+        self.seconds: dict[str, float] = seen["seconds"]
+        self.covering: dict[tuple[str, int], list[str]] = defaultdict(list)
+        for test in self.seconds:
             for path, line in seen["lines"][test]:
-                covering[path, line].append(test)
-        print(
-            f"{self.name}: {len(seen['seconds'])} tests, {seen['left_out']} left out, "
-            f"{time.perf_counter() - begin:.0f} s to note their lines",
-            flush=True,
+                self.covering[path, line].append(test)
+        form = "in the interpreter" if self.interpreted else "beside compiled loops"
+        say(
+            f"{len(self.files)} files {form}: {len(self.seconds)} tests, {len(self.items) - len(self.seconds)} left "
+            f"out, {time.perf_counter() - begin:.0f} s to note their lines"
         )
-        mutants = [(path, fault) for path in self.files for fault in faults((ROOT / path).read_text())]
-        total = len(mutants)
-        self.rng.shuffle(mutants)
-        counts = {"equivalent": 0, "noticed": 0, "survived": 0}
         begin = time.perf_counter()
-        for path, fault in mutants:
-            if time.perf_counter() - begin > limit:
+        for path, fault in self.mutants:
+            if time.perf_counter() - begin > self.limit:
                 break
-            outcome = self.judge(path, fault, covering, seen["seconds"])
-            counts[outcome] += 1
-        return {"name": self.name, "of": total, **counts}
+            self.counts[self.judge(path, fault)] += 1
+        return True
 
-    def judge(self, path: str, fault: Fault, covering: dict[tuple[str, int], list[str]], seconds: dict[str, float]) -> str:
+    def baseline(self, config: pytest.Config) -> dict[str, Any]:
+        """The seconds of the tests that pass and are quick, and the lines of the files that each runs."""
+        notes = _Notes(self.files)
+        config.pluginmanager.register(notes)
+        self.run_tests(list(self.items), first_failure=False)
+        good = {test: s for test, s in notes.seconds.items() if test not in notes.bad}
+        return {"seconds": good, "lines": {test: sorted(notes.lines[test]) for test in good}}
+
+    def run_tests(self, tests: list[str], *, first_failure: bool) -> bool:
+        """Whether all of these tests pass; the rest after a failure is left if only that is asked."""
+        failed: list[str] = []
+
+        class Failures:
+            def pytest_runtest_logreport(self, report: Any) -> None:
+                if report.failed:
+                    failed.append(report.nodeid)
+
+        items = [self.items[test] for test in tests]
+        items[0].config.pluginmanager.register(Failures())
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if failed and first_failure:
+                return False
+        return not failed
+
+    def judge(self, path: str, fault: Fault) -> str:
         """noticed, survived or equivalent; survivors are printed."""
-        source = (ROOT / path).read_text()
+        source = self.sources[path]
         text = source.splitlines()[fault.line - 1].strip()
         if (path, text, fault.change) in self.equivalent:
             return "equivalent"
-        tests = sorted({test for line in fault.lines for test in covering[path, line]}, key=lambda test: seconds[test])
+        tests = {test for line in fault.lines for test in self.covering[path, line]}
         if fault.at_import:
-            tests = sorted(seconds, key=lambda test: seconds[test])[:200]
-        if tests:
-            Path(path).write_text(with_fault(source, fault))
-            patience = 20 + 3 * sum(seconds[test] for test in tests)
-            code = _in_child(lambda: _first_failure(tests), patience)
-            Path(path).write_text(source)
-            if code != 0:  # a failure, an end by a signal, or no end
-                return "noticed"
-        print(f"survived ({len(tests)} tests): {path}:{fault.line}: {fault.change}    in: {text}", flush=True)
+            tests = {test for (other, _), several in self.covering.items() if other == path for test in several}
+        asked = sorted(tests, key=lambda test: self.seconds[test])
+        while len(asked) > 1 and sum(self.seconds[test] for test in asked) > LONGEST:
+            asked.pop()
+        if asked:
+            mutant = with_fault(source, fault)
+            patience = 20 + 10 * sum(self.seconds[test] for test in asked)
+            if not _in_child(lambda: self.passes(path, mutant, asked, fault.at_import), patience):
+                return "noticed"  # a failure, an end by a signal, or no end
+        say(f"survived ({len(asked)} tests): {path}:{fault.line}: {fault.change}    in: {text}")
         return "survived"
+
+    def passes(self, path: str, mutant: str, tests: list[str], at_import: bool) -> bool:
+        """Whether these tests pass with the mutant of a file in this process."""
+        if not at_import:
+            put_in(path, mutant)
+            return self.run_tests(tests, first_failure=True)
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("lmtool", "tests", "conftest")]:
+            del sys.modules[name]
+        here = Path(path)
+        try:
+            here.write_text(mutant)
+            return pytest.main([*PYTEST, "-x", *tests]) == 0
+        finally:
+            here.write_text(self.sources[path])
+
+
+def put_in(path: str, mutant: str) -> None:
+    """Give the functions of a module, where anyone has imported them, the code that they have in its mutant."""
+    file = str(Path(path).resolve())
+    new = {(code.co_qualname, code.co_firstlineno): code for code in _functions(compile(mutant, file, "exec"))}
+    for function in [thing for thing in gc.get_objects() if isinstance(thing, FunctionType)]:
+        code = function.__code__
+        if code.co_filename == file and (code.co_qualname, code.co_firstlineno) in new:
+            function.__code__ = new[code.co_qualname, code.co_firstlineno]
+
+
+def _functions(code: CodeType) -> Iterator[CodeType]:
+    """The code of the functions of a module or class, not of those within functions."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            if constant.co_flags & inspect.CO_OPTIMIZED:
+                yield constant
+            else:
+                yield from _functions(constant)
+
+
+def say(line: str) -> None:
+    """Print past whatever pytest does with the standard output."""
+    os.write(OUT, f"{line}\n".encode())
 
 
 def _in_child(work: Callable[[], Any], patience: float) -> Any:
@@ -191,7 +278,6 @@ def _in_child(work: Callable[[], Any], patience: float) -> Any:
     with tempfile.NamedTemporaryFile() as answer:
         child = os.fork()
         if child == 0:
-            os.setpgid(0, 0)
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
             nothing = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
@@ -203,40 +289,16 @@ def _in_child(work: Callable[[], Any], patience: float) -> Any:
         end = time.perf_counter() + patience
         while os.waitpid(child, os.WNOHANG) == (0, 0):
             if time.perf_counter() > end:
-                os.killpg(child, signal.SIGKILL)
+                os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 return None
-            time.sleep(0.02)
+            time.sleep(0.01)
         said = Path(answer.name).read_text()
         return json.loads(said) if said else None
 
 
 # In the interpreter numbers of 64 bits say that they overflow, as they are meant to.
-PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::RuntimeWarning", "--no-header"]
-
-
-def _first_failure(tests: list[str]) -> int:
-    """pytest's exit code for these tests, ended by the first failure."""
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        return int(pytest.main([*PYTEST, "-x", *tests]))
-
-
-def _baseline(files: list[str], tests: list[str]) -> dict[str, Any]:
-    """Run all tests: the seconds of those that pass and are quick, the lines of the files that each runs, and how many
-    others there are.
-    """
-    notes = _Notes(files)
-    said = io.StringIO()
-    with redirect_stdout(said), redirect_stderr(said):
-        code = pytest.main([*PYTEST, *tests], plugins=[notes])
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        raise SystemExit(said.getvalue()[-2000:])
-    good = {test: s for test, s in notes.seconds.items() if test not in notes.bad and s < 2 * SLOW}
-    return {
-        "seconds": good,
-        "lines": {test: sorted(notes.lines[test]) for test in good},
-        "left_out": len(notes.seconds) - len(good),
-    }
+PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-s", "-W", "ignore::RuntimeWarning", "--no-header"]
 
 
 class TooSlow(Exception):
@@ -302,13 +364,15 @@ class _Notes:
 
 def _print(rows: list[dict[str, Any]]) -> None:
     print(f"\n{'modules':<12}{'mutants':>9}{'drawn':>8}{'equivalent':>12}{'noticed':>9}{'survived':>10}{'rate':>9}")
-    rows = [*rows, {"name": "all"} | {key: sum(row[key] for row in rows) for key in rows[0] if key != "name"}]
+    if len(rows) > 1:
+        rows = [*rows, {"name": "all"} | {key: sum(row[key] for row in rows) for key in rows[0] if key != "name"}]
     for row in rows:
         tried = row["noticed"] + row["survived"]
         rate = f"{100 * row['noticed'] / tried:.1f} %" if tried else "-"
         print(
             f"{row['name']:<12}{row['of']:>9}{tried + row['equivalent']:>8}{row['equivalent']:>12}"
-            f"{row['noticed']:>9}{row['survived']:>10}{rate:>9}"
+            f"{row['noticed']:>9}{row['survived']:>10}{rate:>9}",
+            flush=True,
         )
 
 

@@ -43,8 +43,8 @@ DROPPED |= {"sigmoid", "tanh", "log_softmax", "relu"}
 class Fault:
     """One change of a module's text: the characters from `begin` to before `end` become `text`.
 
-    line: of the change; lines: those of its statement, one of which a test has to run; at_import: whether these run when
-    the module is imported.
+    line: of the change; lines: those of its statement, one of which a test has to run; at_import: whether these run
+    when the module is imported.
     """
 
     line: int

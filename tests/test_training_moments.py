@@ -37,9 +37,7 @@ def weights_of(model: NeuralModel) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
-def test_an_evaluation_in_the_middle_is_the_best(
-    toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_in_the_middle_is_the_best(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses, at_evaluation = iter([2.0, 1.0, 3.0, 2.5]), []
 
     def valid_loss(self: Any, stop: object) -> float:
