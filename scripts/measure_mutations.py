@@ -16,6 +16,8 @@ interpreter, or take longer than SLOW seconds there, are left out and counted.
 from __future__ import annotations
 
 import argparse
+import ast
+import builtins
 import gc
 import inspect
 import json
@@ -26,13 +28,12 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
@@ -40,10 +41,11 @@ from mutation_faults import Fault, faults, with_fault
 
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = Path(__file__).resolve().parent / "mutations_equivalent.toml"
-SLOW = 2.5  # seconds that a test, or what it needs beforehand, may take while its lines are noted
+SLOW = 3.0  # seconds of processor that a test, or what it needs beforehand, may take while its lines are noted
 LONGEST = 8.0  # seconds of the tests together that are asked about a mutant; the longest are left out
 MEMORY = 12 << 30  # bytes of address space that a mutant may have
 OUT = os.dup(1)
+SEE = "see_line_of_test"  # a builtin while lines are noted
 # The modules of a group, and the tests that are asked.
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     "ngram": (
@@ -51,11 +53,14 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
             f"lmtool/ngram/{name}.py"
             for name in ("estimate", "pruning", "scoring", "tuning", "suffixes", "smoothers/*", "model", "table")
         ],
-        [f"tests/ngram/test_{name}.py" for name in ("smoothers", "pruning", "tuning", "table", "suffixes", "arpa")],
+        [
+            f"tests/ngram/test_{name}.py"
+            for name in ("smoothers", "pruning", "tuning", "table", "suffixes", "arpa", "options")
+        ],
     ),
     "outputs": (
         ["lmtool/neural/outputs/*.py"],
-        [f"tests/neural/test_{name}.py" for name in ("outputs", "softmax", "base")],
+        [f"tests/neural/test_{name}.py" for name in ("outputs", "softmax", "base", "presets")],
     ),
     "kernels": (
         ["lmtool/neural/kernels/*.py", "lmtool/neural/sparse_optim.py"],
@@ -103,7 +108,7 @@ def main(words: list[str]) -> int:
                 group = _Group(some, tests, interpreted, chosen.seed)
                 row["of"] += len(group.mutants)
                 limit = chosen.seconds * len(group.mutants) / number
-                found = _in_child(lambda group=group, limit=limit: group.run(limit), 3600) if some else {}  # type: ignore[misc]
+                found = _in_child(lambda group=group, limit=limit: group.run(limit), 3600, tell=True) if some else {}  # type: ignore[misc]
                 if found is None:
                     sys.exit(f"{name}: the tests could not be run")
                 row |= {key: row[key] + found.get(key, 0) for key in ("equivalent", "noticed", "survived")}  # type: ignore[operator]
@@ -168,9 +173,9 @@ class _Group:
         """Note what each test runs, then judge mutants."""
         begin = time.perf_counter()
         self.items = {item.nodeid: item for item in session.items}
-        seen = _in_child(lambda: self.baseline(session.config), 600)
+        seen = _in_child(lambda: self.baseline(session.config), 600, tell=True)
         if seen is None:
-            raise SystemExit("the tests ended the process that notes which lines they run")
+            os._exit(1)
         self.seconds: dict[str, float] = seen["seconds"]
         self.covering: dict[tuple[str, int], list[str]] = defaultdict(list)
         for test in self.seconds:
@@ -190,7 +195,10 @@ class _Group:
 
     def baseline(self, config: pytest.Config) -> dict[str, Any]:
         """The seconds of the tests that pass and are quick, and the lines of the files that each runs."""
-        notes = _Notes(self.files)
+        notes = _Notes()
+        setattr(builtins, SEE, notes.see)
+        for path, source in self.sources.items():
+            put_in(path, ast.fix_missing_locations(_Probes(path).visit(ast.parse(source))))
         config.pluginmanager.register(notes)
         self.run_tests(list(self.items), first_failure=False)
         good = {test: s for test, s in notes.seconds.items() if test not in notes.bad}
@@ -248,11 +256,11 @@ class _Group:
             here.write_text(self.sources[path])
 
 
-def put_in(path: str, mutant: str) -> None:
+def put_in(path: str, mutant: str | ast.Module) -> None:
     """Give the functions of a module, where anyone has imported them, the code that they have in its mutant."""
     file = str(Path(path).resolve())
     new = {(code.co_qualname, code.co_firstlineno): code for code in _functions(compile(mutant, file, "exec"))}
-    for function in [thing for thing in gc.get_objects() if isinstance(thing, FunctionType)]:
+    for function in [thing for thing in gc.get_objects() if type(thing) is FunctionType]:
         code = function.__code__
         if code.co_filename == file and (code.co_qualname, code.co_firstlineno) in new:
             function.__code__ = new[code.co_qualname, code.co_firstlineno]
@@ -273,8 +281,11 @@ def say(line: str) -> None:
     os.write(OUT, f"{line}\n".encode())
 
 
-def _in_child(work: Callable[[], Any], patience: float) -> Any:
-    """What `work` returns in a child of this process; None where it ends otherwise, or not in `patience` seconds."""
+def _in_child(work: Callable[[], Any], patience: float, *, tell: bool = False) -> Any:
+    """What `work` returns in a child of this process; None where it ends otherwise, or not in `patience` seconds.
+
+    tell: print the error that ended it.
+    """
     with tempfile.NamedTemporaryFile() as answer:
         child = os.fork()
         if child == 0:
@@ -284,6 +295,9 @@ def _in_child(work: Callable[[], Any], patience: float) -> Any:
                 os.dup2(nothing, stream)
             try:
                 Path(answer.name).write_text(json.dumps(work()))
+            except BaseException as error:
+                if tell:
+                    say(f"{type(error).__name__}: {error}")
             finally:
                 os._exit(0)
         end = time.perf_counter() + patience
@@ -312,18 +326,19 @@ def _too_slow(*_: object) -> None:
 class _Notes:
     """A plugin of pytest: which lines of the files each test runs, its fixtures included, and how long it takes."""
 
-    def __init__(self, files: Iterable[str]) -> None:
-        self.paths = {str(Path(path).resolve()): path for path in files}
+    def __init__(self) -> None:
         self.lines: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        self.now: set[tuple[str, int]] = set()
         self.seconds: dict[str, float] = {}
         self.bad: set[str] = set()
-        self.test = ""
-        signal.signal(signal.SIGALRM, _too_slow)
+        signal.signal(signal.SIGPROF, _too_slow)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self.test, self.begin = nodeid, time.perf_counter()
-        threading.settrace(self._trace)
-        sys.settrace(self._trace)
+        self.now, self.begin = self.lines[nodeid], time.perf_counter()
+
+    def see(self, path: str, line: int) -> None:
+        """Called before each statement."""
+        self.now.add((path, line))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self) -> Iterator[None]:
@@ -334,32 +349,39 @@ class _Notes:
         yield from self._limited()
 
     def _limited(self) -> Iterator[None]:
-        signal.setitimer(signal.ITIMER_REAL, SLOW)
+        signal.setitimer(signal.ITIMER_PROF, SLOW)
         try:
             return (yield)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.outcome != "passed":
             self.bad.add(report.nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
         self.seconds[nodeid] = time.perf_counter() - self.begin
 
-    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        path = self.paths.get(frame.f_code.co_filename)
-        if path is None:
-            return None
-        seen = self.lines[self.test]
 
-        def line(inner: FrameType, event: str, _: Any) -> Any:
-            seen.add((path, inner.f_lineno))
-            return line
+class _Probes(ast.NodeTransformer):
+    """Puts a call of `see` before each statement of the functions of a file."""
 
-        return line(frame, event, None)
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        for inner in ast.walk(node):
+            for field in ("body", "orelse", "finalbody"):
+                statements = getattr(inner, field, None)
+                if isinstance(statements, list) and not isinstance(inner, ast.ClassDef):
+                    setattr(inner, field, [new for old in statements for new in (self._probe(old), old)])
+        return node
+
+    def _probe(self, node: ast.stmt) -> ast.stmt:
+        call = ast.parse(f"{SEE}({self.path!r}, {node.lineno})").body[0]
+        for part in ast.walk(call):
+            ast.copy_location(part, node)
+        return call
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
