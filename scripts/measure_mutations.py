@@ -71,7 +71,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "mixtures": (
         ["lmtool/mixtures/*.py"],
-        [f"tests/test_{name}.py" for name in ("mixtures", "log_linear_bounds", "static_mixture", "ensemble")],
+        [f"tests/test_{name}.py" for name in ("mixtures", "fit", "log_linear_bounds", "static_mixture", "ensemble")],
     ),
     "evaluation": (["lmtool/evaluation/*.py"], ["tests/evaluation/test_*.py", "tests/test_cloze_unknown.py"]),
     "trees": (["lmtool/trees/*.py"], ["tests/trees/test_*.py"]),
