@@ -140,7 +140,9 @@ def test_contexts_made_on_a_device(toy: Corpus) -> None:
     assert np.array_equal(contexts.numpy(), wanted[0]) and np.array_equal(targets.numpy(), wanted[1])
 
 
-def test_positions_by_hand() -> None:
+@pytest.mark.parametrize("piece", [1, 2, 3, 1 << 22])
+def test_positions_by_hand(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "PIECE", piece)
     assert positions(np.array([0, 3, 4]), 7).tolist() == [0, 1, 2, 0, 0, 1, 2]
     assert positions(np.array([0]), 300).tolist() == [*range(256), *[255] * 44]
 

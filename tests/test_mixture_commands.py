@@ -95,6 +95,25 @@ def test_every_mixture_is_a_run_like_any_other(runs: Run) -> None:
     assert "run.json is damaged" in damaged(runs, "unigram", {"method": "no such"})
 
 
+def test_weights_come_from_the_split_to_fit_on(lmtool: Run) -> None:
+    for order, smoother in ((1, "laplace"), (2, "mle")):  # of which the second gives zeros
+        words = ("model=ngram", f"model.order={order}", f"smoother={smoother}", "data=toy")
+        lmtool("train", *words, f"hydra.run.dir=o{order}")
+    found = {}
+    for fit_split, split in (("valid", "valid"), ("valid", "test"), ("test", "test"), ("test", "valid")):
+        for words in ((), ("cache=unigram", "cache_size=20")):
+            name = f"{fit_split}-{split}-{len(words)}"
+            line = ("ensemble", "runs=[o1,o2]", f"fit_split={fit_split}", f"split={split}", *words)
+            said = lmtool(*line, f"hydra.run.dir={name}")
+            assert f"EM on {fit_split}: " in said and ("fitted on" in said) == (fit_split == split)
+            assert result(name)["split"] == split and result(name)["fit"]["split"] == fit_split
+            found[fit_split, split, len(words)] = result(name)["weights"]
+    for number in (0, 2):
+        for fit_split in ("valid", "test"):
+            assert found[fit_split, "test", number] == found[fit_split, "valid", number]
+        assert abs(found["valid", "test", number][0] - found["test", "test", number][0]) > 1e-3
+
+
 def damaged(runs: Run, name: str, mixture: dict[str, object]) -> str:
     path = Path(name) / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"mixture": mixture}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -180,6 +181,27 @@ def test_the_neural_cache_against_its_definition() -> None:
     one, flat = neural_cache(hidden, ids, size, [theta, 0.0])
     np.testing.assert_allclose(np.exp(one), want, rtol=1e-5, atol=1e-12)
     np.testing.assert_allclose(np.exp(flat), np.exp(UnigramCache(size).log_prob(text(ids))), rtol=1e-6)
+
+
+class Alike(Fixed):
+    """Hidden units of one dimension: 1 after word 1, and 0 after others."""
+
+    def hidden(self, contexts: np.ndarray) -> np.ndarray:
+        return (contexts[:, -1:] == 1).astype(np.float32)
+
+
+def test_rows_of_a_neural_cache_by_hand() -> None:
+    # The words before the tokens are <s>, 0, 1, 1, 0, 1. Rows that begin past the cache's size: before token 5,
+    # after 1, it holds tokens 3 and 4 (words 0 and 1), which came after 1 and 0: exp(theta) to 1. Before token 4: 2 and
+    # 3 (words 1 and 0), after 1 and 1; after 0 every product is 0, and they are even.
+    tokens = text([0, 1, 1, 0, 1, 0])
+    cache = NeuralCache(2, math.log(3), Alike([[0.5, 0.5]], 1))
+    want = [[0, 0], [1, 0], [0.5, 0.5], [0, 1], [0.5, 0.5], [0.75, 0.25]]
+    for first, last in ((0, 6), (4, 6), (5, 6), (3, 4), (1, 3)):
+        np.testing.assert_allclose(cache.dist(tokens, first, last, 2), want[first:last], rtol=1e-6)
+    for first, last in ((4, 6), (3, 5)):
+        held = UnigramCache(2).dist(tokens, first, last, 2)
+        np.testing.assert_allclose(held, [[0, 1], [0.5, 0.5], [0.5, 0.5]][first - 3 : last - 3])
 
 
 def cached(kind: str, corpus: Corpus) -> CachedMixture:

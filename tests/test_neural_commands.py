@@ -29,7 +29,11 @@ def result(folder: str) -> dict:
     return json.loads(Path(folder, "result.json").read_text())
 
 
-@pytest.mark.parametrize("model", ["nplm", "skip_layer", "lbl", "cbow", "hsoftmax", "nce"])
+# Perplexities that are far from what each has before the first step, 18.25; unigrams have 15, bags of three words 14.
+LEARNT = {"nplm": 6, "skip_layer": 6, "lbl": 10, "cbow": 15, "hsoftmax": 6, "nce": 9}
+
+
+@pytest.mark.parametrize("model", LEARNT)
 def test_every_model_trains_and_evaluates_the_same(model: str, lmtool: Run) -> None:
     hidden = HIDDEN if model in ("nplm", "skip_layer", "hsoftmax", "nce") else []
     noise = ["output.noise=10"] if model == "nce" else []
@@ -38,7 +42,7 @@ def test_every_model_trains_and_evaluates_the_same(model: str, lmtool: Run) -> N
     lmtool("eval", "run=run", "hydra.run.dir=eval")
     trained, found = result("run"), result("eval")
     assert found["perplexity"] == pytest.approx(trained["valid_perplexity"], rel=1e-9)
-    assert found["perplexity"] < 20 and found["normalised"]  # 23 words; unigrams have 15
+    assert found["perplexity"] < LEARNT[model] and found["normalised"]
     assert ("log_z" in found) == (model == "nce")
 
 
@@ -49,7 +53,7 @@ def test_any_encoder_with_any_output_layer(model: str, output: str, lmtool: Run)
     words = [*SMALL, *extra.get(output, []), *(HIDDEN if model == "nplm" else [])]
     lmtool("train", f"model={model}", f"output={output}", *words, "hydra.run.dir=run")
     lmtool("eval", "run=run", "split=test", "hydra.run.dir=eval")
-    assert result("eval")["perplexity"] < 20
+    assert result("eval")["perplexity"] < (10 if model == "nplm" else 13)
 
 
 def test_several_layers_and_the_forms_of_the_papers(lmtool: Run) -> None:
@@ -80,7 +84,7 @@ def test_several_layers_and_the_forms_of_the_papers(lmtool: Run) -> None:
         rate = [] if any(word.startswith("optim") for word in words) else ["optim.lr=0.02"]
         hidden = [] if "model=lbl" in words else HIDDEN
         lmtool("train", *SMALL[:-1], *rate, *words, *hidden, f"hydra.run.dir=run{number}")
-        assert result(f"run{number}")["valid_perplexity"] < 20, words
+        assert result(f"run{number}")["valid_perplexity"] < 14, words
 
 
 def test_a_tree_is_part_of_its_run(lmtool: Run) -> None:
@@ -115,7 +119,7 @@ def test_clusters_of_an_earlier_run(lmtool: Run) -> None:
         tree = ["tree=clusters", "tree.run=first", *words]
         said = lmtool("train", "model=hsoftmax", *tree, *SMALL, *HIDDEN, f"hydra.run.dir=run{number}")
         assert "tree=clusters: 23 words" in said
-        assert result(f"run{number}")["valid_perplexity"] < 20
+        assert result(f"run{number}")["valid_perplexity"] < 8
         lmtool("eval", f"run=run{number}", f"hydra.run.dir=eval{number}")
         found = result(f"eval{number}")["perplexity"]
         assert found == pytest.approx(result(f"run{number}")["valid_perplexity"], rel=1e-9)

@@ -222,8 +222,3 @@ def test_the_plateau_schedule_lowers_the_rate(toy: Corpus, tmp_path: Path) -> No
         drops += line["valid_loss"] >= best
         best = min(best, line["valid_loss"])
     assert drops > 0
-
-
-def test_minutes_end_the_training(toy: Corpus, tmp_path: Path) -> None:
-    _, trained = run(toy, tmp_path, training(epochs=None, minutes=0.01))
-    assert 0.6 <= trained.training_seconds < 5 and math.isfinite(trained.valid_perplexity)

@@ -16,6 +16,7 @@ from lmtool.system.read_ahead import read_ahead
 Array = npt.NDArray[Any]
 FAR = 255  # the largest distance from the sentence's start that is kept
 BLOCK = 1 << 16  # tokens that are read from a store at once
+PIECE = 1 << 22  # tokens whose positions are found at once
 GROUP = 64  # blocks whose examples are shuffled together: 4 million, some 50 MB
 
 
@@ -118,9 +119,8 @@ def positions(starts: IntArray, tokens: int) -> npt.NDArray[np.uint8]:
     starts: where sentences begin, ascending, 0 the first.
     """
     position = np.empty(tokens, dtype=np.uint8)
-    step = 1 << 22  # bounds the temporary arrays
-    for first in range(0, tokens, step):
-        last = min(first + step, tokens)
+    for first in range(0, tokens, PIECE):
+        last = min(first + PIECE, tokens)
         here = starts[np.searchsorted(starts, first, side="right") - 1 : np.searchsorted(starts, last, side="left")]
         lengths = np.diff(np.append(np.maximum(here, first), last))
         position[first:last] = np.minimum(np.arange(first, last) - np.repeat(here, lengths), FAR)

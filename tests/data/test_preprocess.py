@@ -225,7 +225,33 @@ def test_text_that_is_not_utf_8(folder: Path) -> None:
 def test_a_file_is_cut_by_tokens(folder: Path) -> None:
     data = cut(SplitUnit.tokens, 3, 2, None)
     with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
-        assert [(name, corpus.tokens(name)) for name in corpus.splits] == [("train", 3), ("valid", 2), ("test", 2)]
+        words = {name: [corpus.vocabulary.words[i] for i in corpus.split(name).ids] for name in corpus.splits}
+    # c is not in train.
+    assert words == {"train": ["a", "b", "</s>"], "valid": ["b", "a"], "test": ["<unk>", "</s>"]}
+
+
+@pytest.mark.parametrize("sentences", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_offsets_and_oov_positions_of_every_piece(
+    size: int, sentences: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_writer, "PIECE", size)
+    (folder / "valid.txt").write_text("a x b\nb\ny a y\n")  # x and y are not in train
+    data = text(sentences=sentences)
+    with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
+        train, valid = corpus.split("train"), corpus.split("valid")
+        vocabulary = corpus.vocabulary
+    words = dict(zip(vocabulary.words, vocabulary.counts.tolist(), strict=False))
+    assert (words["a"], words["b"], words["c"]) == (2, 2, 1) and train.oov_positions.tolist() == []
+    found = [vocabulary.words[i] for i in valid.ids]
+    if sentences:
+        assert found == ["a", "<unk>", "b", "</s>", "b", "</s>", "<unk>", "a", "<unk>", "</s>"]
+        assert valid.offsets.tolist() == [0, 4, 6, 10] and valid.oov_positions.tolist() == [1, 6, 8]
+        assert train.offsets.tolist() == [0, 3, 7]
+    else:
+        assert found == ["a", "<unk>", "b", "b", "<unk>", "a", "<unk>"]
+        assert valid.offsets.tolist() == [0, 7] and valid.oov_positions.tolist() == [1, 4, 6]
+        assert train.offsets.tolist() == [0, 5]
 
 
 def test_a_cut_need_not_leave_anything_for_test(folder: Path) -> None:

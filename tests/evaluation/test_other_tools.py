@@ -55,6 +55,10 @@ FILES = {
     "tsv-log10": TSV10,
     "tsv-ln": TSVE,
     "tsv-p": TSVP,
+    "tsv-log10_p": TSV10.replace("log10p", "log10_p"),
+    "tsv-logprob": TSV10.replace("log10p", "logprob"),  # SRILM's word for log10 p
+    "tsv-log_prob": TSVE.replace("lnp", "log_prob"),
+    "tsv-ln_p": TSVE.replace("lnp", "ln_p"),
 }
 
 

@@ -99,3 +99,41 @@ def test_clipping_by_the_norm_of_all() -> None:
     torch.testing.assert_close(dense.grad[0], torch.tensor(0.8), atol=1e-6, rtol=0)
     clip_gradients([rows, dense], 2.0)  # below it nothing changes
     torch.testing.assert_close(dense.grad[0], torch.tensor(0.8), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_decoupled_decay_by_hand(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Row 0 is used with gradient 3, row 1 with 0, row 2 not at all; lr .5 and weight_decay .4 keep .8 of a row.
+    if not compiled:
+        monkeypatch.setattr(sparse_optim, "compiled", lambda tensor: False)
+    after = {
+        # Adagrad: s = 9, so that the first step is .5 3 / 3; decay is not in s.
+        "adagrad": (RowAdagrad, [0.8 * 2 - 0.5, 1.6, 2.0], {}),
+        "sgd": (RowSGD, [0.8 * 2 - 0.5 * 3, 1.6, 2.0], {}),
+        "momentum": (RowSGD, [0.8 * 2 - 0.5 * 3, 1.6, 2.0], {"momentum": 0.9}),
+        "adam": (RowAdam, [0.8 * 2 - 0.5, 1.6, 2.0], {}),
+    }
+    for name, (make, wanted, settings) in after.items():
+        weight = nn.Parameter(torch.full((3, 1), 2.0, dtype=torch.float64))
+        weight.grad = torch.sparse_coo_tensor(
+            torch.tensor([[0, 1]]), torch.tensor([[3.0], [0.0]], dtype=torch.float64), (3, 1), check_invariants=False
+        )
+        make([weight], lr=0.5, weight_decay=0.4, **settings).step()
+        found = weight.detach()[:, 0]
+        torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), atol=1e-7, rtol=0, msg=name)
+
+
+def test_a_second_step_of_adagrad_and_momentum_by_hand() -> None:
+    # Gradients 3 and 4: s = 9 and 25; u = 3 and .5 3 + 4.
+    for make, wanted in (
+        (lambda p: RowAdagrad(p, lr=1.0, eps=0.5), 10 - 3 / 3.5 - 4 / 5.5),
+        (lambda p: RowSGD(p, lr=1.0, momentum=0.5), 10 - 3 - 5.5),
+    ):
+        weight = nn.Parameter(torch.full((2, 1), 10.0, dtype=torch.float64))
+        optimiser = make([weight])
+        for gradient in (3.0, 4.0):
+            weight.grad = torch.sparse_coo_tensor(
+                torch.tensor([[1]]), torch.tensor([[gradient]], dtype=torch.float64), (2, 1), check_invariants=False
+            )
+            optimiser.step()
+        assert weight.detach()[:, 0].tolist() == pytest.approx([10, wanted])

@@ -290,6 +290,38 @@ def test_nce_by_hand() -> None:
     assert loss.item() == pytest.approx(2 * math.log(2))
 
 
+COUNTED = torch.tensor([8, 3, 0])  # with half a word each (.68, .28, .04); the square roots' shares are below
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+@pytest.mark.parametrize("shared", [True, False])
+def test_nce_of_several_noise_words_by_hand(power: float, shared: bool) -> None:
+    # k = 2, h = 0: s_w is b_w = log p_w, and the score of w less log k q_w is log(p_w / (2 q_w)).
+    p = [8.5 / 12.5, 3.5 / 12.5, 0.5 / 12.5]
+    total = sum(x**power for x in p)
+    odds = [x / (2 * x**power / total) for x in p]  # of the text against the noise; 1 / 2 where q = p
+    layer = NCELoss(2, COUNTED, noise=2, shared=shared, power=power)
+    y, noise = torch.tensor([0, 1]), torch.tensor([[2, 1], [0, 0]])
+    if shared:
+        noise = noise[0]
+    real = [math.log(1 + 1 / odds[word]) for word in (0, 1)]
+    fake = [math.log(1 + odds[word]) for word in (2, 1, *((2, 1) if shared else (0, 0)))]
+    found = layer.loss_with(torch.zeros(2, 2), y, noise).item()
+    assert found == pytest.approx((sum(real) + sum(fake)) / 2, rel=1e-12)
+    if power == 1.0:  # each of the four noise words log 3/2, each of the two real ones log 3
+        assert found == pytest.approx((2 * math.log(3) + 4 * math.log(1.5)) / 2)
+
+
+def test_the_learned_normaliser_is_taken_from_every_score() -> None:
+    layer = NCELoss(1, COUNTED, noise=1, learn_normaliser=True)
+    with torch.no_grad():
+        layer.normaliser.bias.fill_(math.log(2))
+    # b = log q and k = 1: each score less log k q is -log 2; -log sigma(-log 2) = log 3, -log sigma(log 2) = log 3/2.
+    for noise in (torch.tensor([1]), torch.tensor([[1]])):
+        found = layer.loss_with(torch.zeros(1, 1), torch.tensor([0]), noise).item()
+        assert found == pytest.approx(math.log(3) + math.log(1.5))
+
+
 def test_unnormalised_scores_and_their_log_z() -> None:
     layer = NCELoss(D, COUNTS, noise=3, learn_normaliser=True)
     with torch.no_grad():
@@ -311,6 +343,17 @@ def test_the_sampled_softmax_with_all_words_is_the_softmax() -> None:
     full.load_state_dict(layer.state_dict())
     h, y = torch.randn(B, D), torch.randint(0, O, (B,))
     torch.testing.assert_close(layer.loss_with(h, y, torch.arange(O)), full(h, y))
+
+
+def test_the_sampled_softmax_of_several_samples_by_hand() -> None:
+    # Power .5 and k = 2, h = 0: exp(score) of w is p_w / (2 q_w); the target 1 among the samples counts once.
+    p = [8.5 / 12.5, 3.5 / 12.5, 0.5 / 12.5]
+    total = sum(x**0.5 for x in p)
+    score = [x / (2 * x**0.5 / total) for x in p]
+    layer = SampledSoftmax(2, COUNTED, samples=2, power=0.5)
+    found = layer.loss_with(torch.zeros(2, 2), torch.tensor([0, 1]), torch.tensor([2, 1]))
+    losses = math.log((score[0] + score[2] + score[1]) / score[0]), math.log((score[1] + score[2]) / score[1])
+    assert found.item() == pytest.approx(sum(losses) / 2, rel=1e-12)
 
 
 # The rest

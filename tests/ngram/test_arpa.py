@@ -12,6 +12,7 @@ import pytest
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
+from lmtool.ngram.arpa import read
 from lmtool.ngram.arpa.read import arpa_table, read_arpa
 from lmtool.ngram.arpa.write import write_arpa
 from lmtool.ngram.counts import count_ngrams
@@ -49,7 +50,55 @@ def test_other_forms_there_and_back_again(tmp_path: Path) -> None:
         write_arpa(table, vocabulary, tmp_path / "model.arpa")
         again = arpa_table(read_arpa(str(tmp_path / "model.arpa")), vocabulary)
         assert np.array_equal(again.log_prob, table.log_prob) and np.array_equal(again.log_backoff, table.log_backoff)
-    assert not pruned.suffix_closed
+        assert again.suffix_closed == table.suffix_closed == (table is not pruned)
+        contexts = contexts_for(text_of(random_sentences(0, 80))[0], vocabulary, table.order, 1)
+        ours, theirs = (NgramModel(each, vocabulary).log_dist(contexts) for each in (again, table))
+        assert np.array_equal(ours, theirs)
+
+
+PRUNED = """\\data\\
+ngram 1=4
+ngram 2=3
+ngram 3=2
+
+\\1-grams:
+-0.5 a -0.1
+-0.5 b -0.2
+-0.6 c -0.3
+-99 <s> 0
+
+\\2-grams:
+-0.4 a b -0.15
+-0.3 b a -0.25
+-0.35 c a
+
+\\3-grams:
+-0.2 a b c
+-0.1 b a b
+
+\\end\\
+"""
+
+
+@pytest.mark.parametrize("piece", [1, 1 << 20])
+def test_ngrams_without_their_suffixes_by_hand(piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # a b c is there and b c is not, as where it was pruned: c after a b has its own probability all the same.
+    monkeypatch.setattr(read, "PIECE", piece)
+    (tmp_path / "pruned.arpa").write_text(PRUNED)
+    vocabulary = Vocabulary(("a", "b", "c", "<unk>"), np.ones(4, dtype=np.int64), None, 3)
+    table = arpa_table(read_arpa(str(tmp_path / "pruned.arpa")), vocabulary)
+    assert not table.suffix_closed
+    a, b, c = 0, 1, 2
+    contexts, targets = np.array([[a, b], [b, a], [c, b], [a, b], [c, a]]), np.array([c, b, c, a, c])
+    want = [-0.2, -0.1, -0.2 - 0.6, -0.15 - 0.3, -0.1 - 0.6]
+    model = NgramModel(table, vocabulary)
+    np.testing.assert_allclose(model.log_prob(contexts, targets) / math.log(10), want, rtol=1e-6)
+    dist = model.log_dist(contexts)[np.arange(5), targets]
+    np.testing.assert_allclose(dist / math.log(10), want, rtol=1e-6)
+    text = np.array([a, b, c])
+    np.testing.assert_allclose(
+        model.log_prob_text(text, np.array([0, 3])) / math.log(10), [-0.5, -0.4, -0.2], rtol=1e-6
+    )
 
 
 def test_stupid_backoff_by_hand(tmp_path: Path) -> None:

@@ -81,6 +81,18 @@ def test_unk_as_a_word_of_the_text(smoother: Smoother) -> None:
     assert after(model) == pytest.approx(want, rel=FLOAT32)
 
 
+def test_discounts_of_each_order_by_hand() -> None:
+    # Continuation counts of a, b, c, </s> are 1, 1, 1, 2, and 0 of <unk>: p(w) = (count - .2) / 5 + (4 .2 / 5) / 5.
+    # After a, b twice and c once: p(b|a) = 1.5 / 3 + 1 / 3 p(b).
+    text, vocabulary = text_of(["a b", "a b", "a c"])
+    smoother = ModifiedKneserNey(2, discounts=[[0.2] * 3, [0.5] * 3])
+    model = NgramModel(estimate(count_ngrams(text, vocabulary, 2), smoother), vocabulary)
+    a, unk = 0, 4
+    found = np.exp(model.log_dist(np.array([[unk], [a]])))
+    np.testing.assert_allclose(found[0, :5], [0.192, 0.192, 0.192, 0.392, 0.032], rtol=1e-6)
+    np.testing.assert_allclose(found[1, [1, 2, unk]], [0.564, 0.5 / 3 + 0.064, 0.032 / 3], rtol=1e-6)
+
+
 def test_kneser_ney_by_hand() -> None:
     # One discount of 1/2: as above, so far as counts of 1, 2 and 3 lose the same.
     model = model_of(SENTENCES, 2, KneserNey(2, discounts=[0.5, 0.5]))

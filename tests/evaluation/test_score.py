@@ -1,0 +1,46 @@
+"""The report of a split's scores by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lmtool.data.corpus import Split
+from lmtool.evaluation.score import Scores, perplexity, report
+
+SPLIT = Split(
+    ids=np.array([0, 1, 2, 0], dtype=np.uint8), offsets=np.array([0, 4]), oov_positions=np.array([2]), characters=10,
+    bos=3, words=2,
+)  # fmt: skip
+SCORES = Scores(np.log([0.5, 0.25, 0.125, 0.5]), seconds=2.0)  # 1 + 2 + 3 + 1 = 7 bits
+
+
+def test_the_report_of_four_tokens() -> None:
+    found = report("valid", SPLIT, SCORES)
+    assert (found.split, found.tokens, found.oov, found.tokens_per_second) == ("valid", 4, 1, 2.0)
+    assert found.perplexity == pytest.approx(2 ** (7 / 4)) and found.bits_per_word == pytest.approx(1.75)
+    assert found.perplexity_without_oov == pytest.approx(2 ** (4 / 3))
+    assert found.perplexity_per_word == pytest.approx(2**3.5) and found.bits_per_character == pytest.approx(0.7)
+    assert found.log_prob == pytest.approx(-7 * math.log(2))
+    assert "accuracy" not in found.as_json() and "cloze" not in found.as_json()
+    kept = report("valid", SPLIT, SCORES, cloze={"perplexity": math.inf}, accuracy=0.5).as_json()
+    assert kept["accuracy"] == 0.5 and kept["cloze"] == {"perplexity": None}
+
+
+def test_what_is_not_known_of_a_text() -> None:
+    found = report("valid", replace(SPLIT, words=None, characters=0, oov_positions=np.arange(4)), SCORES)
+    assert found.perplexity_per_word is found.bits_per_character is found.perplexity_without_oov is None
+    assert found.oov == 4 and report("valid", replace(SPLIT, words=4), SCORES).perplexity_per_word == found.perplexity
+
+
+def test_numbers_that_no_float_holds() -> None:
+    # 710 nats a word: exp(709) is a float, exp(710) is none.
+    for nats, finite in ((708.0, True), (710.0, False)):
+        scores = Scores(np.full(4, -nats / 2), 1.0)  # four tokens of two words
+        assert math.isfinite(report("valid", SPLIT, scores).perplexity_per_word or 0.0) == finite
+    impossible = Scores(np.array([-1.0, -np.inf, -1.0, -1.0]), 1.0)
+    found = report("valid", SPLIT, impossible)
+    assert perplexity(impossible.log_prob) == found.perplexity == math.inf and found.as_json()["perplexity"] is None

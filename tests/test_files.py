@@ -1,0 +1,61 @@
+"""Files are written whole: synced before they have their name, and not there after a failure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lmtool.errors import UserError
+from lmtool.system import files
+from lmtool.system.files import write_json, written_whole
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, bytes]]:
+    """What is done to files: synced or renamed, the name, and the content at that moment."""
+    noted: list[tuple[str, str, bytes]] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        noted.append(("synced", path.name, path.read_bytes()))
+        sync(descriptor)
+
+    def renamed(source: Path, target: Path) -> Path:
+        noted.append(("renamed", source.name, source.read_bytes()))
+        return replace(source, target)
+
+    monkeypatch.setattr(files.os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    return noted
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names the files by /proc")
+def test_content_is_synced_before_it_has_its_name(done: list[tuple[str, str, bytes]], tmp_path: Path) -> None:
+    path = tmp_path / "below" / "result.json"
+    write_json(path, {"a": 1})
+    content = b'{\n  "a": 1\n}\n'
+    assert [(what, text) for what, _, text in done] == [("synced", content), ("renamed", content)]
+    assert done[0][1] == done[1][1] != path.name and path.read_bytes() == content
+    done.clear()
+    with written_whole(path, synced=False) as temporary:
+        temporary.write_bytes(b"x")
+    assert [what for what, _, _ in done] == ["renamed"] and path.read_bytes() == b"x"
+
+
+def test_after_a_failure_the_old_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(KeyError), written_whole(path) as temporary:
+        temporary.write_text("new")
+        raise KeyError
+    with pytest.raises(UserError, match=r"cannot write .*file: No space left on device; free some space"):
+        monkeypatch.setattr(files.os, "fsync", full)
+        write_json(path, {})
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
