@@ -17,7 +17,7 @@ from hypothesis.errors import Flaky, HypothesisException
 from hypothesis.strategies import SearchStrategy
 
 ROUND = 200  # cases of one seed of Hypothesis
-SHRINKING = 25.0  # seconds for one fault
+SHRINKING = 10.0  # seconds for one fault
 MOST_FAULTS = 20
 
 
@@ -67,7 +67,9 @@ def campaign(name: str, generator: Generator, seconds: float, first_seed: int, m
         generator.prepare()
         start = time.monotonic()
         number = first_seed
-        while time.monotonic() < start + seconds and len(row.found) < MOST_FAULTS and row.cases < (most or row.cases + 1):
+        while (
+            time.monotonic() < start + seconds and len(row.found) < MOST_FAULTS and row.cases < (most or row.cases + 1)
+        ):
             known = set(row.found)
             _round(row, generator, top, number, start + seconds, most)
             for signature in row.found.keys() - known:

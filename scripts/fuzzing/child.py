@@ -67,7 +67,9 @@ def forked(
     return Outcome(code, interrupted, *texts)
 
 
-def _as_child(work: Callable[[], int], folder: Path, streams: tuple[int, int, int], environment: dict[str, str]) -> None:
+def _as_child(
+    work: Callable[[], int], folder: Path, streams: tuple[int, int, int], environment: dict[str, str]
+) -> None:
     code = 70
     try:
         os.setpgid(0, 0)  # with what it starts itself
@@ -84,15 +86,15 @@ def _as_child(work: Callable[[], int], folder: Path, streams: tuple[int, int, in
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond it fails with an OSError, as on a full disk
         code = work()
-        sys.stdout.flush()
-        sys.stderr.flush()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
         traceback.print_exc(file=sys.stderr)
-        sys.stderr.flush()
         code = 70
     finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 

@@ -17,27 +17,239 @@ LONG += " valid_tokens test_tokens sample nce_noise candidates levels lr_range c
 FEW = {"training.epochs": "0.5", "training.steps": "2", "training.minutes": "0.001"}
 
 NUMBERS = ["0", "1", "2", "3", "-1", "0.5", "-0.0", "1e-9", "1e308", "1e400", "nan", "inf", "-inf", "1_000", "0x10"]
-NUMBERS += ["9223372036854775807", "9223372036854775808", "-9223372036854775809", "1" + "0" * 400, "00", "1.", ".5", "١٢"]
+NUMBERS += [
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "1" + "0" * 400,
+    "00",
+    "1.",
+    ".5",
+    "١٢",
+]
 SMALL = ["0", "1", "2", "3", "4", "0.5", "0.25", "1.0", "8"]
-WORDS = ["null", "true", "false", "yes", "None", "NULL", "auto", "tuned", "-", ".", "kn", "net", "mix", "nowhere", "the"]
-WORDS += ["train.txt", "valid.txt", "words.txt", "empty.txt", "lists.txt", "kn.arpa", "tree.txt", "stores", "kn/model.h5"]
-WORDS += ["train", "valid", "test", "dev", "text", "cat sat", "ünï", "ﬀ", "\u202e", "🙂", "a=b", "a,b", "a:b", "~", "~/x", "%s"]
-WORDS += ["???", "${seed}", "${nowhere}", "${oc.env:HOME}", "${oc.env:NOWHERE}", "${hydra:job.name}", "${now:%Y}", "$x", "${"]
-WORDS += ["${oc.decode:'1'}", "${oc.create:[1]}", "${.x}", "${..}", "${${seed}}", "\\${x}", "x${seed}y", "${a.b[0]}", "${nope:1}"]
-NESTED = ["[]", "{}", "[1,2]", "[1,[2,[3]]]", "{a:1}", "{a:{b:[1,{c:2}]}}", "[kn,net]", "[kn,kn]", "[the,cat]", "[1,a,null]"]
-NESTED += ["[0,0,1]", "[0.5,0.5]", "[nan,1]", "[1", "1]", "{a", "[,]", "[a,]", "(1,2)", "'a", "\"a", "'a'", '"a b"', "'it\\'s'"]
-SWEEPS = ["1,2", "a,b", "range(1,3)", "choice(1,2)", "range(0,1e9)", "glob(*)", "interval(0,1)", "shuffle(1,2)", "sort(2,1)"]
-SWEEPS += ["int(3)", "str(3)", "float(a)", "bool(2)", "json_str(1)", "extend_list(1)", "choice(", "range(1)", "tag(a,1)", "nope(1)"]
-STRANGE = ["", " ", "\t", "\n", "a\nb", "\x00"[:0], "\x1b[31m", "\\", "'", '"', "`", "#", "&", "*", "|", "@", "@a", "!", "!!int 3"]
-STRANGE += ["\udcff", "a" * 300, "-" * 5, "=", "==", "a=", ",", ",,", ":", ": ", "\u2028", "\ufeff", "é", "é", "A" * 5000]
+WORDS = [
+    "null",
+    "true",
+    "false",
+    "yes",
+    "None",
+    "NULL",
+    "auto",
+    "tuned",
+    "-",
+    ".",
+    "kn",
+    "net",
+    "mix",
+    "nowhere",
+    "the",
+]
+WORDS += [
+    "train.txt",
+    "valid.txt",
+    "words.txt",
+    "empty.txt",
+    "lists.txt",
+    "kn.arpa",
+    "tree.txt",
+    "stores",
+    "kn/model.h5",
+]
+WORDS += [
+    "train",
+    "valid",
+    "test",
+    "dev",
+    "text",
+    "cat sat",
+    "ünï",
+    "ﬀ",
+    "\u202e",
+    "🙂",
+    "a=b",
+    "a,b",
+    "a:b",
+    "~",
+    "~/x",
+    "%s",
+]
+WORDS += [
+    "???",
+    "${seed}",
+    "${nowhere}",
+    "${oc.env:HOME}",
+    "${oc.env:NOWHERE}",
+    "${hydra:job.name}",
+    "${now:%Y}",
+    "$x",
+    "${",
+]
+WORDS += [
+    "${oc.decode:'1'}",
+    "${oc.create:[1]}",
+    "${.x}",
+    "${..}",
+    "${${seed}}",
+    "\\${x}",
+    "x${seed}y",
+    "${a.b[0]}",
+    "${nope:1}",
+]
+NESTED = [
+    "[]",
+    "{}",
+    "[1,2]",
+    "[1,[2,[3]]]",
+    "{a:1}",
+    "{a:{b:[1,{c:2}]}}",
+    "[kn,net]",
+    "[kn,kn]",
+    "[the,cat]",
+    "[1,a,null]",
+]
+NESTED += [
+    "[0,0,1]",
+    "[0.5,0.5]",
+    "[nan,1]",
+    "[1",
+    "1]",
+    "{a",
+    "[,]",
+    "[a,]",
+    "(1,2)",
+    "'a",
+    '"a',
+    "'a'",
+    '"a b"',
+    "'it\\'s'",
+]
+SWEEPS = [
+    "1,2",
+    "a,b",
+    "range(1,3)",
+    "choice(1,2)",
+    "range(0,1e9)",
+    "glob(*)",
+    "interval(0,1)",
+    "shuffle(1,2)",
+    "sort(2,1)",
+]
+SWEEPS += [
+    "int(3)",
+    "str(3)",
+    "float(a)",
+    "bool(2)",
+    "json_str(1)",
+    "extend_list(1)",
+    "choice(",
+    "range(1)",
+    "tag(a,1)",
+    "nope(1)",
+]
+STRANGE = [
+    "",
+    " ",
+    "\t",
+    "\n",
+    "a\nb",
+    "\x00"[:0],
+    "\x1b[31m",
+    "\\",
+    "'",
+    '"',
+    "`",
+    "#",
+    "&",
+    "*",
+    "|",
+    "@",
+    "@a",
+    "!",
+    "!!int 3",
+]
+STRANGE += [
+    "\udcff",
+    "a" * 300,
+    "-" * 5,
+    "=",
+    "==",
+    "a=",
+    ",",
+    ",,",
+    ":",
+    ": ",
+    "\u2028",
+    "\ufeff",
+    "é",
+    "é",
+    "A" * 5000,
+]
 
-HYDRA = ["hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name", "hydra.verbose", "hydra.mode", "hydra.output_subdir"]
-HYDRA += ["hydra.job.chdir", "hydra.job.env_set.X", "hydra.help.header", "hydra.sweeper.max_batch_size", "hydra.nope", "hydra"]
-HYDRA += ["hydra/launcher", "hydra/sweeper", "hydra/job_logging", "hydra/hydra_logging", "hydra.searchpath", "hydra.job.config.override_dirname.kv_sep"]
+HYDRA = [
+    "hydra.run.dir",
+    "hydra.sweep.dir",
+    "hydra.sweep.subdir",
+    "hydra.job.name",
+    "hydra.verbose",
+    "hydra.mode",
+    "hydra.output_subdir",
+]
+HYDRA += [
+    "hydra.job.chdir",
+    "hydra.job.env_set.X",
+    "hydra.help.header",
+    "hydra.sweeper.max_batch_size",
+    "hydra.nope",
+    "hydra",
+]
+HYDRA += [
+    "hydra/launcher",
+    "hydra/sweeper",
+    "hydra/job_logging",
+    "hydra/hydra_logging",
+    "hydra.searchpath",
+    "hydra.job.config.override_dirname.kv_sep",
+]
 HYDRA += ["hydra.callbacks", "hydra.launcher._target_", "hydra.job.num", "hydra.runtime.cwd", "hydra.sweeper.params"]
-FLAGS = ["-m", "--multirun", "--help", "-h", "--hydra-help", "--cfg", "--cfg=job", "-c", "job", "--resolve", "--package", "-p", "--run"]
-FLAGS += ["--config-dir", "--config-name", "-cn", "--config-path", "--info", "-i", "--version", "--nope", "-x", "--", "-", "--info=all"]
-FLAGS += ["--config-dir=.", "--config-dir=nowhere", "--shell-completion", "-sc", "--experimental-rerun", "--cfg=hydra", "--package=model"]
+FLAGS = [
+    "-m",
+    "--multirun",
+    "--help",
+    "-h",
+    "--hydra-help",
+    "--cfg",
+    "--cfg=job",
+    "-c",
+    "job",
+    "--resolve",
+    "--package",
+    "-p",
+    "--run",
+]
+FLAGS += [
+    "--config-dir",
+    "--config-name",
+    "-cn",
+    "--config-path",
+    "--info",
+    "-i",
+    "--version",
+    "--nope",
+    "-x",
+    "--",
+    "-",
+    "--info=all",
+]
+FLAGS += [
+    "--config-dir=.",
+    "--config-dir=nowhere",
+    "--shell-completion",
+    "-sc",
+    "--experimental-rerun",
+    "--cfg=hydra",
+    "--package=model",
+]
 
 
 def _typed(type: SettingType) -> list[str]:
@@ -84,7 +296,9 @@ def safe(text: str) -> str:
 
 TEXT = st.text(st.characters(exclude_characters="\x00"), max_size=12).map(safe)
 NONSENSE = st.one_of(*(st.sampled_from(pool) for pool in (NUMBERS, WORDS, NESTED, SWEEPS, STRANGE)), TEXT)
-SHORT_NONSENSE = st.one_of(st.sampled_from([n for n in NUMBERS if not n.startswith(("1e", "92", "10"))]), st.sampled_from(STRANGE))
+SHORT_NONSENSE = st.one_of(
+    st.sampled_from([n for n in NUMBERS if not n.startswith(("1e", "92", "10"))]), st.sampled_from(STRANGE)
+)
 
 
 @st.composite
@@ -101,7 +315,11 @@ def setting(draw: st.DrawFn, verb: str) -> str:
     else:
         groups = [f"{group}" for group in (*HOMES, "experiment", "training", "+experiment")]
         key = draw(st.sampled_from([*HYDRA, *groups, "a", "a.b", "model@x", "x@y.z", "options", ""]))
-        options = sorted(yaml_files(key.lstrip("+"))) or ["basic"] if "/" not in key else ["basic", "default", "none", "optuna"]
+        options = (
+            sorted(yaml_files(key.lstrip("+"))) or ["basic"]
+            if "/" not in key
+            else ["basic", "default", "none", "optuna"]
+        )
         value = draw(st.one_of(st.sampled_from(options), NONSENSE))
     if draw(st.integers(0, 19)) == 0:
         key = draw(misspelt(key))
