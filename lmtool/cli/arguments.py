@@ -23,8 +23,8 @@ FLAGS_WITH_VALUE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"), ()),
     "--experimental-rerun": (),
 }
-# Flags that may have a value, after =, each with its choices, the first of which it takes by itself: Hydra's parser would
-# take the next word.
+# Flags that may have a value, after =, each with its choices, the first of which it takes by itself: Hydra's parser
+# would take the next word.
 FLAGS_MAYBE_VALUE = dict.fromkeys(
     ("--info", "-i"), ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 )

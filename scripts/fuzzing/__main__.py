@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from fuzzing.campaign import Generator, Row, campaign, repeat, table
+from fuzzing.campaign import Generator, Row, campaign, repeat, table, temporary_folder
 
 HELPERS = {"__init__", "__main__", "campaign", "child", "commands", "settings"}
 
@@ -32,12 +32,12 @@ def main(words: list[str]) -> int:
     parser.add_argument("seed", nargs="?", type=int, default=1)
     parser.add_argument("--cases", type=int, default=None, help="end after this many")
     given = parser.parse_args(words)
-    if given.seconds.lstrip()[:1] in ("[", "{", chr(34)):
-        return repeat(generator(given.name), json.loads(given.seconds))
-    chosen = names() if given.name == "all" else [given.name]
-    rows: list[Row] = []
-    for name in chosen:
-        rows.append(campaign(name, generator(name), float(given.seconds), given.seed, given.cases))
+    with temporary_folder() as top:
+        if given.seconds.lstrip()[:1] in ("[", "{", '"'):
+            return repeat(generator(given.name), top, json.loads(given.seconds))
+        rows: list[Row] = []
+        for name in names() if given.name == "all" else [given.name]:
+            rows.append(campaign(name, generator(name), top, float(given.seconds), given.seed, given.cases))
     print(table(rows))
     return int(any(row.found for row in rows))
 

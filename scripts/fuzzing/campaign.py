@@ -1,4 +1,4 @@
-"""One campaign: cases of a generator until the time is over; what fails is shrunk, and printed with the line to repeat it."""
+"""One campaign: cases of a generator until the time is over; what fails is shrunk, and printed with its line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import shlex
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,7 +33,7 @@ class Fault(Exception):
 
 
 class Generator(Protocol):
-    """A file of this folder."""
+    """A file of this folder; `prepare` may be called again in the same folder."""
 
     __name__: str
     CASES: SearchStrategy[Any]
@@ -60,30 +62,27 @@ class _TimeIsOver(BaseException):
     """Ends Hypothesis' round: it catches Exceptions alone."""
 
 
-def campaign(name: str, generator: Generator, seconds: float, first_seed: int, most: int | None = None) -> Row:
-    """Run cases for so many seconds after `prepare`, or `most` of them. Prints what is found."""
+def campaign(
+    name: str, generator: Generator, top: Path, seconds: float, first_seed: int, most: int | None = None
+) -> Row:
+    """Run cases for so many seconds after `prepare`, or `most` of them, in a folder. Prints what is found."""
     row = Row(name, seed=first_seed)
-    with _folder() as top:
-        generator.prepare()
-        start = time.monotonic()
-        number = first_seed
-        while (
-            time.monotonic() < start + seconds and len(row.found) < MOST_FAULTS and row.cases < (most or row.cases + 1)
-        ):
-            known = set(row.found)
-            _round(row, generator, top, number, start + seconds, most)
-            for signature in row.found.keys() - known:
-                _print_found(row, signature, number)
-            number += 1
-        row.seconds = time.monotonic() - start
+    generator.prepare()
+    start, number = time.monotonic(), first_seed
+    while time.monotonic() < start + seconds and len(row.found) < MOST_FAULTS and (most is None or row.cases < most):
+        known = set(row.found)
+        _round(row, generator, top, number, start + seconds, most)
+        for signature in row.found.keys() - known:
+            _print_found(row, signature, number)
+        number += 1
+    row.seconds = time.monotonic() - start
     return row
 
 
-def repeat(generator: Generator, case: Any) -> int:
-    """Run one case and print its fault; the exit code."""
-    with _folder() as top:
-        generator.prepare()
-        fault = _fault_of(generator, case, top)
+def repeat(generator: Generator, top: Path, case: Any) -> int:
+    """Run one case in a folder and print its fault; the exit code."""
+    generator.prepare()
+    fault = _fault_of(generator, case, top)
     print(f"{fault.signature}\n{fault.report}" if fault else "nothing found")
     return int(fault is not None)
 
@@ -95,18 +94,16 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-class _folder:
-    """A temporary folder that the process is in, and that is removed."""
-
-    def __enter__(self) -> Path:
-        self.before = Path.cwd()
-        self.path = Path(tempfile.mkdtemp(prefix="fuzz-")).resolve()
-        os.chdir(self.path)
-        return self.path
-
-    def __exit__(self, *_: object) -> None:
-        os.chdir(self.before)
-        remove(self.path)
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A temporary folder, which the process is in until the block ends."""
+    before, path = Path.cwd(), Path(tempfile.mkdtemp(prefix="fuzz-")).resolve()
+    os.chdir(path)
+    try:
+        yield path
+    finally:
+        os.chdir(before)
+        remove(path)
 
 
 def remove(path: Path) -> None:

@@ -33,6 +33,8 @@ def prepare() -> None:
     """Make texts, stores and runs in the folder `shared`, and import and compile what commands use."""
     os.environ.update(OMP_NUM_THREADS="1", MPLCONFIGDIR=str(Path.cwd()), LMTOOL_DATA="")
     shared = Path(SHARED)
+    if shared.exists():
+        return
     shared.mkdir()
     os.chdir(shared)
     texts = {"train.txt": TRAIN, "valid.txt": VALID, "words.txt": "the\na\ncat\n<unk>\n", "empty.txt": ""}

@@ -19,318 +19,99 @@ from fuzzing.child import forked
 
 LIMIT = 15.0  # seconds
 
-# ---- values: Python expressions, in which np, torch, nn, lmtool, neural, trees, Path and the objects of `names` are known
+# Values: Python expressions, in which np, torch, nn, lmtool, neural, trees, Path and the objects of `_names` are known.
 
+# fmt: off
 SIZES = [
-    "0",
-    "1",
-    "2",
-    "3",
-    "5",
-    "8",
-    "-1",
-    "1.5",
-    "None",
-    "True",
-    "2**40",
-    "2**63",
-    "'a'",
-    "np.int32(3)",
-    "float('nan')",
+    "0", "1", "2", "3", "5", "8", "-1", "1.5", "None", "True", "2**40", "2**63", "'a'", "np.int32(3)", "float('nan')",
 ]
 NUMBERS = [
-    "0",
-    "1",
-    "0.5",
-    "2.0",
-    "-1.0",
-    "1e-9",
-    "1e30",
-    "float('nan')",
-    "float('inf')",
-    "None",
-    "'a'",
-    "True",
+    "0", "1", "0.5", "2.0", "-1.0", "1e-9", "1e30", "float('nan')", "float('inf')", "None", "'a'", "True",
     "np.float32(0.5)",
 ]
 COUNTS = [
-    "[5, 3, 1, 1, 1, 1]",
-    "np.array([5, 3, 1, 1, 1, 1])",
-    "torch.tensor([5., 3, 1, 1, 1, 1])",
-    "[0, 0, 0]",
-    "[1]",
-    "[]",
-    "None",
-]
-COUNTS += [
-    "[1.5, 2.5]",
-    "[-1, 2]",
-    "[float('nan'), 1.]",
-    "np.zeros((2, 3))",
-    "[2**62, 2**62]",
-    "'abc'",
-    "[[1], [2, 3]]",
-    "range(6)",
-]
-COUNTS += [
-    "np.array([1, 2], dtype=np.uint8)",
-    "np.arange(6)[::-1]",
-    "[1e300, 1e300, 1.]",
-    "[True, False]",
-    "np.array(3)",
-    "[0, 5, 0, 5]",
+    "[5, 3, 1, 1, 1, 1]", "np.array([5, 3, 1, 1, 1, 1])", "torch.tensor([5., 3, 1, 1, 1, 1])", "[0, 0, 0]", "[1]", "[]",
+    "None", "[1.5, 2.5]", "[-1, 2]", "[float('nan'), 1.]", "np.zeros((2, 3))", "[2**62, 2**62]", "'abc'",
+    "[[1], [2, 3]]", "range(6)", "np.array([1, 2], dtype=np.uint8)", "np.arange(6)[::-1]", "[1e300, 1e300, 1.]",
+    "[True, False]", "np.array(3)", "[0, 5, 0, 5]",
 ]
 IDS = [
-    "[0, 1, 2]",
-    "np.array([0, 1, 2])",
-    "torch.tensor([0, 1, 2])",
-    "[]",
-    "[5, 5, 5]",
-    "[-1, 0, 1]",
-    "[6, 0, 0]",
-    "[2**62]",
-    "None",
-]
-IDS += [
-    "np.array([0., 1., 2.])",
-    "torch.tensor([0., 1., 2.])",
-    "np.array([[0, 1], [1, 2]])",
-    "[[0, 1, 2], [1, 1, 1], [5, 4, 3]]",
-    "0",
-    "'a'",
-]
-IDS += [
-    "np.array([0, 1, 2], dtype=np.uint8)",
-    "np.array([0, 1, 2], dtype=np.uint64)",
-    "torch.tensor([0, 1, 2], dtype=torch.int32)",
-]
-IDS += [
-    "torch.arange(6)[::2]",
-    "np.array(['a', 'b', 'c'])",
-    "[True, False, True]",
-    "np.array([2**63], dtype=np.uint64)",
-    "[0, [1]]",
+    "[0, 1, 2]", "np.array([0, 1, 2])", "torch.tensor([0, 1, 2])", "[]", "[5, 5, 5]", "[-1, 0, 1]", "[6, 0, 0]",
+    "[2**62]", "None", "np.array([0., 1., 2.])", "torch.tensor([0., 1., 2.])", "np.array([[0, 1], [1, 2]])",
+    "[[0, 1, 2], [1, 1, 1], [5, 4, 3]]", "0", "'a'", "np.array([0, 1, 2], dtype=np.uint8)",
+    "np.array([0, 1, 2], dtype=np.uint64)", "torch.tensor([0, 1, 2], dtype=torch.int32)", "torch.arange(6)[::2]",
+    "np.array(['a', 'b', 'c'])", "[True, False, True]", "np.array([2**63], dtype=np.uint64)", "[0, [1]]",
 ]
 HIDDEN = [
-    "torch.ones(3, 4)",
-    "torch.randn(3, 4)",
-    "torch.zeros(0, 4)",
-    "torch.ones(3, 5)",
-    "torch.ones(4)",
-    "torch.ones(3, 4).double()",
-    "None",
-]
-HIDDEN += [
-    "torch.ones(3, 4).half()",
-    "torch.ones(3, 4).bfloat16()",
-    "torch.ones(3, 4, dtype=torch.int64)",
-    "np.ones((3, 4), np.float32)",
-]
-HIDDEN += [
-    "torch.randn(4, 3).t()",
-    "torch.randn(3, 8)[:, ::2]",
-    "torch.full((3, 4), 1e30)",
-    "torch.randn(3, 4, requires_grad=True)",
-    "[[1.] * 4] * 3",
-]
-HIDDEN += [
-    "torch.ones(3, 4).to_sparse()",
-    "torch.full((3, 4), float('nan'))",
-    "torch.ones(3, 1).expand(3, 4)",
+    "torch.ones(3, 4)", "torch.randn(3, 4)", "torch.zeros(0, 4)", "torch.ones(3, 5)", "torch.ones(4)",
+    "torch.ones(3, 4).double()", "None", "torch.ones(3, 4).half()", "torch.ones(3, 4).bfloat16()",
+    "torch.ones(3, 4, dtype=torch.int64)", "np.ones((3, 4), np.float32)", "torch.randn(4, 3).t()",
+    "torch.randn(3, 8)[:, ::2]", "torch.full((3, 4), 1e30)", "torch.randn(3, 4, requires_grad=True)", "[[1.] * 4] * 3",
+    "torch.ones(3, 4).to_sparse()", "torch.full((3, 4), float('nan'))", "torch.ones(3, 1).expand(3, 4)",
     "torch.ones(1, 4).expand(3, 4)",
 ]
 TREES = [
-    "tree",
-    "tree1",
-    "trees.balanced_tree(6)",
-    "trees.huffman_tree([5, 3, 1, 1, 1, 1])",
-    "trees.random_tree(6, 1)",
-    "codes",
-    "None",
-    "'tree'",
+    "tree", "tree1", "trees.balanced_tree(6)", "trees.huffman_tree([5, 3, 1, 1, 1, 1])", "trees.random_tree(6, 1)",
+    "codes", "None", "'tree'",
 ]
 TEXTS = [
-    "'the cat sat'",
-    "''",
-    "'horse'",
-    "'<s>'",
-    "'</s>'",
-    "'<unk>'",
-    "'a\\nb'",
-    "'\\ud800'",
-    "'\\x00'",
-    "' '",
-    "'ünï'",
-    "'the ' * 300",
-]
-TEXTS += [
-    "['the', 'cat']",
-    "['the cat']",
-    "[]",
-    "[1]",
-    "None",
-    "3",
-    "b'the'",
-    "['']",
-    "('the',)",
-    "[['the'], 'cat']",
-    "[[]]",
-    "iter(['the'])",
+    "'the cat sat'", "''", "'horse'", "'<s>'", "'</s>'", "'<unk>'", "'a\\nb'", "'\\ud800'", "'\\x00'", "' '", "'ünï'",
+    "'the ' * 300", "['the', 'cat']", "['the cat']", "[]", "[1]", "None", "3", "b'the'", "['']", "('the',)",
+    "[['the'], 'cat']", "[[]]", "iter(['the'])",
 ]
 CONTEXTS = [
-    "np.zeros((2, C), np.int64)",
-    "np.full((2, C), V - 1)",
-    "[[0] * C]",
-    "np.zeros((0, C), np.int64)",
-    "np.zeros((2, C + 1), np.int64)",
-]
-CONTEXTS += [
-    "np.full((2, C), V)",
-    "np.full((2, C), -1)",
-    "np.zeros(C, np.int64)",
-    "np.zeros((2, C))",
-    "None",
-    "[[]]",
-    "[]",
-    "'a'",
-    "np.zeros((2, C), np.uint8)",
-]
-CONTEXTS += [
-    "np.zeros((2, C), np.int64, order='F')",
-    "np.zeros((4, C), np.int64)[::2]",
-    "torch.zeros((2, C), dtype=torch.int64)",
-    "[[0] * C] * 2",
+    "np.zeros((2, C), np.int64)", "np.full((2, C), V - 1)", "[[0] * C]", "np.zeros((0, C), np.int64)",
+    "np.zeros((2, C + 1), np.int64)", "np.full((2, C), V)", "np.full((2, C), -1)", "np.zeros(C, np.int64)",
+    "np.zeros((2, C))", "None", "[[]]", "[]", "'a'", "np.zeros((2, C), np.uint8)",
+    "np.zeros((2, C), np.int64, order='F')", "np.zeros((4, C), np.int64)[::2]",
+    "torch.zeros((2, C), dtype=torch.int64)", "[[0] * C] * 2",
 ]
 TARGETS = [
-    "[0, 1]",
-    "np.array([0, 1])",
-    "np.array([V - 1, 0])",
-    "np.array([V, 0])",
-    "[-1, 0]",
-    "[0]",
-    "[]",
-    "None",
-    "[[0, 1], [1, 2]]",
-    "[0.5, 1]",
-]
-TARGETS += [
-    "np.array([0, 1], np.uint8)",
-    "torch.tensor([0, 1])",
-    "np.zeros((2, 0), np.int64)",
-    "'ab'",
-    "[2**40, 0]",
-    "[[0] * 5] * 2",
-    "[[], []]",
+    "[0, 1]", "np.array([0, 1])", "np.array([V - 1, 0])", "np.array([V, 0])", "[-1, 0]", "[0]", "[]", "None",
+    "[[0, 1], [1, 2]]", "[0.5, 1]", "np.array([0, 1], np.uint8)", "torch.tensor([0, 1])", "np.zeros((2, 0), np.int64)",
+    "'ab'", "[2**40, 0]", "[[0] * 5] * 2", "[[], []]",
 ]
 PATHS = [
-    "'kn'",
-    "'net'",
-    "Path('kn')",
-    "'mix'",
-    "'nowhere'",
-    "'kn.arpa'",
-    "''",
-    "'.'",
-    "None",
-    "3",
-    "kn",
-    "net",
-    "'tree.txt'",
-    "'train.txt'",
-    "'a\\x00b'",
+    "'kn'", "'net'", "Path('kn')", "'mix'", "'nowhere'", "'kn.arpa'", "''", "'.'", "None", "3", "kn", "net",
+    "'tree.txt'", "'train.txt'", "'a\\x00b'",
 ]
 OUT = [
-    "'new'",
-    "'new.txt'",
-    "Path('new')",
-    "'kn'",
-    "'no/such/new.txt'",
-    "''",
-    "None",
-    "3",
-    "'new.arpa'",
-    "'new.safetensors'",
-    "'.'",
-    "'a' * 300",
+    "'new'", "'new.txt'", "Path('new')", "'kn'", "'no/such/new.txt'", "''", "None", "3", "'new.arpa'",
+    "'new.safetensors'", "'.'", "'a' * 300",
 ]
 CODES = [
-    "[(0, '0'), (1, '1')]",
-    "[(0, '0'), (1, '10'), (2, '11')]",
-    "[(0, '')]",
-    "[]",
-    "[(0, '0')]",
-    "[(0, '0'), (0, '1')]",
-    "[(0, 'x'), (1, '1')]",
+    "[(0, '0'), (1, '1')]", "[(0, '0'), (1, '10'), (2, '11')]", "[(0, '')]", "[]", "[(0, '0')]", "[(0, '0'), (0, '1')]",
+    "[(0, 'x'), (1, '1')]", "[(-1, '0'), (0, '1')]", "[(0, '0'), (1, '0')]", "[(0, '0'), (2, '1')]", "[('a', '0')]",
+    "None", "[(0,)]", "'ab'", "[(10**9, '0'), (0, '1')]",
 ]
-CODES += [
-    "[(-1, '0'), (0, '1')]",
-    "[(0, '0'), (1, '0')]",
-    "[(0, '0'), (2, '1')]",
-    "[('a', '0')]",
-    "None",
-    "[(0,)]",
-    "'ab'",
-    "[(10**9, '0'), (0, '1')]",
-]
+# fmt: on
 CODES += ["[(0, '0' * 2000), (1, '1')]", "[(0, 0), (1, 1)]", "[(0.0, '0'), (1.0, '1')]"]
+# fmt: off
 WORDS = [
-    "['a', 'b', 'c', 'd', 'e', 'f']",
-    "['a']",
-    "[]",
-    "None",
-    "['a'] * 6",
-    "'abcdef'",
-    "[1, 2, 3, 4, 5, 6]",
+    "['a', 'b', 'c', 'd', 'e', 'f']", "['a']", "[]", "None", "['a'] * 6", "'abcdef'", "[1, 2, 3, 4, 5, 6]",
     "['a', 'b c', '', '\\n', 'ü', '\\t']",
 ]
 CHILDREN = [
-    "[[-1, -2]]",
-    "[[1, -1], [-2, -3]]",
-    "np.zeros((0, 2), np.int32)",
-    "[[0, 0]]",
-    "[]",
-    "None",
-    "[[-1.0, -2.0]]",
-    "[[-2**40, -1]]",
-    "[[-1, -2], [-3, -4]]",
+    "[[-1, -2]]", "[[1, -1], [-2, -3]]", "np.zeros((0, 2), np.int32)", "[[0, 0]]", "[]", "None", "[[-1.0, -2.0]]",
+    "[[-2**40, -1]]", "[[-1, -2], [-3, -4]]",
 ]
 GRADIENTS = [
-    "[nn.Parameter(torch.ones(6, 4))]",
-    "[]",
-    "None",
-    "[torch.ones(2)]",
-    "nn.Parameter(torch.ones(3))",
-    "with_gradients",
-    "[{'params': with_gradients}]",
+    "[nn.Parameter(torch.ones(6, 4))]", "[]", "None", "[torch.ones(2)]", "nn.Parameter(torch.ones(3))",
+    "with_gradients", "[{'params': with_gradients}]",
 ]
 MODELS = [
-    "'ngram'",
-    "'nplm'",
-    "{'kind': 'ngram', 'order': 2}",
-    "{'kind': 'nplm', 'hidden_dim': 4, 'embedding_dim': 4}",
-    "'nope'",
-    "3",
-    "{}",
-    "None",
+    "'ngram'", "'nplm'", "{'kind': 'ngram', 'order': 2}", "{'kind': 'nplm', 'hidden_dim': 4, 'embedding_dim': 4}",
+    "'nope'", "3", "{}", "None", "{'order': 2}", "{'kind': 'ngram', 'order': 99}", "{'kind': 3}",
+    "{'kind': 'ngram', 'nope': 1}", "{'kind': 'cbow', 'context_size': 2}",
 ]
-MODELS += [
-    "{'order': 2}",
-    "{'kind': 'ngram', 'order': 99}",
-    "{'kind': 3}",
-    "{'kind': 'ngram', 'nope': 1}",
-    "{'kind': 'cbow', 'context_size': 2}",
-]
+# fmt: on
 DATA = ["corpus", "'toy'", "'nope'", "{'kind': 'toy'}", "3", "corpus1", "None"]
+# fmt: off
 STATES = [
-    "kn.begin()",
-    "[kn.begin()]",
-    "[]",
-    "None",
-    "lmtool.States.of([kn.begin()] * 2)",
-    "net.begin()",
-    "[kn.begin(), net.begin()]",
-    "3",
+    "kn.begin()", "[kn.begin()]", "[]", "None", "lmtool.States.of([kn.begin()] * 2)", "net.begin()",
+    "[kn.begin(), net.begin()]", "3",
 ]
+# fmt: on
 STATES += ["[net.begin()] * 2", "kn.advance(kn.begin(), 'the')[1]", "[3]"]
 
 KNOWN = {"size": SIZES, "number": NUMBERS, "counts": COUNTS, "ids": IDS, "hidden": HIDDEN, "tree": TREES, "text": TEXTS}
@@ -343,136 +124,62 @@ KNOWN |= {
     "words": WORDS,
     "children": CHILDREN,
 }
-KNOWN |= {
-    "gradients": GRADIENTS,
-    "model": MODELS,
-    "data": DATA,
-    "states": STATES,
-    "options": ["True", "False", "None", "3", "'a'"],
-}
-KNOWN |= {
-    "oov": ["'error'", "'unk'", "'x'", "None", "3"],
-    "texts": ["['the cat', 'a dog']", "[]", "['']", "'the cat'", "None", "[1]", "['a\\nb']", "iter(['a'])"],
-}
-KNOWN |= {
-    "split": ["'valid'", "'train'", "'test'", "'dev'", "None", "3", "''"],
-    "paths": ["['kn', 'mix']", "['kn', 'net']", "[kn, net]", "['kn']", "[]", "'kn'", "None"],
-}
-KNOWN |= {
-    "index": [
-        "0",
-        "-1",
-        "5",
-        "'a'",
-        "[0, 0]",
-        "slice(0, 1)",
-        "np.array([True])",
-        "np.array([0])",
-        "None",
-        "1.0",
-        "[]",
-        "[9]",
-    ]
-}
-KNOWN |= {
-    "word": ["'the'", "'horse'", "''", "'the cat'", "None", "3", "'<s>'", "'</s>'"],
-    "by": ["'cosine'", "'dot'", "'x'", "None"],
-}
-KNOWN |= {
-    "of": ["'embeddings'", "'output'", "'x'", "None"],
-    "nodes": ["neural.DotNodes", "neural.MorinBengioNodes", "neural.DotNodes(5, 4)", "None", "3"],
-}
-KNOWN |= {
-    "linkage": ["'balanced'", "'adaptive'", "'x'", "None"],
-    "lr": ["0.1", "0", "-1", "float('nan')", "None", "'a'", "1e30"],
-}
-KNOWN |= {
-    "vectors": [
-        "np.random.default_rng(0).normal(size=(6, 4))",
-        "np.ones((6, 4))",
-        "np.zeros((1, 4))",
-        "np.ones((6, 0))",
-        "None",
-        "[[1., 2.]] * 6",
-        "np.full((6, 4), np.nan)",
-        "torch.ones(6, 4)",
-        "np.ones(6)",
-        "np.ones((6, 4), int)",
-        "'a'",
-        "np.full((6, 4), 1e200)",
-    ]
-}
-KNOWN |= {
-    "list": [
-        "[2]",
-        "[1, 2, 3]",
-        "[3]",
-        "[]",
-        "None",
-        "[6]",
-        "[-1]",
-        "[2, 2]",
-        "'a'",
-        "[1.5]",
-        "(2, 4)",
-        "3",
-        "np.array([2])",
-    ]
-}
-
-OUTPUTS = [  # of six words and hidden [3, 4]
-    "neural.FullSoftmax(4, 6)",
-    "neural.HierarchicalSoftmax(4, tree)",
-    "neural.HierarchicalSoftmax(4, codes)",
-    "neural.NCELoss(4, [5, 3, 1, 1, 1, 1], 3)",
-    "neural.SampledSoftmax(4, [5, 3, 1, 1, 1, 1], 3)",
-    "neural.AdaptiveSoftmax(4, [5, 3, 1, 1, 1, 1], [2, 4])",
-    "neural.ClassSoftmax(4, [5, 3, 1, 1, 1, 1], 2)",
+KNOWN |= {"gradients": GRADIENTS, "model": MODELS, "data": DATA, "states": STATES}
+KNOWN["options"] = ["True", "False", "None", "3", "'a'"]
+KNOWN["oov"] = ["'error'", "'unk'", "'x'", "None", "3"]
+KNOWN["texts"] = ["['the cat', 'a dog']", "[]", "['']", "'the cat'", "None", "[1]", "['a\\nb']", "iter(['a'])"]
+KNOWN["split"] = ["'valid'", "'train'", "'test'", "'dev'", "None", "3", "''"]
+KNOWN["paths"] = ["['kn', 'mix']", "['kn', 'net']", "[kn, net]", "['kn']", "[]", "'kn'", "None"]
+# fmt: off
+KNOWN['index'] = [
+    "0", "-1", "5", "'a'", "[0, 0]", "slice(0, 1)", "np.array([True])", "np.array([0])", "None", "1.0", "[]", "[9]",
 ]
+# fmt: on
+KNOWN["word"] = ["'the'", "'horse'", "''", "'the cat'", "None", "3", "'<s>'", "'</s>'"]
+KNOWN["by"] = ["'cosine'", "'dot'", "'x'", "None"]
+KNOWN["of"] = ["'embeddings'", "'output'", "'x'", "None"]
+KNOWN["nodes"] = ["neural.DotNodes", "neural.MorinBengioNodes", "neural.DotNodes(5, 4)", "None", "3"]
+KNOWN["linkage"] = ["'balanced'", "'adaptive'", "'x'", "None"]
+KNOWN["lr"] = ["0.1", "0", "-1", "float('nan')", "None", "'a'", "1e30"]
+# fmt: off
+KNOWN['vectors'] = [
+    "np.random.default_rng(0).normal(size=(6, 4))", "np.ones((6, 4))", "np.zeros((1, 4))", "np.ones((6, 0))", "None",
+    "[[1., 2.]] * 6", "np.full((6, 4), np.nan)", "torch.ones(6, 4)", "np.ones(6)", "np.ones((6, 4), int)", "'a'",
+    "np.full((6, 4), 1e200)",
+]
+KNOWN['list'] = [
+    "[2]", "[1, 2, 3]", "[3]", "[]", "None", "[6]", "[-1]", "[2, 2]", "'a'", "[1.5]", "(2, 4)", "3", "np.array([2])",
+]
+# fmt: on
 
+# fmt: off
+OUTPUTS = [
+    "neural.FullSoftmax(4, 6)", "neural.HierarchicalSoftmax(4, tree)", "neural.HierarchicalSoftmax(4, codes)",
+    "neural.NCELoss(4, [5, 3, 1, 1, 1, 1], 3)", "neural.SampledSoftmax(4, [5, 3, 1, 1, 1, 1], 3)",
+    "neural.AdaptiveSoftmax(4, [5, 3, 1, 1, 1, 1], [2, 4])", "neural.ClassSoftmax(4, [5, 3, 1, 1, 1, 1], 2)",
+]
+# fmt: on
+
+# fmt: off
 LAYER = [
-    "({hidden}, {ids})",
-    ".log_dist({hidden})",
-    ".log_prob({hidden}, {ids})",
-    ".sample({hidden})",
-    ".top({hidden}, {size})",
+    "({hidden}, {ids})", ".log_dist({hidden})", ".log_prob({hidden}, {ids})", ".sample({hidden})",
+    ".top({hidden}, {size})", "({hidden}, {ids}).backward()", ".unnormalised({hidden}, {ids})",
+    ".trained_log_z({hidden})", ".row_parameters()",
 ]
-LAYER += [
-    "({hidden}, {ids}).backward()",
-    ".unnormalised({hidden}, {ids})",
-    ".trained_log_z({hidden})",
-    ".row_parameters()",
-]
+# fmt: on
 LAYER += [".word_vectors()", ".double()({hidden}, {ids})", ".eval().log_prob({hidden}, {targets})"]
+# fmt: off
 ASKED = [
-    ".score({text})",
-    ".perplexity({text})",
-    ".predict({text}, {size})",
+    ".score({text})", ".perplexity({text})", ".predict({text}, {size})",
     ".predict({text}, oov={oov}, sentence_start={options})",
-]
-ASKED += [
-    ".generate({text}, count={size}, length={size}, seed=1, oov={oov})",
-    ".begin(sentence_start={options})",
-    ".network",
+    ".generate({text}, count={size}, length={size}, seed=1, oov={oov})", ".begin(sentence_start={options})", ".network",
     ".embeddings",
-]
-ASKED += [
     ".generate('the', count=1, length=2, temperature={number}, top_k={size}, top_p={number}, seed={size})",
-    ".ids({text}, {oov})",
+    ".ids({text}, {oov})", ".log_prob({contexts}, {targets})", ".log_dist({contexts})",
+    ".log_prob_candidates({contexts}, {targets})", ".words", ".split_of({text})", ".advance({states}, {text})",
+    ".advance({states}, {ids})", ".context({ids})", ".neighbors({word}, {size}, by={by}, of={of})",
 ]
-ASKED += [
-    ".log_prob({contexts}, {targets})",
-    ".log_dist({contexts})",
-    ".log_prob_candidates({contexts}, {targets})",
-    ".words",
-    ".split_of({text})",
-]
-ASKED += [
-    ".advance({states}, {text})",
-    ".advance({states}, {ids})",
-    ".context({ids})",
-    ".neighbors({word}, {size}, by={by}, of={of})",
-]
+# fmt: on
 TREE_MEMBERS = [".paths", ".depths", ".words", ".word_leaves", ".leaves", ".nodes"]
 
 CALLS = [
@@ -528,7 +235,7 @@ CALLS = [
     "list(lmtool.score_texts(kn, {texts}, run_out={path}))",
     "lmtool.Corpus.from_texts({texts}, {texts})",
     "lmtool.Corpus.from_texts(['the cat', 'a dog'] * 3, {number}, {number}, sentences={options}, unit={oov})",
-    "lmtool.Corpus.from_texts(['the cat'], ['the'], name={out}, lowercase={options}, min_count={size}, size={size}, words={words})",
+    "lmtool.Corpus.from_texts(['the cat'], ['the'], name={out}, min_count={size}, size={size}, words={words})",
     "lmtool.Corpus.from_texts(['the cat'], ['the'], store_dir={out})",
     "lmtool.Corpus.open({path})",
     "corpus.split({split})",
@@ -641,7 +348,7 @@ def _name(case: str) -> str:
 
 
 def _answer(case: str) -> int:
-    """Evaluate a call in this process; 0 where the answer, or the error, is right. The last line said names the fault."""
+    """Evaluate a call in this process; 0 where the answer or the error is right. The last line said names the fault."""
     import sys
     import warnings
 

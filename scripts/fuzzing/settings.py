@@ -12,244 +12,61 @@ from lmtool.config.options import HOMES, yaml_files
 from lmtool.config.setting_types import SettingType, option_types, verb_types
 
 # What a valid, larger value of would only make a case take long; such values are not drawn.
-LONG = "epochs steps minutes count length resamples fit_contexts lr_range_steps tokens types threads iterations rounds passes"
-LONG += " valid_tokens test_tokens sample nce_noise candidates levels lr_range consecutive evaluate_every save_every"
+LONG = "epochs steps minutes count length resamples fit_contexts lr_range_steps tokens types threads iterations rounds"
+LONG += (
+    " passes valid_tokens test_tokens sample nce_noise candidates levels lr_range consecutive evaluate_every save_every"
+)
 FEW = {"training.epochs": "0.5", "training.steps": "2", "training.minutes": "0.001"}
 
 NUMBERS = ["0", "1", "2", "3", "-1", "0.5", "-0.0", "1e-9", "1e308", "1e400", "nan", "inf", "-inf", "1_000", "0x10"]
-NUMBERS += [
-    "9223372036854775807",
-    "9223372036854775808",
-    "-9223372036854775809",
-    "1" + "0" * 400,
-    "00",
-    "1.",
-    ".5",
-    "١٢",
+# fmt: off
+NUMBERS = [
+    "9223372036854775807", "9223372036854775808", "-9223372036854775809", "1" + "0" * 400, "00", "1.", ".5", "١٢",
 ]
+# fmt: on
 SMALL = ["0", "1", "2", "3", "4", "0.5", "0.25", "1.0", "8"]
+# fmt: off
 WORDS = [
-    "null",
-    "true",
-    "false",
-    "yes",
-    "None",
-    "NULL",
-    "auto",
-    "tuned",
-    "-",
-    ".",
-    "kn",
-    "net",
-    "mix",
-    "nowhere",
-    "the",
-]
-WORDS += [
-    "train.txt",
-    "valid.txt",
-    "words.txt",
-    "empty.txt",
-    "lists.txt",
-    "kn.arpa",
-    "tree.txt",
-    "stores",
-    "kn/model.h5",
-]
-WORDS += [
-    "train",
-    "valid",
-    "test",
-    "dev",
-    "text",
-    "cat sat",
-    "ünï",
-    "ﬀ",
-    "\u202e",
-    "🙂",
-    "a=b",
-    "a,b",
-    "a:b",
-    "~",
-    "~/x",
-    "%s",
-]
-WORDS += [
-    "???",
-    "${seed}",
-    "${nowhere}",
-    "${oc.env:HOME}",
-    "${oc.env:NOWHERE}",
-    "${hydra:job.name}",
-    "${now:%Y}",
-    "$x",
-    "${",
-]
-WORDS += [
-    "${oc.decode:'1'}",
-    "${oc.create:[1]}",
-    "${.x}",
-    "${..}",
-    "${${seed}}",
-    "\\${x}",
-    "x${seed}y",
-    "${a.b[0]}",
+    "null", "true", "false", "yes", "None", "NULL", "auto", "tuned", "-", ".", "kn", "net", "mix", "nowhere", "the",
+    "train.txt", "valid.txt", "words.txt", "empty.txt", "lists.txt", "kn.arpa", "tree.txt", "stores", "kn/model.h5",
+    "train", "valid", "test", "dev", "text", "cat sat", "ünï", "ﬀ", "\u202e", "🙂", "a=b", "a,b", "a:b", "~", "~/x",
+    "%s", "???", "${seed}", "${nowhere}", "${oc.env:HOME}", "${oc.env:NOWHERE}", "${hydra:job.name}", "${now:%Y}", "$x",
+    "${", "${oc.decode:'1'}", "${oc.create:[1]}", "${.x}", "${..}", "${${seed}}", "\\${x}", "x${seed}y", "${a.b[0]}",
     "${nope:1}",
 ]
 NESTED = [
-    "[]",
-    "{}",
-    "[1,2]",
-    "[1,[2,[3]]]",
-    "{a:1}",
-    "{a:{b:[1,{c:2}]}}",
-    "[kn,net]",
-    "[kn,kn]",
-    "[the,cat]",
-    "[1,a,null]",
-]
-NESTED += [
-    "[0,0,1]",
-    "[0.5,0.5]",
-    "[nan,1]",
-    "[1",
-    "1]",
-    "{a",
-    "[,]",
-    "[a,]",
-    "(1,2)",
-    "'a",
-    '"a',
-    "'a'",
-    '"a b"',
-    "'it\\'s'",
+    "[]", "{}", "[1,2]", "[1,[2,[3]]]", "{a:1}", "{a:{b:[1,{c:2}]}}", "[kn,net]", "[kn,kn]", "[the,cat]", "[1,a,null]",
+    "[0,0,1]", "[0.5,0.5]", "[nan,1]", "[1", "1]", "{a", "[,]", "[a,]", "(1,2)", "'a", '"a', "'a'", '"a b"', "'it\\'s'",
 ]
 SWEEPS = [
-    "1,2",
-    "a,b",
-    "range(1,3)",
-    "choice(1,2)",
-    "range(0,1e9)",
-    "glob(*)",
-    "interval(0,1)",
-    "shuffle(1,2)",
-    "sort(2,1)",
-]
-SWEEPS += [
-    "int(3)",
-    "str(3)",
-    "float(a)",
-    "bool(2)",
-    "json_str(1)",
-    "extend_list(1)",
-    "choice(",
-    "range(1)",
-    "tag(a,1)",
+    "1,2", "a,b", "range(1,3)", "choice(1,2)", "range(0,1e9)", "glob(*)", "interval(0,1)", "shuffle(1,2)", "sort(2,1)",
+    "int(3)", "str(3)", "float(a)", "bool(2)", "json_str(1)", "extend_list(1)", "choice(", "range(1)", "tag(a,1)",
     "nope(1)",
 ]
 STRANGE = [
-    "",
-    " ",
-    "\t",
-    "\n",
-    "a\nb",
-    "\x00"[:0],
-    "\x1b[31m",
-    "\\",
-    "'",
-    '"',
-    "`",
-    "#",
-    "&",
-    "*",
-    "|",
-    "@",
-    "@a",
-    "!",
-    "!!int 3",
-]
-STRANGE += [
-    "\udcff",
-    "a" * 300,
-    "-" * 5,
-    "=",
-    "==",
-    "a=",
-    ",",
-    ",,",
-    ":",
-    ": ",
-    "\u2028",
-    "\ufeff",
-    "é",
-    "é",
+    "", " ", "\t", "\n", "a\nb", "\x00"[:0], "\x1b[31m", "\\", "'", '"', "`", "#", "&", "*", "|", "@", "@a", "!",
+    "!!int 3", "\udcff", "a" * 300, "-" * 5, "=", "==", "a=", ",", ",,", ":", ": ", "\u2028", "\ufeff", "é", "é",
     "A" * 5000,
 ]
+# fmt: on
 
+# fmt: off
 HYDRA = [
-    "hydra.run.dir",
-    "hydra.sweep.dir",
-    "hydra.sweep.subdir",
-    "hydra.job.name",
-    "hydra.verbose",
-    "hydra.mode",
-    "hydra.output_subdir",
+    "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name", "hydra.verbose", "hydra.mode",
+    "hydra.output_subdir", "hydra.job.chdir", "hydra.job.env_set.X", "hydra.help.header",
+    "hydra.sweeper.max_batch_size", "hydra.nope", "hydra", "hydra/launcher", "hydra/sweeper", "hydra/job_logging",
+    "hydra/hydra_logging", "hydra.searchpath", "hydra.job.config.override_dirname.kv_sep",
 ]
-HYDRA += [
-    "hydra.job.chdir",
-    "hydra.job.env_set.X",
-    "hydra.help.header",
-    "hydra.sweeper.max_batch_size",
-    "hydra.nope",
-    "hydra",
-]
-HYDRA += [
-    "hydra/launcher",
-    "hydra/sweeper",
-    "hydra/job_logging",
-    "hydra/hydra_logging",
-    "hydra.searchpath",
-    "hydra.job.config.override_dirname.kv_sep",
-]
+# fmt: on
 HYDRA += ["hydra.callbacks", "hydra.launcher._target_", "hydra.job.num", "hydra.runtime.cwd", "hydra.sweeper.params"]
+# fmt: off
 FLAGS = [
-    "-m",
-    "--multirun",
-    "--help",
-    "-h",
-    "--hydra-help",
-    "--cfg",
-    "--cfg=job",
-    "-c",
-    "job",
-    "--resolve",
-    "--package",
-    "-p",
-    "--run",
+    "-m", "--multirun", "--help", "-h", "--hydra-help", "--cfg", "--cfg=job", "-c", "job", "--resolve", "--package",
+    "-p", "--run", "--config-dir", "--config-name", "-cn", "--config-path", "--info", "-i", "--version", "--nope", "-x",
+    "--", "-", "--info=all", "--config-dir=.", "--config-dir=nowhere", "--shell-completion", "-sc",
+    "--experimental-rerun", "--cfg=hydra", "--package=model",
 ]
-FLAGS += [
-    "--config-dir",
-    "--config-name",
-    "-cn",
-    "--config-path",
-    "--info",
-    "-i",
-    "--version",
-    "--nope",
-    "-x",
-    "--",
-    "-",
-    "--info=all",
-]
-FLAGS += [
-    "--config-dir=.",
-    "--config-dir=nowhere",
-    "--shell-completion",
-    "-sc",
-    "--experimental-rerun",
-    "--cfg=hydra",
-    "--package=model",
-]
+# fmt: on
 
 
 def _typed(type: SettingType) -> list[str]:
@@ -291,7 +108,7 @@ def _is_long(key: str) -> bool:
 
 def safe(text: str) -> str:
     """A text that leads to no folder but the one a command is in."""
-    return text.replace("/", "∕").replace("..", "‥").replace("\x00", "")
+    return text.replace("/", "\u2215").replace("..", "\u2025").replace("\x00", "")
 
 
 TEXT = st.text(st.characters(exclude_characters="\x00"), max_size=12).map(safe)

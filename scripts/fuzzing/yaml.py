@@ -40,7 +40,7 @@ RIGHT = [
     ("training/mine.yaml", "epochs: 1\nsteps: null\n", ["train", "training=mine", *NEURAL]),
     (
         "experiment/mine.yaml",
-        "# @package _global_\ndefaults:\n  - override /data: toy\n  - override /model: ngram\n\nmodel:\n  order: 2\nseed: 3\n",
+        "# @package _global_\ndefaults:\n  - override /data: toy\n  - override /model: ngram\nseed: 3",
         ["train", "+experiment=mine"],
     ),
     ("experiment/mine.yaml", "# @package _global_\nsplit: test\nrun: kn\n", ["eval", "+experiment=mine"]),
@@ -63,228 +63,46 @@ class MineTree(TreeConfig):
     def build(self, words):
         return balanced_tree(range(len(words.counts)))
 """
+# A billion laughs: each line is nine of the one before.
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n"
+LAUGHS += "\n".join(f"{k}: &{k} [{', '.join([f'*{chr(ord(k) - 1)}'] * 9)}]" for k in "bcdefghi")
+# fmt: off
 LINES = [
-    "\ta: 1",
-    "a:\t1",
-    "a: *b",
-    "a: &a [*a]",
-    "&x a: *x",
-    "<<: *a",
-    "<<: {a: 1}",
-    "a: {<<: [1]}",
-    "a: |",
-    "a: >-\n x",
-    "- a",
-    "---",
-    "...",
-    "%YAML 9.9",
-]
-LINES += [
-    "%TAG ! tag:x",
-    "a",
-    "a:",
-    ": a",
-    "?",
-    "? a",
-    "? [1, 2]\n: 3",
-    "{1: 2, [3]: 4}",
-    "a: [1, 2",
-    "a: {b",
-    "a: 'b",
-    'a: "b\\q"',
-    "a: !!int x",
-    "a: !x y",
-    "a: @b",
-]
-LINES += [
-    "a: `b",
-    "null: 1",
-    "~: 1",
-    "true: 1",
-    "1: 2",
-    "1.5: 2",
-    "2001-01-01: 2",
-    "a: 2001-01-01",
-    "a: 0o17",
-    "a: 0x1F",
-    "a: 1_000",
-    "a: .nan",
-    "a: .inf",
-]
-LINES += [
-    f"a: !!python/object/apply:os.mkdir [{OWNED}]",
-    f"!!python/object/apply:os.mkdir [{OWNED}]",
-    "a: !!python/name:os.system",
-    "a: !!python/tuple [1]",
-]
-LINES += [
-    "a: !!python/object:lmtool.errors.UserError {}",
-    "a: !!python/object/new:os.system [ls]",
-    "a: !!binary aGk=",
-    "a: !!set {x}",
-    "a: !!omap [x: 1]",
-]
-LINES += [
-    "_target_: os.getcwd",
-    "a: {_target_: os.getcwd}",
-    "_partial_: true",
-    "_recursive_: 3",
-    "_convert_: all",
-    "kind: nope",
-    "kind: ../nplm",
-    "kind: [1]",
-    "kind:",
-]
-LINES += [
-    "kind: null",
-    "kind: nplm",
-    "hydra: {run: {dir: x}}",
-    "hydra: 3",
-    "hydra: {callbacks: {x: {_target_: nope.nope}}}",
-    "hydra: {nope: 1}",
-    "hydra: {job: {name: [1]}}",
-]
-LINES += [
-    "hydra:\n  mode: MULTIRUN",
-    "hydra: {sweeper: {params: {seed: '1,2'}}}",
-    "hydra: {sweeper: {params: 3}}",
-    "hydra: {searchpath: [x]}",
-    "hydra: {searchpath: 3}",
-]
-LINES += [
-    "a: ${oc.env:HOME}",
-    "a: ${oc.env:NOWHERE}",
-    "a: ${a}",
-    "a: ${b}\nb: ${a}",
-    "a: ${nope}",
-    "a: ${",
-    "a: ${nope:1}",
-    "a: ${oc.decode:'['}",
-    "a: ${oc.create:{}}",
-]
-LINES += [
-    "seed: ${oc.env:HOME}",
-    "seed: ${seed}",
-    "model: ${model}",
-    "model: 3",
-    "model: null",
-    "model: [1]",
-    "model: ngram",
-    "model: {kind: null}",
-    "data: {}",
-    "seed: {}",
-]
-LINES += [
-    "seed: 1\nseed: 2",
-    "seed: [1]",
-    "seed: x",
-    "seed: 1e999",
-    "seed: 99999999999999999999",
-    "seed: ???",
-    "hidden_dim: ???",
-    "order: ???",
-    "order: x",
-    "order: 2\norder: 3",
-]
-LINES += [
-    "defaults: 3",
-    "defaults:",
-    "defaults: {}",
-    "defaults: []",
-    "defaults: [mine]",
-    "defaults: [nope]",
-    "defaults: [nope: 1]",
-    "defaults: [model: nope]",
-    "defaults: [[1]]",
-]
-LINES += [
-    "defaults: [_self_, _self_]",
-    "defaults: [null]",
-    "defaults: [3]",
-    "defaults: [/model: ngram]",
-    "defaults: [override /model: ngram]",
-    "defaults: [override /nope: x]",
-]
-LINES += [
-    "defaults: [optional x: y]",
-    "defaults: [model@x.y: ngram]",
-    "defaults: [../model/nplm]",
-    "defaults: [/model/nplm@_here_]",
-    "defaults: [{a: 1, b: 2}]",
-    "defaults: [a: [b, c]]",
-]
-LINES += [
-    "defaults: ['${x}']",
-    "defaults: [model: '${nope}']",
-    "defaults: [model: null]",
-    "defaults: [model: [nplm, ngram]]",
-    "# @package",
-    "# @package nope",
-    "# @package _global_",
-    "# @package a b",
-    "#@package x",
-]
-LINES += [
-    "vocabulary: 3",
-    "vocabulary: []",
-    "vocabulary: {file: [1]}",
-    "vocabulary: {nope: 1}",
-    "train: {a: 1}",
-    "train: [1]",
-    "name: [1]",
-    "name: ''",
-    "name: ../x",
-    "name: null",
-    "sentences: maybe",
-]
-LINES += [
-    "a: " + "[" * 200 + "]" * 200,
-    "a: " + "{a: " * 120 + "1" + "}" * 120,
-    "a: " + "[" * 5000,
-    "\n".join("  " * k + "a:" for k in range(150)),
-]
-LINES += [
-    "a: &a [x,x,x,x,x,x,x,x,x]\n"
-    + "\n".join(f"{chr(98 + k)}: &{chr(98 + k)} [{','.join(['*' + chr(97 + k)] * 9)}]" for k in range(8)),
-    "a: " + "9" * 5000,
-]
-LINES += [
-    "\ufeffa: 1",
-    "a: \x07",
-    "a: \x85b",
-    "\u2028a: 1",
-    "ünï: 1",
-    "a b: 1",
-    "a.b: 1",
-    "a/b: 1",
-    "a@b: 1",
-    "'': 1",
-    "a: ''",
-    "a: '\\'",
-    "\x00",
-    "a: \ud800",
+    "\ta: 1", "a:\t1", "a: *b", "a: &a [*a]", "&x a: *x", "<<: *a", "<<: {a: 1}", "a: {<<: [1]}", "a: |", "a: >-\n x",
+    "- a", "---", "...", "%YAML 9.9", "%TAG ! tag:x", "a", "a:", ": a", "?", "? a", "? [1, 2]\n: 3", "{1: 2, [3]: 4}",
+    "a: [1, 2", "a: {b", "a: 'b", 'a: "b\\q"', "a: !!int x", "a: !x y", "a: @b", "a: `b", "null: 1", "~: 1", "true: 1",
+    "1: 2", "1.5: 2", "2001-01-01: 2", "a: 2001-01-01", "a: 0o17", "a: 0x1F", "a: 1_000", "a: .nan", "a: .inf",
+    f"a: !!python/object/apply:os.mkdir [{OWNED}]", f"!!python/object/apply:os.mkdir [{OWNED}]",
+    "a: !!python/name:os.system", "a: !!python/tuple [1]", "a: !!python/object:lmtool.errors.UserError {}",
+    "a: !!python/object/new:os.system [ls]", "a: !!binary aGk=", "a: !!set {x}", "a: !!omap [x: 1]",
+    "_target_: os.getcwd", "a: {_target_: os.getcwd}", "_partial_: true", "_recursive_: 3", "_convert_: all",
+    "kind: nope", "kind: ../nplm", "kind: [1]", "kind:", "kind: null", "kind: nplm", "hydra: {run: {dir: x}}",
+    "hydra: 3", "hydra: {callbacks: {x: {_target_: nope.nope}}}", "hydra: {nope: 1}", "hydra: {job: {name: [1]}}",
+    "hydra:\n  mode: MULTIRUN", "hydra: {sweeper: {params: {seed: '1,2'}}}", "hydra: {sweeper: {params: 3}}",
+    "hydra: {searchpath: [x]}", "hydra: {searchpath: 3}", "a: ${oc.env:HOME}", "a: ${oc.env:NOWHERE}", "a: ${a}",
+    "a: ${b}\nb: ${a}", "a: ${nope}", "a: ${", "a: ${nope:1}", "a: ${oc.decode:'['}", "a: ${oc.create:{}}",
+    "seed: ${oc.env:HOME}", "seed: ${seed}", "model: ${model}", "model: 3", "model: null", "model: [1]", "model: ngram",
+    "model: {kind: null}", "data: {}", "seed: {}", "seed: 1\nseed: 2", "seed: [1]", "seed: x", "seed: 1e999",
+    "seed: 99999999999999999999", "seed: ???", "hidden_dim: ???", "order: ???", "order: x", "order: 2\norder: 3",
+    "defaults: 3", "defaults:", "defaults: {}", "defaults: []", "defaults: [mine]", "defaults: [nope]",
+    "defaults: [nope: 1]", "defaults: [model: nope]", "defaults: [[1]]", "defaults: [_self_, _self_]",
+    "defaults: [null]", "defaults: [3]", "defaults: [/model: ngram]", "defaults: [override /model: ngram]",
+    "defaults: [override /nope: x]", "defaults: [optional x: y]", "defaults: [model@x.y: ngram]",
+    "defaults: [../model/nplm]", "defaults: [/model/nplm@_here_]", "defaults: [{a: 1, b: 2}]", "defaults: [a: [b, c]]",
+    "defaults: ['${x}']", "defaults: [model: '${nope}']", "defaults: [model: null]", "defaults: [model: [nplm, ngram]]",
+    "# @package", "# @package nope", "# @package _global_", "# @package a b", "#@package x", "vocabulary: 3",
+    "vocabulary: []", "vocabulary: {file: [1]}", "vocabulary: {nope: 1}", "train: {a: 1}", "train: [1]", "name: [1]",
+    "name: ''", "name: ../x", "name: null", "sentences: maybe", "a: " + "[" * 200 + "]" * 200,
+    "a: " + "{a: " * 120 + "1" + "}" * 120, "a: " + "[" * 5000, "\n".join("  " * k + "a:" for k in range(150)),
+    LAUGHS,
+    "a: " + "9" * 5000, "\ufeffa: 1", "a: \x07", "a: \x85b", "\u2028a: 1", "ünï: 1", "a b: 1", "a.b: 1", "a/b: 1",
+    "a@b: 1", "'': 1", "a: ''", "a: '\\'", "\x00", "a: \ud800",
 ]
 WHOLE = [
-    "",
-    "\n",
-    "#",
-    "null",
-    "3",
-    "a",
-    "[]",
-    "[1, 2]",
-    "{}",
-    "---\n---\n",
-    "- a\n- b\n",
-    "\x00\x01",
-    "---\na: 1\n---\nb: 2\n",
-    "%",
-    "!!null",
-    "&a *a",
-    "\ufeff",
-    "'",
-    "# mine",
+    "", "\n", "#", "null", "3", "a", "[]", "[1, 2]", "{}", "---\n---\n", "- a\n- b\n", "\x00\x01",
+    "---\na: 1\n---\nb: 2\n", "%", "!!null", "&a *a", "\ufeff", "'", "# mine",
 ]
+# fmt: on
 
 
 @st.composite
