@@ -39,7 +39,9 @@ def test_a_campaign_finds_shrinks_and_repeats_a_planted_fault(fuzzing: Any, caps
         if sum(case) > 100:
             raise fuzzing.campaign.Fault("more than 100", f"it is {sum(case)}")
 
-    planted = SimpleNamespace(CASES=st.lists(st.integers(0, 1000)), prepare=lambda: None, check=check)
+    planted = SimpleNamespace(
+        CASES=st.lists(st.integers(0, 1000)), prepare=lambda: None, count=lambda case: 1, check=check
+    )
     with fuzzing.campaign.temporary_folder() as top:
         row = fuzzing.campaign.campaign("planted", planted, top, seconds=20, first_seed=1, most=300)
         case, fault = row.found["more than 100"]
@@ -120,9 +122,8 @@ def test_all_campaigns_run(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split("|")[1:4] for line in done.stdout.splitlines() if line.startswith("| ")][1:]
-    assert [(name.strip(), int(cases)) for name, _, cases in rows] == [
-        *(("library", 2), ("numbers", 2), ("words", 2), ("yaml", 2))
-    ]
+    assert [name.strip() for name, _, _ in rows] == ["library", "numbers", "words", "yaml"]
+    assert all(int(cases) >= 2 for _, _, cases in rows)
     assert not list(tmp_path.iterdir()), "the campaigns leave nothing behind"
 
 
@@ -156,7 +157,7 @@ def test_info_takes_no_word_after_it() -> None:
 
 
 # The contents of a YAML file, and what the error names beside the file.
-YAML = [(b"3\n", "int"), (b"a: \x07\n", "#x0007"), (b"a: \xff\n", "UTF-8"), (b"- 1\n- 2\n", "list"), (b"'a'\n", "str")]
+YAML = [(b"3\n", "int"), (b"a: \x07\n", "#x0007"), (b"a: \xff\n", "UTF-8")]
 
 
 @pytest.mark.parametrize("where", ["--config-dir=own", "options=own"])
@@ -190,9 +191,12 @@ def test_calls_that_campaigns_found(tmp_path: Path) -> None:
         lambda: neural.AdaptiveSoftmax(4, torch.ones(4), cutoffs=[2], div_value=0),
         lambda: neural.AdaptiveSoftmax(4, torch.ones(4), cutoffs=[2], div_value=None),
         lambda: lmtool.States.of([3]),
+        lambda: neural.clip_gradients([{"params": []}], 1.0),
     ):
         with pytest.raises(ValueError):
             wrong()
     assert not (tmp_path / "x.txt").exists()
+    with pytest.raises(UserError, match="no store"):
+        lmtool.Corpus.open(str(tmp_path))
     with pytest.raises(UserError, match="over='ngram'"):
         lmtool.sweep("ngram")

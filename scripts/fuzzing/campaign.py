@@ -19,7 +19,7 @@ from hypothesis.errors import Flaky, HypothesisException
 from hypothesis.strategies import SearchStrategy
 
 ROUND = 200  # cases of one seed of Hypothesis
-SHRINKING = 10.0  # seconds for one fault
+SHRINKING = 8.0  # seconds for one fault
 MOST_FAULTS = 20
 
 
@@ -41,6 +41,10 @@ class Generator(Protocol):
     @staticmethod
     def prepare() -> None:
         """Make what all cases share, in the folder that the process is in."""
+
+    @staticmethod
+    def count(case: Any) -> int:
+        """How many cases of the table it is."""
 
     @staticmethod
     def check(case: Any, place: Path) -> None:
@@ -124,7 +128,7 @@ def _round(row: Row, generator: Generator, top: Path, number: int, deadline: flo
             raise _TimeIsOver
         if not shrinking_until and (now > deadline or (most is not None and row.cases >= most)):
             raise _TimeIsOver
-        row.cases += not shrinking_until
+        row.cases += 0 if shrinking_until else generator.count(case)
         fault = _fault_of(generator, case, top)
         if fault is None or fault.signature in known:
             return

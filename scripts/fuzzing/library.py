@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fuzzing.campaign import Fault
 from fuzzing.child import forked
 
-LIMIT = 15.0  # seconds
+LIMIT = 30.0  # seconds
 
 # Values: Python expressions, in which np, torch, nn, lmtool, neural, trees, Path and the objects of `_names` are known.
 
@@ -267,9 +267,9 @@ SLOT = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
 
 
 @st.composite
-def calls(draw: st.DrawFn) -> str:
+def calls(draw: st.DrawFn, templates: list[str]) -> str:
     """A call as a Python expression; most arguments are right, the first of their list."""
-    template = draw(st.sampled_from(CALLS))
+    template = draw(st.sampled_from(templates))
     wrong = draw(st.integers(1, 3))
 
     def value(match: re.Match[str]) -> str:
@@ -279,7 +279,24 @@ def calls(draw: st.DrawFn) -> str:
     return SLOT.sub(value, template).replace("{{", "{").replace("}}", "}")
 
 
-CASES = calls()
+@st.composite
+def several(draw: st.DrawFn) -> list[str]:
+    """Calls that one child makes, one after the other: few of those that run commands, many of the others."""
+    commands = [call for call in CALLS if call.startswith(("lmtool.", "list(lmtool."))]
+    others = [call for call in CALLS if call not in commands]
+    templates, most = draw(st.sampled_from([(others, 60), (commands, 3)]))
+    size = draw(st.integers(1, most))
+    return draw(st.lists(calls(templates), min_size=size, max_size=size))
+
+
+CASES = several()
+
+
+def count(case: list[str]) -> int:
+    """The calls of a case."""
+    return len(case)
+
+
 _names: dict[str, Any] = {}
 
 
@@ -322,23 +339,25 @@ def evaluated(call: str) -> Any:
     return eval(call, dict(_names))
 
 
-def check(case: str, place: Path) -> None:
-    """Evaluate a call in a child. Raises Fault."""
+def check(case: list[str], place: Path) -> None:
+    """Evaluate calls in a child. Raises Fault."""
     import shutil
 
     from fuzzing.commands import SHARED
 
     folder = place / "work"
-    if "lmtool." in case or "'" in case:
-        shutil.copytree(place.parent / SHARED, folder)
-    else:
-        folder.mkdir()
-    outcome = forked(lambda: _answer(case), folder, limit=LIMIT, environment={"HOME": str(place), "TMPDIR": str(place)})
+    shutil.copytree(place.parent / SHARED, folder)
+    outcome = forked(
+        lambda: int(any(map(_answer, case))),
+        folder,
+        limit=LIMIT,
+        environment={"HOME": str(place), "TMPDIR": str(place)},
+    )
     said = outcome.err[-3000:]
     if outcome.code is None:
-        raise Fault(f"it does not end: {_name(case)}", said)
+        raise Fault(f"it does not end: {_name(case[-1])}", said)
     if outcome.code < 0:
-        raise Fault(f"signal {-outcome.code}: {_name(case)}", said)
+        raise Fault(f"signal {-outcome.code}: {_name(case[-1])}", said)
     if outcome.code:
         raise Fault(said.strip().splitlines()[-1] if said.strip() else f"exit code {outcome.code}", said)
 

@@ -123,6 +123,11 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 CASES = cases()
 
 
+def count(case: dict[str, Any]) -> int:
+    """Each is one model."""
+    return 1
+
+
 def prepare() -> None:
     """Import and compile what the cases use."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")

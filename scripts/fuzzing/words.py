@@ -7,10 +7,10 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from fuzzing import commands
-from fuzzing.commands import NEURAL, prepare
+from fuzzing.commands import NEURAL, count, prepare
 from fuzzing.settings import FLAGS, NONSENSE, misspelt, safe, setting, verbs
 
-__all__ = ["CASES", "check", "prepare"]
+__all__ = ["CASES", "check", "count", "prepare"]
 
 TEXT = ["data=text", "data.train=train.txt", "data.valid=valid.txt"]
 # Lines that are right, for each verb: what is added to them makes them wrong, or right in another way.

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from fuzzing import commands
 from fuzzing.campaign import Fault
-from fuzzing.commands import NEURAL, prepare
+from fuzzing.commands import NEURAL, count, prepare
 from fuzzing.settings import NONSENSE, TEXT
 
-__all__ = ["CASES", "check", "prepare"]
+__all__ = ["CASES", "check", "count", "prepare"]
 
 OWNED = "owned"  # the file that hostile tags would make
 # Files that are right, each with a line that uses it.
