@@ -117,13 +117,13 @@ def test_files_that_are_not_whole_are_seen(fuzzing: Any, tmp_path: Path) -> None
 @needs_scripts
 def test_all_campaigns_run(tmp_path: Path) -> None:
     """A few cases each, of a seed that finds nothing."""
-    command = [sys.executable, "-m", "fuzzing", "all", "60", "1", "--cases", "2"]
+    command = [sys.executable, "-m", "fuzzing", "all", "60", "1", "--cases", "1"]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{SCRIPTS}", "TMPDIR": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split("|")[1:4] for line in done.stdout.splitlines() if line.startswith("| ")][1:]
     assert [name.strip() for name, _, _ in rows] == ["library", "numbers", "words", "yaml"]
-    assert all(int(cases) >= 2 for _, _, cases in rows)
+    assert all(int(cases) >= 1 for _, _, cases in rows)
     assert not list(tmp_path.iterdir()), "the campaigns leave nothing behind"
 
 
@@ -158,6 +158,13 @@ def test_info_takes_no_word_after_it() -> None:
 
 # The contents of a YAML file, and what the error names beside the file.
 YAML = [(b"3\n", "int"), (b"a: \x07\n", "#x0007"), (b"a: \xff\n", "UTF-8")]
+
+
+def test_neighbors_of_what_is_no_word(runs: Path) -> None:
+    import lmtool
+
+    with pytest.raises(UserError, match="word=None: must be text"):
+        lmtool.load(runs / "nplm").neighbors(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("where", ["--config-dir=own", "options=own"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--cases", type=int, default=None, help="end after this many")
     given = parser.parse_args(words)
     with temporary_folder() as top:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(top / "torch")  # which torch makes when it is imported
         if given.seconds.lstrip()[:1] in ("[", "{", '"'):
             return repeat(generator(given.name), top, json.loads(given.seconds))
         rows: list[Row] = []

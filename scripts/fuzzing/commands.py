@@ -55,13 +55,11 @@ def prepare() -> None:
         ["tree", "data=toy", "tree=huffman", "to=tree.txt", "hydra.run.dir=tree"],
         # The rest is for what it imports and compiles.
         ["train", "-m", "data=toy", "model=ngram", "model.order=1,2", "threads=1"],
-        ["train", "model=hsoftmax", *NEURAL],
         ["train", "model=ngram", "modle=3"],
         ["eval", "run=kn", "text=valid.txt", "detail=true"],
         ["score", "run=kn", "text=valid.txt", "to=scores.tsv"],
         ["compare", "runs=[kn,mix]", "resamples=100"],
         ["predict", "the", "run=net"],
-        ["generate", "the", "run=kn", "count=1", "length=3"],
         ["train", "--help"],
     ):
         quietly(lambda words=words: main(words))

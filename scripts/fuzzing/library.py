@@ -105,7 +105,7 @@ MODELS = [
     "{'kind': 'ngram', 'nope': 1}", "{'kind': 'cbow', 'context_size': 2}",
 ]
 # fmt: on
-DATA = ["corpus", "'toy'", "'nope'", "{'kind': 'toy'}", "3", "corpus1", "None"]
+DATA = ["corpus", "'toy'", "'nope'", "{'kind': 'toy'}", "3", "corpus1"]
 # fmt: off
 STATES = [
     "kn.begin()", "[kn.begin()]", "[]", "None", "lmtool.States.of([kn.begin()] * 2)", "net.begin()",
