@@ -6,9 +6,22 @@ from __future__ import annotations
 class UserError(Exception):
     """A mistake in a setting, a file or the environment (no disk space, no permission).
 
-    The message is one line: what is wrong, where, and the remedy. The command line prints it
-    without a traceback and exits with code 2.
+    The message is one line: what is wrong, where, and the remedy. Line ends and other characters that cannot be
+    printed, which come with what the user gave, are shown as escapes. The command line prints it without a traceback
+    and exits with code 2.
     """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+def printable(text: str) -> str:
+    """A text with escapes in place of line ends, control characters and others that a terminal does not show."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
 
 
 def first_line(error: BaseException) -> str:

@@ -45,6 +45,8 @@ class States:
     @classmethod
     def of(cls, states: Sequence[State]) -> States:
         """The states of a list, which must not be empty and of one model; else ValueError."""
+        if not all(isinstance(state, State) for state in states):
+            raise ValueError("States.of: must be a list of states, as TextModel.begin and advance return them")
         scorers = {id(state.scorer): state.scorer for state in states}
         if len(scorers) != 1:
             raise ValueError(f"States.of: states must be of one model; got {len(states)} of {len(scorers)} models")

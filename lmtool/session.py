@@ -56,11 +56,14 @@ class Session:
         """That of the command line that Hydra runs now."""
         from hydra.core.hydra_config import HydraConfig
         from hydra.types import RunMode
+        from omegaconf import OmegaConf
 
         hydra = HydraConfig.get()
+        words = OmegaConf.to_container(hydra.overrides.task, resolve=False)  # ${.x} has no meaning in this list
+        assert isinstance(words, list)
         return cls(
             out=Path(hydra.runtime.output_dir),
-            begun=Begun([str(word) for word in hydra.overrides.task], config_dir_of(hydra)),
+            begun=Begun([str(word) for word in words], config_dir_of(hydra)),
             choices=choices_of(hydra),
             launcher=hydra.launcher if hydra.mode == RunMode.MULTIRUN else None,
             progress=on_terminal(),

@@ -290,6 +290,7 @@ class TextModel:
         from lmtool.neural.vectors import nearest, word_vectors
 
         require_whole("top", top)
+        require(isinstance(word, str), "word", repr(word), "text")
         require(by in Likeness.__members__, "by", by, "cosine or dot")
         require(of in Vectors.__members__, "of", of, "embeddings or output")
         vectors = word_vectors(self.network, Vectors(of))

@@ -204,6 +204,8 @@ def sweep(
     from lmtool.cli.hydra_run import run_verb
     from lmtool.sweeps.result_table import jobs_table, rows_of
 
+    if not isinstance(over, Mapping):
+        raise UserError(f"over={over!r}: name the values of each key, as {{'seed': [1, 2]}}")
     folder = Path(out) if out is not None else new_folder("multirun", verb)
     words = overrides_of(plain(settings))
     for key, values in over.items():

@@ -23,6 +23,11 @@ FLAGS_WITH_VALUE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"), ()),
     "--experimental-rerun": (),
 }
+# Flags that may have a value, after =, each with its choices, the first of which it takes by itself: Hydra's parser
+# would take the next word.
+FLAGS_MAYBE_VALUE = dict.fromkeys(
+    ("--info", "-i"), ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+)
 USUAL_FLAGS = ("-m", "--multirun", "--help", "--cfg", "--config-dir", "--version")
 RARE_FLAGS = ("-h", "--hydra-help", "--resolve", "--run", "-r", "--shell-completion", "-sc", "--info", "-i")
 FLAGS = {*FLAGS_WITH_VALUE, *USUAL_FLAGS, *RARE_FLAGS}
@@ -68,6 +73,10 @@ def split_line(words: list[str]) -> CommandLine:
             flag, equals, value = word.partition("=")
             if flag not in FLAGS:
                 raise UserError(f"no flag {flag}{nearest(flag, USUAL_FLAGS)}{_as_text(word, verb)}")
+            if flag in FLAGS_MAYBE_VALUE:
+                choices = FLAGS_MAYBE_VALUE[flag]
+                flags.append(f"{flag}={_one_of(flag, value if equals else choices[0], choices)}")
+                continue
             takes_value = flag in FLAGS_WITH_VALUE
             flags.append(f"{flag}={_flag_value(flag, value)}" if equals and takes_value else word)
             waiting = flag if takes_value and not equals else None
@@ -86,9 +95,16 @@ def split_line(words: list[str]) -> CommandLine:
 def _flag_value(flag: str, value: str) -> str:
     """The value of a flag, with `~/` as the home folder."""
     choices = FLAGS_WITH_VALUE[flag]
-    if choices and value not in choices:
-        raise UserError(f"{flag} {value}: must be one of {', '.join(choices)}")
+    if choices:
+        _one_of(flag, value, choices)
     return os.path.expanduser(value) if flag in CONFIG_DIR else value
+
+
+def _one_of(flag: str, value: str, choices: tuple[str, ...]) -> str:
+    """A value that a flag can have. Raises UserError for any other."""
+    if value not in choices:
+        raise UserError(f"{flag} {value}: must be one of {', '.join(choices)}")
+    return value
 
 
 def _as_text(word: str, verb: str | None) -> str:

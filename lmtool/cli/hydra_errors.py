@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
-from yaml import MarkedYAMLError
+from yaml import MarkedYAMLError, YAMLError
+from yaml.reader import ReaderError
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import (
@@ -28,6 +31,7 @@ from lmtool.cli.key_hints import unknown_key, unused
 from lmtool.cli.line_settings import LineSettings
 from lmtool.cli.yaml_places import place_of, place_of_default
 from lmtool.cli.yaml_text import read
+from lmtool.config.options import places
 from lmtool.config.overrides import key_of, unreadable
 from lmtool.config.settings import SettingError, error_line, keys_beside, whole_key
 from lmtool.errors import UserError
@@ -52,6 +56,8 @@ def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = 
             return unreadable(cause.override)
         if isinstance(cause, MarkedYAMLError):
             return UserError(_yaml_syntax(cause))
+        if isinstance(cause, ReaderError):
+            return UserError(f"{os.path.relpath(cause.name)}: {_joined([cause])}: correct this YAML file")
         if isinstance(cause, OSError) and cause.filename is not None and composing:
             return UserError(
                 f"cannot use {cause.filename}: {cause.strerror}; choose another folder, as hydra.run.dir=FOLDER"
@@ -114,10 +120,9 @@ def _joined(chain: list[BaseException]) -> str:
 
 def _unreadable_yaml(error: BaseException, line: CommandLine) -> UserError | None:
     """What Hydra raises as Python's own errors while it reads the YAML files; None for an error of any other kind."""
-    if isinstance(error, UnicodeDecodeError):
-        folder = config_dir_of(line.words)
-        for path in sorted(folder.rglob("*.yaml")) if folder else []:
-            read(path)  # raises UserError for the one that it is
+    if isinstance(error, UnicodeDecodeError | OSError):
+        for path in _own_files(line):
+            _require_settings(path)
     if isinstance(error, RecursionError):
         return UserError("the defaults lists of the YAML files lead in a circle: a file of --config-dir names itself")
     if isinstance(error, ValueError):
@@ -126,6 +131,24 @@ def _unreadable_yaml(error: BaseException, line: CommandLine) -> UserError | Non
         reason = str(error).strip().partition("\n")[0]
         return UserError(f"Hydra cannot compose {' '.join(line.words)}: {reason or type(error).__name__}")
     return None
+
+
+def _own_files(line: CommandLine) -> Iterator[Path]:
+    """The YAML files of the user's own folders."""
+    folder = config_dir_of(line.words)
+    for top in [*([folder] if folder else []), *(place.folder for place in places())]:
+        yield from sorted(top.rglob("*.yaml"))
+
+
+def _require_settings(path: Path) -> None:
+    """Raise UserError for a YAML file that is not UTF-8 text, cannot be read, or holds no settings."""
+    read(path)
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, YAMLError) as error:
+        raise UserError(f"{path}: {_joined([error])}: correct this YAML file") from error
+    if not isinstance(value, dict | type(None)):
+        raise UserError(f"{path} holds {type(value).__name__}, not settings: write lines of KEY: VALUE")
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

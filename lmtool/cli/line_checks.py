@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import config_dir_of
 from lmtool.cli.line_settings import LineSettings
@@ -27,6 +30,8 @@ def require_possible(line: CommandLine) -> None:
             raise UserError(f"{word}: {key}={settings.groups[key]} is chosen already: write {word.lstrip('+')}")
         elif key in FOLDERS and "=" in word:
             _require_folder(word, key)
+        elif key == "hydra.searchpath" and "=" in word:
+            _require_search_path(word)
 
 
 def _require_deletable(word: str, key: str, settings: LineSettings) -> None:
@@ -34,6 +39,18 @@ def _require_deletable(word: str, key: str, settings: LineSettings) -> None:
     parent = settings.type_of(key.rpartition(".")[0]) if "." in key else None
     if not key.startswith(("hydra.", "hydra/")) and not (parent is not None and parent.names and parent.is_free):
         raise UserError(f"{word}: a setting cannot be left out; give it another value, as {key}=...")
+
+
+def _require_search_path(word: str) -> None:
+    """Hydra only warns of a folder that does not exist, in two lines."""
+    try:
+        entries = OverridesParser.create().parse_override(word).value()
+    except HydraException:
+        return  # whoever composes the line will say so
+    for entry in entries if isinstance(entries, list) else []:
+        scheme, _, rest = str(entry).rpartition("://")
+        if scheme in ("", "file") and "${" not in rest and not Path(rest).is_dir():
+            raise UserError(f"{word}: no such folder {rest}; name one that holds GROUP/NAME.yaml, as file://FOLDER")
 
 
 def _require_folder(word: str, key: str) -> None:

@@ -148,9 +148,16 @@ def yaml_files(group: str, *, beside: Path | None = None) -> dict[str, Path]:
     files: dict[str, Path] = {}
     folders = [conf_dir(), *(place.folder for place in places()), *([beside] if beside else [])]
     for folder in folders:
-        for path in sorted((folder / group).glob("*.yaml")):
+        for path in _yaml_in(folder / group):
             files.setdefault(path.stem, path)
     return dict(sorted(files.items()))
+
+
+def _yaml_in(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.yaml"))
+    except (OSError, ValueError):  # no folder can have such a name
+        return []
 
 
 def meant(group: str, name: str, *, beside: Path | None = None) -> str:

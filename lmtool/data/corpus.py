@@ -19,7 +19,7 @@ from lmtool.config.groups import DataConfig
 from lmtool.config.rules import require
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.cloze import Cloze
-from lmtool.data.remote import is_address, is_there, open_pieces
+from lmtool.data.remote import is_address, is_there, open_pieces, place
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.windows import FAR, StoredTokens, Windows, begin_anew, positions
@@ -127,11 +127,12 @@ class Corpus:
         self.counted = "first_places" in file["vocabulary"]
 
     @classmethod
-    def open(cls, path: Path) -> Corpus:
+    def open(cls, path: str | Path) -> Corpus:
         """Open a store, also at an address (lmtool.data.remote.place).
 
         Raises UserError where it is missing, cut off, not a store or of another format.
         """
+        path = place(path)
         if not is_there(path):
             raise UserError(f"no store {path}: make it with lmtool preprocess")
         try:

@@ -304,11 +304,15 @@ def _bias_corrections(betas: tuple[float, float], number: str) -> Any:
 def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: float) -> Tensor:
     """Scale the gradients, sparse and dense, down where their norm together is above max_norm; returns that norm.
 
-    parameters: of any number, or one. Raises ValueError for a max_norm that is not above 0.
+    parameters: of any number, or one. Raises ValueError for what are no parameters and for a max_norm that is not above
+    0.
     """
     if not max_norm > 0:
         raise ValueError(f"clip_gradients: max_norm must be above 0; got {max_norm}")
-    parameters = [parameters] if isinstance(parameters, nn.Parameter) else parameters
+    parameters = [parameters] if isinstance(parameters, nn.Parameter) else list(parameters)
+    wrong = next((item for item in parameters if not isinstance(item, Tensor)), None)
+    if wrong is not None:
+        raise ValueError(f"clip_gradients: parameters must be tensors; got {described(wrong)}")
     values = []
     for parameter in parameters:
         if parameter.grad is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from lmtool.system.arrays import whole_numbers, word_counts
 from lmtool.trees.codes import code_string
-from lmtool.trees.tree import Int64s, Tree, require_words
+from lmtool.trees.tree import Int64s, Tree, require_tree, require_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,9 @@ class PathRow:
 def analyse(tree: Tree, counts: Int64s) -> TreeAnalysis:
     """The analysis of a tree over words with counts int64 `[W]` in train.
 
-    Raises ValueError for counts of other words.
+    Raises ValueError for what is no Tree and for counts of other words.
     """
+    require_tree("analyse: tree", tree)
     counts = word_counts("analyse: counts", counts, tree.words)
     depths = np.bincount(tree.leaf_words, weights=tree.depths) / np.bincount(tree.leaf_words)  # [W]
     total = counts.sum()
@@ -70,8 +71,9 @@ def path_rows(tree: Tree, words: Sequence[str], counts: Int64s, which: Sequence[
     """A row for every code of the words whose ids are `which`, in their order. words: `[W]`, as text. counts: int64
     `[W]`, in train.
 
-    Raises ValueError for fewer words, for counts of another number and ids out of range.
+    Raises ValueError for what is no Tree, for fewer words, for counts of another number and ids out of range.
     """
+    require_tree("path_rows: tree", tree)
     counts = word_counts("path_rows: counts", counts, tree.words)
     require_words("path_rows: words", words, tree)
     which = whole_numbers("path_rows: which", which, ("N",), below=tree.words).tolist()

@@ -8,19 +8,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.trees.tree import Tree
+from lmtool.trees.tree import Tree, require_tree
 
 
 def code_strings(tree: Tree) -> list[str]:
-    """The code of each leaf, `[L]` strings of 0 and 1."""
+    """The code of each leaf, `[L]` strings of 0 and 1. Raises ValueError for what is no Tree."""
+    require_tree("code_strings: tree", tree)
     text = (tree.paths.bits + np.uint8(ord("0"))).tobytes().decode("ascii")
     offsets = tree.paths.offsets.tolist()
     return [text[a:b] for a, b in itertools.pairwise(offsets)]
 
 
 def code_string(tree: Tree, leaf: int) -> str:
-    """The code of one leaf, 0 to L-1. Raises ValueError for another one."""
-    if not 0 <= leaf < tree.leaves:
+    """The code of one leaf, 0 to L-1. Raises ValueError for another one, and for what is no Tree."""
+    require_tree("code_string: tree", tree)
+    if not isinstance(leaf, int | np.integer) or not 0 <= leaf < tree.leaves:
         raise ValueError(f"code_string: leaf must be from 0 to {tree.leaves - 1:,}; got {leaf}")
     start, end = tree.paths.offsets[leaf : leaf + 2]
     return "".join(str(bit) for bit in tree.paths.bits[start:end])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.system.arrays import word_counts
-from lmtool.trees.tree import Int64s, Tree, require_words
+from lmtool.trees.tree import Int64s, Tree, require_tree, require_words
 
 SHOWN = 4  # of a node's words, the most frequent
 LONGEST = 16  # characters of a word
@@ -55,8 +55,9 @@ def _shortened(word: str) -> str:
 def top_of(tree: Tree, words: Sequence[str], counts: Int64s, levels: int) -> DrawnNode:
     """The root and what is up to `levels` below it. words: `[W]`, as text. counts: int64 `[W]`, in train.
 
-    Raises ValueError for fewer words and for counts of another number.
+    Raises ValueError for what is no Tree, for fewer words and for counts of another number.
     """
+    require_tree("top_of: tree", tree)
     counts = word_counts("top_of: counts", counts, tree.words)
     require_words("top_of: words", words, tree)
     shares = _leaf_shares(tree, counts)

@@ -132,7 +132,15 @@ class Tree:
         return Paths(offsets, path_nodes, path_bits)
 
 
+def require_tree(where: str, tree: object) -> None:
+    """Raise ValueError, naming `where`, for what is no Tree."""
+    if not isinstance(tree, Tree):
+        raise ValueError(f"{where} must be a Tree; got a {type(tree).__name__}")
+
+
 def require_words(where: str, words: Sequence[str], tree: Tree) -> None:
-    """Raise ValueError, naming `where`, where there are fewer words than the tree has."""
+    """Raise ValueError, naming `where`, for what is no list of strings, and where they are fewer than the tree has."""
+    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"{where} must be a list of strings; got a {type(words).__name__}")
     if len(words) < tree.words:
         raise ValueError(f"{where} must be the {tree.words:,} of the tree; got {len(words):,}")

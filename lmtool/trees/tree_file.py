@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 
 from lmtool.errors import UserError
 from lmtool.system.files import written_whole
 from lmtool.trees.codes import code_strings, from_codes
-from lmtool.trees.tree import Tree, require_words
+from lmtool.trees.tree import Tree, require_tree, require_words
 
 
 def _written(word: str) -> str:
@@ -17,25 +18,27 @@ def _written(word: str) -> str:
     return re.sub(r"[ \t\n\r\v\f]", lambda match: f"\\x{ord(match[0]):02x}", word)
 
 
-def write_tree(path: Path, tree: Tree, words: Sequence[str]) -> None:
+def write_tree(path: str | PathLike[str], tree: Tree, words: Sequence[str]) -> None:
     """Write a line for each leaf, in the order of the words `[W]`; whole or not at all.
 
     read_tree reads it back. Raises UserError where the disk is full or the folder cannot be written to, and ValueError
-    for fewer words than the tree has.
+    for what is no Tree and for fewer words than it has.
     """
+    require_tree("write_tree: tree", tree)
     require_words("write_tree: words", words, tree)
     leaves = zip(tree.leaf_words.tolist(), code_strings(tree), strict=True)
     lines = [f"{_written(words[word])}\t{code}\n" for word, code in leaves]
-    with written_whole(path) as temporary:
+    with written_whole(Path(path)) as temporary:
         temporary.write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
-def read_tree(path: Path, words: Sequence[str]) -> Tree:
+def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
     """The tree over words `[W]` of a file: lines of a word, white space and its code; several lines are several codes.
 
     Empty lines are skipped. Raises UserError, naming the file, where it is missing, a line does not have two fields, a
     word is not among `words` or has no line, or the codes are not those of the leaves of a binary tree (from_codes).
     """
+    path = Path(path)
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:

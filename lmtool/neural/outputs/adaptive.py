@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.config.groups import OutputConfig
-from lmtool.config.rules import MISSING, require, require_whole
+from lmtool.config.rules import MISSING, is_number, require, require_whole
 from lmtool.errors import UserError
 from lmtool.neural.checks import require_counts, require_size
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.word_scores import log_unigram
 from lmtool.trees.tree import Tree
+
+MOST = 1000  # of div_value
 
 
 @dataclass(slots=True)
@@ -35,7 +37,7 @@ class AdaptiveOutput(OutputConfig):
         ascending = ends is None or (bool(ends) and ends == sorted(set(ends)) and ends[0] >= 1)
         require(ascending, "output.cutoffs", ends, rule)
         require_whole("output.cutoffs", max(ends or [1]))
-        require(1 <= self.div_value <= 1000, "output.div_value", self.div_value, "from 1 to 1000")
+        require(1 <= self.div_value <= MOST, "output.div_value", self.div_value, f"from 1 to {MOST}")
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> AdaptiveSoftmax:
         """The layer. Raises UserError for cutoffs beyond the vocabulary and tails without a dimension."""
@@ -70,8 +72,9 @@ class AdaptiveSoftmax(OutputLayer):
         """dim: D. counts: `[O]` of the words in train; the head's biases start at the unigram distribution.
 
         cutoffs: where the head and each tail but the last end, ascending; None for default_cutoffs. div_value: each
-        tail's dimension is that of the one before divided by it. Raises ValueError for cutoffs that are not ascending
-        between 1 and O-1, for tails without a dimension, and for counts that are negative or not finite.
+        tail's dimension is that of the one before divided by it, from 1 to 1000. Raises ValueError for cutoffs that are
+        not ascending between 1 and O-1, for another div_value, for tails without a dimension, and for counts that are
+        negative or not finite.
         """
         super().__init__()
         counts = require_counts("AdaptiveSoftmax: counts", counts)
@@ -80,6 +83,8 @@ class AdaptiveSoftmax(OutputLayer):
         ends = list(cutoffs) if cutoffs is not None else default_cutoffs(outputs)
         if not ends or ends != sorted(set(ends)) or ends[0] < 1 or ends[-1] >= outputs:
             raise ValueError(f"cutoffs={ends}: ascending, from 1 to {outputs - 1}")
+        if not is_number(div_value, 1, MOST):
+            raise ValueError(f"div_value={div_value!r}: a number from 1 to {MOST}")
         if dim // div_value ** len(ends) < 1:
             most = dim ** (1 / len(ends))
             raise ValueError(f"div_value={div_value}: at most {most:.3g}, or the last tail's vectors have no dimension")

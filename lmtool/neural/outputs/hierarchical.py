@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require_whole
-from lmtool.neural.checks import require_counts, require_ids, require_size
+from lmtool.neural.checks import described, require_counts, require_ids, require_size
 from lmtool.neural.kernels import tree_loops
 from lmtool.neural.kernels.sparse_rows import Pairs, compiled, log_sum_exp, logistic_loss, segments
 from lmtool.neural.outputs.base import OutputLayer, columns
@@ -108,6 +108,8 @@ class HierarchicalSoftmax(OutputLayer):
         if nodes is None:
             odds = torch.zeros(tree.nodes) if counts is None else node_log_odds(tree, counts)
             nodes = DotNodes(dim, odds, sparse=sparse)
+        if not isinstance(nodes, DotNodes | MorinBengioNodes):
+            raise ValueError(f"HierarchicalSoftmax: nodes must be DotNodes or MorinBengioNodes; got {described(nodes)}")
         if (nodes.node_count, nodes.input_dim) != (tree.nodes, dim):
             raise ValueError(
                 f"HierarchicalSoftmax: nodes must be {tree.nodes:,}, as the tree has, of dimension {dim}; got "

@@ -1,0 +1,48 @@
+"""The command line of the campaigns: see scripts/fuzz."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+
+from fuzzing.campaign import Generator, Row, campaign, repeat, table, temporary_folder
+
+HELPERS = {"__init__", "__main__", "campaign", "child", "commands", "settings"}
+
+
+def names() -> list[str]:
+    """The generators: every other file of this folder."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in HELPERS)
+
+
+def generator(name: str) -> Generator:
+    """A generator by its name."""
+    module: Generator = importlib.import_module(f"fuzzing.{name}")
+    return module
+
+
+def main(words: list[str]) -> int:
+    """Run one campaign, all of them, or one case; the exit code."""
+    parser = argparse.ArgumentParser(prog="./scripts/fuzz", description="campaigns of nonsense; see docs/fuzzing.md")
+    parser.add_argument("name", choices=[*names(), "all"])
+    parser.add_argument("seconds", nargs="?", default="60", help="of each campaign; or a case to repeat, as JSON")
+    parser.add_argument("seed", nargs="?", type=int, default=1)
+    parser.add_argument("--cases", type=int, default=None, help="end after this many")
+    given = parser.parse_args(words)
+    with temporary_folder() as top:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(top / "torch")  # which torch makes when it is imported
+        if given.seconds.lstrip()[:1] in ("[", "{", '"'):
+            return repeat(generator(given.name), top, json.loads(given.seconds))
+        rows: list[Row] = []
+        for name in names() if given.name == "all" else [given.name]:
+            rows.append(campaign(name, generator(name), top, float(given.seconds), given.seed, given.cases))
+    print(table(rows))
+    return int(any(row.found for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

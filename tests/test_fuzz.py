@@ -1,0 +1,209 @@
+"""./scripts/fuzz: a campaign finds, shrinks and repeats a planted fault; all run; what they found stays mended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from lmtool.cli.arguments import split_line
+from lmtool.errors import UserError
+from tests.conftest import ROOT
+
+Run = Callable[..., str]
+SCRIPTS = ROOT / "scripts"
+needs_scripts = pytest.mark.skipif(not (SCRIPTS / "fuzz").is_file(), reason="the scripts are not beside the tests")
+
+
+@pytest.fixture
+def fuzzing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from fuzzing import campaign, child, commands
+
+    return SimpleNamespace(campaign=campaign, child=child, commands=commands)
+
+
+@needs_scripts
+def test_a_campaign_finds_shrinks_and_repeats_a_planted_fault(fuzzing: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def check(case: list[int], place: Path) -> None:
+        assert place.is_dir() and not list(place.iterdir())
+        if sum(case) > 100:
+            raise fuzzing.campaign.Fault("more than 100", f"it is {sum(case)}")
+
+    planted = SimpleNamespace(
+        CASES=st.lists(st.integers(0, 1000)), prepare=lambda: None, count=lambda case: 1, check=check
+    )
+    with fuzzing.campaign.temporary_folder() as top:
+        row = fuzzing.campaign.campaign("planted", planted, top, seconds=20, first_seed=1, most=300)
+        case, fault = row.found["more than 100"]
+        assert case == [101] and fault.report == "it is 101", "the smallest case"
+        assert fuzzing.campaign.repeat(planted, top, case) == 1
+        assert fuzzing.campaign.repeat(planted, top, [100]) == 0
+    assert not top.exists()
+    said = capsys.readouterr().out
+    assert "again: ./scripts/fuzz planted '[101]'" in said and "seed 1" in said
+    table = fuzzing.campaign.table([row]).splitlines()[-1].replace(" ", "").split("|")
+    assert row.cases == 300 and (table[1], table[2], table[3], table[5]) == ("planted", "1", "300", "1")
+
+
+@needs_scripts
+def test_how_a_child_ends_is_told(fuzzing: Any, tmp_path: Path) -> None:
+    def forked(work: Callable[[], int], **limits: float) -> Any:
+        return fuzzing.child.forked(work, tmp_path, **({"limit": 20} | limits))
+
+    def patient() -> int:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        time.sleep(60)
+        return 0
+
+    said = forked(lambda: print("out") or print("err", file=sys.stderr) or 3)
+    assert (said.code, said.out, said.err, said.interrupted) == (3, "out\n", "err\n", False)
+    assert forked(lambda: 1 // 0).code == 70
+    assert forked(lambda: os.kill(os.getpid(), signal.SIGSEGV) or 0).code == -signal.SIGSEGV
+    assert forked(lambda: len(bytearray(1 << 40))).err.strip().endswith("MemoryError")
+    hanging = forked(patient, limit=0.1, grace=0.1)
+    assert (hanging.code, hanging.interrupted) == (None, True)
+
+
+@needs_scripts
+@pytest.mark.parametrize(
+    ("code", "err", "wrong"),
+    [
+        (2, "lmtool: no\n", None),
+        (0, "", None),
+        (2, "lmtool: a\nb\n", "not one line"),
+        (2, "", "not one line"),
+        (1, "lmtool: no\n", "exit code 1"),
+        (-11, "", "signal 11"),
+        (
+            1,
+            'Traceback (most recent call last):\n  File "/x/lmtool/a.py", line 3\nKeyError: 3\n',
+            "lmtool/a.py:3 KeyError",
+        ),
+        (None, "", "does not end"),
+        (0, "x.py:3: RuntimeWarning: divide\n", "a warning"),
+    ],
+)
+def test_what_must_not_be(code: int | None, err: str, wrong: str | None, fuzzing: Any) -> None:
+    problem = fuzzing.commands.wrong_end(fuzzing.child.Outcome(code, False, "", err))
+    assert problem is None if wrong is None else wrong in problem[0]
+
+
+@needs_scripts
+def test_files_that_are_not_whole_are_seen(fuzzing: Any, tmp_path: Path) -> None:
+    for name, whole, cut in (
+        ("a.json", b"{}", b"{"),
+        ("b.jsonl", b"{}\n", b"{}\n{"),
+        ("c.h5", None, b"\x89HDF"),
+        (".d.tmp", None, b""),
+    ):
+        path = tmp_path / name
+        if whole is not None:
+            path.write_bytes(whole)
+            assert fuzzing.child.damaged(path) is None
+        path.write_bytes(cut)
+        assert fuzzing.child.damaged(path), name
+
+
+@needs_scripts
+def test_all_campaigns_run(tmp_path: Path) -> None:
+    """A few cases each, of a seed that finds nothing."""
+    command = [sys.executable, "-m", "fuzzing", "all", "60", "1", "--cases", "1"]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{SCRIPTS}", "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split("|")[1:4] for line in done.stdout.splitlines() if line.startswith("| ")][1:]
+    assert [name.strip() for name, _, _ in rows] == ["library", "numbers", "words", "yaml"]
+    assert all(int(cases) >= 1 for _, _, cases in rows)
+    assert not list(tmp_path.iterdir()), "the campaigns leave nothing behind"
+
+
+def test_a_message_is_one_line_whatever_it_holds(lmtool: Run) -> None:
+    assert str(UserError("a\nb\tü\x1b[31m\u202e\u2028\udcff")) == "a\\nb\\tü\\x1b[31m\\u202e\\u2028\\udcff"
+    said = lmtool("train", "model=\x85\n", code=2)
+    assert said.startswith("lmtool: no model=\\x85\\n") and said.count("\n") == 1
+
+
+# Lines that ended with a traceback, or with more than one line of error, and what they say now.
+FOUND = [
+    (["convert", "run=x", "to=b.arpa", "a" * 300], ["no setting"]),
+    (["train", "--info=x"], ["--info x", "defaults-tree"]),
+    (["eval", "run=x", "hydra.searchpath=[file://nowhere]"], ["no such folder nowhere"]),
+    (["eval", "run=x", "text==${.x}"], ["x"]),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), FOUND, ids=[" ".join(words)[:40] for words, _ in FOUND])
+def test_lines_that_campaigns_found(words: list[str], said: list[str], lmtool: Run) -> None:
+    message = lmtool(*words, code=2)
+    assert message.startswith("lmtool: ") and message.count("\n") == 1
+    for word in said:
+        assert word in message
+
+
+def test_info_takes_no_word_after_it() -> None:
+    """Hydra's own parser would take the next word as the flag's value."""
+    assert split_line(["train", "--info", "model=ngram"]).words == ["--info=all", "model=ngram"]
+    assert split_line(["train", "-i", "--info=config", "seed=1"]).words == ["-i=all", "--info=config", "seed=1"]
+
+
+# The contents of a YAML file, and what the error names beside the file.
+YAML = [(b"3\n", "int"), (b"a: \x07\n", "#x0007"), (b"a: \xff\n", "UTF-8")]
+
+
+def test_neighbors_of_what_is_no_word(runs: Path) -> None:
+    import lmtool
+
+    with pytest.raises(UserError, match="word=None: must be text"):
+        lmtool.load(runs / "nplm").neighbors(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("where", ["--config-dir=own", "options=own"])
+@pytest.mark.parametrize(("content", "named"), YAML)
+def test_yaml_that_campaigns_found(content: bytes, named: str, where: str, lmtool: Run) -> None:
+    Path("own/model").mkdir(parents=True)
+    Path("own/model/mine.yaml").write_bytes(content)
+    message = lmtool("train", "model=mine", "data=toy", where, code=2)
+    assert message.count("\n") == 1 and named in message, message
+    assert "own/model/mine.yaml" in message
+
+
+def test_calls_that_campaigns_found(tmp_path: Path) -> None:
+    import torch
+
+    import lmtool
+    from lmtool import neural, trees
+
+    tree = trees.balanced_tree([0, 1, 2])
+    trees.write_tree(str(tmp_path / "tree.txt"), tree, ["a", "b", "c"])
+    assert trees.code_strings(trees.read_tree(str(tmp_path / "tree.txt"), ["a", "b", "c"])) == ["00", "01", "1"]
+    for wrong in (
+        lambda: trees.top_of(None, ["a"], [1], 0),
+        lambda: trees.analyse("tree", [1]),
+        lambda: trees.path_rows(None, ["a"], [1], [0]),
+        lambda: trees.code_strings(None),
+        lambda: trees.code_string(tree, 1.5),
+        lambda: trees.write_tree(tmp_path / "x.txt", None, ["a"]),
+        lambda: trees.write_tree(tmp_path / "x.txt", tree, [1, 2, 3]),
+        lambda: neural.HierarchicalSoftmax(4, tree, nodes=neural.DotNodes),
+        lambda: neural.AdaptiveSoftmax(4, torch.ones(4), cutoffs=[2], div_value=0),
+        lambda: neural.AdaptiveSoftmax(4, torch.ones(4), cutoffs=[2], div_value=None),
+        lambda: lmtool.States.of([3]),
+        lambda: neural.clip_gradients([{"params": []}], 1.0),
+    ):
+        with pytest.raises(ValueError):
+            wrong()
+    assert not (tmp_path / "x.txt").exists()
+    with pytest.raises(UserError, match="no store"):
+        lmtool.Corpus.open(str(tmp_path))
+    with pytest.raises(UserError, match="over='ngram'"):
+        lmtool.sweep("ngram")
