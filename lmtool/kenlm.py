@@ -22,7 +22,7 @@ from lmtool.incremental import incremental_scorer
 from lmtool.language_model import IncrementalScorer, IntArray, Marks
 from lmtool.ngram.incremental import NgramScorer
 from lmtool.ngram.model import NgramModel
-from lmtool.ngram.single_state import LOG_10, SingleStates
+from lmtool.ngram.single_state import LOG_10, CompiledScore, SingleStates
 from lmtool.runs.load import load
 from lmtool.text_model import TextModel
 
@@ -133,6 +133,13 @@ class _NgramStates:
         self.begin(copy, sentence_start=False)
         ctypes.memmove(copy.address, state.address, self._inner + 8)
 
+    @property
+    def compiled(self) -> tuple[CompiledScore, int]:
+        """The compiled function of a table, a state, a word and the state after it, addresses but for the word; and the
+        table.
+        """
+        return self._states.log10_prob, self._states.table
+
     def log10_prob(self, state: State, word: int, after: State) -> float:
         return self._states.log10_prob(self._states.table, state.address, word, after.address)
 
@@ -212,6 +219,9 @@ class Model:
         self.path = os.fsencode(Path(name).resolve())
         self._text_form = loaded.form
         self._ids, self._unk = vocabulary.ids, vocabulary.unk
+        self._compiled: CompiledScore | None = None
+        if isinstance(self._states, _NgramStates):
+            self._compiled, self._table = self._states.compiled
 
     def score(self, sentence: str | bytes, bos: bool = True, eos: bool = True) -> float:
         """log10 p of a sentence, words separated by white space, and of its end.
@@ -247,8 +257,14 @@ class Model:
         states = self._states
         if in_state.owner is not states or out_state.owner is not states:
             self._adopt(in_state, out_state)
-        index = self._ids.get(word)
-        return states.log10_prob(in_state, self._unknown(word) if index is None else index, out_state)
+        try:
+            index = self._ids[word]
+        except KeyError:
+            index = self._unknown(word)
+        if self._compiled is None:
+            return states.log10_prob(in_state, index, out_state)
+        # What states.log10_prob does: one call less, of a function that takes little longer than a call.
+        return self._compiled(self._table, in_state.address, index, out_state.address)
 
     def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:
         """The same with the matched length, and whether the word is out of the vocabulary."""

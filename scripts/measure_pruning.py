@@ -12,6 +12,7 @@ from typing import Any
 
 from measure_spark import text_words
 
+SHARES = (0.5, 0.3)  # of the n-grams, besides
 CUTOFFS = ([0, 0, 1], [0, 1, 1], [0, 1, 2], [0, 2, 2], [0, 3, 3], [0, 5, 5], [0, 9, 9], [0, 19, 19])
 VARIKN = ("0.005", "0.02", "0.05", "0.1", "0.3")  # thresholds of counts2kn -p
 
@@ -40,6 +41,10 @@ def curve(name: str, store: Path, order: int) -> None:
         print(
             f"{'cut-offs':<12} {'n-grams':>11} {'share':>7} {'cut-offs':>9} {'entropy':>9} {'gain':>9} {'seconds':>8}"
         )
+        for share in SHARES:
+            size = int(share * total)
+            row = "".join(f"{cell:>10.3f}" for cell in text.pruned(table, smoother, size))
+            print(f"{'':<12} {size:>11,} {share:>7.1%}{'':>10}{row}", flush=True)
         for cutoffs in CUTOFFS:
             rest = cutoffs[-1:] * (order - len(cutoffs))
             cut = estimate(text.counts, ModifiedKneserNey(order), cutoffs=cutoffs + rest)

@@ -21,6 +21,7 @@ from lmtool.ngram.incremental import shorten
 from lmtool.ngram.scoring import SHORT, UNSEEN, TableArrays
 from lmtool.ngram.trie_search import child
 
+CompiledScore = Callable[[int, int, int, int], float]
 LOG_10 = math.log(10)
 ARRAYS = ("unigram_starts", "base", "starts", "words", "unigrams", "log_prob", "log_backoff")
 NUMBERS = ("order", "total", "start_width", "word_width", "bos", "suffix_closed")
@@ -42,19 +43,19 @@ class SingleStates:
         self._table = np.array([*places, *numbers, *missing], dtype=np.int64)
         self.order = arrays.order
         self.table: int = self._table.ctypes.data
-        self.log10_prob: Callable[[int, int, int, int], float] = called_with_numbers(_log10_prob)
+        self.log10_prob: CompiledScore = called_with_numbers(_log10_prob)
 
     def new_state(self) -> ctypes.Array[ctypes.c_int64]:
         """A state without any words."""
         return (ctypes.c_int64 * self.order)(*[int(SHORT)] * (self.order - 1), 0)
 
 
-def called_with_numbers(kernel: Any) -> Callable[[int, int, int, int], float]:
+def called_with_numbers(kernel: Any) -> CompiledScore:
     """A compiled kernel of four int64, without the look at the types of its arguments that a call begins with.
 
     `compile` of Numba's dispatcher returns it.
     """
-    function: Callable[[int, int, int, int], float] = kernel.compile(types.float64(*[types.int64] * 4))
+    function: CompiledScore = kernel.compile(types.float64(*[types.int64] * 4))
     return function
 
 
@@ -70,7 +71,7 @@ def _pointer_of(_typing: Any, address: Any) -> Any:
 _pointer: Any = intrinsic(_pointer_of)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)  # to let other threads run would take as long as the search
 def _log10_prob(table: int, state: int, word: int, after: int) -> Any:
     """log10 p of a word after a state, and the state after it; the same as incremental.advance_states.
 
