@@ -64,10 +64,14 @@ def distil(lmtool: Lmtool) -> None:
     lmtool("train", "model=ngram", "model.order=5", "data=ptb", "hydra.run.dir=kn5")
     network = ["model=nplm", "model.history=0", "model.across_sentences=false", "model.context_size=4"]
     lmtool("train", *network, "data=ptb", "training.epochs=3", "training.minutes=null", "hydra.run.dir=nplm")
-    lmtool("distil", "run=nplm", "like=kn5", "hydra.run.dir=distilled")
-    for name in ("kn5", "distilled", "nplm"):
+    for name in ("kn5", "nplm"):
         print(f"{name} | {_perplexity(lmtool, name, 'valid'):.3f}", flush=True)
-    _both(lmtool, ["kn5", "distilled"], "null", "kn5+distilled", "valid")
+    for likely in (0, 5, 20):
+        name = f"distilled-{likely}"
+        lmtool("distil", "run=nplm", "like=kn5", f"likely={likely}", f"hydra.run.dir={name}")
+        ngrams = _result(name)["parameters"]
+        print(f"{name} | {_perplexity(lmtool, name, 'valid'):.3f} | {ngrams:,} n-grams", flush=True)
+        _both(lmtool, ["kn5", name], "null", f"kn5+{name}", "valid")
     lmtool("ensemble", "runs=[kn5,nplm]", "hydra.run.dir=mix")
     lmtool("distil", "run=mix", "like=kn5", "hydra.run.dir=mix-distilled")
     print(f"kn5 + nplm | {_result('mix')['perplexity']:.3f}")

@@ -14,6 +14,7 @@ import lmtool as package
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.distillation import ExpectedProbabilities
 from lmtool.ngram.estimate import estimate
+from lmtool.ngram.likely_ngrams import LikelyNgrams
 from lmtool.ngram.model import NgramModel
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.witten_bell import WittenBell
@@ -66,6 +67,40 @@ def test_each_ngram_has_the_mean_over_its_contexts() -> None:
     np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=3e-6)
 
 
+def test_likely_words_make_ngrams() -> None:
+    text, vocabulary = text_of(random_sentences(3, 80))
+    teacher = NgramModel(estimate(count_ngrams(text, vocabulary, 4), WittenBell(4)), vocabulary)
+    table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3))
+    far, near = (contexts_of(text, vocabulary.bos, size) for size in (3, 2))
+    log_p = teacher.log_dist(far)
+    gathered = LikelyNgrams(table, 2)
+    for first in range(0, len(far), 50):
+        gathered.add(near[first : first + 50], log_p[first : first + 50])
+    extended = gathered.extended()
+    want = {k: {tuple(row) for row in table.trie.ngrams(k, 0, table.sizes[k - 1]).tolist()} for k in (1, 2, 3)}
+    before = {k: set(grams) for k, grams in want.items()}
+    for row, dist in zip(near.tolist(), log_p, strict=True):
+        best = np.argsort(-dist)[:2].tolist()
+        for size in (1, 2):
+            h = tuple(row[2 - size :])
+            if h in want[size] and h in before[size]:
+                want[size + 1] |= {(*h, word) for word in best}
+    for k in (1, 2, 3):
+        grams = [tuple(row) for row in extended.trie.ngrams(k, 0, extended.sizes[k - 1]).tolist()]
+        assert set(grams) == want[k] and len(grams) == len(want[k])
+        nodes = slice(extended.trie.first(k), extended.trie.first(k + 1))
+        own = [gram in before[k] for gram in grams]
+        kept = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
+        np.testing.assert_array_equal(extended.log_prob[nodes][own], kept)
+    assert len(want[3]) > len(before[3])
+    expected = ExpectedProbabilities(extended)
+    expected.add(near, log_p)
+    distilled = expected.distilled()
+    assert np.isfinite(np.delete(distilled.log_prob, vocabulary.bos)).all()  # each new n-gram was met
+    dist = NgramModel(distilled, vocabulary).log_dist(contexts_for(text, vocabulary, 3, 1))
+    np.testing.assert_allclose(np.exp(dist).sum(axis=1), 1, atol=3e-6)
+
+
 def test_a_network_becomes_an_ngram_run(runs: Path, lmtool: Run) -> None:
     said = lmtool("distil", f"run={runs}/nplm", f"like={runs}/kn3", f"store_dir={runs}/stores", "hydra.run.dir=small")
     found = json.loads(Path("small/result.json").read_text())
@@ -79,6 +114,12 @@ def test_a_network_becomes_an_ngram_run(runs: Path, lmtool: Run) -> None:
     # Another teacher, over the first tokens alone; the result mixes like any other run.
     again = package.distil(runs / "mix", runs / "kn3", tokens=20, out="again", store_dir=str(runs / "stores"))
     assert again.examples == 20 and again.valid_perplexity != pytest.approx(found["valid_perplexity"])
+    more = package.distil(runs / "nplm", runs / "kn3", likely=3, out="more", store_dir=str(runs / "stores"))
+    assert more.parameters > found["parameters"] and more.ngrams[0] == like["ngrams"][0]
+    few = package.distil(
+        runs / "nplm", runs / "kn3", likely=3, prune_to=found["parameters"], out="few", store_dir=str(runs / "stores")
+    )
+    assert 0.9 * found["parameters"] < few.parameters <= found["parameters"]
     package.convert(runs=[again, runs / "kn3"], weights=[0.5, 0.5], to="mixed.arpa.gz")
     assert teacher.vocabulary.words == small.vocabulary.words
 
@@ -89,6 +130,8 @@ MISTAKES = [
     ("run=nplm like=mix", "mix is not an n-gram model"),
     ("run=nplm like=nowhere", "no run folder"),
     ("run=nplm like=kn3 tokens=0", "tokens=0: must be 1 or more"),
+    ("run=nplm like=kn3 likely=-1", "likely=-1: must be from 0 to 1000"),
+    ("run=nplm like=kn3 tokens=50 prune_to=2", "prune_to=2: must be"),
     ("like=kn3", "run has no value"),
 ]
 

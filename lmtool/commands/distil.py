@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.model_verbs import DistilConfig
+from lmtool.config.rules import ngrams_to_keep
 from lmtool.config.settings import plain_values
 from lmtool.errors import UserError
 from lmtool.results import TrainedRun
@@ -14,9 +17,11 @@ from lmtool.runs.run import Run
 from lmtool.session import Session
 
 if TYPE_CHECKING:
+    from lmtool.data.corpus import Split
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.language_model import LanguageModel
+    from lmtool.language_model import FloatArray, IntArray, LanguageModel
     from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.table import BackoffTable
 
 SETTINGS = DistilConfig
 AT_ONCE = 1 << 23  # probabilities that are held at once
@@ -27,10 +32,10 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
     from lmtool.commands.ngram_runs import Text, save_ngram_run
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.distillation import ExpectedProbabilities
+    from lmtool.ngram.likely_ngrams import LikelyNgrams
     from lmtool.ngram.model import NgramModel
     from lmtool.runs.load import load_model
     from lmtool.runs.store import corpus_of, require_splits
-    from lmtool.system.progress import token_bar
 
     session.require_new()
     session.use_threads(config.threads)
@@ -45,16 +50,18 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
         _require_teacher(teacher, config.run)
         train = corpus.split("train")
         tokens = min(train.tokens, config.tokens or train.tokens)
-        expected = ExpectedProbabilities(like.table)
-        rows = max(1, AT_ONCE // len(corpus.vocabulary))
-        read, seen = train.seen(False), train.seen(teacher.across_sentences)
-        with token_bar(tokens, shown=session.progress) as bar:
-            for first in range(0, tokens, rows):
-                last = min(first + rows, tokens)
-                log_p = teacher.log_dist(seen.contexts(first, last, teacher.context_size))
-                expected.add(read.contexts(first, last, like.context_size), log_p)
-                bar.update(last - first)
-        model = NgramModel(expected.distilled(), corpus.vocabulary)
+        places = _Places(train, tokens, teacher, like, session.progress)
+        table = like.table
+        if config.likely:
+            gathered = LikelyNgrams(table, config.likely)
+            places.each(gathered.add)
+            table = gathered.extended()
+        expected = ExpectedProbabilities(table)
+        places.each(expected.add)
+        table = expected.distilled()
+        if config.prune_to is not None:
+            table = _pruned(table, config.prune_to, corpus.vocabulary.eos, session)
+        model = NgramModel(table, corpus.vocabulary)
         valid = corpus.split("valid")
         valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))
     seconds = time.perf_counter() - start
@@ -68,6 +75,43 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
     session.say(f"valid perplexity {valid_perplexity:.4f}")
     saved = result | {"parameters": sum(model.table.sizes), "ngrams": model.table.sizes}
     return TrainedRun.of(session.out, saved, config.store_dir, session.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The first `tokens` places of a text, as two models read it; shown: whether with a bar."""
+
+    train: Split
+    tokens: int
+    teacher: LanguageModel
+    like: NgramModel
+    shown: bool
+
+    def each(self, take: Callable[[IntArray, FloatArray], None]) -> None:
+        """Hand over all places, some at once: their contexts `[N, n-1]` as the n-gram model reads them, and the other
+        model's log p `[N, V]`.
+        """
+        from lmtool.system.progress import token_bar
+
+        rows = max(1, AT_ONCE // len(self.like.vocabulary))
+        read, seen = self.train.seen(False), self.train.seen(self.teacher.across_sentences)
+        with token_bar(self.tokens, shown=self.shown) as bar:
+            for first in range(0, self.tokens, rows):
+                last = min(first + rows, self.tokens)
+                log_p = self.teacher.log_dist(seen.contexts(first, last, self.teacher.context_size))
+                take(read.contexts(first, last, self.like.context_size), log_p)
+                bar.update(last - first)
+
+
+def _pruned(table: BackoffTable, wanted: object, eos: int | None, session: Session) -> BackoffTable:
+    """The table of as many n-grams as are wanted. Raises UserError where that is less than the 1-grams."""
+    from lmtool.ngram.pruning import prune_to_size_by_entropy
+
+    total, size = sum(table.sizes), ngrams_to_keep(wanted, "prune_to", table.sizes)
+    if size < total:
+        table, _ = prune_to_size_by_entropy(table, size, eos)
+    session.say(f"{sum(table.sizes):,} of {total:,} n-grams stay")
+    return table
 
 
 def _ngram_model(run: Run, vocabulary: Vocabulary) -> NgramModel:

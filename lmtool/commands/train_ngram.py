@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import CountModelConfig
-from lmtool.config.rules import number_or_share, require
+from lmtool.config.rules import ngrams_to_keep
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import TrainConfig
 from lmtool.errors import UserError
@@ -170,10 +170,8 @@ def _prune_to_size(
     from lmtool.ngram.gain_pruning import prune_to_size_by_gain
     from lmtool.ngram.pruning import prune_to_size_by_entropy
 
-    total, least = sum(table.sizes), table.sizes[0]
-    wanted = number_or_share(config.prune_to, "prune_to")
-    size = int(wanted * total) if isinstance(wanted, float) else wanted
-    require(size >= least, "prune_to", config.prune_to, f"{least:,} or more: the 1-grams stay, one per word")
+    total = sum(table.sizes)
+    size = ngrams_to_keep(config.prune_to, "prune_to", table.sizes)
     if size >= total:
         session.say(f"prune_to={config.prune_to}: all {total:,} n-grams stay")
         return table

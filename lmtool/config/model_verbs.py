@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from lmtool.config.rules import MISSING, require, require_seed, require_whole
+from lmtool.config.rules import MISSING, number_or_share, require, require_seed, require_whole
 from lmtool.config.verbs import VerbConfig, require_device, require_one_model
 from lmtool.errors import UserError
 
@@ -155,14 +155,20 @@ class DistilConfig(VerbConfig):
     run: str = MISSING
     like: str = MISSING
     tokens: int | None = MISSING
+    likely: int = MISSING
+    prune_to: Any = MISSING
     device: str = MISSING
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
         require_whole("tokens", self.tokens, null=True)
+        require_whole("likely", self.likely, 0, MOST_LIKELY)
+        if self.prune_to is not None:
+            number_or_share(self.prune_to, "prune_to")
         require_device(self.device)
 
 
+MOST_LIKELY = 1000  # words a place: more would not fit into memory
 MOST_MAPPED = 5000  # t-SNE's work grows with the square
 
 

@@ -67,6 +67,16 @@ def number_or_share(value: object, key: str) -> int | float:
     return int(number)
 
 
+def ngrams_to_keep(value: object, key: str, sizes: list[int]) -> int:
+    """How many n-grams of a model with so many of each order a number or a share leaves. Raises UserError, naming the
+    key, where that is less than the 1-grams, which always stay.
+    """
+    wanted = number_or_share(value, key)
+    size = int(wanted * sum(sizes)) if isinstance(wanted, float) else wanted
+    require(size >= sizes[0], key, value, f"{sizes[0]:,} or more: the 1-grams stay, one per word")
+    return size
+
+
 def is_number(value: object, low: float, high: float) -> bool:
     """Whether a value is a number from low to high; true and false are not numbers."""
     return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) <= high
