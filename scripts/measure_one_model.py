@@ -66,7 +66,7 @@ def distil(lmtool: Lmtool) -> None:
     lmtool("train", *network, "data=ptb", "training.epochs=3", "training.minutes=null", "hydra.run.dir=nplm")
     for name in ("kn5", "nplm"):
         print(f"{name} | {_perplexity(lmtool, name, 'valid'):.3f}", flush=True)
-    for likely in (0, 5, 20):
+    for likely in ("null", 5, 20):
         name = f"distilled-{likely}"
         lmtool("distil", "run=nplm", "like=kn5", f"likely={likely}", f"hydra.run.dir={name}")
         ngrams = _result(name)["parameters"]

@@ -130,7 +130,7 @@ MISTAKES = [
     ("run=nplm like=mix", "mix is not an n-gram model"),
     ("run=nplm like=nowhere", "no run folder"),
     ("run=nplm like=kn3 tokens=0", "tokens=0: must be 1 or more"),
-    ("run=nplm like=kn3 likely=-1", "likely=-1: must be from 0 to 1000"),
+    ("run=nplm like=kn3 likely=0", "likely=0: must be from 1 to 1000, or null"),
     ("run=nplm like=kn3 tokens=50 prune_to=2", "prune_to=2: must be"),
     ("like=kn3", "run has no value"),
 ]

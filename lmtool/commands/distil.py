@@ -52,7 +52,7 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
         tokens = min(train.tokens, config.tokens or train.tokens)
         places = _Places(train, tokens, teacher, like, session.progress)
         table = like.table
-        if config.likely:
+        if config.likely is not None:
             gathered = LikelyNgrams(table, config.likely)
             places.each(gathered.add)
             table = gathered.extended()

@@ -155,14 +155,14 @@ class DistilConfig(VerbConfig):
     run: str = MISSING
     like: str = MISSING
     tokens: int | None = MISSING
-    likely: int = MISSING
+    likely: int | None = MISSING
     prune_to: Any = MISSING
     device: str = MISSING
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
         require_whole("tokens", self.tokens, null=True)
-        require_whole("likely", self.likely, 0, MOST_LIKELY)
+        require_whole("likely", self.likely, 1, MOST_LIKELY, null=True)
         if self.prune_to is not None:
             number_or_share(self.prune_to, "prune_to")
         require_device(self.device)

@@ -19,7 +19,7 @@ from lmtool.system.files import read_json, write_json
 # Settings that may differ from those a training was started with: its budget, and those that do not affect the weights.
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
-    *("training.patience", "training.save_every", "training.tensorboard"),
+    *("training.patience", "training.save_every", "training.tensorboard", "prune_method"),
 }
 GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
 # The command line that was last accepted. Hydra's own file may hold one that was refused.
