@@ -16,7 +16,7 @@ looked at, which keeps Kneser-Ney's lower orders what they should be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +51,6 @@ def prune_to_size_by_gain(
         raise UserError("prune_method=gain: the smoother must interpolate counts: set prune_method=entropy")
     pruning = _Pruning(counts, smoother, table, storage or Storage())
     threshold, selection = largest_within(size, pruning.select)
-    del table
     return estimate(counts, smoother, selection=selection, fit=False, storage=storage), threshold
 
 
@@ -84,33 +83,29 @@ class _Pruning:
         self.tokens = int(counts.count[0].all().sum()) - counts.count[0].get(counts.bos, counts.bos + 1)[0]
         self.orders = [self._order(k) for k in range(2, counts.order + 1)]
         self.unigrams = adjusted_counts(counts, 1, smoother.counting, storage)
-        self.highest = self._gains(self.orders[-1]) if self.orders else np.empty(0)
+        # The highest order's counts do not depend on what is left out, nor do others' that are not continuations.
+        fixed = self.orders[-1:] if smoother.counting is Counting.continuations else self.orders
+        self.gains = {order.k: self._gains(order) for order in fixed}
 
     def select(self, threshold: float) -> Selection:
         """The n-grams with at least this gain, in nats per token of new text, and the contexts of what stays."""
         mask = self.storage.empty(sum(self.trie.sizes), np.bool_)
         mask[: self.trie.first(2)] = True
         adjusted = [self.unigrams, *(order.a for order in self.orders)]
-        n = self.counts.order
-        for k in range(n, 1, -1):
-            nodes = slice(self.trie.first(k), self.trie.first(k + 1))
-            if k < n:
-                adjusted[k - 1] = self._revised(k, adjusted, mask)
-                revised = _Order(k, adjusted[k - 1], self.orders[k - 2].grams, self.orders[k - 2].contexts)
-                mask[nodes] = self._gains(revised) >= threshold
+        n, revised = self.counts.order, self.smoother.counting is Counting.continuations
+        for k in range(n, 0, -1):
+            nodes, longer = (slice(self.trie.first(m), self.trie.first(m + 1)) for m in (k, min(k + 1, n)))
+            if k < n and revised:
+                adjusted[k - 1] = revised_counts(self.counts, k, adjusted[k], mask[longer], self.storage)
+            if k > 1:
+                gains = self.gains.get(k)
+                if gains is None:
+                    gains = self._gains(replace(self.orders[k - 2], a=adjusted[k - 1]))
+                mask[nodes] = gains >= threshold
+            if 1 < k < n:
                 keep_contexts(self.trie, k, mask)
-            else:
-                mask[nodes] = self.highest >= threshold
             self.storage.release()
-        if n > 1:
-            adjusted[0] = self._revised(1, adjusted, mask)
         return Selection(mask, adjusted)
-
-    def _revised(self, k: int, adjusted: list[Packed], mask: Array) -> Packed:
-        if self.smoother.counting is not Counting.continuations:
-            return adjusted[k - 1]
-        kept = mask[self.trie.first(k + 1) : self.trie.first(k + 2)]
-        return revised_counts(self.counts, k, adjusted[k], kept, self.storage)
 
     def _order(self, k: int) -> _Order:
         """Count the counts of counts of order k in bins, and those of its contexts."""

@@ -11,7 +11,7 @@ is the context of one that stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,28 +36,14 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
 
     eos: the id of `</s>`, whose probability is that of `<s>` at the start of a context, as in SRILM.
     """
-    mask = np.ones(sum(table.sizes), dtype=bool)
-    for k, changes in _relative_changes(table, eos):
-        mask[table.trie.first(k) : table.trie.first(k + 1)] = changes >= threshold
-        if k < table.order:
-            keep_contexts(table.trie, k, mask)
-    return renormalised(replace(table.select(mask), suffix_closed=False))
+    return _left(table, _marked(table.trie, _relative_changes(table, eos), threshold))
 
 
 def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) -> tuple[BackoffTable, float]:
     """The table of at most `size` n-grams, at least the 1-grams, and prune_by_entropy's threshold that gives it."""
-    trie, orders = table.trie, dict(_relative_changes(table, eos))
-
-    def marked(threshold: float) -> _Marked:
-        mask = np.ones(sum(table.sizes), dtype=bool)
-        for k, changes in orders.items():
-            mask[trie.first(k) : trie.first(k + 1)] = changes >= threshold
-            if k < table.order:
-                keep_contexts(trie, k, mask)
-        return _Marked(mask)
-
-    threshold, found = largest_within(size, marked)
-    return renormalised(replace(table.select(found.mask), suffix_closed=False)), threshold
+    orders = list(_relative_changes(table, eos))
+    threshold, found = largest_within(size, lambda threshold: _marked(table.trie, orders, threshold))
+    return _left(table, found), threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +56,21 @@ class _Marked:
     def size(self) -> int:
         """How many stay."""
         return int(np.count_nonzero(self.mask))
+
+
+def _marked(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: float) -> _Marked:
+    """What stays of orders n to 2, given the relative changes of each, and all 1-grams."""
+    mask = np.ones(int(trie.nodes.first[-1]), dtype=bool)
+    for k, changes in orders:
+        mask[trie.first(k) : trie.first(k + 1)] = changes >= threshold
+        if k < trie.order:
+            keep_contexts(trie, k, mask)
+    return _Marked(mask)
+
+
+def _left(table: BackoffTable, marked: _Marked) -> BackoffTable:
+    """The table of what stays, with new back-off weights."""
+    return renormalised(replace(table.select(marked.mask), suffix_closed=False))
 
 
 def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[int, FloatArray]]:

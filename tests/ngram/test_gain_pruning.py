@@ -65,7 +65,7 @@ def test_gains_by_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     smoother = ModifiedKneserNey(3)
     table = estimate(counts, smoother)
     pruning = gain_pruning._Pruning(counts, smoother, table, Storage())
-    found = pruning.highest
+    found = pruning.gains[3]
     trie, a = counts.trie, counts.count[2].all()
     grams = trie.ngrams(3, 0, trie.sizes[2])
     total, kinds = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
