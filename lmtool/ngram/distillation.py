@@ -22,7 +22,7 @@ import numpy as np
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.packed import read
 from lmtool.ngram.pruning import renormalised
-from lmtool.ngram.scoring import find_contexts
+from lmtool.ngram.scoring import find_all_contexts
 from lmtool.ngram.table import BackoffTable, log
 from lmtool.ngram.trie_search import first_child
 
@@ -42,9 +42,8 @@ class ExpectedProbabilities:
     def add(self, contexts: IntArray, log_p: FloatArray) -> None:
         """Take N places: their contexts `[N, n-1]` as the table reads them, and the other model's log p `[N, V]`."""
         trie = self.table.trie
-        nodes = np.full((len(contexts), self.table.order), -1, dtype=np.int64)  # [N, n], of m words in column m
-        for m in range(1, self.table.order):
-            find_contexts(*trie.nodes.searching, self.table.bos, contexts, m, nodes[:, m])
+        nodes = np.empty((len(contexts), self.table.order), dtype=np.int64)  # of m words in column m
+        find_all_contexts(*trie.nodes.searching, self.table.bos, contexts, nodes)
         _add(*trie.nodes.searching, nodes, np.exp(log_p, dtype=np.float64), self.sums, self.places)
 
     def distilled(self) -> BackoffTable:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.ngram.scoring import find_contexts
+from lmtool.ngram.scoring import find_all_contexts
 from lmtool.ngram.table import BackoffTable
 from lmtool.ngram.trie import TrieBuilder, ngram_keys
 
@@ -36,11 +36,11 @@ class LikelyNgrams:
         trie, most = self.table.trie, min(self.most, log_p.shape[1])
         likely = np.argpartition(-log_p, most - 1, axis=1)[:, :most]
         possible = np.take_along_axis(log_p, likely, axis=1) > -np.inf
-        node = np.empty(len(contexts), dtype=np.int64)
+        nodes = np.empty((len(contexts), self.table.order), dtype=np.int64)  # of m words in column m
+        find_all_contexts(*trie.nodes.searching, self.table.bos, contexts, nodes)
         for m in range(1, self.table.order):
-            find_contexts(*trie.nodes.searching, self.table.bos, contexts, m, node)
-            met = node >= 0
-            within = node[met] - trie.first(m)
+            met = nodes[:, m] >= 0
+            within = nodes[met, m] - trie.first(m)
             keys = ngram_keys(within[:, None], likely[met], self._width)[possible[met]]
             waiting = self._new[m - 1]
             waiting.append(np.unique(keys))

@@ -17,7 +17,7 @@ from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.estimate import further_types
 from lmtool.ngram.merged_masses import OrderGradient, merged_masses, through_masses
-from lmtool.ngram.scoring import SHORT, find_contexts, find_followers
+from lmtool.ngram.scoring import SHORT, find_all_contexts, find_followers
 from lmtool.ngram.smoothers.base import MergingSmoother
 from lmtool.ngram.source_counts import SourceCounts
 
@@ -41,9 +41,10 @@ class HeldOut:
         contexts, targets = text.windows(np.arange(text.tokens), counts.order - 1)
         trie = counts.trie
         found = cls([np.zeros_like(targets)], [targets], types)
+        nodes = np.empty((len(targets), counts.order), dtype=np.int64)  # of m words in column m
+        find_all_contexts(*trie.nodes.searching, counts.bos, contexts, nodes)
         for k in range(2, counts.order + 1):
-            node, ngram = np.full(len(targets), SHORT), np.full(len(targets), SHORT)
-            find_contexts(*trie.nodes.searching, counts.bos, contexts, k - 1, node)
+            node, ngram = nodes[:, k - 1].copy(), np.full(len(targets), SHORT)
             find_followers(*trie.nodes.searching, node, targets, ngram)
             found.context.append(np.where(node >= 0, node - trie.first(k - 1), -1))
             found.ngram.append(np.where(ngram >= 0, ngram - trie.first(k), -1))

@@ -187,6 +187,26 @@ def _find_suffixes(
 
 
 @numba.njit(cache=True, nogil=True)
+def find_all_contexts(
+    uni: Any,
+    base: Any,
+    starts: Any,
+    width: Any,
+    words: Any,
+    word_width: int,
+    total: int,
+    bos: int,
+    contexts: Any,
+    out: Any,
+) -> None:
+    """The nodes of the last 1, 2, ... L words of contexts `[N, C]`, or SHORT or UNSEEN, into out `[N, L + 1]` from
+    column 1 on.
+    """
+    for row in range(len(contexts)):
+        _find_suffixes(total, uni, base, starts, width, words, word_width, bos, contexts[row], out[row])
+
+
+@numba.njit(cache=True, nogil=True)
 def find_contexts(
     uni: Any,
     base: Any,
