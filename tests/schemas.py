@@ -20,6 +20,7 @@ VERB_SETTINGS: dict[str, type] = {
     "neighbors": model_verbs.NeighborsConfig,
     "export": model_verbs.ExportConfig,
     "distil": model_verbs.DistilConfig,
+    "verify": model_verbs.VerifyConfig,
     "report": model_verbs.ReportConfig,
 }
 # By group ("" for the verbs) and name of the verb or option.

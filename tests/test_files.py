@@ -36,7 +36,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, bytes]]:
 def test_content_is_synced_before_it_has_its_name(done: list[tuple[str, str, bytes]], tmp_path: Path) -> None:
     path = tmp_path / "below" / "result.json"
     write_json(path, {"a": 1})
-    content = b'{\n  "a": 1\n}\n'
+    content = b'{\n  "a": 1,\n  "checksum": "561bacaf"\n}\n'  # of {"a":1}
     assert [(what, text) for what, _, text in done] == [("synced", content), ("renamed", content)]
     assert done[0][1] == done[1][1] != path.name and path.read_bytes() == content
     done.clear()

@@ -122,7 +122,7 @@ def test_all_campaigns_run(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split("|")[1:4] for line in done.stdout.splitlines() if line.startswith("| ")][1:]
-    assert [name.strip() for name, _, _ in rows] == ["library", "numbers", "words", "yaml"]
+    assert [name.strip() for name, _, _ in rows] == ["files", "library", "numbers", "words", "yaml"]
     assert all(int(cases) >= 1 for _, _, cases in rows)
     assert not list(tmp_path.iterdir()), "the campaigns leave nothing behind"
 

@@ -129,6 +129,15 @@ VERBS = {
         ),
         argument="paths...",
     ),
+    "verify": Verb(
+        "runs, stores -> whether their files are as they were written",
+        (
+            "lmtool verify",
+            "lmtool verify runs/kn5 stores",
+            "lmtool verify stores/ptb-0123456789.h5",
+        ),
+        argument="paths...",
+    ),
     "export": Verb(
         "run -> word2vec, ARPA or safetensors file",
         (

@@ -10,7 +10,7 @@ from lmtool.config.verbs import BITS
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.results import Written
-from lmtool.runs.run import Run
+from lmtool.runs.run import VOCABULARY, Run
 from lmtool.session import Session
 from lmtool.system.files import write_json
 
@@ -23,7 +23,7 @@ def smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wri
     Raises UserError for a mixture, for a model that is quantised already, and for bits that the model does not have.
     """
     from lmtool.runs.load import vocabulary_of
-    from lmtool.runs.vocabulary_file import VOCABULARY, save_tokeniser, save_vocabulary, tokeniser_in
+    from lmtool.runs.vocabulary_file import save_tokeniser, save_vocabulary, tokeniser_in
 
     settings = source.settings("model") if source.kind == "train" else None
     if settings is None:

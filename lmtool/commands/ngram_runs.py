@@ -12,7 +12,7 @@ from lmtool.config.settings import plain_values
 from lmtool.data.remote import absolute
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError
-from lmtool.runs.run import Run
+from lmtool.runs.run import VOCABULARY, Run
 from lmtool.runs.vocabulary_file import tokeniser_in
 from lmtool.session import Session
 from lmtool.system.files import write_json, written_whole
@@ -58,7 +58,7 @@ def save_ngram_run(
     """
     from lmtool.evaluation.printing import sizes_text
     from lmtool.ngram.model import NGRAM_FILE
-    from lmtool.runs.vocabulary_file import VOCABULARY, save_tokeniser, save_vocabulary
+    from lmtool.runs.vocabulary_file import save_tokeniser, save_vocabulary
 
     out, sizes = session.out, model.table.sizes
     model.save(out / NGRAM_FILE)

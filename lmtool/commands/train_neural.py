@@ -29,7 +29,7 @@ from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.load import tree_words
 from lmtool.runs.resume import keep_begun, require_same
-from lmtool.runs.run import METRICS, has_state, save_trained
+from lmtool.runs.run import METRICS, Run, has_state, save_trained
 from lmtool.runs.store import require_splits
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
@@ -95,6 +95,8 @@ def _run(
             _require_fitting(state, settings, corpus, session, first=processes.first)
         if processes.first and not config.lr_range:
             session.begun.save(out)
+            if (out / "run.json").exists():
+                Run.open(out).save_unfinished()
         tree = _tree(config, corpus, session, processes, resumed=state is not None)
         network = _network(config, model, corpus, tree, device)
         if config.lr_range:

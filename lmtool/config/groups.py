@@ -92,10 +92,12 @@ class ModelConfig:
 class CountModelConfig(ModelConfig, ABC):
     """A model of n-gram counts. order: the most words of an n-gram, the predicted one included.
 
-    counts_words: whether the n-grams are of words, so that they can be written for other programs.
+    counts_words: whether the n-grams are of words, so that they can be written for other programs. files: the names of
+    what a run folder has of the model, whose checksums run.json keeps.
     """
 
     counts_words: ClassVar[bool] = True
+    files: ClassVar[tuple[str, ...]] = ("model.h5",)
 
     order: int = MISSING
 
@@ -117,6 +119,8 @@ class CountModelConfig(ModelConfig, ABC):
 @dataclass(slots=True)
 class EncoderConfig(ModelConfig, ABC):
     """A network: an encoder of contexts, which any output layer can follow."""
+
+    files: ClassVar[tuple[str, ...]] = ("checkpoint.safetensors", "tree.safetensors")
 
     context_size: int = MISSING
     embedding_dim: int = MISSING

@@ -1,4 +1,4 @@
-"""The settings of predict, generate, neighbors, export, distil and report; their values are in conf/VERB.yaml."""
+"""The settings of predict, generate, neighbors, export, distil, verify and report; values: conf/VERB.yaml."""
 
 from __future__ import annotations
 
@@ -170,6 +170,13 @@ class DistilConfig(VerbConfig):
 
 MOST_LIKELY = 1000  # words a place: more would not fit into memory
 MOST_MAPPED = 5000  # t-SNE's work grows with the square
+
+
+@dataclass(slots=True)
+class VerifyConfig(VerbConfig):
+    """`lmtool verify`"""
+
+    paths: list[str] = MISSING
 
 
 @dataclass(slots=True)

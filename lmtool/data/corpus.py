@@ -25,6 +25,8 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.windows import FAR, StoredTokens, Windows, begin_anew, positions
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
+from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces
+from lmtool.system.sealed import DamagedFile
 
 KIND = "lmtool corpus"
 FORMAT = 1
@@ -136,7 +138,9 @@ class Corpus:
         if not is_there(path):
             raise UserError(f"no store {path}: make it with lmtool preprocess")
         try:
-            file = h5py.File(open_pieces(str(path)) if is_address(str(path)) else path, "r")
+            file = open_hdf5_pieces(open_pieces(str(path))) if is_address(str(path)) else open_hdf5(path)
+        except DamagedFile as error:
+            raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
         except OSError as error:
             raise UserError(f"{path} is cut off or no HDF5 file: {REMEDY}") from error
         try:

@@ -17,7 +17,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
@@ -42,7 +41,8 @@ from lmtool.data.store_writer import (
 )
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.errors import UserError
-from lmtool.system.files import cannot_write, reserve, written_whole
+from lmtool.system.files import cannot_write
+from lmtool.system.hdf5_files import written_hdf5
 from lmtool.system.lock import waited_for
 
 log = logging.getLogger(__name__)
@@ -158,50 +158,46 @@ def _write(
             words = types if source.drawn is not None else listed_words(source, rules)
             vocabulary, remap, oov = select(types, counts, rules, given=words, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
-    reserve(path, _store_size(provisional, len(vocabulary), remap))
-    try:
-        with written_whole(path) as temporary, h5py.File(temporary, "w") as file:
-            group, rows = file.create_group("vocabulary"), []
-            if counted is not None:
-                rows.append(write_counted(group, counted))
-            else:
-                write_vocabulary(group, vocabulary)
-            if subwords is not None:
-                write_subwords(group, subwords)
-            for name, ids in provisional.ids.items():
-                characters, among = provisional.characters.get(name, 0), provisional.words.get(name)
-                among = len(ids) if subwords is not None else among
-                rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, words=among))
-            sources = _source_ends(provisional, remap)
-            if sources:
-                write_sources(file, sources)
-            if subwords is None:
-                write_cloze(file, source.cloze, vocabulary, lowercase=data.vocabulary.lowercase)
-            if entropy is not None:
-                file.attrs["entropy"] = entropy
-            identity = identify()
-            provenance = {
-                "version": __version__,
-                "settings": json.loads(settings_json(data)),
-                "stamp": source.stamp,
-                "identity": identity,
-                "rows": rows,
-                "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy)
-                + _notes_of_sources(sources)
-                + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
-            }
-            fingerprinted = f"{FORMAT} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
-            fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
-            file.attrs["kind"] = KIND
-            file.attrs["format"] = FORMAT
-            file.attrs["name"] = data.name
-            file.attrs["sentences"] = data.sentences
-            file.attrs["splits"] = json.dumps(list(provisional.ids))
-            file.attrs["fingerprint"] = hashlib.sha256(fingerprinted.encode()).hexdigest()
-            file.attrs["provenance"] = json.dumps(provenance)
-            file.attrs["complete"] = True
-    except RuntimeError as error:  # what h5py raises when it cannot flush
-        raise cannot_write(path, OSError(str(error))) from error
+    with written_hdf5(path, _store_size(provisional, len(vocabulary), remap)) as file:
+        group, rows = file.create_group("vocabulary"), []
+        if counted is not None:
+            rows.append(write_counted(group, counted))
+        else:
+            write_vocabulary(group, vocabulary)
+        if subwords is not None:
+            write_subwords(group, subwords)
+        for name, ids in provisional.ids.items():
+            characters, among = provisional.characters.get(name, 0), provisional.words.get(name)
+            among = len(ids) if subwords is not None else among
+            rows.append(write_split(file, name, ids, remap, oov, vocabulary, characters, words=among))
+        sources = _source_ends(provisional, remap)
+        if sources:
+            write_sources(file, sources)
+        if subwords is None:
+            write_cloze(file, source.cloze, vocabulary, lowercase=data.vocabulary.lowercase)
+        if entropy is not None:
+            file.attrs["entropy"] = entropy
+        identity = identify()
+        provenance = {
+            "version": __version__,
+            "settings": json.loads(settings_json(data)),
+            "stamp": source.stamp,
+            "identity": identity,
+            "rows": rows,
+            "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy)
+            + _notes_of_sources(sources)
+            + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
+        }
+        fingerprinted = f"{FORMAT} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
+        fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
+        file.attrs["kind"] = KIND
+        file.attrs["format"] = FORMAT
+        file.attrs["name"] = data.name
+        file.attrs["sentences"] = data.sentences
+        file.attrs["splits"] = json.dumps(list(provisional.ids))
+        file.attrs["fingerprint"] = hashlib.sha256(fingerprinted.encode()).hexdigest()
+        file.attrs["provenance"] = json.dumps(provenance)
+        file.attrs["complete"] = True
 
 
 def _notes(source: Source, empty_lines: int, entropy: float | None) -> list[str]:

@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
@@ -20,7 +19,8 @@ from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import BOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.system.files import cannot_write, reserve, written_whole
+from lmtool.system.hdf5_files import open_hdf5, written_hdf5
+from lmtool.system.sealed import DamagedFile
 
 KIND = "lmtool scores"
 FORMAT = 1
@@ -100,25 +100,20 @@ class TokenScores:
             "oov_positions": self.tokens.oov_positions,
             "words": words,
         }
-        try:
-            with written_whole(path) as temporary:
-                reserve(path, sum(part.nbytes for part in parts.values()) + (1 << 16))
-                with h5py.File(temporary, "w") as file:
-                    for name, part in parts.items():
-                        file.create_dataset(name, data=part)
-                    file.attrs["kind"] = KIND
-                    file.attrs["format"] = FORMAT
-                    file.attrs["split"] = self.split
-                    file.attrs["normalised"] = self.normalised
-                    file.attrs["tokens_fingerprint"] = self.tokens.fingerprint
-        except RuntimeError as error:  # what h5py raises when it cannot flush
-            raise cannot_write(path, OSError(str(error))) from error
+        with written_hdf5(path, sum(part.nbytes for part in parts.values())) as file:
+            for name, part in parts.items():
+                file.create_dataset(name, data=part)
+            file.attrs["kind"] = KIND
+            file.attrs["format"] = FORMAT
+            file.attrs["split"] = self.split
+            file.attrs["normalised"] = self.normalised
+            file.attrs["tokens_fingerprint"] = self.tokens.fingerprint
 
     @classmethod
     def open(cls, path: Path) -> TokenScores:
         """Read a file of scores. Raises UserError where it is missing, damaged, or another kind of file."""
         try:
-            with h5py.File(path, "r") as file:
+            with open_hdf5(path) as file:
                 if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
                     raise UserError(f"{path} holds no scores that this version of lmtool can read: {REMEDY}")
                 tokens = Tokens(
@@ -131,6 +126,8 @@ class TokenScores:
                 expected = str(file.attrs["tokens_fingerprint"])
         except FileNotFoundError:
             raise UserError(f"no file {path}: {REMEDY}") from None
+        except DamagedFile as error:
+            raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
         except (OSError, KeyError, UnicodeDecodeError) as error:
             raise UserError(f"{path} is cut off or not an HDF5 file: {REMEDY}") from error
         whole = len(scores.log_prob) == tokens.count == int(tokens.offsets[-1]) and tokens.ids.max() < len(tokens.words)

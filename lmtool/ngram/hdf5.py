@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import h5py
@@ -14,31 +11,10 @@ import numpy.typing as npt
 from lmtool.ngram.block_starts import BLOCK, require_within
 from lmtool.ngram.packed import Packed, cells_needed
 from lmtool.ngram.trie import Nodes, Trie
-from lmtool.system.files import cannot_write, reserve, written_whole
 from lmtool.system.memory import pieces_of
 
 Array = npt.NDArray[Any]
 PIECE = 1 << 22  # numbers written at once
-
-
-@contextmanager
-def created(path: Path, size: int, *, synced: bool = True) -> Iterator[h5py.File]:
-    """A new HDF5 file of about `size` bytes, renamed to `path` when the block ends without an error.
-
-    synced: whether it is on disk then. Raises UserError where the disk is full or the folder cannot be written to.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        reserve(path, size + (1 << 16))
-        with (
-            written_whole(path, synced=synced) as temporary,
-            h5py.File(temporary, "w", libver="latest", alignment_threshold=1, alignment_interval=8) as file,
-        ):
-            yield file
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    except RuntimeError as error:  # what h5py raises when it cannot flush
-        raise cannot_write(path, OSError(str(error))) from error
 
 
 def write_array(group: h5py.Group, name: str, values: Array) -> None:

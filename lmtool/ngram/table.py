@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray
-from lmtool.ngram.hdf5 import created, mapped, read_trie, write_array, write_trie
+from lmtool.ngram.hdf5 import mapped, read_trie, write_array, write_trie
 from lmtool.ngram.quantised import QuantisedValues, quantise, read_quantised, write_quantised
 from lmtool.ngram.storage import Storage, whole_numbers_below
 from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.system.hdf5_files import open_hdf5, written_hdf5
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
@@ -148,7 +148,7 @@ class BackoffTable:
     def save(self, path: Path, vocabulary_fingerprint: str) -> None:
         """Write the table to HDF5, whole or not at all. Raises UserError where it cannot be written."""
         size = sum(array.nbytes for array in self.arrays)
-        with created(path, size) as file:
+        with written_hdf5(path, size, mapped=True) as file:
             file.attrs["kind"] = KIND
             file.attrs["format"] = FORMAT if self.quantised_bits is None else SMALL_FORMAT
             file.attrs["vocabulary_fingerprint"] = vocabulary_fingerprint
@@ -165,14 +165,14 @@ class BackoffTable:
 
     @classmethod
     def open(cls, path: Path, vocabulary_fingerprint: str) -> BackoffTable:
-        """Open a table; its arrays are memory-mapped, so that they are read when they are used.
+        """Open a table; its file is verified, and its arrays are memory-mapped.
 
         Raises UserError where the file is missing, damaged, or made with another vocabulary.
         """
         if not path.is_file():
             raise UserError(f"the model file {path} is missing: {REMEDY}")
         try:
-            with h5py.File(path, "r") as file:
+            with open_hdf5(path) as file:
                 if file.attrs.get("kind") != KIND or file.attrs.get("format") not in (FORMAT, SMALL_FORMAT):
                     raise UserError(f"{path} is not a back-off table of format {FORMAT} or {SMALL_FORMAT}: {REMEDY}")
                 if file.attrs["vocabulary_fingerprint"] != vocabulary_fingerprint:

@@ -21,8 +21,8 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.build import build_mixture
-from lmtool.runs.run import REMEDY, Run, run_folder
-from lmtool.runs.vocabulary_file import TOKENIZER, VOCABULARY, load_subwords, load_vocabulary
+from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
+from lmtool.runs.vocabulary_file import load_subwords, load_vocabulary
 from lmtool.text_model import TextModel
 from lmtool.trees.base import TreeWords
 
@@ -91,6 +91,7 @@ def text_model_of(
     if rules.unit.is_subword:
         path = run.folder / TOKENIZER
         if path.is_file():
+            run.require_whole(TOKENIZER)
             subwords = load_subwords(path, vocabulary)
         else:
             with _store_again(run, store_dir) as corpus:
@@ -107,6 +108,7 @@ def vocabulary_of(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
     """
     path = run.folder / VOCABULARY
     if path.is_file():
+        run.require_whole(VOCABULARY)
         vocabulary = load_vocabulary(path)
         if vocabulary.fingerprint() != run.vocabulary_fingerprint:
             raise UserError(f"{path} has other words than its run: delete it, and the run's store is read instead")
@@ -139,6 +141,7 @@ def load_model(run: Run, vocabulary: Vocabulary, device: str = "cpu") -> Languag
             raise UserError(f"{run.folder / 'run.json'} is damaged ({error}): mix the runs again") from error
     settings = run.settings("model")
     if isinstance(settings, CountModelConfig):
+        run.require_whole()
         return settings.load(run.folder, vocabulary)
     if not isinstance(settings, EncoderConfig):
         raise neither(settings)
@@ -157,6 +160,7 @@ def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> Neu
 
     if run.config.get("output") is None:
         raise UserError(f"{run.folder} was trained by an older version of lmtool: {REMEDY}")
+    run.require_whole()
     output = run.settings("output")
     tree = load_tree(run.folder / TREE) if output.needs_tree else None
     model = build_neural(encoder, output, vocabulary, tree)

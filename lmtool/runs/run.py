@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool import __version__
+from lmtool.config.groups import CountModelConfig, EncoderConfig
 from lmtool.config.options import HOMES, origin
 from lmtool.config.settings import saved_settings
 from lmtool.data.remote import absolute
 from lmtool.errors import UserError
 from lmtool.system.files import read_json, write_json
+from lmtool.system.sealed import checksum_of
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
 
 FORMAT = 1
+VOCABULARY, TOKENIZER = "vocabulary.txt", "tokenizer.json"
 METRICS = "metrics.jsonl"  # a line for each evaluation of a neural training
 STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"  # checkpoints of a training, the last two
 REMEDY = "train it again, or name another run with run=PATH"
@@ -34,6 +37,7 @@ class Run:
     that time; another file with the same fingerprint serves as well. members, weights, mixture: of an ensemble; mixture
     says in plain values how the members are mixed. choices: the option that the user chose in each group, as
     {"model": "hsoftmax"}, whose kind is in config. origins: where options from outside lmtool come from, by group.
+    checksums: of the files of the model and the vocabulary, by name, as they were when run.json was written.
     """
 
     folder: Path
@@ -47,6 +51,7 @@ class Run:
     mixture: dict[str, Any] = field(default_factory=dict)
     choices: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
+    checksums: dict[str, str] = field(default_factory=dict)
 
     def settings(self, group: str) -> Any:
         """The settings of the option that the run used in a group.
@@ -60,8 +65,43 @@ class Run:
         given = self.config.get("weights") is not None
         return self.kind == "ensemble" and not given and self.config.get("fit_split") == split
 
+    def require_whole(self, *names: str) -> None:
+        """Raise UserError where a file of the run is not the one that its run.json was written for.
+
+        names: of the files, all by default. Missing ones, and those of runs of before 0.6, are left to their readers.
+        """
+        for name in names or self.checksums:
+            path = self.folder / name
+            if name not in self.checksums or not path.is_file():
+                continue
+            try:
+                same = checksum_of(path) == self.checksums[name]
+            except OSError as error:
+                raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
+            if not same:
+                raise UserError(f"{path} is damaged, or of another run (its checksum is not in run.json): {REMEDY}")
+
     def save(self) -> None:
-        """Write run.json, which completes the folder. Raises UserError where it cannot be written."""
+        """Write run.json, which completes the folder, with the checksums of its files.
+
+        Raises UserError where it cannot be written.
+        """
+        files = [self.folder / name for name in (VOCABULARY, TOKENIZER, *self._files_of_model())]
+        self._write({path.name: checksum_of(path) for path in files if path.is_file()})
+
+    def save_unfinished(self) -> None:
+        """Write run.json without the checksums of the model, which a training is about to change."""
+        changing = self._files_of_model()
+        self._write({name: value for name, value in self.checksums.items() if name not in changing})
+
+    def _files_of_model(self) -> tuple[str, ...]:
+        if not self.config.get("model"):
+            return ()
+        settings = self.settings("model")
+        assert isinstance(settings, CountModelConfig | EncoderConfig), "the two kinds of models there are"
+        return settings.files
+
+    def _write(self, checksums: dict[str, str]) -> None:
         write_json(
             self.folder / "run.json",
             {
@@ -76,6 +116,7 @@ class Run:
                 "mixture": self.mixture,
                 "choices": self.choices,
                 "origins": self.origins,
+                "checksums": checksums,
                 "config": self.config,
             },
         )
@@ -103,8 +144,9 @@ class Run:
                 mixture=dict(saved.get("mixture", {})),  # missing in older runs, which mix linearly
                 choices=dict(saved.get("choices", {})),  # missing before 0.6
                 origins=dict(saved.get("origins", {})),
+                checksums={str(name): str(value) for name, value in saved.get("checksums", {}).items()},
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{folder / 'run.json'} is damaged ({error} is missing): {REMEDY}") from error
 
 

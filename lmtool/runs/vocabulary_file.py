@@ -16,10 +16,9 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
+from lmtool.runs.run import TOKENIZER, VOCABULARY
 from lmtool.system.files import written_whole
 
-VOCABULARY = "vocabulary.txt"  # its name in a run folder
-TOKENIZER = "tokenizer.json"
 _WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _LETTERS = str.maketrans(_WRITTEN)
 _MEANT = {written: letter for letter, written in _WRITTEN.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,19 @@ import numpy.typing as npt
 import safetensors.numpy
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_model
 from torch import nn
 
 from lmtool import __version__
 from lmtool.errors import UserError
 from lmtool.runs.run import REMEDY
-from lmtool.system.files import written_whole
+from lmtool.system.files import CHECKSUM, written_whole
 from lmtool.trees.tree import Tree
 
 Array = npt.NDArray[Any]
 CHECKPOINT, TREE = "checkpoint.safetensors", "tree.safetensors"  # their names in a run folder
-QUANTISED, SCALE = "quantize", ".row_scale"  # a key of the metadata, with the bits; the end of the names of scales
+QUANTISED, TIED = "quantize", "tied"  # keys of the metadata: the bits; from tied tensors to those they are stored under
+SCALE = ".row_scale"  # the end of the names of scales
 
 
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str]) -> None:
@@ -31,11 +33,8 @@ def save_weights(model: nn.Module, path: Path, notes: dict[str, str]) -> None:
 
     Raises UserError where the file cannot be written.
     """
-    with written_whole(path) as temporary:
-        try:
-            save_model(model, str(temporary), metadata=notes)  # tied tensors are written once
-        except SafetensorError as error:  # of an OSError
-            raise OSError(str(error)) from error
+    tensors, tied = _arrays_of(model)
+    _write(tensors, path, notes | {TIED: json.dumps(tied)})
 
 
 def export_weights(
@@ -69,7 +68,7 @@ def save_quantised(model: nn.Module, path: Path, notes: dict[str, str], bits: in
     Raises UserError where the file cannot be written, and for a weight that float16 does not have.
     """
     tensors, tied = _arrays_of(model)
-    _write(quantised(tensors, bits), path, notes | {QUANTISED: str(bits), "tied": json.dumps(tied)})
+    _write(quantised(tensors, bits), path, notes | {QUANTISED: str(bits), TIED: json.dumps(tied)})
 
 
 def quantised(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
@@ -111,10 +110,10 @@ def _arrays_of(model: nn.Module) -> tuple[dict[str, Array], dict[str, str]]:
     """A model's parameters and buffers by name; and from the names of tied tensors to those they are stored under."""
     tensors: dict[str, Array] = {}
     tied: dict[str, str] = {}
-    first_name: dict[int, str] = {}
+    first_name: dict[tuple[object, ...], str] = {}
     for name, tensor in model.state_dict().items():
-        first = first_name.setdefault(tensor.data_ptr(), name)
-        if first != name:
+        first = first_name.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), name)
+        if first != name and tensor.numel():
             tied[name] = first
         else:
             tensors[name] = tensor.contiguous().cpu().numpy()
@@ -122,6 +121,7 @@ def _arrays_of(model: nn.Module) -> tuple[dict[str, Array], dict[str, str]]:
 
 
 def _write(tensors: dict[str, Array], path: Path, notes: dict[str, str]) -> None:
+    notes = notes | {CHECKSUM: _checksum_of(tensors, notes)}
     with written_whole(path) as temporary:
         try:
             safetensors.numpy.save_file(tensors, temporary, metadata=notes)
@@ -129,30 +129,53 @@ def _write(tensors: dict[str, Array], path: Path, notes: dict[str, str]) -> None
             raise OSError(str(error)) from error
 
 
+def _checksum_of(tensors: dict[str, Array], notes: dict[str, str]) -> str:
+    """The CRC-32 of tensors, with their names, types and shapes, and of notes."""
+    checksum = zlib.crc32(json.dumps(notes, sort_keys=True).encode())
+    for name, values in sorted(tensors.items()):
+        checksum = zlib.crc32(f"{name} {values.dtype} {values.shape}".encode(), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data, checksum)
+    return f"{checksum:08x}"
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str], bool]:
+    """The arrays of a safetensors file, its notes, and whether it has a checksum, which is verified; files of before
+    0.6 have none.
+
+    Raises ValueError, SafetensorError or OSError where it is damaged.
+    """
+    with safe_open(path, framework="np") as file:  # maps the file
+        notes = dict(file.metadata() or {})
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
+    written = notes.pop(CHECKSUM, None)
+    if written is not None and written != _checksum_of(tensors, notes):
+        raise ValueError("its checksum differs")
+    return tensors, notes, written is not None
+
+
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Read weights into a model of the same shape.
+    """Read weights into a model of the same shape; their checksum is verified.
 
     Raises UserError where the file is missing, damaged, or of a model of another shape.
     """
     if not path.is_file():
         raise UserError(f"the checkpoint {path} is missing: {REMEDY}")
     try:
-        if QUANTISED in read_notes(path):
-            _load_quantised(model, path)
-        else:
+        tensors, notes, _ = read_tensors(path)
+        if TIED not in notes:  # of before 0.6
             load_model(model, path)
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+            return
+        if QUANTISED in notes:
+            tensors = restored(tensors)
+        tensors |= {name: tensors[first] for name, first in json.loads(notes[TIED]).items()}
+    except (SafetensorError, OSError, KeyError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
     except RuntimeError as error:
         raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error
-
-
-def _load_quantised(model: nn.Module, path: Path) -> None:
-    with safe_open(path, framework="np") as file:  # maps the file
-        whole = restored({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-        tied = json.loads(file.metadata()["tied"])
-    whole |= {name: whole[first] for name, first in tied.items()}
-    model.load_state_dict({name: torch.from_numpy(values) for name, values in whole.items()})
+    try:
+        model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})
+    except RuntimeError as error:
+        raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error
 
 
 def read_notes(path: Path) -> dict[str, str]:
@@ -160,24 +183,22 @@ def read_notes(path: Path) -> dict[str, str]:
     if not path.is_file():
         raise UserError(f"the checkpoint {path} is missing: {REMEDY}")
     try:
-        with safe_open(path, framework="np") as file:
-            return dict(file.metadata() or {})
-    except (SafetensorError, OSError) as error:
+        return read_tensors(path)[1]
+    except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
 
 
 def save_tree(tree: Tree, path: Path) -> None:
     """Write a tree, whole or not at all: int32 `children` `[N, 2]` and `leaf_words` `[L]`."""
-    with written_whole(path) as temporary:
-        safetensors.numpy.save_file({"children": tree.children, "leaf_words": tree.leaf_words}, temporary)
+    _write({"children": tree.children, "leaf_words": tree.leaf_words}, path, {})
 
 
 def load_tree(path: Path) -> Tree:
-    """Read a tree. Raises UserError where the file is missing or damaged."""
+    """Read a tree; its checksum is verified. Raises UserError where the file is missing or damaged."""
     if not path.is_file():
         raise UserError(f"the tree {path} is missing: {REMEDY}")
     try:
-        arrays = safetensors.numpy.load_file(path)
+        arrays = read_tensors(path)[0]
         return Tree(arrays["children"], arrays["leaf_words"])
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import socket
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import IO, Any
 
 from lmtool.errors import UserError, first_line
 
+CHECKSUM = "checksum"  # the key of an object's own checksum
 _MASK = os.umask(0)  # it cannot be read without being set
 os.umask(_MASK)
 
@@ -89,16 +91,37 @@ def make_folder(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, whole or not at all."""
+    """Write `value` as indented JSON, whole or not at all; an object gets a checksum as its last entry."""
+    if isinstance(value, dict):
+        value = {key: entry for key, entry in value.items() if key != CHECKSUM}
+        value[CHECKSUM] = _checksum_of(json.loads(json.dumps(value, allow_nan=False)))  # as it will be read
     with written_whole(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """Read JSON. Raises UserError, which ends with `remedy`, where the file is missing or damaged."""
+    """Read JSON, without its checksum. Raises UserError, which ends with `remedy`, where the file is missing or
+    damaged, and where the checksum of an object is not that of its other entries.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; {remedy}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); {remedy}") from error
+    written = value.pop(CHECKSUM, None) if isinstance(value, dict) else None
+    if written is not None and written != _checksum_of(value):
+        by_hand = f'delete its entry "{CHECKSUM}" if you changed it by hand'
+        raise UserError(f"{path} is not as it was written: its checksum differs; {by_hand}, otherwise {remedy}")
+    return value
+
+
+def has_checksum(path: Path) -> bool:
+    """Whether a JSON file is an object with a checksum."""
+    value = json.loads(path.read_text(encoding="utf-8"))
+    return isinstance(value, dict) and CHECKSUM in value
+
+
+def _checksum_of(value: dict[str, Any]) -> str:
+    """The CRC-32 of an object's JSON without spaces, its keys sorted."""
+    return f"{zlib.crc32(json.dumps(value, sort_keys=True, separators=(',', ':')).encode()):08x}"

@@ -62,7 +62,7 @@ def test_training_from_an_address(lmtool: Run, server: str, monkeypatch: pytest.
 
 
 def test_a_read_that_fails_each_time_is_named(lmtool: Run, server: str) -> None:
-    lmtool("preprocess", "data=toy")
+    lmtool("preprocess", "data=synthetic", "data.tokens=200000", "data.types=500")
     Failing.fails = False
     (store,) = Path("stores").glob("*.h5")
     address = remote.place(f"{server}/{store}")
@@ -70,7 +70,7 @@ def test_a_read_that_fails_each_time_is_named(lmtool: Run, server: str) -> None:
         assert corpus.folder is None and local.folder == Path("stores")
         assert (corpus.split("train").ids == local.split("train").ids).all()
         assert corpus.vocabulary.words == local.vocabulary.words
-        stored = corpus.stored("valid")
+        stored = corpus.stored("train")
         Failing.gone = True
         with pytest.raises(UserError, match=r"the store cannot be read.*start again with resume="):
             list(stored.groups(np.arange(stored.blocks), 3))

@@ -10,6 +10,7 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, TokenScores
+from lmtool.system.sealed import seal
 
 WORDS = ("a", "b", "</s>", "<unk>", "<s>")
 
@@ -54,14 +55,16 @@ def test_damage_is_refused(tmp_path: Path) -> None:
     TokenScores(np.zeros(6), tokens(TEXT), "valid", True).save(path)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="cut off or not an HDF5 file"):
+    with pytest.raises(UserError, match=r"is damaged \(it has [\d,]+ bytes, not [\d,]+\)"):
         TokenScores.open(path)
     path.write_bytes(whole)
     with h5py.File(path, "r+") as file:
         file["ids"][1] = 0
+    seal(path)
     with pytest.raises(UserError, match="its tokens are not those that were scored"):
         TokenScores.open(path)
     with h5py.File(path, "r+") as file:
         file.attrs["kind"] = "lmtool corpus"
+    seal(path)
     with pytest.raises(UserError, match="holds no scores"):
         TokenScores.open(path)

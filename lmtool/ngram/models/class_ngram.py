@@ -39,6 +39,7 @@ class ClassNgramConfig(CountModelConfig):
     """
 
     counts_words: ClassVar[bool] = False
+    files: ClassVar[tuple[str, ...]] = ("model.h5", "classes.txt")
 
     classes: int = MISSING
     start: Start = MISSING

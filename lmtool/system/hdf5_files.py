@@ -1,0 +1,127 @@
+"""HDF5 files, written whole and sealed, and verified before the HDF5 library, which can hang on damage, parses them."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import io
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import h5py
+
+from lmtool.system.files import cannot_write, reserve, written_whole
+from lmtool.system.sealed import BLOCK, HEADER, DamagedFile, SealedReader, read_header, seal, verify
+
+_open_pieces: weakref.WeakSet[h5py.File] = weakref.WeakSet()  # one that is open at the end is a segmentation fault
+SIGNATURE = b"\x89HDF\r\n\x1a\n"  # with which files that are not sealed begin
+MAPPED = {"libver": "latest", "alignment_threshold": 1, "alignment_interval": 8}  # arrays in one piece, aligned
+
+
+@contextmanager
+def written_hdf5(path: Path, size: int, *, synced: bool = True, mapped: bool = False) -> Iterator[h5py.File]:
+    """A new HDF5 file of about `size` bytes, sealed and renamed to `path` when the block ends without an error.
+
+    synced: whether it is on disk then. mapped: whether its arrays can be memory-mapped, each in one piece. Raises
+    UserError where the disk is full or the folder cannot be written to.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        reserve(path, size + 4 * size // BLOCK + (1 << 16))
+        with written_whole(path, synced=synced) as temporary:
+            with h5py.File(temporary, "w", userblock_size=HEADER, **(MAPPED if mapped else {})) as file:
+                yield file
+            seal(temporary)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    except RuntimeError as error:  # what h5py raises when it cannot flush
+        raise cannot_write(path, OSError(str(error))) from error
+
+
+def open_hdf5(path: Path) -> h5py.File:
+    """Open an HDF5 file for reading. A sealed one is verified first; others, of before 0.6, have no checksums.
+
+    Raises DamagedFile, with the place, where it is damaged, and OSError where it is no HDF5 file or cannot be read.
+    """
+    verify_hdf5(path)
+    return h5py.File(path, "r")
+
+
+def verify_hdf5(path: Path) -> bool:
+    """Whether an HDF5 file is sealed; a sealed one is read to its end. Raises DamagedFile and OSError."""
+    if verify(path):
+        return True
+    with path.open("rb") as file:
+        if file.read(len(SIGNATURE)) != SIGNATURE:
+            raise DamagedFile("it does not begin as an HDF5 file of lmtool")
+    return False
+
+
+def open_hdf5_pieces(raw: IO[bytes]) -> h5py.File:
+    """Open an HDF5 file that is read in pieces, as one at an address is; what is read is verified if it is sealed.
+
+    Raises DamagedFile and OSError as `open_hdf5` does, also when it is read later.
+    """
+    header = read_header(raw)
+    size = raw.seek(0, os.SEEK_END)
+    file = h5py.File(_Uncollected(raw if header is None else SealedReader(raw, header, size)), "r")
+    _open_pieces.add(file)
+    return file
+
+
+class _Uncollected(io.RawIOBase):
+    """A file that is read without garbage collections meanwhile.
+
+    h5py calls it with its lock held. A collection on the thread of a remote file system, which is to bring the bytes,
+    could free an object of h5py, wait for that lock, and both would wait for ever.
+    """
+
+    _reading = 0
+    _lock = threading.Lock()
+    _was_on = False
+
+    def __init__(self, file: IO[bytes] | SealedReader) -> None:
+        self._file = file
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        cls = _Uncollected
+        with cls._lock:
+            if cls._reading == 0:
+                cls._was_on = gc.isenabled()
+                gc.disable()
+            cls._reading += 1
+        try:
+            return self._file.readinto(buffer)  # type: ignore[union-attr]
+        finally:
+            with cls._lock:
+                cls._reading -= 1
+                if cls._reading == 0 and cls._was_on:
+                    gc.enable()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+@atexit.register
+def _close_pieces() -> None:
+    for file in list(_open_pieces):
+        file.close()

@@ -1,0 +1,209 @@
+"""Sealed files: checksums of all blocks, verified before another library parses the file or a number of it is used.
+
+A sealed file begins with a header of HEADER bytes of text, which HDF5 calls a user block and skips. After the content
+stands the table: the CRC-32 of each block of BLOCK bytes, uint32, little-endian; the first block is without the header,
+the last one shorter. The header has the length of the content, and the checksums of the table and of itself.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from lmtool.system import parallel
+
+HEADER = 512  # the smallest user block of HDF5
+BLOCK = 1 << 16
+READ = 64  # blocks that a thread reads at once
+SHARE = 1 << 25  # bytes below which one thread verifies them
+MAGIC = b"lmtool sealed file 1\n"
+Checksums = tuple[int, ...]
+_verified: set[tuple[int, int, int, int]] = set()  # files that this process has verified, or a parent of it
+
+
+class DamagedFile(OSError):
+    """A file whose bytes are not those that were written."""
+
+
+class Header(NamedTuple):
+    """content: the length in bytes of header and content; the table follows. table: its checksum."""
+
+    content: int
+    table: int
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks, and of the table's checksums."""
+        return -(-self.content // BLOCK)
+
+    def as_bytes(self) -> bytes:
+        """The header as it stands in a file."""
+        text = MAGIC + f"content {self.content}\nblock {BLOCK}\nchecksums {self.table:08x}\n".encode()
+        text = text.ljust(HEADER - len("header 01234567\n"), b"\n")
+        return text + f"header {zlib.crc32(text):08x}\n".encode()
+
+    @classmethod
+    def parse(cls, written: bytes) -> Header | None:
+        """The header that a file begins with; None for one that is not sealed. Raises DamagedFile."""
+        if not written.startswith(MAGIC):
+            return None
+        try:
+            names = written.decode("ascii").split()
+            header = cls(int(names[names.index("content") + 1]), int(names[names.index("checksums") + 1], 16))
+        except (ValueError, IndexError):
+            header = None
+        if header is None or header.as_bytes() != written:
+            raise DamagedFile("the checksum of its header differs")
+        return header
+
+
+def seal(path: Path) -> None:
+    """Seal a file, whose first HEADER bytes are free. Raises OSError where it cannot be written."""
+    with path.open("r+b") as file:
+        content = file.seek(0, os.SEEK_END)
+        checksums = [zlib.crc32(block) for block in _blocks(file, content)]
+        table = struct.pack(f"<{len(checksums)}I", *checksums)
+        file.seek(content)
+        file.write(table)
+        file.seek(0)
+        file.write(Header(content, zlib.crc32(table)).as_bytes())
+
+
+def verify(path: Path) -> bool:
+    """Whether a file is sealed; a sealed one is read to its end, once per process unless it changes.
+
+    Raises DamagedFile, with the place, where a byte is not what was written, and OSError where it cannot be read.
+    """
+    with path.open("rb") as file:
+        header = read_header(file)
+        if header is None:
+            return False
+        about = os.fstat(file.fileno())
+        stamp = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
+        if stamp in _verified:
+            return True
+        checksums = read_table(file, header, about.st_size)
+    pieces = parallel.cut_evenly(header.blocks, None if header.content > SHARE else 1)
+    parallel.run((_verify_blocks, path, header.content, checksums, first, last) for first, last in pieces)
+    _verified.add(stamp)
+    return True
+
+
+def checksum_of(path: Path) -> str:
+    """The CRC-32 of a file, in hexadecimal digits; of a sealed one that of its header, which has those of the others.
+
+    Raises DamagedFile and OSError.
+    """
+    checksum = 0
+    with path.open("rb", buffering=0) as file:
+        if read_header(file) is not None:
+            file.seek(0)
+            return f"{zlib.crc32(file.read(HEADER)):08x}"
+        file.seek(0)
+        while piece := file.read(READ * BLOCK):
+            checksum = zlib.crc32(piece, checksum)
+    return f"{checksum:08x}"
+
+
+def read_header(file: IO[bytes]) -> Header | None:
+    """The header of an open file; None for one that is not sealed. Raises DamagedFile."""
+    file.seek(0)
+    return Header.parse(file.read(HEADER))
+
+
+def read_table(file: IO[bytes], header: Header, size: int) -> Checksums:
+    """The checksums of the blocks of an open file of `size` bytes. Raises DamagedFile."""
+    if size != header.content + 4 * header.blocks:
+        raise DamagedFile(f"it has {size:,} bytes, not {header.content + 4 * header.blocks:,}")
+    file.seek(header.content)
+    table = file.read(4 * header.blocks)
+    if zlib.crc32(table) != header.table:
+        raise DamagedFile("the checksum of its table differs")
+    return struct.unpack(f"<{header.blocks}I", table)
+
+
+class SealedReader(io.RawIOBase):
+    """The content of a sealed file that is read in pieces; each block is verified when it is first read.
+
+    file: open for reading at any place, closed with this one. header: its header. size: its bytes. Reading raises
+    DamagedFile, and OSError as the file does.
+    """
+
+    def __init__(self, file: IO[bytes], header: Header, size: int) -> None:
+        self._file, self._header = file, header
+        self._checksums = read_table(file, header, size)
+        self._is_verified = bytearray(header.blocks)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._header.content}[whence]
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        last = min(self._at + len(view), self._header.content)
+        if last <= self._at:
+            return 0
+        first_block, end_block = self._at // BLOCK, -(-last // BLOCK)
+        if all(self._is_verified[first_block:end_block]):
+            self._file.seek(self._at)
+            view[: last - self._at] = self._file.read(last - self._at)
+        else:
+            start, end = first_block * BLOCK, min(end_block * BLOCK, self._header.content)
+            self._file.seek(start)
+            content = self._file.read(end - start)
+            _compare(content, start, self._checksums)
+            self._is_verified[first_block:end_block] = bytes([1]) * (end_block - first_block)
+            view[: last - self._at] = content[self._at - start : last - start]
+        count, self._at = last - self._at, last
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def _verify_blocks(path: Path, content: int, checksums: Checksums, first: int, last: int) -> None:
+    with path.open("rb", buffering=0) as file:
+        file.seek(first * BLOCK)
+        for block in range(first, last, READ):
+            start, end = block * BLOCK, min(min(block + READ, last) * BLOCK, content)
+            piece = bytearray(end - start)
+            length = file.readinto(piece)
+            if length != end - start:
+                raise DamagedFile(f"it ends at byte {start + (length or 0):,}")
+            _compare(piece, start, checksums)
+
+
+def _compare(content: bytes | bytearray, start: int, checksums: Checksums) -> None:
+    """Compare the checksums of whole blocks, of which the first begins at byte `start`."""
+    view = memoryview(content)
+    for at in range(0, len(view), BLOCK):
+        skipped = HEADER if start + at == 0 else 0
+        if zlib.crc32(view[at + skipped : at + BLOCK]) != checksums[(start + at) // BLOCK]:
+            last = start + min(at + BLOCK, len(view))
+            raise DamagedFile(f"a checksum differs between bytes {start + at:,} and {last:,}")
+
+
+def _blocks(file: IO[bytes], content: int) -> Iterator[bytes]:
+    """The blocks of the content of an open file, the first without the header."""
+    file.seek(0)
+    for at in range(0, content, BLOCK):
+        block = file.read(min(BLOCK, content - at))
+        yield block[HEADER:] if at == 0 else block

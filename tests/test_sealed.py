@@ -1,0 +1,217 @@
+"""Checksums: what is damaged gives one line and no number, in stores, models, scores, weights, trees and run.json."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import shutil
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from lmtool.errors import UserError
+from lmtool.runs.run import Run
+from lmtool.runs.weights import load_tree, read_tensors, save_tree
+from lmtool.system import sealed
+from lmtool.system.files import read_json, write_json
+from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces, written_hdf5
+from lmtool.system.sealed import BLOCK, HEADER, DamagedFile, SealedReader, checksum_of, read_header, seal, verify
+from lmtool.trees.tree import Tree
+from tests.conftest import NEURAL
+
+Command = Callable[..., str]
+
+
+def small(path: Path, content: bytes = b"abc") -> Path:
+    path.write_bytes(bytes(HEADER) + content)
+    seal(path)
+    return path
+
+
+def test_a_sealed_file_to_the_byte(tmp_path: Path) -> None:
+    path = small(tmp_path / "file")
+    table = struct.pack("<I", 0x352441C2)  # of "abc", as RFC 3309's CRC-32 has it
+    text = b"lmtool sealed file 1\ncontent 515\nblock 65536\nchecksums " + f"{zlib.crc32(table):08x}\n".encode()
+    written = path.read_bytes()
+    assert written[:HEADER].startswith(text) and written[HEADER:] == b"abc" + table
+    assert written[HEADER - 16 : HEADER] == f"header {zlib.crc32(written[: HEADER - 16]):08x}\n".encode()
+    assert verify(path) and checksum_of(path) == f"{zlib.crc32(written[:HEADER]):08x}"
+    (tmp_path / "plain").write_bytes(b"abc")
+    assert not verify(tmp_path / "plain") and checksum_of(tmp_path / "plain") == "352441c2"
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 2, 3])
+def test_no_byte_of_a_file_can_change(tmp_path: Path, blocks: int) -> None:
+    content = np.random.default_rng(blocks).integers(0, 256, blocks * BLOCK + 77, np.uint8).tobytes()
+    whole = small(tmp_path / "whole", content).read_bytes()
+    rng = np.random.default_rng(1)
+    places = [*range(0, HEADER, 7), *rng.integers(HEADER, len(whole), 60).tolist(), len(whole) - 1, HEADER]
+    for number, place in enumerate(places):
+        path, damaged = tmp_path / f"damaged{number}", bytearray(whole)
+        damaged[place] ^= 1 << number % 8
+        path.write_bytes(damaged)
+        if place < len(sealed.MAGIC):
+            assert not verify(path), "no sealed file"
+            continue
+        with pytest.raises(DamagedFile):
+            verify(path)
+        path.unlink()
+    for number, damaged in enumerate((whole[:-1], whole + b"\0", whole[: HEADER + 5], whole[:100])):
+        path = tmp_path / f"cut{number}"
+        path.write_bytes(damaged)
+        with pytest.raises(DamagedFile):
+            verify(path)
+
+
+def test_the_place_of_the_damage_is_told(tmp_path: Path) -> None:
+    path = small(tmp_path / "file", bytes(3 * BLOCK))
+    with path.open("r+b") as file:
+        file.seek(BLOCK + 5)
+        file.write(b"x")
+    with pytest.raises(DamagedFile, match="a checksum differs between bytes 65,536 and 131,072"):
+        verify(path)
+
+
+def test_many_blocks_on_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealed, "SHARE", 0)
+    monkeypatch.setattr(sealed, "READ", 2)
+    monkeypatch.setattr(sealed.parallel, "threads", lambda: 3)
+    path = small(tmp_path / "file", os.urandom(11 * BLOCK))
+    assert verify(path)
+    for block in range(11):
+        copy = tmp_path / f"copy{block}"
+        damaged = bytearray(path.read_bytes())
+        damaged[block * BLOCK + HEADER + 9] ^= 16
+        copy.write_bytes(damaged)
+        with pytest.raises(DamagedFile, match=f"between bytes {block * BLOCK:,} and"):
+            verify(copy)
+
+
+def test_pieces_are_verified_when_they_are_read(tmp_path: Path) -> None:
+    content = np.arange(4 * BLOCK // 8, dtype=np.int64).tobytes()
+    path = small(tmp_path / "file", content)
+    with path.open("r+b") as file:
+        file.seek(2 * BLOCK + 1)
+        file.write(b"\xff")
+    raw = path.open("rb", buffering=0)
+    with SealedReader(raw, read_header(raw), path.stat().st_size) as reader:  # type: ignore[arg-type]
+        reader.seek(HEADER)
+        assert reader.read(1000) == content[:1000] and reader.tell() == HEADER + 1000
+        reader.seek(-10, io.SEEK_END)
+        assert reader.read(99) == content[-10:]
+        reader.seek(BLOCK + 100)
+        assert reader.read(BLOCK - 100) == content[BLOCK + 100 - HEADER : 2 * BLOCK - HEADER]
+        reader.seek(BLOCK + 100)
+        with pytest.raises(DamagedFile, match="between bytes 131,072 and 196,608"):
+            reader.read(BLOCK)
+    assert raw.closed
+
+
+def test_hdf5_is_sealed_and_other_programs_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "file.h5"
+    with written_hdf5(path, 100, mapped=True) as file:
+        file["a"] = np.arange(5)
+    assert verify(path)
+    with h5py.File(path) as plain, open_hdf5(path) as checked, open_hdf5_pieces(path.open("rb", buffering=0)) as pieces:
+        assert plain["a"][:].tolist() == checked["a"][:].tolist() == pieces["a"][:].tolist() == [0, 1, 2, 3, 4]
+    with h5py.File(path, "r+") as file:  # by another program: the user did it, and its numbers are not ours
+        file["a"][1] = 7
+    with pytest.raises(DamagedFile):
+        open_hdf5(path)
+    with h5py.File(tmp_path / "older.h5", "w") as file:
+        file["a"] = 1
+    assert open_hdf5(tmp_path / "older.h5")["a"][()] == 1
+    (tmp_path / "empty.h5").touch()
+    with pytest.raises(DamagedFile, match="it does not begin as an HDF5 file"):
+        open_hdf5(tmp_path / "empty.h5")
+
+
+def test_no_garbage_is_collected_while_h5py_waits_for_an_address(tmp_path: Path) -> None:
+    """It would be on the thread of the file system, which would wait for h5py's lock, for ever."""
+    path, collects = tmp_path / "file.h5", []
+    with written_hdf5(path, 100) as file:
+        file["a"] = np.arange(5)
+
+    class Address(io.FileIO):
+        def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+            collects.append(gc.isenabled())
+            return super().readinto(buffer)
+
+    raw = Address(path)
+    collects.clear()
+    with open_hdf5_pieces(io.BufferedReader(raw, 16)) as file:
+        before = len(collects)
+        assert file["a"][:].tolist() == [0, 1, 2, 3, 4] and gc.isenabled()
+    assert before > 2 and not any(collects[2:]), "all but the header and the table"
+
+
+def test_the_checksum_of_an_object(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"b": [1, 0.1, None], "a": {"2": "ü", "10": 1}})
+    text = '{"a":{"10":1,"2":"\\u00fc"},"b":[1,0.1,null]}'
+    assert json.loads(path.read_text())["checksum"] == f"{zlib.crc32(text.encode()):08x}"
+    assert read_json(path, "-") == {"b": [1, 0.1, None], "a": {"2": "ü", "10": 1}}
+    write_json(path, {2: 1, 10: 1})  # keys become strings, whose order is another
+    assert read_json(path, "-") == {"2": 1, "10": 1}
+    path.write_text(path.read_text().replace('"10": 1', '"10": 2'))
+    with pytest.raises(UserError, match=r'its checksum differs; delete its entry "checksum" if you changed it by hand'):
+        read_json(path, "make it again")
+    write_json(path, [1, 2])
+    assert path.read_text() == "[\n  1,\n  2\n]\n" and read_json(path, "-") == [1, 2]
+
+
+def test_a_damaged_tree_is_no_tree(tmp_path: Path) -> None:
+    path = tmp_path / "tree.safetensors"
+    save_tree(Tree(np.array([[1, -1], [-2, -3]], np.int32), np.array([0, 1, 2], np.int32)), path)
+    assert load_tree(path).children.tolist() == [[1, -1], [-2, -3]] and read_tensors(path)[2]
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(struct.pack("<iii", 0, 1, 2), struct.pack("<iii", 1, 0, 2)))
+    with pytest.raises(UserError, match="is damaged"):
+        load_tree(path)
+
+
+def test_files_of_other_runs_are_noticed(lmtool: Command) -> None:
+    for seed in "12":
+        lmtool("train", "model=nplm", *NEURAL, f"seed={seed}", f"hydra.run.dir=run{seed}")
+    assert set(Run.open(Path("run1")).checksums) == {"checkpoint.safetensors", "vocabulary.txt"}
+    assert "4 of 4" not in lmtool("verify", "run1") and lmtool("eval", "run=run1")
+    shutil.copy("run2/checkpoint.safetensors", "run1/checkpoint.safetensors")
+    assert "run1/checkpoint.safetensors is damaged, or of another run" in lmtool("eval", "run=run1", code=2)
+    said = lmtool("verify", "run1", code=2)
+    assert "1 of" in said and "its checksum is not the one in run.json" in said
+    lmtool("train", "resume=run1", "training.epochs=2")  # which begins with its own state, and ends with its own file
+    assert "damaged" not in lmtool("verify", "run1").replace("damage", "", 1) and lmtool("eval", "run=run1")
+
+
+def test_a_resumed_training_may_be_used_before_it_ends(lmtool: Command) -> None:
+    lmtool("train", "model=nplm", *NEURAL, "hydra.run.dir=run")
+    Run.open(Path("run")).save_unfinished()
+    assert set(Run.open(Path("run")).checksums) == {"vocabulary.txt"} and lmtool("eval", "run=run")
+
+
+def test_verify_finds_what_belongs_to_a_run(lmtool: Command) -> None:
+    lmtool("train", "model=ngram", "data=toy", "model.order=2", "hydra.run.dir=kn")
+    lmtool("train", "model=class_ngram", "model.classes=3", "data=toy", "hydra.run.dir=classes")
+    lmtool("ensemble", "runs=[kn,classes]", "hydra.run.dir=mix")
+    said = lmtool("verify", "mix", "hydra.run.dir=verified")
+    files = json.loads(Path("verified/result.json").read_text())["files"]
+    names = {"/".join(Path(file["file"]).parts[-2:]) for file in files}
+    assert {"mix/run.json", "mix/scores.h5", "kn/model.h5", "classes/classes.txt", "classes/vocabulary.txt"} < names
+    assert any(name.startswith("stores/toy") for name in names) and {file["condition"] for file in files} == {"whole"}
+    assert "condition" in said and "unverified" not in said
+    (store,) = Path("stores").glob("toy*.h5")
+    content = bytearray(store.read_bytes())
+    content[-10_000] ^= 1
+    store.write_bytes(content)
+    assert "1 of" in lmtool("verify", "kn", code=2) and "damaged" in lmtool("eval", "run=kn", code=2)
+    assert "preprocess" in lmtool("eval", "run=kn", code=2)
+    assert "nowhere is not there" in lmtool("verify", "nowhere", code=2)
+    Path("empty").mkdir()
+    assert "empty: no file of lmtool there" in lmtool("verify", "empty", code=2)
