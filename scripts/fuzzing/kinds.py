@@ -60,7 +60,6 @@ KINDS = [
     Kind("q.txt", readings.cloze, [RIGHT["right-questions.txt"]], SUFFIXES,
          [*PREPROCESS, "data.train=train.txt", "data.cloze_valid=FILE"]),
     Kind("answers.csv", readings.cloze, [ANSWERS], SUFFIXES,
-        
          [*PREPROCESS, "data.train=train.txt", "data.cloze_valid=right-questions.txt",
           "data.cloze_valid_answers=FILE"]),
     Kind("n.txt", readings.nbest, [RIGHT["right-moses.txt"], RIGHT["right-kaldi.txt"]], SUFFIXES,

@@ -175,6 +175,10 @@ def test_counts_with_n_grams_left_out_say_so(lmtool: Run, caplog: pytest.LogCapt
     lmtool("train", "model=ngram", "model.order=2", "smoother=mle", "counts=table", "data=text",
            "data.valid=valid.txt", "counts.path=c.tsv")  # fmt: skip
     assert "the 2-grams of counts.path are 4 of 5 tokens" in caplog.text
+    caplog.clear()
+    said = lmtool("train", "model=ngram", "model.order=3", "smoother=mle", "counts=table", "data=text",
+                  "data.valid=valid.txt", "counts.path=c.tsv", code=2)  # fmt: skip
+    assert "has no 3-grams: take model.order=2" in said and not caplog.text, "an error is one line, without a note"
 
 
 @pytest.mark.parametrize(

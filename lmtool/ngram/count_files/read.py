@@ -161,6 +161,7 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
     builder = TrieBuilder(len(vocabulary), storage)
     suffix: list[Packed] = []
     count = [unigrams.count[0]]
+    bigrams = 0
     for k in range(2, order + 1):
         trie = builder.finish()
         parts = [_keys(trie, k, known, row) for row in files.rows(k)]
@@ -173,16 +174,18 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
         builder.add(keys[first])
         suffix.append(Packed.of(suffixes[place[first]], builder.sizes[-2] - 1, storage))
         count.append(Packed.of(np.add.reduceat(counts[place], first), storage=storage))
-        if k == 2 and int(counts.sum()) != corpus.tokens("train"):
-            log.warning(
-                "note: the 2-grams of counts.path are %s of %s tokens: n-grams were left out, and the estimates are "
-                "those of the rest",
-                f"{int(counts.sum()):,}",
-                f"{corpus.tokens('train'):,}",
-            )
+        if k == 2:
+            bigrams = int(counts.sum())
         storage.keep_within()
     trie = builder.finish()
     newest = newest_of_trie(trie, vocabulary, corpus.first_places, order - 1)
+    if order > 1 and bigrams != corpus.tokens("train"):  # said when no error can follow
+        log.warning(
+            "note: the 2-grams of counts.path are %s of %s tokens: n-grams were left out, and the estimates are "
+            "those of the rest",
+            f"{bigrams:,}",
+            f"{corpus.tokens('train'):,}",
+        )
     return Counts(trie, suffix, count, vocabulary.bos, vocabulary.unk, newest)
 
 
