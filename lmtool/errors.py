@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+LONGEST = 2000  # letters of a message; more come with what was given, as a line of a file without line ends
+
 
 class UserError(Exception):
     """A mistake in a setting, a file or the environment (no disk space, no permission).
 
     The message is one line: what is wrong, where, and the remedy. Line ends and other characters that cannot be
-    printed, which come with what the user gave, are shown as escapes. The command line prints it without a traceback
-    and exits with code 2.
+    printed, which come with what the user gave, are shown as escapes, and the middle of a long message is left out.
+    The command line prints it without a traceback and exits with code 2.
     """
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        message = printable(super().__str__())
+        return message if len(message) <= LONGEST else f"{message[: LONGEST // 2]} [...] {message[-LONGEST // 2 :]}"
 
 
 def printable(text: str) -> str:

@@ -115,6 +115,70 @@ def test_files_that_are_not_whole_are_seen(fuzzing: Any, tmp_path: Path) -> None
 
 
 @needs_scripts
+def test_edits_of_bytes_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from fuzzing.mutations import SUFFIXES, edited, packed
+    from fuzzing.plain import unpacked
+
+    right = b"a 1\nb 2\n"
+    for edit, wrong in (
+        (["number", 1, "nan"], b"a 1\nb nan\n"),
+        (["number", 2, "9"], b"a 9\nb 2\n"),
+        (["field", 2, "\xff"], b"a 1\n\xff 2\n"),
+        (["put", 4, "x"], b"a 1\nxb 2\n"),
+        (["drop", 0, 1], b"b 2\n"),
+        (["double", 1, 1], b"a 1\nb 2\nb 2\n"),
+        (["swap", 0, 1], b"b 2\na 1\n"),
+        (["flip", 0, 1], b"c 1\nb 2\n"),
+        (["byte", 8, 65], b"A 1\nb 2\n"),
+        (["cut", 5, 0], b"a 1\nb"),
+        (["remove", 1, 2], b"a\nb 2\n"),
+        (["splice", 2, 6], b"a 2\n"),
+        (["times", 2, 0], right + right),
+    ):
+        assert edited(right, [edit]) == wrong
+    for suffix in ["", *SUFFIXES]:
+        assert b"".join(unpacked(packed(right, suffix), suffix)) == right
+        if suffix:
+            with pytest.raises(ValueError):
+                unpacked(packed(right, suffix)[:-5], suffix)
+
+
+@needs_scripts
+def test_an_arpa_file_by_the_plain_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from fuzzing.plain import PlainArpa
+
+    text = b"\\data\\\nngram 1=2\n\n\\1-grams:\n-0.5 a -0.25\n-1 b\n\n\\2-grams:\n-0.125 a a\n\n\\end\\\n"
+    model = PlainArpa(text)
+    assert model.p((b"a",), b"a") == -0.125 and model.p((b"a",), b"b") == -1.25 and model.p((b"b",), b"a") == -0.5
+    for wrong in (text[:-6], text.replace(b"-0.125", b"-0_1"), text.replace(b"a a\n", b"a a\n-1 a a\n")):
+        with pytest.raises(ValueError):
+            PlainArpa(wrong)
+
+
+@needs_scripts
+def test_a_reader_that_loses_a_word_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from fuzzing import readings
+
+    from lmtool.data import choose_vocabulary
+
+    (tmp_path / "w.txt").write_bytes(b"the\ncat\n")
+    given = readings.Given(tmp_path / "w.txt", b"the\ncat\n", "", 0)
+    readings.word_list(given)
+    with monkeypatch.context() as patch:
+        patch.setattr(choose_vocabulary, "cut_words", lambda line: [word for word in line.split() if word != "cat"])
+        with pytest.raises(readings.Wrong, match="words: "):
+            readings.word_list(given)
+    (tmp_path / "w.txt").write_bytes(b"the\ncat\nthe\n")
+    with pytest.raises(UserError, match="stands in line 1 already"):
+        readings.word_list(given._replace(raw=b"the\ncat\nthe\n"))
+    with pytest.raises(readings.Wrong, match="is refused"):
+        readings.word_list(given)
+
+
+@needs_scripts
 def test_all_campaigns_run(tmp_path: Path) -> None:
     """A few cases each, of a seed that finds nothing."""
     command = [sys.executable, "-m", "fuzzing", "all", "60", "1", "--cases", "1"]
@@ -122,7 +186,7 @@ def test_all_campaigns_run(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split("|")[1:4] for line in done.stdout.splitlines() if line.startswith("| ")][1:]
-    assert [name.strip() for name, _, _ in rows] == ["files", "library", "numbers", "words", "yaml"]
+    assert [name.strip() for name, _, _ in rows] == ["files", "library", "numbers", "text", "words", "yaml"]
     assert all(int(cases) >= 1 for _, _, cases in rows)
     assert not list(tmp_path.iterdir()), "the campaigns leave nothing behind"
 
@@ -207,3 +271,20 @@ def test_calls_that_campaigns_found(tmp_path: Path) -> None:
         lmtool.Corpus.open(str(tmp_path))
     with pytest.raises(UserError, match="over='ngram'"):
         lmtool.sweep("ngram")
+
+
+def test_a_long_message_loses_its_middle() -> None:
+    said = str(UserError(f"{'a' * 1000}{'b' * 500_000}{'c' * 1000}"))
+    assert said == f"{'a' * 1000} [...] {'c' * 1000}" and str(UserError("a" * 2000)) == "a" * 2000
+
+
+def test_vocabularies_that_campaigns_found(tmp_path: Path) -> None:
+    from lmtool.runs.vocabulary_file import load_vocabulary
+
+    right = "a\t2\n<unk>\t0\n<s>\t0\n"
+    (tmp_path / "v.txt").write_text(right)
+    assert load_vocabulary(tmp_path / "v.txt").counts.tolist() == [2, 0, 0]
+    for count in ("-1", "9" * 30, "9" * 5000):
+        (tmp_path / "v.txt").write_text(right.replace("2", count))
+        with pytest.raises(UserError, match=r"v\.txt is damaged"):
+            load_vocabulary(tmp_path / "v.txt")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import IO, Any
 
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 
 PACKED = (".gz", ".xz", ".bz2", ".zst")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
 AT_ONCE = 1 << 20  # bytes of text, about
+LONGEST = 64 << 20  # bytes of a line of JSON
 ROWS = 1 << 12
 
 
@@ -32,9 +34,17 @@ def document_blocks(handle: IO[bytes], name: str, column: str, setting: str = "d
     documents = (
         parquet_texts(handle, name, column, setting)
         if form_of(name) == PARQUET
-        else json_texts(handle, name, column, setting)
+        else json_texts(_lines(handle, name), name, column, setting)
     )
     return blocks_of_documents(documents)
+
+
+def _lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
+    """The lines of a file. Raises UserError for one that is too long for memory."""
+    while line := handle.readline(LONGEST + 1):
+        if len(line) > LONGEST:
+            raise UserError(f"{name} has a line of over {LONGEST >> 20} MiB: is it one object per line?")
+        yield line
 
 
 def blocks_of_documents(documents: Iterator[str]) -> Iterator[bytes]:
@@ -67,7 +77,7 @@ def json_texts(lines: Iterable[bytes], name: str, column: str, setting: str, fir
             continue
         try:
             document = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{name}, line {number}: no JSON ({error}): {setting} reads an object a line") from None
         if not isinstance(document, dict) or column not in document:
             known = ", ".join(sorted(document)) if isinstance(document, dict) else f"a {type(document).__name__}"
@@ -87,7 +97,8 @@ def parquet_texts(handle: IO[bytes], name: str, column: str, setting: str) -> It
 def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: str) -> Iterator[list[list[Any]]]:
     """The values of columns of a Parquet file, some rows at a time. remedy: what is said before the columns there are.
 
-    Raises UserError for a column that is not there, a file that is no Parquet file, and without pyarrow.
+    A file that is read from its beginning alone, as a packed one, is held in memory. Raises UserError for a column that
+    is not there, a file that is no Parquet file, and without pyarrow.
     """
     try:
         import pyarrow as pa
@@ -95,15 +106,15 @@ def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: st
     except ImportError:
         raise UserError(f'{name} is Parquet: pip install "lmtool[arrow]" to read it') from None
     try:
-        file = pq.ParquetFile(handle)
+        file = pq.ParquetFile(handle if handle.seekable() else io.BytesIO(handle.read()))
         for column in columns:
             if column not in file.schema_arrow.names:
                 names = ", ".join(file.schema_arrow.names)
                 raise UserError(f"{name} has no column {column!r}: {remedy}: {names}")
         for batch in file.iter_batches(batch_size=ROWS, columns=columns):
             yield [batch.column(column).to_pylist() for column in columns]
-    except pa.ArrowException as error:
-        raise UserError(f"{name} is no Parquet file, or damaged ({error}): write it again") from error
+    except (pa.ArrowException, OSError) as error:  # of what is damaged inside pyarrow says the latter
+        raise UserError(f"{name} is no Parquet file, or damaged ({first_line(error)}): write it again") from error
 
 
 def text_of(value: Any, where: str, column: str, setting: str) -> str:

@@ -109,7 +109,8 @@ class TextEncoder:
         tokeniser = WordTokeniser(
             sentences=vocabulary.eos is not None, tags=self._form.tags, lowercase=self._form.lowercase
         )
-        words = tokeniser(block.content, "text")
+        text = block.content.decode("utf-8", "replace")  # half a surrogate pair, which JSON may have, is no UTF-8
+        words = tokeniser(text.encode(), "text")
         table = pieces_of_types(subwords, tokeniser.types())
         ids = vocabulary.encode([*RESERVED, *subwords.names])[table.of(words)]
         return ids, np.append(0, np.cumsum(table.lengths[words]))[ends]

@@ -7,22 +7,16 @@ A byte-order mark of UTF-8 at the start of a file is no part of its text.
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import fnmatch
-import gzip
 import hashlib
-import io
-import lzma
-import zipfile
-import zlib
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from pathlib import Path
+from typing import IO
 
 from lmtool.data.documents import document_blocks, form_of
-from lmtool.data.remote import is_address, open_address
+from lmtool.data.unpacking import DAMAGES, open_files
 from lmtool.errors import UserError
 
 BLOCK = 4 << 20  # bytes read at once
@@ -76,7 +70,7 @@ def read_errors(name: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise UserError(f"no file {name.partition(MEMBER)[0]}: check the path") from None
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+    except DAMAGES as error:
         raise UserError(f"{name} cannot be unpacked ({error}): fetch it again") from error
     except OSError as error:
         raise UserError(f"cannot read {name}: {error.strerror or error}") from error
@@ -126,47 +120,6 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
-    """The contents of a file, unpacked: one, or those of the members of a .zip."""
-    with open_address(path) if is_address(path) else Path(path).open("rb") as raw:
-        match PurePosixPath(path).suffix:
-            case ".gz":
-                with gzip.open(raw) as handle:
-                    yield handle  # type: ignore[misc]
-            case ".xz":
-                with lzma.open(raw) as handle:
-                    yield handle
-            case ".bz2":
-                with bz2.open(raw) as handle:
-                    yield handle
-            case ".zst":
-                yield io.BufferedReader(_zstandard(raw), BLOCK)
-            case ".zip":
-                yield from _members(raw, path, member)
-            case _:
-                yield raw
-
-
-def _zstandard(raw: IO[bytes]) -> Any:
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise UserError('a .zst file needs pyarrow: pip install "lmtool[arrow]"') from None
-    return pa.CompressedInputStream(raw, "zstd")
-
-
-def _members(raw: IO[bytes], path: str, member: str) -> Iterator[IO[bytes]]:
-    with zipfile.ZipFile(raw) as archive:
-        files = sorted(info.filename for info in archive.infolist() if not info.is_dir())
-        chosen = [name for name in files if fnmatch.fnmatchcase(name, member or "*")]
-        if not chosen:
-            shown = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
-            raise UserError(f"{path} has no member {member!r}: it has {shown}")
-        for name in chosen:
-            with archive.open(name) as handle:
-                yield handle
-
-
 def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
     """Blocks of about BLOCK bytes that end with a line; the last line gets a newline. Raises UserError for a line that
     is too long for text.
@@ -208,7 +161,7 @@ def read_bytes(name: str) -> bytes:
     path, _, member = name.partition(MEMBER)
     try:
         return b"".join(handle.read() for handle in open_files(path, member))
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+    except (OSError, *DAMAGES) as error:
         raise UserError(f"cannot read {name}: {error}") from error
 
 
@@ -217,3 +170,11 @@ def read_text(name: str) -> str:
     "\\r\\n". Raises UserError as read_blocks does.
     """
     return b"".join(read_blocks(name)).decode("utf-8").replace("\r\n", "\n")
+
+
+def decimal(text: str) -> float:
+    """A number in ASCII, nan for another text: Python's float takes 1_0 and the digits of all scripts, too."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return math.nan

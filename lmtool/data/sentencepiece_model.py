@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmtool.config.vocabulary import Unit
-from lmtool.data.subwords import INSTALL, Subwords
+from lmtool.data.normaliser_table import require_table
+from lmtool.data.subwords import INSTALL, Subwords, library_errors
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def subwords_of_model(raw: bytes, name: str, unit: Unit) -> Subwords:
     if model.unit is not unit:
         remedy = f"take data.vocabulary.unit={model.unit.value}" if model.unit else "take one of BPE or unigram"
         raise UserError(f"data.vocabulary.unit={unit.value}: {name} is of another kind; {remedy}")
-    return Subwords(_tokenizer(model), name)
+    with library_errors(name):
+        return Subwords(_tokenizer(model), name)
 
 
 def _tokenizer(model: _Model) -> Tokenizer:
@@ -110,6 +112,8 @@ def _read(raw: bytes) -> _Model:
         elif number == NORMALISER and isinstance(value, bytes):
             found = dict(_fields(value)).get(TABLE, b"")
             table = found if isinstance(found, bytes) else b""
+    if table:
+        require_table(table)
     return _Model(pieces, UNITS.get(kind), byte_fallback, table)
 
 
@@ -145,6 +149,8 @@ def _fields(raw: bytes) -> Iterator[tuple[int, bytes | int | float]]:
 def _varint(raw: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
         byte = raw[at]
         value |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.vocabulary import Unit
+from lmtool.data.normaliser_table import require_tables
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError, first_line
 from lmtool.language_model import IntArray
@@ -69,8 +72,7 @@ class Subwords:
         pieces = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
         self.names = tuple(_free(piece) for piece, _ in pieces)
         self._ids = [index for _, index in pieces]  # those of the library, by number
-        self._number = np.full(self._ids[-1] + 1 if pieces else 0, -1, dtype=np.int32)
-        self._number[self._ids] = np.arange(len(pieces))
+        self._number = {index: number for number, index in enumerate(self._ids)}
         self._known: dict[str, list[str]] = {}
         self._lead = self._found_lead()
 
@@ -84,16 +86,16 @@ class Subwords:
             from tokenizers import Tokenizer
         except ImportError:
             raise UserError(INSTALL) from None
-        try:
+        with library_errors(name):
+            require_tables(json.loads(text).get("normalizer"))
             tokenizer = Tokenizer.from_str(text)
-        except Exception as error:  # the library raises nothing more special
-            raise UserError(f"{name} is no tokeniser that tokenizers reads ({first_line(error)})") from None
         kind = type(tokenizer.model).__name__
         if unit is not None and kind.lower() != unit.value:
             fitting = [known.value for known in Unit if known.is_subword and known.value == kind.lower()]
             remedy = f"take data.vocabulary.unit={fitting[0]}" if fitting else "take one of BPE or Unigram"
             raise UserError(f"data.vocabulary.unit={unit.value}: {name} is of the kind {kind}; {remedy}")
-        return cls(tokenizer, name)
+        with library_errors(name):
+            return cls(tokenizer, name)
 
     @property
     def json(self) -> str:
@@ -120,7 +122,8 @@ class Subwords:
         for first in range(0, len(words), AT_ONCE):
             encoded = self._encoded(words[first : first + AT_ONCE])
             lengths += map(len, encoded)
-            parts.append(self._number[np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int64)])
+            numbers = map(self._number.__getitem__, itertools.chain.from_iterable(encoded))
+            parts.append(np.fromiter(numbers, dtype=np.int32))
         return PieceTable(np.cumsum(lengths), np.concatenate(parts))
 
     def pieces(self, words: Iterable[str]) -> list[str]:
@@ -175,6 +178,17 @@ class Subwords:
             f"{self.name} does not write words back with a space before each: take a tokeniser of bytes, or with byte "
             "fallback, that does not change the text"
         )
+
+
+@contextmanager
+def library_errors(name: str) -> Iterator[None]:
+    """Raise UserError, naming the tokeniser, for whatever the library or JSON says of it, panics of Rust as well."""
+    try:
+        yield
+    except (UserError, KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # the library raises nothing more special
+        raise UserError(f"{name} is no tokeniser that tokenizers reads ({first_line(error)})") from None
 
 
 def _free(piece: str) -> str:

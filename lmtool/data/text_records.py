@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from lmtool.data.documents import PARQUET, ROWS, document_lines, form_of, json_texts, parquet_texts
 from lmtool.data.encode import TextBlock, line_ends
-from lmtool.data.readers import MEMBER, checked_blocks, open_files, read_errors, require_column, whole_lines
+from lmtool.data.readers import MEMBER, checked_blocks, read_errors, require_column, whole_lines
+from lmtool.data.unpacking import open_files
 from lmtool.errors import UserError, first_line
 from lmtool.system.files import cannot_write, opened
 

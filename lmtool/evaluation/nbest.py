@@ -14,18 +14,23 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from lmtool.data.readers import read_text
+from lmtool.data.readers import decimal, read_text
+from lmtool.data.text_form import cut_words
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.system.files import written_whole
 
 BAR = "|||"
+NUMBER = re.compile("[0-9]+")  # not what else Unicode calls a digit, as \u00b2
+DIGITS = 18  # of a number of a list, at most
 WHITE = " \t\n\v\f\r"  # what separates words: ASCII white space alone, as in training
 
 
@@ -75,7 +80,7 @@ def read_nbest(path: str, costs: str | None) -> NBest:
         else:
             key, _, rest = line.strip(WHITE).partition(" ")
             name, _, rank = key.rpartition("-")
-            if not name or not rank.isdigit():
+            if not name or not NUMBER.fullmatch(rank):
                 raise UserError(
                     f"{where}: {key!r} should be utterance-number, as Kaldi writes it (or use |||, as Moses)"
                 )
@@ -88,8 +93,8 @@ def read_nbest(path: str, costs: str | None) -> NBest:
             starts.append(number - 1)
         total.append(value)
         all_fields.append(fields)
-    split_up = next((name for name in lists if lists.count(name) > 1), None) if len(set(lists)) < len(lists) else None
-    if split_up is not None:
+    split_up, times = Counter(lists).most_common(1)[0]
+    if times > 1:
         raise UserError(f"{path}: the list of {split_up} is continued after another list: sort the lines")
     return NBest(path, moses, lists, np.array([*starts, len(texts)]), texts, np.array(total), all_fields)
 
@@ -97,18 +102,17 @@ def read_nbest(path: str, costs: str | None) -> NBest:
 def _read_costs(path: str) -> dict[str, float]:
     cost_of: dict[str, float] = {}
     for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), start=1):
-        fields = line.split()
+        fields = cut_words(line)
         if len(fields) != 2:
             raise UserError(f"{path}, line {number}: should be utterance-number cost")
+        if fields[0] in cost_of:
+            raise UserError(f"{path}, line {number}: {fields[0]} has a cost already; remove one")
         cost_of[fields[0]] = _number(fields[1], f"{path}, line {number}")
     return cost_of
 
 
 def _number(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = np.nan
+    value = decimal(text)
     if not np.isfinite(value):
         raise UserError(f"{where}: {text!r} is not a number")
     return value
@@ -120,8 +124,8 @@ def read_references(path: str, nbest: NBest) -> list[str]:
     Raises UserError where a list has none.
     """
     lines = read_text(path).rstrip("\n").split("\n")
-    if nbest.moses and all(name.isdigit() for name in nbest.lists):
-        missing = [name for name in nbest.lists if int(name) >= len(lines)]
+    if nbest.moses and all(NUMBER.fullmatch(name) for name in nbest.lists):
+        missing = [name for name in nbest.lists if len(name) > DIGITS or int(name) >= len(lines)]
         if missing:
             raise UserError(f"{path} has {len(lines)} lines, none for list {missing[0]} (they count from 0)")
         return [lines[int(name)] for name in nbest.lists]

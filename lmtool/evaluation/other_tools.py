@@ -16,16 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lmtool.data.readers import read_text
+from lmtool.data.readers import decimal, read_text
 from lmtool.data.vocabulary import EOS, UNK
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, shown
 from lmtool.language_model import FloatArray
 
 LN10 = math.log(10)
-KENLM = re.compile(r"(\S+)=\d+ \d+ (\S+)")  # word=id, length of the n-gram, log10 p
+KENLM = re.compile(r"([^ \r]+)=[0-9]+ [0-9]+ ([^ \r]+)\r?")  # word=id, length of the n-gram, log10 p
 KENLM_OTHER = re.compile(r"(Total: |Perplexity |OOVs:|Tokens:|RSSMax:|Name:)")
-SRILM = re.compile(r"\tp\( (\S+) \| .*\) *\t?= *(?:\[.*\])? *\S+ \[ (\S+) \]")
+ARROW = re.compile(r"\) *\t?= ")  # of SRILM, behind the context
 SCALES = {"log10p": LN10, "log10_p": LN10, "logprob": LN10, "lnp": 1.0, "ln_p": 1.0, "log_prob": 1.0, "p": None}
 FORMATS = (
     "take what KenLM's query -v word or SRILM's -debug 2 print, or a TSV with the columns word and log10p, lnp or p"
@@ -75,12 +75,14 @@ def _kenlm(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
 def _srilm(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
     for number, line in enumerate(lines, start=1):
         if line.startswith("\tp( "):
-            item = SRILM.match(line)
-            if not item:
+            word, bar, rest = line.removeprefix("\tp( ").partition(" | ")
+            before, opened, value = rest.rpartition(" [ ")
+            value, closed, _ = value.partition(" ]")
+            if not (bar and opened and closed and ARROW.search(before)) or " " in word:
                 raise UserError(
                     f"{path}, line {number}: {line.strip()!r} is not p( word | ...) = p [ log10p ], as SRILM's"
                 )
-            yield item[1], _nats(item[2], LN10, path, number)
+            yield word, _nats(value, LN10, path, number)
 
 
 def _tsv(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
@@ -101,14 +103,15 @@ def _tsv(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
 
 def _nats(text: str, scale: float | None, path: str, line: int) -> float:
     """A natural log-probability. scale: nats in one unit of the file, None for probabilities."""
-    try:
-        value = float(text)
-        if scale is not None:
-            value *= scale
-        else:
-            value = -math.inf if value == 0 else math.log(value)
-    except ValueError:
-        raise UserError(f"{path}, line {line}: {text!r} is not a probability or the logarithm of one") from None
+    value = decimal(text)
+    if scale is None and value >= 0:
+        value = -math.inf if value == 0 else math.log(value)
+    elif scale is not None:
+        value *= scale
+    else:
+        value = math.nan
+    if math.isnan(value):
+        raise UserError(f"{path}, line {line}: {text!r} is not a probability or the logarithm of one")
     if not value <= SLACK:
         raise UserError(f"{path}, line {line}: {text} is above what a probability can be")
     return min(value, 0.0)

@@ -9,6 +9,7 @@ space and backslashes are written as in the vocabulary's file (lmtool.runs.vocab
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Sequence
@@ -107,7 +108,7 @@ def read_classes(path: Path, vocabulary: Vocabulary, *, key: str) -> tuple[WordC
     """
     name_of: dict[str, str] = {}
     try:
-        for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), start=1):
             if line.strip():
                 where = f"{key}={path}, line {number}"
                 word, name = _entry([field.decode() for field in line.split()], where)

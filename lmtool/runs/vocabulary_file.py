@@ -72,7 +72,9 @@ def load_vocabulary(path: Path) -> Vocabulary:
         text = path.read_bytes().decode()
         fields = text.replace("\n", "\t").split("\t")[:-1]
         words, counts = fields[::2], np.array(list(map(int, fields[1::2])), dtype=np.int64)
-    except (OSError, ValueError) as error:
+        if (counts < 0).any():
+            raise ValueError("a count is below 0")
+    except (OSError, ValueError, OverflowError) as error:
         raise UserError(f"{path} is damaged ({error}): delete it, and the run's store is read instead") from error
     if "\\" in text:
         words = [re.sub(r"\\[\\tnr]", lambda match: _MEANT[match[0]], word) for word in words]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Sequence
 from os import PathLike
@@ -40,7 +41,7 @@ def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
     """
     path = Path(path)
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
     except OSError as error:
         raise UserError(f"cannot read the tree {path}: {error.strerror}; give the path of a tree file") from error
     ids = {_written(word): index for index, word in enumerate(words)}

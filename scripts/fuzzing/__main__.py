@@ -11,7 +11,18 @@ from pathlib import Path
 
 from fuzzing.campaign import Generator, Row, campaign, repeat, table, temporary_folder
 
-HELPERS = {"__init__", "__main__", "campaign", "child", "commands", "settings"}
+HELPERS = {
+    "__init__",
+    "__main__",
+    "campaign",
+    "child",
+    "commands",
+    "kinds",
+    "mutations",
+    "plain",
+    "readings",
+    "settings",
+}
 
 
 def names() -> list[str]:

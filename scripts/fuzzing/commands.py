@@ -150,9 +150,9 @@ def wrong_end(outcome: Outcome) -> tuple[str, str] | None:
     if outcome.code not in (0, 2) and not sweep:
         return f"exit code {outcome.code}", said
     if outcome.code == 2 and not sweep and (len(lines) != 1 or not lines[0].startswith("lmtool: ")):
-        return f"not one line: {_without_names(outcome.err)}", said
+        return f"not one line: {without_names(outcome.err)}", said
     if outcome.code == 0 and (warnings := [line for line in lines if re.search(r"\w*(Warning|Error)\b", line)]):
-        return f"a warning: {_without_names(warnings[0])}", said
+        return f"a warning: {without_names(warnings[0])}", said
     return None
 
 
@@ -164,7 +164,7 @@ def _last_frame(text: str) -> str:
     return f"{place} {kinds[-1] if kinds else ''}".strip()
 
 
-def _without_names(text: str) -> str:
+def without_names(text: str) -> str:
     """The beginning of a message without what differs from case to case."""
     return re.sub(r"'[^']*'|\"[^\"]*\"|[\d.]+|/\S+", "_", text)[:80]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lmtool.data import remote
+from lmtool.data import documents, remote
 from lmtool.data.readers import read_blocks
+from lmtool.data.text_records import packed_file, text_blocks
 from lmtool.errors import UserError
 from tests.data.servers import Failing, serving
 
@@ -133,3 +134,37 @@ def test_a_server_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UserError) as error:
         text_of("http://127.0.0.1:9/none.txt")
     assert "none.txt" in str(error.value) and "after 5 tries, at byte 0" in str(error.value)
+
+
+def test_records_that_are_too_deep_or_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a"}\n{"text": ' + "[" * 100_000 + "\n")
+    with pytest.raises(UserError, match=r"a\.jsonl, line 2: no JSON"):
+        list(read_blocks(str(path), column="text"))
+    with pytest.raises(UserError, match=r"a\.jsonl, line 2: no JSON"):
+        list(text_blocks([str(path)], "text"))
+    monkeypatch.setattr(documents, "LONGEST", 1 << 20)
+    path.write_text('{"text": "' + "a " * (1 << 19) + '"}\n')
+    with pytest.raises(UserError, match=r"a\.jsonl has a line of over 1 MiB"):
+        list(read_blocks(str(path), column="text"))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+def test_packed_parquet(suffix: str, tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"text": DOCUMENTS}), tmp_path / "a.parquet")
+    with packed_file(tmp_path / f"a.parquet{suffix}", f"x{suffix}") as file:
+        file.write((tmp_path / "a.parquet").read_bytes())
+    assert b"".join(read_blocks(str(tmp_path / f"a.parquet{suffix}"), column="text")).decode() == LINES
+
+
+def test_damage_within_parquet(tmp_path: Path) -> None:
+    """pyarrow says of it by OSError, which is no error of the disk."""
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"text": ["one"] * 9, "words": ["one"] * 9, "count": [1] * 9}), tmp_path / "a.parquet")
+    raw = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(raw[:4] + bytes([255] * 12) + raw[16:])
+    with pytest.raises(UserError, match=r"a\.parquet is no Parquet file, or damaged"):
+        list(read_blocks(str(tmp_path / "a.parquet"), column="text"))

@@ -125,3 +125,16 @@ def test_pieces_of_words() -> None:
     assert encoded.oov.tolist() == [0, 0, 0, 0] and encoded.documents[0] < encoded.documents[1]
     with pytest.raises(UserError, match="<s> stands in the text"):
         TextEncoder(rules)(block_of(["a <s> b"]))
+
+
+def test_half_a_surrogate_pair_in_pieces() -> None:
+    """It is no UTF-8, which the tokeniser of words requires; its three bytes are three U+FFFD."""
+    pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
+    from lmtool.config.vocabulary import Unit
+    from lmtool.data.train_subwords import train_subwords
+
+    subwords = train_subwords(["ab"], np.array([5]), Unit.bpe, 258)
+    vocabulary = Vocabulary((EOS, *subwords.names, UNK, BOS), np.ones(len(subwords.names) + 3, dtype=np.int64), 0, 259)
+    encoder = TextEncoder(TextForm(vocabulary, chars=False, lowercase=False, subwords=subwords))
+    halves, replaced = encoder(block_of(["\ud800 ab"])), encoder(block_of(["\ufffd\ufffd\ufffd ab"]))
+    assert halves.split.ids.tolist() == replaced.split.ids.tolist() and halves.oov.tolist() == [0]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from lmtool.data import readers, text_records
-from lmtool.data.readers import open_files
 from lmtool.data.text_records import text_blocks, write_chosen
+from lmtool.data.unpacking import open_files
 from lmtool.errors import UserError
 
 LINES = b"\xef\xbb\xbfa b\r\n\nc\rd\n e"  # a mark, an empty line, a carriage return within a line, no end at the end

@@ -164,3 +164,27 @@ def test_no_weight_of_a_fine_grid_makes_fewer_errors() -> None:
         assert found.errors <= min(grid)
         fewer += found.errors < grid[0]
     assert fewer > 20  # the weight does something
+
+
+def test_numbers_that_only_unicode_calls_digits(tmp_path: Path) -> None:
+    for name in ("\u00b2", "9" * 5000):
+        (tmp_path / "n").write_text(f"{name} ||| a\n", encoding="utf-8")
+        (tmp_path / "r").write_text("a b\n")
+        with pytest.raises(UserError, match=r"has no line that begins with|has 1 lines, none for list 999"):
+            read_references(str(tmp_path / "r"), read_nbest(str(tmp_path / "n"), None))
+    (tmp_path / "n").write_text("u-\u00b2 a\n", encoding="utf-8")
+    with pytest.raises(UserError, match="should be utterance-number"):
+        read_nbest(str(tmp_path / "n"), None)
+    for total in ("1_0", "\uff11", "nan", "inf", ""):
+        (tmp_path / "n").write_text(f"0 ||| a ||| x ||| {total}\n", encoding="utf-8")
+        with pytest.raises(UserError, match=r"line 1: .* is not a number"):
+            read_nbest(str(tmp_path / "n"), None)
+
+
+def test_costs_by_ascii_white_space_and_once_each(tmp_path: Path) -> None:
+    (tmp_path / "n").write_text("u\u00a0v-1 a\n", encoding="utf-8")
+    (tmp_path / "c").write_text("u\u00a0v-1 2.5\n", encoding="utf-8")
+    assert read_nbest(str(tmp_path / "n"), str(tmp_path / "c")).total.tolist() == [-2.5]
+    (tmp_path / "c").write_text("u\u00a0v-1 2.5\nu\u00a0v-1 3\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"line 2: u.*v-1 has a cost already"):
+        read_nbest(str(tmp_path / "n"), str(tmp_path / "c"))

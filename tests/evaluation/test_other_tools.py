@@ -88,7 +88,7 @@ def test_what_detail_prints_is_read_again(tmp_path: Path) -> None:
         (KENLM + KENLM, [": 12 tokens, 6 were scored here; the first 6 agree"]),
         (KENLM.replace("b=7 3 -0.25", "b=7 3"), ["line 1: 'b=7 3' is not word=id length log10p"]),
         (KENLM.replace("-0.25", "0.25"), ["line 1: 0.25 is above what a probability can be"]),
-        (KENLM.replace("-3", "nan"), ["line 2: nan is above what a probability can be"]),
+        (KENLM.replace("-3", "nan"), ["line 2: 'nan' is not a probability"]),
         (KENLM.replace("-3", "x"), ["line 2: 'x' is not a probability or the logarithm of one"]),
         (SRILM.replace("[ -0.25 ]", "-0.25"), ["line 4", "is not p( word | ...) = p [ log10p ], as SRILM's"]),
         (TSV10.replace("\t1\t-0.25", "\t-0.25"), ["line 3: 4 columns, the first line names 5"]),
@@ -118,3 +118,28 @@ def test_a_file_alone_says_what_its_tokens_are(tmp_path: Path) -> None:
     found = tokens_of_file(read_scores(str(tmp_path / "scores")))
     np.testing.assert_array_equal(found.offsets, [0, 3, 6])
     assert [found.words[k] for k in found.ids] == WORDS
+
+
+def test_words_with_other_white_space_than_ascii(tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("a\u00a0b=3 2 -1\t</s>=1 1 -0.5\n", encoding="utf-8")
+    assert read_scores(str(tmp_path / "s")).words == ["a\u00a0b", "</s>"]
+    line = "\tp( {} | <s> ...) \t= [2gram] 0.1 [ {} ]\n"
+    (tmp_path / "s").write_text(line.format("a\u00a0b", -1) + line.format("|", -2) + line.format("[", "-inf"))
+    found = read_scores(str(tmp_path / "s"))
+    assert found.words == ["a\u00a0b", "|", "["]
+    np.testing.assert_allclose(found.log_prob, [-math.log(10), -2 * math.log(10), -math.inf])
+
+
+@pytest.mark.parametrize("value", ["-1_0", "-\uff11", "1e", "--1"])
+def test_numbers_that_only_python_reads(value: str, tmp_path: Path) -> None:
+    for text in (f"a=3 2 {value}\n", f"word\tlog10p\na\t{value}\n", f"word\tp\na\t{value}\n"):
+        (tmp_path / "s").write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match="is not a probability or the logarithm of one"):
+            read_scores(str(tmp_path / "s"))
+
+
+def test_a_long_line_of_brackets_is_read_in_no_time(tmp_path: Path) -> None:
+    """A search that went back over the line would take minutes."""
+    (tmp_path / "s").write_text("\tp( a | " + ") \t= [ x" * 200_000 + "\n")
+    with pytest.raises(UserError, match=r"line 1: .* is not p\( word"):
+        read_scores(str(tmp_path / "s"))

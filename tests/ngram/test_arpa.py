@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -265,3 +266,76 @@ def test_kenlm_reads_what_is_written(tmp_path: Path) -> None:
         sentence = " ".join(vocabulary.words[i] for i in text.ids[a : b - 1])
         found += [p for p, _, _ in theirs.full_scores(sentence)]
     np.testing.assert_allclose(ours, found, atol=2e-6)
+
+
+SRILM_3 = """\\data\\
+ngram 1=4
+ngram 2=2
+ngram 3=1
+
+\\1-grams:
+-0.5 </s>
+-99 <s> -0.1
+-0.3 a -0.2
+-0.7 b
+
+\\2-grams:
+-0.3 <s> a -0.4
+-0.2 a b
+
+\\3-grams:
+-0.1 <s> a b
+
+\\end\\
+"""
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_counts_that_promise_more_than_there_is_take_no_memory(n: int, tmp_path: Path) -> None:
+    path = tmp_path / "lies.arpa"
+    path.write_text(re.sub(rf"ngram {n}=(\d+)", f"ngram {n}=999999999999999999", SRILM_3))
+    with pytest.raises(UserError, match=rf"the {n}-grams end after \d, but there are 999,999,999,999,999,999"):
+        read_arpa(str(path))
+    path.write_text(re.sub(rf"ngram {n}=\d+", f"ngram {n}={'9' * 5000}", SRILM_3))
+    with pytest.raises(UserError, match=f"should be ngram {n}=COUNT"):
+        read_arpa(str(path))
+
+
+ODD = {
+    "an underscore in a number": ("-0.7 b", "-0.7_1 b", "line 10: should begin with log10 p"),
+    "a digit of another script": ("-0.7 b", "-\uff11 b", "line 10: should begin with log10 p"),
+    "infinity": ("-0.7 b", "-infinity b", "line 10: should begin with log10 p"),
+    "an infinite weight": ("-0.3 a -0.2", "-0.3 a inf", "line 9: should begin with log10 p"),
+    "a huge weight of a 1-gram": ("-0.3 a -0.2", "-0.3 a 1e39", "line 9: has a log10 back-off weight above 99"),
+    "a huge weight of a 2-gram": ("a -0.4", "a 99.5", "line 13: has a log10 back-off weight above 99"),
+    "a deep comment": ("\\data", "# lmtool " + "[" * 100_000 + "\n\\data", "line 1: lmtool's comment is damaged"),
+    "a large number there": ("\\data", '# lmtool {"unseen": -1' + "0" * 400 + "}\n\\data", "comment is damaged"),
+    "a positive one": ("\\data", '# lmtool {"unseen": 0.5}\n\\data', "comment is damaged"),
+    "one that is none": ("\\data", '# lmtool {"missing": NaN}\n\\data', "comment is damaged"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_numbers_that_are_none(name: str, tmp_path: Path) -> None:
+    right, wrong, said = ODD[name]
+    assert right in SRILM_3
+    path = tmp_path / "odd.arpa"
+    path.write_text(SRILM_3.replace(right, wrong, 1), encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        read_arpa(str(path))
+
+
+def test_words_with_white_space_that_is_not_ascii(tmp_path: Path) -> None:
+    path = tmp_path / "a.arpa"
+    path.write_text(SRILM_3.replace(" b", " b\u00a0\u2028c"), encoding="utf-8")
+    arpa = read_arpa(str(path))
+    assert arpa.words == ["</s>", "<s>", "a", "b\u00a0\u2028c"] and arpa.grams[1][0].tolist() == [[1, 2], [2, 3]]
+
+
+@pytest.mark.parametrize(("b", "normalised"), [("-0.7", True), ("-0.3", False), ("-99", False)])
+def test_one_grams_that_do_not_sum_to_one_give_scores(b: str, normalised: bool, tmp_path: Path) -> None:
+    """10^-.5 + 10^-.3 is .8174; b's 10^-.7 is .1995, 1.0169 in all; so -0.74, .1820, makes .9994."""
+    path = tmp_path / "a.arpa"
+    path.write_text(SRILM_3.replace("-0.7 b", f"{'-0.74' if normalised else b} b"))
+    vocabulary = Vocabulary(("a", "b", "</s>", "<unk>", "<s>"), np.ones(5, int), 2, 3)
+    assert arpa_table(read_arpa(str(path)), vocabulary).normalised is normalised

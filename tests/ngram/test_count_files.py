@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from lmtool.errors import UserError
+from lmtool.ngram.count_files.read import CountFiles
+
 Run = Callable[..., str]
 KN = ("train", "model=ngram", "model.order=3")
 FROM = (*KN, "counts=table", "data=text", "data.valid=valid.txt")
@@ -172,3 +175,26 @@ def test_counts_with_n_grams_left_out_say_so(lmtool: Run, caplog: pytest.LogCapt
     lmtool("train", "model=ngram", "model.order=2", "smoother=mle", "counts=table", "data=text",
            "data.valid=valid.txt", "counts.path=c.tsv")  # fmt: skip
     assert "the 2-grams of counts.path are 4 of 5 tokens" in caplog.text
+    caplog.clear()
+    said = lmtool("train", "model=ngram", "model.order=3", "smoother=mle", "counts=table", "data=text",
+                  "data.valid=valid.txt", "counts.path=c.tsv", code=2)  # fmt: skip
+    assert "has no 3-grams: take model.order=2" in said and not caplog.text, "an error is one line, without a note"
+
+
+@pytest.mark.parametrize(
+    ("words", "counts"),
+    [
+        (["a", None], [1, 2]),
+        (["a", "b\n"], [1, 2]),
+        (["a", "b"], [1, None]),
+        (["a", "b"], [1.0, 2.5]),
+        (["a", "b"], [1, -2]),
+    ],
+)
+def test_rows_of_parquet_that_are_no_counts(words: list[object], counts: list[object], tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"words": words, "count": counts}), tmp_path / "c.parquet")
+    row = 1 if isinstance(counts[0], float) else 2
+    with pytest.raises(UserError, match=rf"c\.parquet, row {row}: should be words and a whole number"):
+        CountFiles([str(tmp_path / "c.parquet")], [1]).unigrams()

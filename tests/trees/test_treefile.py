@@ -83,3 +83,9 @@ def test_no_file(tmp_path: Path) -> None:
         read_tree(tmp_path / "none.txt", ["a"])
     with pytest.raises(UserError, match="cannot read the tree"):
         read_tree(tmp_path, ["a"])
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_bytes(b"\xef\xbb\xbfa\t0\nb\t1\n")
+    assert code_strings(read_tree(path, ["a", "b"])) == ["0", "1"]

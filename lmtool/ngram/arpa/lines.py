@@ -15,13 +15,14 @@ LN10 = math.log(10)
 COMMENT = "# lmtool "  # before the JSON of what the format has no place for
 
 # The errors of a line that the parser finds.
-GOOD, NO_NUMBER, FEW_WORDS, MANY_WORDS, UNKNOWN_WORD, POSITIVE, CARRIAGE_RETURN = range(7)
+GOOD, NO_NUMBER, FEW_WORDS, MANY_WORDS, UNKNOWN_WORD, POSITIVE, CARRIAGE_RETURN, LARGE = range(8)
 MESSAGES = {
     NO_NUMBER: "should begin with log10 p, a number",
     FEW_WORDS: "has fewer words than the n-grams of its section",
     MANY_WORDS: "has more than its words and one number after them",
     UNKNOWN_WORD: "has a word that is not among the 1-grams",
     POSITIVE: "has a positive log10 p, but no probability is above 1",
+    LARGE: "has a log10 back-off weight above 99, which is none",
     CARRIAGE_RETURN: "ends in CR LF: convert the file to LF, as with dos2unix",
 }
 
@@ -100,6 +101,8 @@ def parse_lines(
                         return at, row, NO_NUMBER if column == 0 else MANY_WORDS
                     if column == 0 and value > 0:
                         return at, row, POSITIVE
+                    if value > -ZERO:
+                        return at, row, LARGE
                     values[1 if column else 0, row] = value * LN10 if value > ZERO else -np.inf
                 elif column > k + 1:
                     return at, row, MANY_WORDS

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from lmtool.ngram.arpa.lines import (
     CARRIAGE_RETURN,
     COMMENT,
     GOOD,
+    LARGE,
     LN10,
     MESSAGES,
     NO_NUMBER,
@@ -37,7 +39,10 @@ from lmtool.ngram.trie import TrieBuilder, ngram_keys
 
 Array = npt.NDArray[Any]
 REMEDY = "write the file again"
-PIECE = 1 << 20  # n-grams looked up at once
+PIECE = 1 << 20  # n-grams read and looked up at once
+SUM_SLACK = 0.01  # by which the 1-grams' probabilities, rounded in the file, may miss a sum of 1
+SEPARATORS = re.compile("[ \t]+")  # no other white space of Unicode: words may have it
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,7 @@ def read_arpa(path: str) -> Arpa:
         line = lines.next()
     sizes: list[int] = []
     while line := lines.next().strip():
-        count = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", line)
+        count = re.fullmatch(r"ngram\s+([0-9]{1,9})\s*=\s*([0-9]{1,18})", line)
         if not count or int(count[1]) != len(sizes) + 1:
             raise lines.error(f"should be ngram {len(sizes) + 1}=COUNT, or empty")
         sizes.append(int(count[2]))
@@ -161,45 +166,71 @@ def _extra(text: str, lines: _Reader) -> _Extra:
     try:
         values = json.loads(text)
         unseen = values.get("unseen")
-        return _Extra(
+        extra = _Extra(
             -math.inf if unseen is None else float(unseen),
             float(values.get("missing", 0.0)),
             bool(values.get("normalised", True)),
         )
-    except (ValueError, TypeError, AttributeError) as error:
+        if not extra.unseen <= 0 or not abs(extra.missing) <= -ZERO * LN10:
+            raise ValueError("unseen or missing is no logarithm")
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise lines.error(f"lmtool's comment is damaged ({error})") from error
+    return extra
 
 
 def _read_unigrams(lines: _Reader, size: int) -> tuple[list[str], Array, Array]:
     words: dict[str, int] = {}
-    log_prob, log_backoff = np.empty(size), np.zeros(size)
+    log_prob, log_backoff = array("d"), array("d")
     for i in range(size):
         line = lines.next()
         if not line.strip() or line.startswith("\\"):
             raise lines.error(f"the 1-grams end after {i:,}, but there are {size:,} by the counts")
-        columns = line.split()
+        columns = [column for column in SEPARATORS.split(line) if column]
         if not 2 <= len(columns) <= 3:
             raise lines.error("should be log10 p, a word, and perhaps log10 backoff")
-        try:
-            log_prob[i], log_backoff[i] = float(columns[0]), float(columns[2]) if len(columns) > 2 else 0.0
-        except ValueError:
-            raise lines.error(MESSAGES[NO_NUMBER]) from None
-        if math.isnan(log_prob[i]) or math.isnan(log_backoff[i]):
-            raise lines.error(MESSAGES[NO_NUMBER])
-        if log_prob[i] > 0 and columns[1] != BOS:
+        p, word = _number(columns[0], lines), columns[1]
+        if p > 0 and word != BOS:
             raise lines.error(MESSAGES[POSITIVE])
-        if columns[1] in words:
-            raise lines.error(f"{columns[1]!r} is also in line {words[columns[1]]}")
-        words[columns[1]] = lines.number
-    return list(words), _natural(log_prob), _natural(log_backoff)
+        backoff = _number(columns[2], lines) if len(columns) > 2 else 0.0
+        if backoff > -ZERO:
+            raise lines.error(MESSAGES[LARGE])
+        if word in words:
+            raise lines.error(f"{word!r} is also in line {words[word]}")
+        words[word] = lines.number
+        log_prob.append(p)
+        log_backoff.append(backoff)
+    return list(words), _natural(np.array(log_prob)), _natural(np.array(log_backoff))
+
+
+def _number(text: str, lines: _Reader) -> float:
+    """A decimal number, or -inf. Raises UserError for another text, of which Python's float would take some."""
+    if not NUMBER.fullmatch(text):
+        raise lines.error(MESSAGES[NO_NUMBER])
+    return float(text)
 
 
 def _read_section(lines: _Reader, k: int, size: int, table: WordTable) -> tuple[Array, Array, Array, int]:
-    words = np.empty((size, k), dtype=np.uint32)
-    values = np.zeros((2, size), dtype=np.float32)
+    parts: list[tuple[Array, Array]] = []
     first = lines.number + 1
     done = 0
-    while done < size:
+    while done < size:  # in pieces: the counts may promise more than the file has
+        rows = min(PIECE, size - done)
+        words, values = np.empty((rows, k), dtype=np.uint32), np.zeros((2, rows), dtype=np.float32)
+        _read_rows(lines, words, values, table, f"the {k}-grams end after", done, size)
+        parts.append((words, values))
+        done += rows
+    if not parts:
+        return np.empty((0, k), dtype=np.uint32), np.empty(0, np.float32), np.empty(0, np.float32), first
+    values = np.concatenate([part for _, part in parts], axis=1)
+    return np.concatenate([part for part, _ in parts]), values[0], values[1], first
+
+
+def _read_rows(
+    lines: _Reader, words: Array, values: Array, table: WordTable, ends: str, before: int, size: int
+) -> None:
+    """Fill words `[M, k]` and values `[2, M]`. ends, before, size: for the error of a section that ends too early."""
+    done = 0
+    while done < len(words):
         if not lines.more():
             raise lines.cut_off()
         block = np.frombuffer(lines.block, dtype=np.uint8)
@@ -211,10 +242,9 @@ def _read_section(lines: _Reader, k: int, size: int, table: WordTable) -> tuple[
         lines.at = int(at)
         if error != GOOD:
             raise lines.error(MESSAGES[int(error)], lines.number + 1)
-        if done < size and lines.at < len(lines.block):
+        if done < len(words) and lines.at < len(lines.block):
             lines.number += 1
-            raise lines.error(f"the {k}-grams end after {done:,}, but there are {size:,} by the counts")
-    return words, values[0], values[1], first
+            raise lines.error(f"{ends} {before + done:,}, but there are {size:,} by the counts")
 
 
 def _natural(log10: Array) -> Array:
@@ -225,8 +255,9 @@ def _natural(log10: Array) -> Array:
 def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
     """The table with the ids of a vocabulary that has all words of the file.
 
-    Words of the vocabulary that are not in the file get probability 0. Raises UserError, naming the line, for a word
-    that is not in the vocabulary, an n-gram that occurs twice, and one whose context is not an n-gram of the file.
+    Words of the vocabulary that are not in the file get probability 0. A file whose 1-grams do not sum to one gives
+    scores, not probabilities. Raises UserError, naming the line, for a word that is not in the vocabulary, an
+    n-gram that occurs twice, and one whose context is not an n-gram of the file.
     """
     size = len(vocabulary)
     ids = np.array([vocabulary.ids.get(word, -1) for word in arpa.words], dtype=np.int64)
@@ -243,6 +274,7 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
     log_prob[0][ids[ids >= 0]] = p[ids >= 0]
     log_prob[0][vocabulary.bos] = -np.inf
     log_backoff[0][ids[ids >= 0]] = backoff[ids >= 0]
+    total = float(np.exp(log_prob[0].astype(np.float64)).sum()) + math.exp(arpa.unseen)
     builder = TrieBuilder(size)
     suffix_closed = True
     for k, (words, p, backoff, first_line) in enumerate(arpa.grams[1:], start=2):
@@ -273,6 +305,6 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
         bos=vocabulary.bos,
         unseen=arpa.unseen,
         missing=arpa.missing,
-        normalised=arpa.normalised,
+        normalised=arpa.normalised and abs(total - 1) <= SUM_SLACK,
         suffix_closed=suffix_closed,
     )

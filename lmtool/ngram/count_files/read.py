@@ -20,10 +20,11 @@ from lmtool.config.vocabulary import VocabularyConfig
 from lmtool.data.choose_vocabulary import numbered, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.documents import PARQUET, form_of, parquet_columns
-from lmtool.data.readers import MEMBER, open_files, read_blocks
+from lmtool.data.readers import MEMBER, read_blocks, read_errors
 from lmtool.data.sources.base import CountedTrain
 from lmtool.data.text_files import find_files, text_files
 from lmtool.data.tokeniser import EOS_ID, RESERVED, UNK_ID
+from lmtool.data.unpacking import open_files
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WordTable, find_words
 from lmtool.errors import UserError
@@ -39,6 +40,7 @@ Array = npt.NDArray[Any]
 log = logging.getLogger(__name__)
 ROWS = 1 << 16  # n-grams parsed at once
 NAMES = {"<S>": BOS, "</S>": EOS, "<UNK>": UNK}  # Google's
+COLUMNS = ["words", "count"]  # of Parquet
 BESIDE = ("vocab_cs", "total")  # what a folder of Google's has beside the n-grams, and files that end in .idx
 
 
@@ -102,9 +104,21 @@ def _blocks(file: str) -> Iterator[bytes]:
         yield from read_blocks(file)
         return
     path, _, member = file.partition(MEMBER)
-    for handle in open_files(path, member):
-        for words, counts in parquet_columns(handle, file, ["words", "count"], "it must have words and count; it has"):
-            yield "".join(f"{ngram}\t{count}\n" for ngram, count in zip(words, counts, strict=True)).encode()
+    with read_errors(file):
+        for handle in open_files(path, member):
+            row = 0
+            for words, counts in parquet_columns(handle, file, COLUMNS, "it must have words and count; it has"):
+                wrong = [k for k, pair in enumerate(zip(words, counts, strict=True)) if not _is_row(*pair)]
+                if wrong:
+                    raise UserError(
+                        f"{file}, row {row + wrong[0] + 1}: should be words and a whole number, their count"
+                    )
+                row += len(words)
+                yield "".join(f"{ngram}\t{count}\n" for ngram, count in zip(words, counts, strict=True)).encode()
+
+
+def _is_row(words: object, count: object) -> bool:
+    return isinstance(words, str) and "\n" not in words and type(count) is int and count >= 0
 
 
 def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] | None) -> CountedTrain:
@@ -147,6 +161,7 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
     builder = TrieBuilder(len(vocabulary), storage)
     suffix: list[Packed] = []
     count = [unigrams.count[0]]
+    bigrams = 0
     for k in range(2, order + 1):
         trie = builder.finish()
         parts = [_keys(trie, k, known, row) for row in files.rows(k)]
@@ -159,16 +174,18 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
         builder.add(keys[first])
         suffix.append(Packed.of(suffixes[place[first]], builder.sizes[-2] - 1, storage))
         count.append(Packed.of(np.add.reduceat(counts[place], first), storage=storage))
-        if k == 2 and int(counts.sum()) != corpus.tokens("train"):
-            log.warning(
-                "note: the 2-grams of counts.path are %s of %s tokens: n-grams were left out, and the estimates are "
-                "those of the rest",
-                f"{int(counts.sum()):,}",
-                f"{corpus.tokens('train'):,}",
-            )
+        if k == 2:
+            bigrams = int(counts.sum())
         storage.keep_within()
     trie = builder.finish()
     newest = newest_of_trie(trie, vocabulary, corpus.first_places, order - 1)
+    if order > 1 and bigrams != corpus.tokens("train"):  # said when no error can follow
+        log.warning(
+            "note: the 2-grams of counts.path are %s of %s tokens: n-grams were left out, and the estimates are "
+            "those of the rest",
+            f"{bigrams:,}",
+            f"{corpus.tokens('train'):,}",
+        )
     return Counts(trie, suffix, count, vocabulary.bos, vocabulary.unk, newest)
 
 

@@ -1,0 +1,215 @@
+"""The contents of files, unpacked as they are read: .gz, .xz, .bz2, .zst, and the members of a .zip.
+
+All streams of a file are read, and what follows the last one must be one, too: a damaged stream would otherwise end the
+text without a word. A file that unpacks to over RATIO times its size is refused where it has come to FLOOR bytes: text
+packs to a third to a twentieth, and a small file of the same byte over and over would fill the disk.
+"""
+
+from __future__ import annotations
+
+import bz2
+import fnmatch
+import gzip
+import io
+import lzma
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from lmtool.data.remote import is_address, open_address
+from lmtool.errors import UserError
+
+AT_ONCE = 1 << 16  # packed bytes read at once
+BUFFER = 4 << 20  # bytes of what is unpacked
+FLOOR = 64 << 20  # bytes that every file may unpack to
+RATIO = 200  # times its size that it may unpack to beyond them, unless RATIO_VARIABLE says otherwise
+RATIO_VARIABLE = "LMTOOL_UNPACK_RATIO"
+DICTIONARY = 1 << 30  # bytes of memory that a .xz may ask for; `xz -9` asks for 65 MiB
+DAMAGES = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile)
+
+
+def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
+    """The contents of a file, unpacked: one, or those of the members of a .zip.
+
+    Reading them raises one of DAMAGES or OSError for a file that is damaged, and UserError for one that unpacks to too
+    much.
+    """
+    with open_address(path) if is_address(path) else Path(path).open("rb") as raw:
+        packed = _Counted(raw)
+        match PurePosixPath(path).suffix:
+            case ".gz":
+                with gzip.open(packed) as handle:
+                    yield _limited(handle, packed, path)
+            case ".xz":
+                yield _limited(_Streams(packed, _xz_stream, padding=4), packed, path)
+            case ".bz2":
+                yield _limited(_Streams(packed, bz2.BZ2Decompressor), packed, path)
+            case ".zst":
+                yield _limited(_zstandard(packed), packed, path)
+            case ".zip":
+                yield from _members(packed, path, member)
+            case _:
+                yield raw
+
+
+class _Counted(io.RawIOBase):
+    """A file, and how many of its bytes have been read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        block = self._file.read(size)
+        self.count += len(block)
+        return block
+
+
+class _Streams(io.RawIOBase):
+    """The streams of a .xz or .bz2 file, one after the other.
+
+    lzma.open and bz2.open end at a stream that does not begin as one, as if it were not there.
+    """
+
+    def __init__(self, file: _Counted, stream: Callable[[], Any], padding: int = 0) -> None:
+        """padding: zeros between streams come in so many; 0 where there may be none."""
+        self._file = file
+        self._new = stream
+        self._padding = padding
+        self._stream = stream()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            packed = b""
+            if self._stream.eof:
+                packed = self._next_stream()
+                if not packed:
+                    return 0
+            elif self._stream.needs_input:
+                packed = self._file.read(AT_ONCE)
+                if not packed:
+                    raise EOFError("it ends within a stream")
+            unpacked = self._stream.decompress(packed, len(buffer))
+            if unpacked:
+                buffer[: len(unpacked)] = unpacked
+                return len(unpacked)
+
+    def _next_stream(self) -> bytes:
+        """The first bytes of the next stream, which is begun; empty where there is none."""
+        rest: bytes = self._stream.unused_data
+        zeros = 0
+        while True:
+            begin = rest.lstrip(b"\0") if self._padding else rest
+            zeros += len(rest) - len(begin)
+            if begin:
+                break
+            rest = self._file.read(AT_ONCE)
+            if not rest:
+                break
+        if zeros and zeros % self._padding:
+            raise EOFError("there is no whole stream behind the last one")
+        if begin:
+            self._stream = self._new()
+        return begin
+
+
+def _xz_stream() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(memlimit=DICTIONARY)
+
+
+class _Limited(io.RawIOBase):
+    """What a file unpacks to, while it is not too much for its size."""
+
+    def __init__(self, file: Any, packed: _Counted, name: str, before: int) -> None:
+        """before: bytes that other members of the file have unpacked to."""
+        self._file = file
+        self._packed = packed
+        self._name = name
+        self.size = before
+        self._ratio = _ratio()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = int(self._file.readinto(buffer))
+        self.size += size
+        if self.size > FLOOR and self.size > self._ratio * self._packed.count:
+            raise UserError(
+                f"{self._name} unpacks to over {self._ratio:g} times its size, {self.size >> 20:,} MiB so far: such "
+                f"files fill disks; if it is right, set {RATIO_VARIABLE}=1e9"
+            )
+        return size
+
+
+def _limited(file: Any, packed: _Counted, name: str) -> IO[bytes]:
+    return io.BufferedReader(_Limited(file, packed, name, 0), BUFFER)
+
+
+def _ratio() -> float:
+    """RATIO, or what the environment says. Raises UserError where that is no number above 0."""
+    value = os.environ.get(RATIO_VARIABLE) or str(RATIO)
+    try:
+        ratio = float(value)
+    except ValueError:
+        ratio = 0.0
+    if not ratio > 0:
+        raise UserError(
+            f"{RATIO_VARIABLE}={value}: must be a number above 0, how many times its size a file unpacks to"
+        )
+    return ratio
+
+
+def _zstandard(file: _Counted) -> Any:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise UserError('a .zst file needs pyarrow: pip install "lmtool[arrow]"') from None
+    return pa.CompressedInputStream(file, "zstd")
+
+
+def _members(file: _Counted, path: str, member: str) -> Iterator[IO[bytes]]:
+    archive = _archive(file, path)
+    with archive:
+        files = sorted(info.filename for info in archive.infolist() if not info.is_dir())
+        chosen = [name for name in files if fnmatch.fnmatchcase(name, member or "*")]
+        if not chosen:
+            shown = ", ".join(files[:5]) + (", ..." if len(files) > 5 else "")
+            raise UserError(f"{path} has no member {member!r}: it has {shown}")
+        size = 0
+        for name in chosen:
+            try:
+                opened = archive.open(name)
+            except (RuntimeError, struct.error, ValueError) as error:  # with a password, or packed in a way of its own
+                raise UserError(f"{path}: {name} cannot be unpacked ({error}): pack it without") from error
+            with opened:
+                limited = _Limited(opened, file, path, size)
+                yield io.BufferedReader(limited, BUFFER)
+                size = limited.size
+
+
+def _archive(file: _Counted, path: str) -> zipfile.ZipFile:
+    """Raises UserError for a damaged list of members, of which zipfile says in many ways that it is none."""
+    try:
+        return zipfile.ZipFile(file)
+    except (RuntimeError, struct.error, ValueError, OverflowError, IndexError) as error:
+        raise UserError(f"{path} cannot be unpacked ({error}): fetch it again") from error
