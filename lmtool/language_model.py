@@ -93,6 +93,22 @@ class Ranking(Protocol):
         """
 
 
+@runtime_checkable
+class DirectProbabilities(Protocol):
+    """A language model that has the probabilities of all words faster than their logarithms."""
+
+    def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
+        """p of all words after contexts `[N, C]`, `[N, V]`, in float32 or float64: exp of log_dist but for rounding."""
+
+
+def probabilities(model: LanguageModel, contexts: IntArray) -> npt.NDArray[Any]:
+    """A model's p of all words after contexts `[N, C]`, `[N, V]`, in float32 or float64."""
+    if isinstance(model, DirectProbabilities):
+        return model.probabilities(contexts)
+    log_dist = model.log_dist(contexts)
+    return np.exp(log_dist, out=log_dist)
+
+
 class Marks(NamedTuple):
     """The ids of `<s>`, of `</s>`, None in text without sentences, and of `<unk>`."""
 

@@ -17,9 +17,11 @@ from lmtool.runs.run import Run
 from lmtool.session import Session
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from lmtool.data.corpus import Split
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.language_model import FloatArray, IntArray, LanguageModel
+    from lmtool.language_model import IntArray, LanguageModel
     from lmtool.ngram.model import NgramModel
     from lmtool.ngram.table import BackoffTable
 
@@ -36,9 +38,11 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
     from lmtool.ngram.model import NgramModel
     from lmtool.runs.load import load_model
     from lmtool.runs.store import corpus_of, require_splits
+    from lmtool.system.malloc import keep_freed_memory
 
     session.require_new()
     session.use_threads(config.threads)
+    keep_freed_memory()
     start = time.perf_counter()
     teacher_run, like_run = Run.open(Path(config.run)), Run.open(Path(config.like))
     if teacher_run.vocabulary_fingerprint != like_run.vocabulary_fingerprint:
@@ -87,10 +91,11 @@ class _Places:
     like: NgramModel
     shown: bool
 
-    def each(self, take: Callable[[IntArray, FloatArray], None]) -> None:
+    def each(self, take: Callable[[IntArray, npt.NDArray[Any]], None]) -> None:
         """Hand over all places, some at once: their contexts `[N, n-1]` as the n-gram model reads them, and the other
-        model's log p `[N, V]`.
+        model's p `[N, V]`.
         """
+        from lmtool.language_model import probabilities
         from lmtool.system.progress import token_bar
 
         rows = max(1, AT_ONCE // len(self.like.vocabulary))
@@ -98,8 +103,8 @@ class _Places:
         with token_bar(self.tokens, shown=self.shown) as bar:
             for first in range(0, self.tokens, rows):
                 last = min(first + rows, self.tokens)
-                log_p = self.teacher.log_dist(seen.contexts(first, last, self.teacher.context_size))
-                take(read.contexts(first, last, self.like.context_size), log_p)
+                p = probabilities(self.teacher, seen.contexts(first, last, self.teacher.context_size))
+                take(read.contexts(first, last, self.like.context_size), p)
                 bar.update(last - first)
 
 
