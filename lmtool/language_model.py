@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+LN10 = math.log(10)  # log-probabilities of other tools' files are often decadic
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 

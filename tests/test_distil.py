@@ -178,6 +178,10 @@ def test_a_network_becomes_an_ngram_run(runs: Path, lmtool: Lmtool) -> None:
         runs / "nplm", runs / "kn3", likely=3, prune_to=found["parameters"], out="few", store_dir=str(runs / "stores")
     )
     assert 0.9 * found["parameters"] < few.parameters <= found["parameters"]
+    pruned = ["likely=3", "prune_to=80%", "tokens=20", f"store_dir={runs}/stores"]
+    said = lmtool("distil", f"run={runs}/nplm", f"like={runs}/kn3", *pruned, "hydra.run.dir=said")
+    kept = json.loads(Path("said/result.json").read_text())["parameters"]
+    assert f"n-grams to {kept:,}: prune_entropy=" in said
     package.convert(runs=[again, runs / "kn3"], weights=[0.5, 0.5], to="mixed.arpa.gz")
     assert teacher.vocabulary.words == small.vocabulary.words
 

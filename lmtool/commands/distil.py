@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.model_verbs import DistilConfig
-from lmtool.config.rules import ngrams_to_keep
 from lmtool.config.settings import plain_values
 from lmtool.errors import UserError
 from lmtool.results import TrainedRun
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import IntArray, LanguageModel
     from lmtool.ngram.model import NgramModel
-    from lmtool.ngram.table import BackoffTable
 
 SETTINGS = DistilConfig
 AT_ONCE = 1 << 23  # probabilities that are held at once
@@ -32,6 +30,7 @@ AT_ONCE = 1 << 23  # probabilities that are held at once
 def run(config: DistilConfig, session: Session) -> TrainedRun:
     """Distil a model into the n-grams of another one, and score valid."""
     from lmtool.commands.ngram_runs import Text, save_ngram_run
+    from lmtool.commands.prune_to_size import prune_to_size
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.distillation import ExpectedProbabilities
     from lmtool.ngram.likely_ngrams import LikelyNgrams
@@ -64,7 +63,7 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
         places.each(expected.add)
         table = expected.distilled()
         if config.prune_to is not None:
-            table = _pruned(table, config.prune_to, corpus.vocabulary.eos, session)
+            table = prune_to_size(config.prune_to, table, corpus.vocabulary.eos, session)
         model = NgramModel(table, corpus.vocabulary)
         valid = corpus.split("valid")
         valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))
@@ -106,17 +105,6 @@ class _Places:
                 p = probabilities(self.teacher, seen.contexts(first, last, self.teacher.context_size))
                 take(read.contexts(first, last, self.like.context_size), p)
                 bar.update(last - first)
-
-
-def _pruned(table: BackoffTable, wanted: object, eos: int | None, session: Session) -> BackoffTable:
-    """The table of as many n-grams as are wanted. Raises UserError where that is less than the 1-grams."""
-    from lmtool.ngram.pruning import prune_to_size_by_entropy
-
-    total, size = sum(table.sizes), ngrams_to_keep(wanted, "prune_to", table.sizes)
-    if size < total:
-        table, _ = prune_to_size_by_entropy(table, size, eos)
-    session.say(f"{sum(table.sizes):,} of {total:,} n-grams stay")
-    return table
 
 
 def _ngram_model(run: Run, vocabulary: Vocabulary) -> NgramModel:

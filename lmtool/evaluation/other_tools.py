@@ -20,9 +20,8 @@ from lmtool.data.readers import read_text
 from lmtool.data.vocabulary import EOS, UNK
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, shown
-from lmtool.language_model import FloatArray
+from lmtool.language_model import LN10, FloatArray
 
-LN10 = math.log(10)
 KENLM = re.compile(r"(\S+)=\d+ \d+ (\S+)")  # word=id, length of the n-gram, log10 p
 KENLM_OTHER = re.compile(r"(Total: |Perplexity |OOVs:|Tokens:|RSSMax:|Name:)")
 SRILM = re.compile(r"\tp\( (\S+) \| .*\) *\t?= *(?:\[.*\])? *\S+ \[ (\S+) \]")
