@@ -19,10 +19,10 @@ from lmtool.data.text_form import cut_words
 from lmtool.data.vocabulary import EOS
 from lmtool.errors import UserError
 from lmtool.incremental import incremental_scorer
-from lmtool.language_model import IncrementalScorer, IntArray, Marks
+from lmtool.language_model import LN10, IncrementalScorer, IntArray, Marks
 from lmtool.ngram.incremental import NgramScorer
 from lmtool.ngram.model import NgramModel
-from lmtool.ngram.single_state import LOG_10, CompiledScore, SingleStates
+from lmtool.ngram.single_state import CompiledScore, SingleStates
 from lmtool.runs.load import load
 from lmtool.text_model import TextModel
 
@@ -166,7 +166,7 @@ class _OtherStates:
     def log10_prob(self, state: State, word: int, after: State) -> float:
         log_prob, rows = self._scorer.advance(np.asarray(state.numbers)[None], np.array([word]))
         after.numbers = rows[0]
-        return float(log_prob[0]) / LOG_10
+        return float(log_prob[0]) / LN10
 
     def matched(self, after: State) -> int:
         return self._order
@@ -186,7 +186,7 @@ class _QuantisedStates(_OtherStates):
     def log10_prob(self, state: State, word: int, after: State) -> float:
         log_prob, rows, matched = self._ngrams.advance_matched(np.asarray(state.numbers)[None], np.array([word]))
         after.numbers, after.address = rows[0], int(matched[0])
-        return float(log_prob[0]) / LOG_10
+        return float(log_prob[0]) / LN10
 
     def matched(self, after: State) -> int:
         return after.address

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+LN10 = math.log(10)  # log-probabilities of other tools' files are often decadic
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
@@ -91,6 +93,22 @@ class Ranking(Protocol):
 
         k is at most V - 1: `<s>` is never among them.
         """
+
+
+@runtime_checkable
+class DirectProbabilities(Protocol):
+    """A language model that has the probabilities of all words faster than their logarithms."""
+
+    def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
+        """p of all words after contexts `[N, C]`, `[N, V]`, in float32 or float64: exp of log_dist but for rounding."""
+
+
+def probabilities(model: LanguageModel, contexts: IntArray) -> npt.NDArray[Any]:
+    """A model's p of all words after contexts `[N, C]`, `[N, V]`, in float32 or float64."""
+    if isinstance(model, DirectProbabilities):
+        return model.probabilities(contexts)
+    log_dist = model.log_dist(contexts)
+    return np.exp(log_dist, out=log_dist)
 
 
 class Marks(NamedTuple):

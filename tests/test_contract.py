@@ -9,7 +9,7 @@ import torch
 from lmtool.config.groups import EncoderConfig, OutputConfig
 from lmtool.data.corpus import Corpus
 from lmtool.evaluation.score import score
-from lmtool.language_model import LanguageModel
+from lmtool.language_model import LanguageModel, probabilities
 from lmtool.mixtures.build import ends_of
 from lmtool.mixtures.by_context_class import ClassMixture
 from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
@@ -168,6 +168,9 @@ def test_contract(model: LanguageModel, toy: Corpus, request: pytest.FixtureRequ
     dist = model.log_dist(contexts)
     assert dist.shape == (valid.tokens, size) and dist.dtype == np.float64
     np.testing.assert_allclose(np.logaddexp.reduce(dist, axis=1), 0, atol=1e-6)  # float32 inside
+    p = probabilities(model, contexts)
+    assert p.shape == dist.shape and p.dtype in (np.float32, np.float64)
+    np.testing.assert_allclose(p, np.exp(dist), rtol=5e-6, atol=0)
     log_prob = model.log_prob(contexts, targets)
     assert log_prob.shape == (valid.tokens,) and log_prob.dtype == np.float64
     np.testing.assert_allclose(log_prob, dist[np.arange(valid.tokens), targets], rtol=1e-6)
@@ -189,6 +192,7 @@ def test_what_fits(model: LanguageModel, toy: Corpus) -> None:
     np.testing.assert_array_equal(model.log_prob(contexts, targets), wanted)
     none = contexts[:0]
     assert model.log_prob(none, targets[:0]).shape == (0,) and model.log_dist(none).shape == (0, size)
+    assert probabilities(model, none).shape == (0, size)
     assert model.log_prob_candidates(none, np.empty((0, 3), dtype=int)).shape == (0, 3)
     assert model.log_prob_candidates(contexts, np.empty((8, 0), dtype=int)).shape == (8, 0)
 

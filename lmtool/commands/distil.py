@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.model_verbs import DistilConfig
-from lmtool.config.rules import ngrams_to_keep
 from lmtool.config.settings import plain_values
 from lmtool.errors import UserError
 from lmtool.results import TrainedRun
@@ -17,11 +16,12 @@ from lmtool.runs.run import Run
 from lmtool.session import Session
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from lmtool.data.corpus import Split
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.language_model import FloatArray, IntArray, LanguageModel
+    from lmtool.language_model import IntArray, LanguageModel
     from lmtool.ngram.model import NgramModel
-    from lmtool.ngram.table import BackoffTable
 
 SETTINGS = DistilConfig
 AT_ONCE = 1 << 23  # probabilities that are held at once
@@ -30,15 +30,18 @@ AT_ONCE = 1 << 23  # probabilities that are held at once
 def run(config: DistilConfig, session: Session) -> TrainedRun:
     """Distil a model into the n-grams of another one, and score valid."""
     from lmtool.commands.ngram_runs import Text, save_ngram_run
+    from lmtool.commands.prune_to_size import prune_to_size
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.distillation import ExpectedProbabilities
     from lmtool.ngram.likely_ngrams import LikelyNgrams
     from lmtool.ngram.model import NgramModel
     from lmtool.runs.load import load_model
     from lmtool.runs.store import corpus_of, require_splits
+    from lmtool.system.malloc import keep_freed_memory
 
     session.require_new()
     session.use_threads(config.threads)
+    keep_freed_memory()
     start = time.perf_counter()
     teacher_run, like_run = Run.open(Path(config.run)), Run.open(Path(config.like))
     if teacher_run.vocabulary_fingerprint != like_run.vocabulary_fingerprint:
@@ -60,7 +63,7 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
         places.each(expected.add)
         table = expected.distilled()
         if config.prune_to is not None:
-            table = _pruned(table, config.prune_to, corpus.vocabulary.eos, session)
+            table = prune_to_size(config.prune_to, table, corpus.vocabulary.eos, session)
         model = NgramModel(table, corpus.vocabulary)
         valid = corpus.split("valid")
         valid_perplexity = perplexity(model.log_prob_text(valid.ids, valid.offsets))
@@ -87,10 +90,11 @@ class _Places:
     like: NgramModel
     shown: bool
 
-    def each(self, take: Callable[[IntArray, FloatArray], None]) -> None:
+    def each(self, take: Callable[[IntArray, npt.NDArray[Any]], None]) -> None:
         """Hand over all places, some at once: their contexts `[N, n-1]` as the n-gram model reads them, and the other
-        model's log p `[N, V]`.
+        model's p `[N, V]`.
         """
+        from lmtool.language_model import probabilities
         from lmtool.system.progress import token_bar
 
         rows = max(1, AT_ONCE // len(self.like.vocabulary))
@@ -98,20 +102,9 @@ class _Places:
         with token_bar(self.tokens, shown=self.shown) as bar:
             for first in range(0, self.tokens, rows):
                 last = min(first + rows, self.tokens)
-                log_p = self.teacher.log_dist(seen.contexts(first, last, self.teacher.context_size))
-                take(read.contexts(first, last, self.like.context_size), log_p)
+                p = probabilities(self.teacher, seen.contexts(first, last, self.teacher.context_size))
+                take(read.contexts(first, last, self.like.context_size), p)
                 bar.update(last - first)
-
-
-def _pruned(table: BackoffTable, wanted: object, eos: int | None, session: Session) -> BackoffTable:
-    """The table of as many n-grams as are wanted. Raises UserError where that is less than the 1-grams."""
-    from lmtool.ngram.pruning import prune_to_size_by_entropy
-
-    total, size = sum(table.sizes), ngrams_to_keep(wanted, "prune_to", table.sizes)
-    if size < total:
-        table, _ = prune_to_size_by_entropy(table, size, eos)
-    session.say(f"{sum(table.sizes):,} of {total:,} n-grams stay")
-    return table
 
 
 def _ngram_model(run: Run, vocabulary: Vocabulary) -> NgramModel:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import CountModelConfig
-from lmtool.config.rules import ngrams_to_keep
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import TrainConfig
 from lmtool.errors import UserError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lmtool.ngram.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.storage import Storage
-    from lmtool.ngram.table import BackoffTable
 
 
 def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
@@ -53,6 +52,7 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
     """Steps 1 to 7: choose the units, count, tune, estimate, prune, quantise, score valid; returns what goes into
     result.json.
     """
+    from lmtool.commands.prune_to_size import prune_to_size
     from lmtool.evaluation.printing import sizes_text
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.estimate import estimate
@@ -89,7 +89,13 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
 
             table = prune_by_entropy(table, config.prune_entropy, eos)
         elif config.prune_to is not None:
-            table = _prune_to_size(config, counts, smoother, table, eos, storage, session)
+            from lmtool.ngram.gain_pruning import prune_to_size_by_gain
+
+            by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
+            table = prune_to_size(
+                config.prune_to, table, eos, session, None if config.prune_method == "entropy" else by_gain
+            )
+            del by_gain  # which holds the table as it was
     if config.quantize is not None:
         table = table.quantised(config.quantize, storage)
     estimated = time.perf_counter()
@@ -155,34 +161,6 @@ def _tune(
     for source, weight in weights.items():
         session.say(f"  weight of {source}: {weight:.6g}")
     return {"source_weights": weights, "discounts": smoother.values.tolist()}
-
-
-def _prune_to_size(
-    config: TrainConfig,
-    counts: Counts,
-    smoother: Smoother,
-    table: BackoffTable,
-    eos: int | None,
-    storage: Storage,
-    session: Session,
-) -> BackoffTable:
-    """The table pruned to the size that is wanted. Raises UserError where it is less than the 1-grams."""
-    from lmtool.ngram.gain_pruning import prune_to_size_by_gain
-    from lmtool.ngram.pruning import prune_to_size_by_entropy
-
-    total = sum(table.sizes)
-    size = ngrams_to_keep(config.prune_to, "prune_to", table.sizes)
-    if size >= total:
-        session.say(f"prune_to={config.prune_to}: all {total:,} n-grams stay")
-        return table
-    if config.prune_method == "entropy":
-        table, threshold = prune_to_size_by_entropy(table, size, eos)
-        found = f"prune_entropy={threshold:.4g}"
-    else:
-        table, threshold = prune_to_size_by_gain(counts, smoother, table, size, storage)
-        found = f"expected gains of {threshold:.4g} nats per token and more"
-    session.say(f"pruned from {total:,} n-grams to {sum(table.sizes):,}: {found}")
-    return table
 
 
 def _cutoffs(prune: list[int] | None, order: int) -> list[int] | None:

@@ -16,14 +16,13 @@ from lmtool.data.choose_pieces import pieces_of_types
 from lmtool.data.corpus import Split
 from lmtool.data.subwords import Subwords
 from lmtool.data.text_form import TextForm
-from lmtool.data.tokeniser import RESERVED, WordTokeniser
+from lmtool.data.tokeniser import NEWLINE, RESERVED, WordTokeniser, is_space, tag_begin, word_end
 from lmtool.data.word_table import WordTable, find_word
 from lmtool.language_model import IntArray
 from lmtool.system.parallel import run, threads
 
 Array = npt.NDArray[Any]
 OOV = -1
-NEWLINE = 10
 AT_LEAST = 1 << 16  # bytes that are worth a thread
 
 
@@ -169,19 +168,12 @@ def _encode(
                 in_line = 0
                 i += 1
                 continue
-            if c == 32 or 9 <= c <= 13:
+            if is_space(c):
                 i += 1
                 continue
             begin = i
-            while i < end and block[i] != 32 and not 9 <= block[i] <= 13:
-                i += 1
-            stop = i
-            if tags:
-                slash = stop - 1
-                while slash > begin and block[slash] != 47:
-                    slash -= 1
-                if slash > begin:
-                    stop = slash
+            i = word_end(block, begin, end)
+            stop = tag_begin(block, begin, i) if tags else i
             word = find_word(block, begin, stop, slots, starts, arena)
             ids[written] = OOV if word in (eos, bos) else word
             written += 1

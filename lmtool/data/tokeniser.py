@@ -21,6 +21,7 @@ Ids = npt.NDArray[np.int32]
 # The words that every vocabulary has; `<s>` and `</s>` are not allowed in the text.
 RESERVED = (EOS, UNK, BOS)
 EOS_ID, UNK_ID, BOS_ID = 0, 1, 2
+NEWLINE, SLASH = 10, 47
 
 # The state of the kernel: byte of the block, ids written, types, words in the line, empty lines, byte of the reserved
 # word that it stopped at (or -1).
@@ -34,6 +35,32 @@ def hash_bytes(block: Any, first: int, last: int) -> Any:
     for i in range(first, last):
         value = (value ^ np.uint64(block[i])) * np.uint64(1099511628211)
     return value ^ (value >> np.uint64(29))
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def is_space(c: Any) -> Any:
+    """Whether a byte is ASCII white space."""
+    return c == 32 or 9 <= c <= 13
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def word_end(block: Any, first: int, last: int) -> Any:
+    """Where the word that begins at `first` ends: at white space, or at `last`."""
+    end = first
+    while end < last and not is_space(block[end]):
+        end += 1
+    return end
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def tag_begin(block: Any, first: int, last: int) -> Any:
+    """Where the tag of word/tag from `first` to before `last` begins: its last slash, unless the word would be empty;
+    `last` where there is none.
+    """
+    slash = last - 1
+    while slash > first and block[slash] != SLASH:
+        slash -= 1
+    return slash if slash > first else last
 
 
 @numba.njit(cache=True, nogil=True)
@@ -61,7 +88,7 @@ def _tokenise(
     in_line = state[IN_LINE]
     while i < n:
         c = block[i]
-        if c == 10:
+        if c == NEWLINE:
             if in_line == 0:
                 state[EMPTY] += 1
             elif sentences:
@@ -70,21 +97,14 @@ def _tokenise(
             in_line = 0
             i += 1
             continue
-        if c == 32 or (9 <= c <= 13):
+        if is_space(c):
             i += 1
             continue
         if types * 2 >= len(table):
             break
         first = i
-        while i < n and block[i] != 32 and not (9 <= block[i] <= 13):
-            i += 1
-        last = i
-        if tags:
-            slash = last - 1
-            while slash > first and block[slash] != 47:
-                slash -= 1
-            if slash > first:
-                last = slash
+        i = word_end(block, first, n)
+        last = tag_begin(block, first, i) if tags else i
         hashed = hash_bytes(block, first, last)
         slot = hashed & mask
         type_id = -1
@@ -242,7 +262,7 @@ class CharTokeniser:
         if self._lowercase:
             text = text.lower()
         points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-        newline = points == 10
+        newline = points == NEWLINE
         empty = newline & np.concatenate([[True], newline[:-1]])
         self.empty_lines += int(empty.sum())
         white = (points == 32) | ((points >= 9) & (points <= 13))

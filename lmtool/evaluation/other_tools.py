@@ -20,9 +20,8 @@ from lmtool.data.readers import decimal, read_text
 from lmtool.data.vocabulary import EOS, UNK
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, shown
-from lmtool.language_model import FloatArray
+from lmtool.language_model import LN10, FloatArray
 
-LN10 = math.log(10)
 KENLM = re.compile(r"([^ \r]+)=[0-9]+ [0-9]+ ([^ \r]+)\r?")  # word=id, length of the n-gram, log10 p
 KENLM_OTHER = re.compile(r"(Total: |Perplexity |OOVs:|Tokens:|RSSMax:|Name:)")
 ARROW = re.compile(r"\) *\t?= ")  # of SRILM, behind the context

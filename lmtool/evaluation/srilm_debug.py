@@ -10,9 +10,7 @@ import numpy as np
 
 from lmtool.data.vocabulary import BOS
 from lmtool.evaluation.token_scores import Tokens
-from lmtool.language_model import FloatArray, IntArray
-
-LN10 = math.log(10)
+from lmtool.language_model import LN10, FloatArray, IntArray
 
 
 def detail_lines(

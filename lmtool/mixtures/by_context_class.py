@@ -7,14 +7,16 @@ each distribution sums to one.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from lmtool.data.corpus import Split
 from lmtool.evaluation.score import Scored
-from lmtool.language_model import FloatArray, IntArray, LanguageModel
+from lmtool.language_model import FloatArray, IntArray, LanguageModel, probabilities
 from lmtool.mixtures.linear import Ends, Members, checked_weights, contexts_of, fit_weights
 
 CHUNK = 1 << 16  # tokens whose contexts are materialised at once
@@ -100,6 +102,16 @@ class ClassMixture(Members):
         """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`."""
         contexts = self._contexts("log_dist", contexts)
         return self._mix(self.member_dists(contexts), self._classes(contexts))
+
+    def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
+        """p of all words after contexts `[N, C]`, `[N, V]`, float64."""
+        contexts = self._contexts("probabilities", contexts)
+        weights = self.weights[self._classes(contexts)]  # [N, M]
+        shares = (
+            weights[:, k, None] * probabilities(member, contexts_of(member, contexts, self.ends))
+            for k, member in enumerate(self.members)
+        )
+        return functools.reduce(np.add, shares)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`."""

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.evaluation.score import Scored
 from lmtool.incremental import incremental_scorer
-from lmtool.language_model import FloatArray, IncrementalScorer, IntArray, LanguageModel, Marks
+from lmtool.language_model import (
+    FloatArray,
+    IncrementalScorer,
+    IntArray,
+    LanguageModel,
+    Marks,
+    probabilities,
+)
 from lmtool.system.arrays import as_array, whole_numbers
 
 TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the optimum
@@ -179,6 +188,15 @@ class Mixture(Members):
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`."""
         return mix(self.member_dists(contexts), self.weights)
+
+    def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
+        """p of all words after contexts `[N, C]`, `[N, V]`; float32 where all members' are."""
+        contexts = self._contexts("probabilities", contexts)
+        shares = (
+            weight * probabilities(member, contexts_of(member, contexts, self.ends))
+            for member, weight in zip(self.members, self.weights.tolist(), strict=True)
+        )
+        return functools.reduce(np.add, shares)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`."""

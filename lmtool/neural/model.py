@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -146,6 +147,10 @@ class NeuralModel(nn.Module):
 
         return self._in_chunks("log_dist", padded, contexts)
 
+    def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
+        """p of all words after contexts `[N, C]`, `[N, V]` in float32 or float64; 0 for `<s>`."""
+        return self._in_chunks("probabilities", lambda h: self.output.probabilities(h, self.vocabulary_size), contexts)
+
     def hidden(self, contexts: IntArray) -> npt.NDArray[np.float32]:
         """What the output layer reads after contexts `[N, C]`: `[N, D]`."""
         return self._in_chunks("hidden", lambda h: h.float(), contexts).astype(np.float32, copy=False)
@@ -226,7 +231,7 @@ class NeuralModel(nn.Module):
                 chunks.append(answer(hidden, *ids).cpu().numpy())
         finally:
             self.train(training)
-        return np.concatenate(chunks)
+        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
 
 def build_neural(

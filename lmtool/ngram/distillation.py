@@ -13,11 +13,13 @@ smoother is made for words after contexts that it has not seen, which an average
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import numba
 import numpy as np
+import numpy.typing as npt
 
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.packed import read
@@ -25,6 +27,10 @@ from lmtool.ngram.pruning import renormalised
 from lmtool.ngram.scoring import find_all_contexts
 from lmtool.ngram.table import BackoffTable, log
 from lmtool.ngram.trie_search import first_child
+from lmtool.system.parallel import run, threads
+
+Array = npt.NDArray[Any]
+CONTEXT_WORK = 256  # 2-grams whose sums take as long as a place's longer contexts
 
 
 class ExpectedProbabilities:
@@ -39,12 +45,34 @@ class ExpectedProbabilities:
         self.sums = np.zeros(sum(table.sizes))
         self.places = np.zeros(table.trie.first(table.order) if table.order > 1 else 0)
 
-    def add(self, contexts: IntArray, log_p: FloatArray) -> None:
-        """Take N places: their contexts `[N, n-1]` as the table reads them, and the other model's log p `[N, V]`."""
-        trie = self.table.trie
-        nodes = np.empty((len(contexts), self.table.order), dtype=np.int64)  # of m words in column m
-        find_all_contexts(*trie.nodes.searching, self.table.bos, contexts, nodes)
-        _add(*trie.nodes.searching, nodes, np.exp(log_p, dtype=np.float64), self.sums, self.places)
+    def add(self, contexts: IntArray, p: Array) -> None:
+        """Take N places: their contexts `[N, n-1]` as the table reads them, and the other model's p `[N, V]`, float32
+        or float64.
+
+        The sums are the same whatever the number of threads: places with the same last word are one thread's, and no
+        others have contexts in common with them.
+        """
+        if self.table.order == 1:
+            return
+        by_last_word = np.argsort(contexts[:, -1], kind="stable")
+        contexts = contexts[by_last_word]
+        searching, last_words = self.table.trie.nodes.searching, contexts[:, -1]
+        pieces = itertools.pairwise(_cuts_between_words(last_words, self.table.trie.begins(1, 0, len(searching[0]))))
+        run(
+            (
+                _add,
+                *searching,
+                self.table.order,
+                self.table.bos,
+                contexts[first:last],
+                by_last_word[first:last],
+                p,
+                self.sums,
+                self.places,
+            )
+            for first, last in pieces
+            if first < last
+        )
 
     def distilled(self) -> BackoffTable:
         """The table with these probabilities and new back-off weights; n-grams after contexts that the text does not
@@ -61,6 +89,17 @@ class ExpectedProbabilities:
         return renormalised(replace(table, log_prob=log_prob, notes=()))
 
 
+def _cuts_between_words(words: IntArray, begins: IntArray) -> list[int]:
+    """Where to cut places, sorted by their last words `[N]`, for the threads: into parts of about the same work.
+
+    begins: of each word's 2-grams, and of one more word.
+    """
+    work = np.cumsum(np.diff(begins)[words] + CONTEXT_WORK)
+    shares = work[-1] * np.arange(1, threads()) // threads() if len(work) else []
+    near = np.searchsorted(work, shares)
+    return [0, *np.searchsorted(words, words[near]).tolist(), len(words)]
+
+
 @numba.njit(cache=True, nogil=True)
 def _add(
     uni: Any,
@@ -70,19 +109,38 @@ def _add(
     words: Any,
     word_width: int,
     total: int,
-    nodes: Any,
+    order: int,
+    bos: int,
+    contexts: Any,
+    rows: Any,
     p: Any,
     sums: Any,
     places: Any,
 ) -> None:
+    """Add places with contexts `[N, n-1]`, sorted by their last words, and their probabilities: p `[rows]`."""
     size = len(uni)
+    nodes = np.empty((len(contexts), order), np.int64)  # of m words in column m
+    find_all_contexts(uni, base, starts, width, words, word_width, total, bos, contexts, nodes)
+    followers = np.empty(size, np.int32)  # the last words of the 2-grams that begin with the last word
+    begin: Any = np.int64(0)
+    count: Any = np.int64(0)
     for t in range(len(nodes)):
-        for m in range(1, nodes.shape[1]):
+        row = p[rows[t]]
+        node = nodes[t, 1]
+        if t == 0 or node != nodes[t - 1, 1]:
+            begin = max(first_child(uni, base, starts, width, node), size)
+            count = min(min(first_child(uni, base, starts, width, node + 1), total) - begin, size)
+            for i in range(count):
+                followers[i] = read(words, word_width, begin + i - size)
+        places[node] += 1
+        for i in range(count):
+            sums[begin + i] += row[followers[i]]
+        for m in range(2, order):
             node = nodes[t, m]
             if node < 0:
                 continue
             places[node] += 1
-            begin = first_child(uni, base, starts, width, node)
-            end = min(first_child(uni, base, starts, width, node + 1), total)
-            for child in range(max(begin, size), end):
-                sums[child] += p[t, read(words, word_width, child - size)]
+            first = max(first_child(uni, base, starts, width, node), size)
+            last = min(first_child(uni, base, starts, width, node + 1), total)
+            for child in range(first, last):
+                sums[child] += row[read(words, word_width, child - size)]

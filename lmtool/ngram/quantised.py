@@ -47,12 +47,22 @@ def parts_of(values: Any) -> Any:
     return interpreted(_parts_of, values)
 
 
-def value_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
-    """The log-probability or log back-off weight of a node, natural, float32; order: of the node's n-gram.
+def code_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
+    """What `decoded` needs to know of a node, int64: the number of its level, or the node itself where values are not
+    quantised. order: of the node's n-gram.
 
-    For compiled code, which is made for each of the two forms by itself: no call and no question is left in it.
+    For compiled code, which is made for each form by itself: no call and no question is left in it.
     """
-    return interpreted(_value_of, values, levels, codes, width, order, node)
+    return interpreted(_code_of, values, levels, codes, width, order, node)
+
+
+def decoded(values: Any, levels: Any, width: Any, order: Any, code: Any) -> Any:
+    """The value of a node of which code_of gave `code`, natural, float32; for compiled code.
+
+    Where many nodes wait, all codes should be read before the first is decoded: reads that wait for the memory and not
+    for each other go side by side, and a second one behind each of them takes room from the next.
+    """
+    return interpreted(_decoded, values, levels, width, order, code)
 
 
 @overload(parts_of, inline="always")
@@ -66,25 +76,43 @@ def _parts_of(values: Any) -> Any:
     return plain if isinstance(values, numba.types.Array) else quantised
 
 
-@overload(value_of, inline="always")
-def _value_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
+@overload(code_of, inline="always")
+def _code_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
     def plain(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
-        return values[node]
+        return node
 
     def quantised(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
         if order == 1:
-            return values[node]
-        code = read(codes, width, node - len(values))
-        return levels[np.uint64((order - 2 << width) + code)]
+            return node
+        return read(codes, width, node - len(values))
 
     def in_bytes(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
         if order == 1:
-            return values[node]
-        return levels[np.uint64((order - 2 << 8) + np.int64(codes[np.uint64(node - len(values))]))]
+            return node
+        return np.int64(codes[np.uint64(node - len(values))])
 
     if isinstance(levels, numba.types.NoneType):
         return plain
     return in_bytes if codes.dtype == numba.types.uint8 else quantised
+
+
+@overload(decoded, inline="always")
+def _decoded(values: Any, levels: Any, width: Any, order: Any, code: Any) -> Any:
+    def plain(values: Any, levels: Any, width: Any, order: Any, code: Any) -> Any:
+        return values[code]
+
+    def quantised(values: Any, levels: Any, width: Any, order: Any, code: Any) -> Any:
+        if order == 1:
+            return values[code]
+        return levels[np.uint64((order - 2 << width) + code)]
+
+    return plain if isinstance(levels, numba.types.NoneType) else quantised
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def value_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
+    """The log-probability or log back-off weight of a node, natural, float32; order: of the node's n-gram."""
+    return decoded(values, levels, width, order, code_of(values, levels, codes, width, order, node))
 
 
 @dataclass(frozen=True, slots=True)

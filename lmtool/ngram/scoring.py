@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lmtool.ngram.bigrams import find_bigrams
 from lmtool.ngram.packed import read
-from lmtool.ngram.quantised import Codes, QuantisedValues, parts_of, value_of
+from lmtool.ngram.quantised import Codes, QuantisedValues, code_of, decoded, parts_of, value_of
 from lmtool.ngram.table import BackoffTable
 from lmtool.ngram.trie_search import child, children, first_child
 
@@ -117,10 +117,13 @@ def score_text(
     place = np.empty(length, np.int64)  # of each query: the places where a context of this order was seen
     query = np.empty((length, 3), np.int64)
     context = np.empty(length, np.int64)
+    waiting = np.empty(length, np.int64)  # places whose context's back-off weight is to be added
+    code = np.empty(length, np.int64)
     for i in range(length):
         score[i] = unigrams[word[i]]
     for k in range(2, order + 1):
         queries = 0
+        backing_off = 0
         node_next[0] = SHORT
         for i in range(1, length):
             before = node[i - 1]
@@ -137,20 +140,30 @@ def score_text(
                 query[queries, 1] = word[i]
                 queries += 1
             else:
-                score[i] += value_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, before)
+                waiting[backing_off] = i
+                code[backing_off] = code_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, before)
+                backing_off += 1
+        for j in range(backing_off):
+            score[waiting[j]] += decoded(backoff, backoff_levels, code_width, k - 1, code[j])
         if k == 2 and len(bigrams) > 0:
             find_bigrams(bigrams, word_width, node_bits, query[:queries])
         else:
             children(uni, base, starts, width, words, word_width, total, query[:queries])
         for j in range(queries):
+            gram = query[j, 0]
+            if gram >= 0:
+                code[j] = code_of(prob, prob_levels, prob_codes, code_width, k, gram)
+            else:
+                code[j] = code_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, context[j])
+        for j in range(queries):
             i = place[j]
             gram = query[j, 0]
             if gram >= 0:
                 node_next[i] = gram
-                score[i] = value_of(prob, prob_levels, prob_codes, code_width, k, gram)
+                score[i] = decoded(prob, prob_levels, code_width, k, code[j])
                 longest[i] = k
             else:
-                score[i] += value_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, context[j])
+                score[i] += decoded(backoff, backoff_levels, code_width, k - 1, code[j])
         node, node_next = node_next, node
     for i in range(length):
         if target[i] >= 0:

@@ -8,7 +8,6 @@ else in lmtool reads memory by address; a SingleStates keeps its arrays alive, a
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +16,12 @@ import numpy as np
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
+from lmtool.language_model import LN10
 from lmtool.ngram.incremental import shorten
 from lmtool.ngram.scoring import SHORT, UNSEEN, TableArrays
 from lmtool.ngram.trie_search import child
 
 CompiledScore = Callable[[int, int, int, int], float]
-LOG_10 = math.log(10)
 ARRAYS = ("unigram_starts", "base", "starts", "words", "unigrams", "log_prob", "log_backoff")
 NUMBERS = ("order", "total", "start_width", "word_width", "bos", "suffix_closed")
 FIELDS = 2 * len(ARRAYS) + len(NUMBERS) + 1  # addresses and lengths, numbers, and the bits of `missing`
@@ -115,4 +114,4 @@ def _log10_prob(table: int, state: int, word: int, after: int) -> Any:
     after_nodes[order - 1] = longest
     if missing == 0.0:
         shorten(uni, base, starts, width, log_backoff, None, None, 0, after_nodes[: order - 1])
-    return score / LOG_10
+    return score / LN10

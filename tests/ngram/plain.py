@@ -10,6 +10,10 @@ from functools import cache
 import numpy as np
 
 from lmtool.data.vocabulary import Vocabulary
+from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.estimate import estimate
+from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.table import BackoffTable
 
 Probability = Callable[[int, tuple[int, ...]], float]
 
@@ -31,6 +35,12 @@ def text_of(sentences: list[str]) -> tuple[Text, Vocabulary]:
 def random_sentences(seed: int, count: int = 60) -> list[str]:
     rng = np.random.default_rng(seed)
     return [" ".join(f"w{min(rng.zipf(1.4), 12)}" for _ in range(rng.integers(1, 9))) for _ in range(count)]
+
+
+def kneser_ney(n: int, count: int, seed: int) -> tuple[BackoffTable, Text, Vocabulary]:
+    """A table of order n by modified Kneser-Ney, of random sentences."""
+    text, vocabulary = text_of(random_sentences(seed, count))
+    return estimate(count_ngrams(text, vocabulary, n), ModifiedKneserNey(n)), text, vocabulary
 
 
 def rows_of(text: Text) -> list[list[int]]:

@@ -9,7 +9,6 @@ import h5py
 import numpy as np
 import pytest
 
-from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.arpa.write import write_arpa
 from lmtool.ngram.block_starts import SMALL_NODES, require_within, small_starts
@@ -19,15 +18,9 @@ from lmtool.ngram.model import NgramModel
 from lmtool.ngram.pruning import prune_by_entropy
 from lmtool.ngram.quantised import QuantisedValues, choose_levels, nearest_levels, quantise
 from lmtool.ngram.smoothers.mle import MaximumLikelihood
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable
-from tests.ngram.plain import Text, random_sentences, text_of
-
-
-def made(n: int, count: int = 400) -> tuple[BackoffTable, Text, Vocabulary]:
-    text, vocabulary = text_of(random_sentences(3, count))
-    return estimate(count_ngrams(text, vocabulary, n), ModifiedKneserNey(n)), text, vocabulary
+from tests.ngram.plain import kneser_ney, random_sentences, text_of
 
 
 def test_levels_by_hand() -> None:
@@ -59,7 +52,7 @@ def test_each_order_has_levels_of_its_own() -> None:
 @pytest.mark.parametrize("bits", [4, 7, 8])
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_scores_are_those_of_a_float32_table_with_these_values(n: int, bits: int) -> None:
-    table, text, vocabulary = made(n)
+    table, text, vocabulary = kneser_ney(n, 400, 3)
     small = table.quantised(bits)
     plain = replace(small.unpacked(), trie=table.trie)
     one, two = NgramModel(small, vocabulary), NgramModel(plain, vocabulary)
@@ -78,7 +71,7 @@ def test_scores_are_those_of_a_float32_table_with_these_values(n: int, bits: int
 
 
 def test_distributions_sum_to_one_but_for_rounding() -> None:
-    table, text, vocabulary = made(4, 2000)
+    table, text, vocabulary = kneser_ney(4, 2000, 3)
     contexts = np.stack([text.ids[0:200], text.ids[1:201], text.ids[2:202]], axis=1)
     worst = {}
     for bits in (4, 6, 8):
@@ -123,7 +116,7 @@ def test_small_starts_by_hand() -> None:
 
 
 def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
-    table, _, _ = made(4)
+    table, _, _ = kneser_ney(4, 400, 3)
     small = table.quantised(5)
     path = tmp_path / "model.h5"
     small.save(path, "right")
@@ -161,7 +154,7 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
 
 
 def test_bits_that_lead_nowhere_do_not_crash() -> None:
-    table, text, vocabulary = made(4)
+    table, text, vocabulary = kneser_ney(4, 400, 3)
     small = table.quantised(8)
     rng = np.random.default_rng(0)
     for name in ("unigram_starts", "starts", "words"):
@@ -175,7 +168,7 @@ def test_bits_that_lead_nowhere_do_not_crash() -> None:
 
 
 def test_what_reads_tables_reads_quantised_ones(tmp_path: Path) -> None:
-    table, _, vocabulary = made(3)
+    table, _, vocabulary = kneser_ney(3, 400, 3)
     small = table.quantised(6)
     plain = replace(small.unpacked(), trie=table.trie)
     for name, each in (("small", small), ("plain", plain)):
@@ -190,6 +183,6 @@ def test_what_reads_tables_reads_quantised_ones(tmp_path: Path) -> None:
 
 
 def test_the_limit_of_memory_changes_nothing(tmp_path: Path) -> None:
-    table, _, _ = made(4, 3000)
+    table, _, _ = kneser_ney(4, 3000, 3)
     free, tight = table.quantised(8), table.quantised(8, Storage(1 << 16, tmp_path))
     assert all(np.array_equal(a, b) for a, b in zip(free.arrays, tight.arrays, strict=True))

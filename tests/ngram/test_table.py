@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from lmtool.data.corpus import Split
-from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.bigrams import bigram_table, find_bigrams, node_width
 from lmtool.ngram.counts import count_ngrams
@@ -22,16 +21,11 @@ from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable
 from lmtool.system import parallel
-from tests.ngram.plain import Text, random_sentences, text_of
-
-
-def made(n: int, count: int = 60, seed: int = 0) -> tuple[BackoffTable, Text, Vocabulary]:
-    text, vocabulary = text_of(random_sentences(seed, count))
-    return estimate(count_ngrams(text, vocabulary, n), ModifiedKneserNey(n)), text, vocabulary
+from tests.ngram.plain import kneser_ney, random_sentences, text_of
 
 
 def test_a_table_comes_back_from_its_file(tmp_path: Path) -> None:
-    table, _, _ = made(4)
+    table, _, _ = kneser_ney(4, 60, 0)
     table = replace(table, notes=("this was done",), unseen=-3.5)
     path = tmp_path / "model.h5"
     table.save(path, "right")
@@ -44,7 +38,7 @@ def test_a_table_comes_back_from_its_file(tmp_path: Path) -> None:
 
 
 def test_damaged_tables_are_named(tmp_path: Path) -> None:
-    table, _, _ = made(4)
+    table, _, _ = kneser_ney(4, 60, 0)
     path = tmp_path / "model.h5"
     with pytest.raises(UserError, match="is missing"):
         BackoffTable.open(path, "right")
@@ -86,7 +80,7 @@ def test_damaged_tables_are_named(tmp_path: Path) -> None:
 
 
 def test_pointers_that_lead_nowhere_do_not_crash(tmp_path: Path) -> None:
-    table, text, vocabulary = made(4)
+    table, text, vocabulary = kneser_ney(4, 60, 0)
     rng = np.random.default_rng(0)
     for name in ("base", "unigram_starts", "starts", "words"):
         array = getattr(table.trie.nodes, name)
@@ -101,7 +95,7 @@ def test_pointers_that_lead_nowhere_do_not_crash(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_running_text_equals_one_by_one(n: int, threads: int) -> None:
     parallel.use(threads)
-    table, _, vocabulary = made(n)
+    table, _, vocabulary = kneser_ney(n, 60, 0)
     # Longer than two pieces, with sentences of one token and one that a piece ends in.
     text, _ = text_of([*random_sentences(1, 40), "w1 " * (PIECE + 100), *random_sentences(2, 900)])
     rng = np.random.default_rng(0)
@@ -119,7 +113,7 @@ def test_running_text_equals_one_by_one(n: int, threads: int) -> None:
 
 
 def test_the_table_of_bigrams_finds_what_the_trie_finds() -> None:
-    table, _, vocabulary = made(3, count=300)
+    table, _, vocabulary = kneser_ney(3, 300, 0)
     size = len(vocabulary)
     bigrams = bigram_table(table.trie)
     pairs = np.array([[a, b, 0] for a in range(size) for b in range(size)])
@@ -129,7 +123,7 @@ def test_the_table_of_bigrams_finds_what_the_trie_finds() -> None:
     assert (pairs[:, 0] == want).all()
     wide = replace(table.trie, nodes=table.trie.nodes._replace(word_width=30))
     assert len(bigram_table(wide)) == 0  # would not fit: the trie is searched
-    assert len(bigram_table(made(1)[0].trie)) == 0
+    assert len(bigram_table(kneser_ney(1, 60, 0)[0].trie)) == 0
 
 
 def test_missing_contexts_cost_what_they_cost() -> None:

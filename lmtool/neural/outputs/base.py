@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lmtool.config.training import Precision
 from lmtool.errors import UserError
@@ -70,6 +71,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "forward": takes_words(empty=False),
     "log_dist": takes_hidden,
     "log_prob": takes_words(several=True),
+    "probabilities": takes_hidden,
     "sample": takes_hidden,
     "top": takes_number,
     "trained_log_z": takes_hidden,
@@ -125,6 +127,16 @@ class OutputLayer(nn.Module, ABC):
     def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
         """log p(y|h) in float64 of words y `[B]` or `[B, K]`, int64, after hidden `[B, D]`; in the shape of y."""
         return self.log_dist(h).gather(1, columns(y)).reshape(y.shape)
+
+    @takes_hidden
+    @torch.no_grad()
+    def probabilities(self, h: Tensor, width: int) -> Tensor:
+        """p of all words after hidden `[B, D]`, floating-point `[B, width]`: exp of log_dist but for rounding.
+
+        width: O or more; columns from O on are 0.
+        """
+        p = self.log_dist(h)
+        return F.pad(p.exp(), (0, width - p.shape[1]))
 
     @takes_hidden
     @torch.no_grad()

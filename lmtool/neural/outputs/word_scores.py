@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lmtool.neural.checks import require_counts, require_size, require_vectors
-from lmtool.neural.kernels.sparse_rows import pairs_of, row_scores
+from lmtool.neural.kernels.softmax_rows import softmax_rows
+from lmtool.neural.kernels.sparse_rows import compiled, pairs_of, row_scores
 from lmtool.neural.outputs.base import OutputLayer, columns, takes_hidden, takes_words
+from lmtool.system import parallel
 
 COLUMNS = 1 << 14  # words whose scores exist at once
+ALIGNED = 16  # numbers: 64 bytes of float32
 BLOCK = 1 << 21  # scores that exist at once in log_z
 
 
@@ -92,6 +96,25 @@ class WordScores(OutputLayer):
         """log p of all words, `[B, O]` in float64, after hidden `[B, D]`; rows have log-sum-exp 0."""
         scores = torch.addmm(self.bias, h, self.weight().T).double()
         return scores - self.log_z(h)[:, None]
+
+    @torch.no_grad()
+    def probabilities(self, h: Tensor, width: int) -> Tensor:
+        """p of all words after hidden `[B, D]`, `[B, width]` in the type of h; columns from O on are 0.
+
+        The scores are those of log_dist, once and without a copy in float64. Their rows have room up to a multiple of
+        ALIGNED: MKL's product takes 1.5 times as long into rows of other lengths.
+        """
+        outputs = len(self.bias)
+        room = -width % ALIGNED + width - outputs
+        weight, bias = F.pad(self.weight(), (0, 0, 0, room)), F.pad(self.bias, (0, room), value=-torch.inf)
+        scores = torch.addmm(bias, h, weight.T)
+        if compiled(scores):
+            arrays = scores.numpy(), scores.amax(1).numpy(), outputs
+            parallel.run((softmax_rows, *arrays, *cut) for cut in parallel.cut_evenly(len(h)))
+        else:
+            scores = scores.softmax(1)
+            scores[:, outputs:] = 0  # vectorised exponentials may be above 0 at -inf
+        return scores[:, :width]
 
     @torch.no_grad()
     def log_prob(self, h: Tensor, y: Tensor) -> Tensor:

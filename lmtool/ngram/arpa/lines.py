@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numba
 import numpy as np
 
 from lmtool.data.word_table import find_word
+from lmtool.language_model import LN10
 
 ZERO = -99.0  # the format's log10 of 0
-LN10 = math.log(10)
 COMMENT = "# lmtool "  # before the JSON of what the format has no place for
 
 # The errors of a line that the parser finds.

@@ -20,12 +20,12 @@ from lmtool.data.readers import read_blocks
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.data.word_table import WordTable
 from lmtool.errors import UserError
+from lmtool.language_model import LN10
 from lmtool.ngram.arpa.lines import (
     CARRIAGE_RETURN,
     COMMENT,
     GOOD,
     LARGE,
-    LN10,
     MESSAGES,
     NO_NUMBER,
     POSITIVE,
