@@ -27,7 +27,7 @@ from lmtool.config.rules import MISSING
 from lmtool.data.choose_pieces import choose_pieces, require_words, vocabulary_of_pieces
 from lmtool.data.choose_vocabulary import final_ids, listed_words, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
-from lmtool.data.provisional import Provisional, provisional_ids, remove_stale_files
+from lmtool.data.provisional import Provisional, provisional_ids
 from lmtool.data.remote import is_address, is_there, place
 from lmtool.data.sources.base import NoSource, NotKept, Source
 from lmtool.data.store_writer import (
@@ -42,7 +42,7 @@ from lmtool.data.store_writer import (
 )
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.errors import UserError
-from lmtool.system.files import cannot_write, reserve, written_whole
+from lmtool.system.files import cannot_write, remove_stale, reserve, written_whole
 from lmtool.system.lock import waited_for
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
             before, existing = existing, _provenance(path)
             if existing is not None and existing != before and _same_text(existing, source):
                 return Prepared(path, False, existing["rows"], existing["notes"])  # another process wrote it meanwhile
-            remove_stale_files(store_dir)
+            remove_stale(store_dir)
             with ThreadPoolExecutor(1) as second_thread:
                 identity = second_thread.submit(source.identity)  # the hashes of the files, while they are tokenised
                 with provisional_ids(data, source, path, progress=progress) as provisional:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import gzip
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,11 +17,33 @@ from lmtool.errors import UserError, first_line
 
 _MASK = os.umask(0)  # it cannot be read without being set
 os.umask(_MASK)
+_TEMPORARY = re.compile(r"\..*\.([^.]+)\.(\d+)\.(?:ids\.)?tmp")  # the host and the process of a temporary file
 
 
 def own_mark() -> str:
     """This process among those of all machines, for the names of its temporary files: HOST.NUMBER."""
     return f"{socket.gethostname().replace('.', '-')}.{os.getpid()}"
+
+
+def remove_stale(folder: Path, name: str | None = None) -> None:
+    """Remove the temporary files in a folder of processes of this machine that were killed; those of others may be at
+    work. name: of the file that they were to become; None for all.
+    """
+    here = own_mark().partition(".")[0]
+    for path in folder.glob(".*.tmp" if name is None else f".{glob.escape(name)}.*.tmp"):
+        mark = _TEMPORARY.fullmatch(path.name)
+        if mark is not None and mark[1] == here and not _alive(int(mark[2])):
+            path.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 @contextmanager
@@ -34,6 +58,7 @@ def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{own_mark()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(path.parent, path.name)
         yield temporary
         if synced:
             with temporary.open("rb") as handle:
