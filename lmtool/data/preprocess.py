@@ -75,6 +75,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
         if existing is None:
             raise UserError(f"no store {path}: make it in a folder by lmtool preprocess, and put it there")
         return Prepared(path, False, existing["rows"], existing["notes"])
+    remove_stale(store_dir)
     try:
         source = source or data.source(progress=progress, download=existing is None)
     except NoSource as missing:

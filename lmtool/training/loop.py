@@ -353,6 +353,7 @@ class _Training:
             "position": self.batches.position(),
             "loss_sums": loss_sums,
         }
+        self.reporter.sync()
         save_state(State(tensors, values), self.out)
 
     def restore(self, state: State) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import os
 import resource
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -28,8 +28,10 @@ class End:
 
     @property
     def refusal(self) -> str | None:
-        """The one line of an exit with code 2; None for any other end."""
+        """The one line of an exit with code 2, or of the first failed job of a sweep; None for any other end."""
         lines = self.err.splitlines()
+        if self.code in (1, 2) and "also in " in self.out and "Traceback" not in self.out + self.err:
+            return next((line for line in lines if line.startswith("lmtool: ")), None)
         is_one = self.code == 2 and len(lines) == 1 and lines[0].startswith("lmtool: ")
         return lines[0] if is_one else None
 
@@ -42,7 +44,7 @@ class Child:
     """A running child, whose process group has its number."""
 
     number: int
-    streams: tuple[Path, Path]
+    streams: tuple[int, int]
 
     def kill(self, signal_number: int = signal.SIGKILL) -> None:
         """Send a signal to its whole group."""
@@ -64,10 +66,7 @@ class Child:
                 break
             time.sleep(0.002)
         self.kill()  # what it may have started itself
-        texts = [path.read_bytes().decode("utf-8", "replace") for path in self.streams]
-        for path in self.streams:
-            path.unlink()
-        return End(code, *texts)
+        return End(code, *(_said(stream) for stream in self.streams))
 
 
 def start(
@@ -78,22 +77,40 @@ def start(
     environment: dict[str, str] | None = None,
 ) -> Child:
     """Start a command line within a folder. before: what the child does first, such as setting limits."""
-    handles, names = zip(*(tempfile.mkstemp(prefix="said-") for _ in range(2)), strict=True)
+    reading, writing = zip(*(_pipe() for _ in range(2)), strict=True)
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        _as_child(words, folder, handles, before, environment or {})
-    for handle in handles:
+        _as_child(words, folder, writing, before, environment or {})
+    for handle in writing:
         os.close(handle)
     with suppress(OSError):  # the child does it too, whoever comes first
         os.setpgid(child, child)
-    return Child(child, (Path(names[0]), Path(names[1])))
+    return Child(child, reading)
 
 
 def run(words: list[str], folder: Path, *, before: Callable[[], None] | None = None, limit: float = LIMIT) -> End:
     """Run a command line within a folder to its end."""
     return start(words, folder, before=before).end(limit)
+
+
+def _pipe() -> tuple[int, int]:
+    """A pipe for what a child says: unlike a file it has no part in limits of files, and takes a MiB at once."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
+    os.set_blocking(reading, False)
+    return reading, writing
+
+
+def _said(stream: int) -> str:
+    """All that has come through a pipe, which is closed; a process that outlives its parent may still hold it."""
+    parts = []
+    with suppress(BlockingIOError):
+        while part := os.read(stream, 1 << 20):
+            parts.append(part)
+    os.close(stream)
+    return b"".join(parts).decode("utf-8", "replace")
 
 
 def command_line(words: list[str]) -> int:

@@ -27,6 +27,12 @@ class Row:
     refused: int = 0
     seconds: float = 0.0
     found: Counter[str] = field(default_factory=Counter)
+    said: Counter[str] = field(default_factory=Counter)  # the one lines
+
+    def refusal(self, line: str) -> None:
+        """Count an end with one line."""
+        self.refused += 1
+        self.said[_without_names(line)] += 1
 
     def fault(self, signature: str, report: str) -> None:
         """Note what must not be; the first of each signature is printed."""
@@ -45,11 +51,13 @@ class Undisturbed:
     seconds: float
 
 
-def undisturbed(command: Command) -> Undisturbed:
-    """Run a command twice. Raises RuntimeError where it fails or the two differ: then there is nothing to compare."""
+def undisturbed(command: Command, top: Path | None = None) -> Undisturbed:
+    """Run a command twice, in `top` or in this folder. Raises RuntimeError where it fails or the two differ: then there
+    is nothing to compare.
+    """
     outcomes, seconds = [], []
     for _ in range(2):
-        work = place.fresh(command)
+        work = place.fresh(command, top)
         begun = time.monotonic()
         end = finish(command, command.words, work)
         seconds.append(time.monotonic() - begun)
@@ -91,7 +99,7 @@ def check_end(row: Row, command: Command, work: Path, end: End, wanted: Undistur
     elif end.code == 0:
         row.fault(f"other bits: it {problem}", f"{context}\n{end}")
     elif end.refusal is not None:
-        row.refused += 1
+        row.refusal(end.refusal)
         if command.whole_with is not None and (work / command.whole_with).exists() and problem is not None:
             row.fault(f"finished, but not whole: it {problem}", f"{context}\n{end}")
     else:

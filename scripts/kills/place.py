@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from fuzzing.child import damaged
+
 from kills.child import command_line
-from kills.commands import TEXT, Command
+from kills.commands import NEURAL, TEXT, Command
 
 SHARED, WORK = "shared", "work"
-NOT_COMPARED = re.compile(r"state.*|begun\.json|multirun\.yaml|\..*\.tmp")  # what only says where a command was
-CLOCK = re.compile(r"second|time|version")  # keys of JSON whose values differ from run to run
+NOT_COMPARED = re.compile(r"state.*|begun\.json|multirun\.yaml|\..*\.tmp|\.tmp.*")  # what only says where a command was
+CLOCK = re.compile(r"second|time|version|created")  # keys of JSON whose values differ from run to run
 LOGS = re.compile(r".*\.log|learning_rates\.csv|\.hydra|\.submitit|\.slurm|.*\.lock|\.lock|sweep\.(md|csv)|events\..*")
 
 
@@ -33,8 +34,7 @@ def prepare(commands: list[Command]) -> None:
     quietly(["preprocess", *TEXT])
     for name, order in (("kn", 3), ("kn2", 2)):
         quietly(["train", *TEXT, "model=ngram", f"model.order={order}", "threads=1", f"hydra.run.dir={name}"])
-    quietly(["preprocess", "data=synthetic", "data.types=200", "data.tokens=20000", "data.valid_tokens=2000",
-             "data.test_tokens=100"])  # fmt: skip
+    quietly(["preprocess", *(word for word in NEURAL if word.startswith("data"))])
     shutil.rmtree("outputs", ignore_errors=True)
     os.chdir(top)
     for command in commands:
@@ -92,8 +92,8 @@ def different(wanted: dict[str, bytes], found: dict[str, bytes]) -> str | None:
     """Which files differ, in words; None where none does."""
     lacking, more = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
     other = sorted(path for path in wanted.keys() & found.keys() if wanted[path] != found[path])
-    parts = [f"{what} {', '.join(paths)}" for what, paths in zip(("lacks", "has also", "differs in"),
-                                                                 (lacking, more, other), strict=True) if paths]  # fmt: skip
+    changes = {"lacks": lacking, "has also": more, "differs in": other}
+    parts = [f"{what} {', '.join(paths)}" for what, paths in changes.items() if paths]
     return "; ".join(parts) or None
 
 
@@ -113,7 +113,7 @@ def not_whole(work: Path) -> str | None:
 
 def left_behind(work: Path) -> str | None:
     """A temporary file that nobody will remove; None where there is none."""
-    for path in sorted(work.rglob(".*.tmp")):
+    for path in sorted([*work.rglob(".*.tmp"), *work.rglob(".tmp*")]):
         return str(path.relative_to(work))
     return None
 
