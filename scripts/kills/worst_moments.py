@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from contextlib import chdir
 from pathlib import Path
 
 from kills import place
@@ -37,8 +38,11 @@ def kill_at(moment: str) -> None:
 
 def chosen() -> int:
     """Two kinds of training, each killed at a moment of its own, then resumed; the exit code."""
-    top = Path(tempfile.mkdtemp(prefix="kills-")).resolve()
-    os.chdir(top)
+    with tempfile.TemporaryDirectory(prefix="kills-") as folder, chdir(folder):
+        return _chosen(Path(folder).resolve())
+
+
+def _chosen(top: Path) -> int:
     assert command_line([*NEURAL, *NETWORKS["nplm"], "training.steps=2", "hydra.run.dir=warm"]) == 0
     for moment, network in (("unnamed", "nplm"), ("named", "nce")):
         command = Command(network, [*NEURAL, *SHORT, *NETWORKS[network]], again=resumed)
