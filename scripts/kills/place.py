@@ -18,7 +18,7 @@ from kills.child import command_line
 from kills.commands import NEURAL, TEXT, Command
 
 SHARED, WORK = "shared", "work"
-NOT_COMPARED = re.compile(r"state.*|begun\.json|multirun\.yaml|\..*\.tmp|\.tmp.*")  # what only says where a command was
+NOT_COMPARED = re.compile(r"state.*|begun\.json|\.?multirun\.yaml|\..*\.tmp|\.tmp.*")  # what only says where a command was
 CLOCK = re.compile(r"second|time|version|created")  # keys of JSON whose values differ from run to run
 LOGS = re.compile(r".*\.log|learning_rates\.csv|\.hydra|\.submitit|\.slurm|.*\.lock|\.lock|sweep\.(md|csv)|events\..*")
 
