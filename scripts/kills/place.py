@@ -18,8 +18,10 @@ from kills.child import command_line
 from kills.commands import NEURAL, TEXT, Command
 
 SHARED, WORK = "shared", "work"
-NOT_COMPARED = re.compile(r"state.*|begun\.json|\.?multirun\.yaml|\..*\.tmp|\.tmp.*")  # what only says where a command was
-CLOCK = re.compile(r"second|time|version|created")  # keys of JSON whose values differ from run to run
+# What only says where a command was: its line, and its checkpoints.
+NOT_COMPARED = re.compile(r"state.*|begun\.json|\.?multirun\.yaml|\..*\.tmp|\.tmp.*")
+# Keys of JSON whose values differ from run to run, or say what was there already.
+CLOCK = re.compile(r"second|time|version|created|resumed")
 LOGS = re.compile(r".*\.log|learning_rates\.csv|\.hydra|\.submitit|\.slurm|.*\.lock|\.lock|sweep\.(md|csv)|events\..*")
 
 
