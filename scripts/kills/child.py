@@ -30,7 +30,8 @@ class End:
     def refusal(self) -> str | None:
         """The one line of an exit with code 2, or of the first failed job of a sweep; None for any other end."""
         lines = self.err.splitlines()
-        if self.code in (1, 2) and "also in " in self.out and "Traceback" not in self.out + self.err:
+        said = self.out + self.err
+        if self.code in (1, 2) and ("also in " in said or "Launching " in said) and "Traceback" not in said:
             return next((line for line in lines if line.startswith("lmtool: ")), None)
         is_one = self.code == 2 and len(lines) == 1 and lines[0].startswith("lmtool: ")
         return lines[0] if is_one else None
