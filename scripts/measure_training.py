@@ -138,8 +138,3 @@ def processes(lmtool: Callable[..., float]) -> None:
                 found[count].append(json.loads(Path(run, "result.json").read_text())["examples_per_second"])
         one, two = statistics.median(found[1]), statistics.median(found[2])
         print(f"{model}, batch {batch}: one process {one:,.0f}, two {two:,.0f} examples/s: {two / one:.2f}", flush=True)
-
-
-def kills() -> None:
-    """200 trainings killed at random moments."""
-    subprocess.run([sys.executable, str(Path(__file__).with_name("kill_runs.py")), "200"], check=True)

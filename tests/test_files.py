@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, bytes]]:
 
     def synced(descriptor: int) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        noted.append(("synced", path.name, path.read_bytes()))
+        noted.append(("synced", path.name, b"" if path.is_dir() else path.read_bytes()))
         sync(descriptor)
 
     def renamed(source: Path, target: Path) -> Path:
@@ -37,8 +38,13 @@ def test_content_is_synced_before_it_has_its_name(done: list[tuple[str, str, byt
     path = tmp_path / "below" / "result.json"
     write_json(path, {"a": 1})
     content = b'{\n  "a": 1,\n  "checksum": "561bacaf"\n}\n'  # of {"a":1}
-    assert [(what, text) for what, _, text in done] == [("synced", content), ("renamed", content)]
+    assert [(what, text) for what, _, text in done[:2]] == [("synced", content), ("renamed", content)]
     assert done[0][1] == done[1][1] != path.name and path.read_bytes() == content
+    # Then the name, in the folder, and the folder's own name, in the one above it.
+    assert [(what, name) for what, name, _ in done[2:4]] == [("synced", "below"), ("synced", tmp_path.name)]
+    done.clear()
+    write_json(path, {"a": 1})
+    assert [name for _, name, _ in done[2:]] == ["below"], "those above it once"
     done.clear()
     with written_whole(path, synced=False) as temporary:
         temporary.write_bytes(b"x")
@@ -59,3 +65,31 @@ def test_after_a_failure_the_old_file_stays(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(files.os, "fsync", full)
         write_json(path, {})
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_process_was_writing_goes(tmp_path: Path) -> None:
+    host = files.own_mark().partition(".")[0]
+    stale = [f".run.json.{host}.99999999.tmp", f".run[1].json.{host}.99999999.tmp"]
+    others = [f".other.json.{host}.99999999.tmp", ".run.json.elsewhere.99999999.tmp", f".run.json.{host}.1.tmp"]
+    for name in (*stale, *others):
+        (tmp_path / name).write_text("half")
+    write_json(tmp_path / "run.json", {})
+    write_json(tmp_path / "run[1].json", {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "run.json", "run[1].json"])
+
+
+def test_a_folder_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems say that they cannot; a disk that fails is an error."""
+
+    def fails(number: int) -> None:
+        def sync(descriptor: int) -> None:
+            if Path(f"/proc/self/fd/{descriptor}").is_dir():
+                raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(files.os, "fsync", sync)
+
+    fails(errno.EINVAL)
+    write_json(tmp_path / "a.json", {})
+    fails(errno.EIO)
+    with pytest.raises(UserError, match=r"cannot write .*b.json: Input/output error"):
+        write_json(tmp_path / "b.json", {})

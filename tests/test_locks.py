@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -91,3 +92,14 @@ def test_what_is_waited_for_is_named_and_a_death_ends_it(tmp_path: Path) -> None
     with waited_for(tmp_path / "store.h5", waiting):
         assert said == [f"process {holder.pid} on {socket.gethostname()}"]
     holder.communicate()
+
+
+def test_on_a_full_disk_the_lock_holds_without_a_name(tmp_path: Path) -> None:
+    def as_child() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # a write fails, as on a full disk
+
+    code = HOLDER + "print(open(sys.argv[1] + '/.lock').read() == '')"
+    line = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, preexec_fn=as_child, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")

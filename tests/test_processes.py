@@ -60,8 +60,8 @@ def two_processes(*words: str, cwd: Path) -> list[tuple[int, str, str]]:
     return [(process.returncode, *each) for process, each in zip(started, said, strict=True)]
 
 
-def losses(run: Path) -> list[float]:
-    return [json.loads(line)["valid_loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+def losses(run: Path, name: str = "valid_loss") -> list[float]:
+    return [json.loads(line)[name] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_gradients_and_evaluation(toy: Corpus, tmp_path: Path) -> None:
@@ -74,12 +74,18 @@ def test_gradients_and_evaluation(toy: Corpus, tmp_path: Path) -> None:
 def test_the_command_line_in_two_processes(lmtool: Run, tmp_path: Path) -> None:
     """It trains as one process does, resumes, and only one of the two writes."""
     words = ["train", *LINE, "schedule=constant"]
-    done = torchrun("-m", "lmtool", *words, "training.epochs=2", "hydra.run.dir=both", cwd=tmp_path)
+    stage = ["training.epochs=2", "training.save_every=1e-6"]  # minutes: at every step
+    done = torchrun("-m", "lmtool", *words, *stage, "hydra.run.dir=both", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("valid perplexity") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["both", "stores"]
+    before = losses(tmp_path / "both", "train_loss")
+    (tmp_path / "both" / "state.safetensors").unlink()  # the one before it is of the step before the last evaluation
     ends = two_processes("-m", "lmtool", "train", "resume=both", "training.epochs=4", cwd=tmp_path)
     assert [code for code, _, _ in ends] == [0, 0], ends
+    assert losses(tmp_path / "both", "train_loss")[: len(before)] == before, (
+        "each process has the losses of its own examples"
+    )
     lmtool(*words, "training.epochs=4", "hydra.run.dir=one")
     assert losses(tmp_path / "both") == pytest.approx(losses(tmp_path / "one"), abs=1e-5)
     assert losses(tmp_path / "one")[-1] < 0.5 * losses(tmp_path / "one")[0]

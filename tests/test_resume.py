@@ -253,10 +253,51 @@ def test_a_second_signal_of_the_same_kind_ends_at_once() -> None:
 
 
 def test_killed_where_it_writes_checkpoints(tmp_path: Path) -> None:
-    """Two chosen moments; `./scripts/measure kills` takes two hundred at random."""
-    script = ROOT / "scripts" / "kill_runs.py"
+    """Two chosen moments; `./scripts/measure kills` takes any number at random."""
+    script = ROOT / "scripts" / "kills"
     done = subprocess.run(
         [sys.executable, str(script), "chosen"], capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 of 2 runs" in done.stdout
+
+
+def test_metrics_are_on_the_disk_before_the_checkpoint_that_continues_them(
+    lmtool: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut a resumed training would otherwise lack the lines of the steps before it."""
+    noted: list[str] = []
+    sync = os.fsync
+
+    def synced(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        noted.append(
+            f"{path.name} {path.stat().st_size}" if path.name == "metrics.jsonl" else path.name.split(".")[1:2]
+        )
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    lmtool("train", *LINE, "training.epochs=1", "hydra.run.dir=run")
+    size = Path("run", "metrics.jsonl").stat().st_size
+    assert noted.index(f"metrics.jsonl {size}") < len(noted) - 1 - noted[::-1].index(["state"])
+
+
+def test_what_a_killed_training_was_writing_goes(lmtool: Run) -> None:
+    lmtool("train", *LINE, "training.epochs=1", "hydra.run.dir=run")
+    for name in (".tmpab12CD", ".state.safetensors.elsewhere.1.tmp", ".tmp-mine"):
+        Path("run", name).write_text("half")
+    lmtool("train", "resume=run", "training.epochs=2")
+    assert sorted(path.name for path in Path("run").glob(".*.tmp")) == [".state.safetensors.elsewhere.1.tmp"]
+    assert not Path("run", ".tmpab12CD").exists() and Path("run", ".tmp-mine").exists()
+
+
+def test_overrides_that_hydra_was_killed_while_it_wrote_are_not_taken_for_all(lmtool: Run) -> None:
+    lmtool("train", *LINE, "training.epochs=1", "hydra.run.dir=run")
+    Path("run", "begun.json").unlink()  # a training that was killed before its line was accepted
+    whole = Path("run", ".hydra", "overrides.yaml").read_text()
+    for cut in ("", whole[: whole.index("\n") + 1]):
+        Path("run", ".hydra", "overrides.yaml").write_text(cut)
+        said = lmtool("train", "resume=run", code=2)
+        assert "is damaged" in said and "train from scratch in another folder" in said
+    Path("run", ".hydra", "overrides.yaml").write_text(whole)
+    lmtool("train", "resume=run", "training.epochs=2")

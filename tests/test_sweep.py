@@ -69,6 +69,9 @@ def test_a_sweep_ends_with_a_table_best_first(lmtool: Run) -> None:
     assert "leave it out" in lmtool("train", "-m", "resume=sweep", "model.order=3", code=2)
     assert "a sweep of lmtool train" in lmtool("eval", "-m", "resume=sweep", code=2)
     assert "holds no sweep" in lmtool("train", "-m", "resume=sweep/0", code=2)
+    Path("sweep/multirun.yaml").write_text("hydra: [")  # Hydra's own is not written whole
+    assert "2 of these were finished before and not run again" in lmtool("train", "resume=sweep", "-m")
+    Path("sweep/.multirun.yaml").unlink()  # a sweep of before 0.6
     Path("sweep/multirun.yaml").write_text("hydra: [")
     assert "multirun.yaml is damaged" in lmtool("train", "-m", "resume=sweep", code=2)
 

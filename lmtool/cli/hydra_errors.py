@@ -5,6 +5,7 @@ What is wrong is told by the error's type, attributes and causes, and by the com
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ from lmtool.config.settings import SettingError, error_line, keys_beside, whole_
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write into an open file, which names none
 # Torch's messages where memory runs out: it has an exception type for GPUs alone.
 NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|size calculation overflowed")
 
@@ -58,9 +60,10 @@ def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = 
             return UserError(_yaml_syntax(cause))
         if isinstance(cause, ReaderError):
             return UserError(f"{os.path.relpath(cause.name)}: {_joined([cause])}: correct this YAML file")
-        if isinstance(cause, OSError) and cause.filename is not None and composing:
+        if isinstance(cause, OSError) and composing and (cause.filename is not None or cause.errno in NO_SPACE):
             return UserError(
-                f"cannot use {cause.filename}: {cause.strerror}; choose another folder, as hydra.run.dir=FOLDER"
+                f"cannot use {cause.filename or 'the output folder'}: {cause.strerror}; choose another folder, as "
+                "hydra.run.dir=FOLDER"
             )
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return _unreadable_yaml(error, line) if composing else None

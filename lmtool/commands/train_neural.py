@@ -38,7 +38,7 @@ from lmtool.system.lock import held
 from lmtool.system.malloc import keep_freed_memory
 from lmtool.training.loop import Plan, train
 from lmtool.training.processes import Processes, joined_processes
-from lmtool.training.state import State, load_state
+from lmtool.training.state import State, load_state, remove_unfinished
 from lmtool.trees.tree import Tree
 
 # Settings of how a training is run, which a checkpoint need not keep.
@@ -59,6 +59,8 @@ def train_neural(config: TrainConfig, model: EncoderConfig, session: Session) ->
     with joined_processes(device) as processes:
         out = Path(processes.from_first(str(session.out)))
         with held(out) if processes.first else nullcontext():
+            if processes.first:
+                remove_unfinished(out)
             return _run(config, model, replace(session, out=out), device, processes, start)
 
 

@@ -26,7 +26,7 @@ from lmtool.config.rules import MISSING
 from lmtool.data.choose_pieces import choose_pieces, require_words, vocabulary_of_pieces
 from lmtool.data.choose_vocabulary import final_ids, listed_words, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
-from lmtool.data.provisional import Provisional, provisional_ids, remove_stale_files
+from lmtool.data.provisional import Provisional, provisional_ids
 from lmtool.data.remote import is_address, is_there, place
 from lmtool.data.sources.base import NoSource, NotKept, Source
 from lmtool.data.store_writer import (
@@ -41,7 +41,7 @@ from lmtool.data.store_writer import (
 )
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.errors import UserError
-from lmtool.system.files import cannot_write
+from lmtool.system.files import cannot_write, remove_stale
 from lmtool.system.hdf5_files import written_hdf5
 from lmtool.system.lock import waited_for
 
@@ -75,6 +75,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
         if existing is None:
             raise UserError(f"no store {path}: make it in a folder by lmtool preprocess, and put it there")
         return Prepared(path, False, existing["rows"], existing["notes"])
+    remove_stale(store_dir)
     try:
         source = source or data.source(progress=progress, download=existing is None)
     except NoSource as missing:
@@ -92,7 +93,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
             before, existing = existing, _provenance(path)
             if existing is not None and existing != before and _same_text(existing, source):
                 return Prepared(path, False, existing["rows"], existing["notes"])  # another process wrote it meanwhile
-            remove_stale_files(store_dir)
+            remove_stale(store_dir)
             with ThreadPoolExecutor(1) as second_thread:
                 identity = second_thread.submit(source.identity)  # the hashes of the files, while they are tokenised
                 with provisional_ids(data, source, path, progress=progress) as provisional:

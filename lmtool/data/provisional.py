@@ -6,7 +6,6 @@ Types are numbered as they are first seen; which of them stay, and in what order
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,7 +28,6 @@ from lmtool.system.read_ahead import read_ahead
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-TEMPORARY = re.compile(r"\..*\.([^.]+\.\d+)\.(?:ids\.)?tmp")
 Ids = npt.NDArray[np.int32]
 
 
@@ -132,23 +130,3 @@ def _mapped(handle: IO[bytes]) -> Ids:
     handle.flush()
     size = os.fstat(handle.fileno()).st_size
     return np.memmap(handle, dtype=np.int32, mode="r") if size else np.empty(0, dtype=np.int32)
-
-
-def remove_stale_files(store_dir: Path) -> None:
-    """Remove the temporary files of processes of this machine that have died; those of others may be at work."""
-    here = own_mark().partition(".")[0]
-    for path in store_dir.glob(".*.tmp"):
-        mark = TEMPORARY.fullmatch(path.name)
-        host, _, process = mark[1].partition(".") if mark else ("", "", "")
-        if host == here and not _alive(int(process)):
-            path.unlink(missing_ok=True)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True

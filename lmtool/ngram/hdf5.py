@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import h5py
@@ -29,7 +30,7 @@ def write_array(group: h5py.Group, name: str, values: Array) -> None:
 def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
     """The array of a dataset, memory-mapped: its pages are read when they are used.
 
-    Raises ValueError where it is not one-dimensional and of that type, or lies outside its file.
+    Raises ValueError where it is not one-dimensional and of that type, or lies outside its file, and MemoryError.
     """
     if dataset.ndim != 1 or dataset.dtype != np.dtype(dtype):
         raise ValueError(f"{dataset.name} is not a one-dimensional array of {np.dtype(dtype)}")
@@ -40,8 +41,12 @@ def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
         raise ValueError(f"{dataset.name} is not in one piece")
     if offset % np.dtype(dtype).itemsize:
         return np.asarray(dataset[:])  # written by another program: compiled code needs aligned numbers
-    # mode c, though nobody writes: a read-only array would be another type for compiled code.
-    return np.asarray(np.memmap(dataset.file.filename, dtype=dtype, mode="c", offset=offset, shape=dataset.shape))
+    try:  # mode c, though nobody writes: a read-only array would be another type for compiled code
+        return np.asarray(np.memmap(dataset.file.filename, dtype=dtype, mode="c", offset=offset, shape=dataset.shape))
+    except OSError as error:
+        if error.errno == errno.ENOMEM:  # which is no damage of the file
+            raise MemoryError(f"no address space for {dataset.file.filename}") from error
+        raise
 
 
 def write_packed(group: h5py.Group, name: str, packed: Packed) -> None:

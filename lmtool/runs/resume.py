@@ -67,7 +67,9 @@ class Begun:
             settings = yaml.safe_load((folder / "hydra.yaml").read_text(encoding="utf-8"))
             sources = settings["hydra"]["runtime"]["config_sources"]
             config_dirs = [str(source["path"]) for source in sources if source["provider"] == "command-line"]
-            return cls([str(word) for word in overrides or []], config_dirs[0] if config_dirs else None)
+            if overrides != settings["hydra"]["overrides"]["task"]:  # Hydra may have been killed while it wrote them
+                raise ValueError("overrides.yaml has not the words of hydra.yaml")
+            return cls([str(word) for word in overrides], config_dirs[0] if config_dirs else None)
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             raise UserError(f"{folder} is damaged ({error!r}): train from scratch in another folder") from error
 

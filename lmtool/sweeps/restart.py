@@ -17,6 +17,7 @@ from lmtool.sweeps.job import folders
 from lmtool.system.files import written_whole
 
 MULTIRUN = "multirun.yaml"
+KEPT = ".multirun.yaml"  # the same, which Hydra's sweeper does not write once more, and not whole
 # Settings of Hydra's that change neither the jobs nor their numbers.
 NEUTRAL = ("hydra.sweep.dir", "hydra.mode", "hydra.sweeper.n_trials", "hydra.sweeper.max_failure_rate")
 
@@ -45,13 +46,14 @@ def words_of(verb: str, folder: Path, new: list[str]) -> tuple[list[str], str | 
 
 def read(folder: Path) -> DictConfig:
     """The settings that a sweep was started with. Raises UserError where they are damaged."""
+    path = folder / KEPT if (folder / KEPT).is_file() else folder / MULTIRUN  # of before 0.6
     try:
-        config = OmegaConf.load(folder / MULTIRUN)
+        config = OmegaConf.load(path)
         if isinstance(config, DictConfig) and OmegaConf.select(config, "hydra.overrides.task") is not None:
             return config
     except (OSError, YAMLError, OmegaConfBaseException):
         pass
-    raise UserError(f"{folder / MULTIRUN} is damaged: choose another hydra.sweep.dir")
+    raise UserError(f"{path} is damaged: choose another hydra.sweep.dir")
 
 
 def require_same(folder: Path, config: DictConfig) -> None:
@@ -97,6 +99,7 @@ def command(config: DictConfig) -> str:
 
 
 def keep(folder: Path, config: DictConfig) -> None:
-    """Write multirun.yaml, which Hydra's own sweeper writes, but not every other."""
-    with written_whole(folder / MULTIRUN) as temporary:
-        OmegaConf.save(config, temporary)
+    """Write multirun.yaml, which Hydra's own sweeper writes, but not every other; and the copy that `read` trusts."""
+    for name in (KEPT, MULTIRUN):
+        with written_whole(folder / name) as temporary:
+            OmegaConf.save(config, temporary)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import gzip
 import json
 import os
+import re
 import socket
 import zlib
 from collections.abc import Iterator
@@ -17,6 +20,8 @@ from lmtool.errors import UserError, first_line
 CHECKSUM = "checksum"  # the key of an object's own checksum
 _MASK = os.umask(0)  # it cannot be read without being set
 os.umask(_MASK)
+_synced: set[Path] = set()  # folders whose own names are on the disk
+_TEMPORARY = re.compile(r"\..*\.([^.]+)\.(\d+)\.(?:ids\.)?tmp")  # the host and the process of a temporary file
 
 
 def own_mark() -> str:
@@ -24,24 +29,48 @@ def own_mark() -> str:
     return f"{socket.gethostname().replace('.', '-')}.{os.getpid()}"
 
 
+def remove_stale(folder: Path, name: str | None = None) -> None:
+    """Remove the temporary files in a folder of processes of this machine that were killed; those of others may be at
+    work. name: of the file that they were to become; None for all.
+    """
+    here = own_mark().partition(".")[0]
+    for path in folder.glob(".*.tmp" if name is None else f".{glob.escape(name)}.*.tmp"):
+        mark = _TEMPORARY.fullmatch(path.name)
+        if mark is not None and mark[1] == here and not _alive(int(mark[2])):
+            with suppress(OSError):  # of a folder that can only be read
+                path.unlink()
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
 @contextmanager
 def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
 
     The temporary is synced to disk before the rename and removed after a failure, so that `path` holds
-    the old file or the new one at every moment. synced=False leaves the syncing to the system, for files that can be
-    made again: then a power cut can leave less than the whole. Raises UserError where the disk is full or the
-    folder cannot be written to.
+    the old file or the new one at every moment. The folder is synced after it: after a power cut no later file is there
+    without this one. synced=False leaves the syncing to the system, for files that can be made again: then a power cut
+    can leave less than the whole. Raises UserError where the disk is full or the folder cannot be written to.
     """
     temporary = path.with_name(f".{path.name}.{own_mark()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(path.parent, path.name)
         yield temporary
         if synced:
-            with temporary.open("rb") as handle:
-                os.fsync(handle.fileno())
+            sync(temporary)
         temporary.chmod(0o666 & ~_MASK)  # some libraries create files that other users cannot read
         temporary.replace(path)
+        if synced:
+            _sync_names(path.parent)
     except OSError as error:
         with suppress(OSError):  # the folder itself may be the reason
             temporary.unlink(missing_ok=True)
@@ -49,6 +78,39 @@ def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sync(path: Path) -> None:
+    """Have what was written into a file on the disk; a missing one has nothing. Raises OSError where it fails."""
+    with suppress(FileNotFoundError), path.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
+def _sync_names(folder: Path) -> None:
+    """Have the names of a folder's files on the disk, and, once in a process, those of the folders above it."""
+    folder = folder.resolve()
+    _sync_folder(folder)
+    if folder not in _synced:
+        for above in folder.parents:
+            if above in _synced:
+                break
+            _sync_folder(above)
+            _synced.add(above)
+        _synced.add(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # of a folder above, which may be used and not listed
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems where folders cannot be synced
+            raise
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -79,6 +141,8 @@ def reserve(path: Path, size: int) -> None:
 def cannot_write(path: Path, error: OSError) -> UserError:
     """The one-line form of a failed write."""
     reason = error.strerror or first_line(error)
+    if error.errno == errno.ENOMEM:
+        return UserError(f"cannot write {path}: {reason}; leave this process more memory, or set counts.memory")
     return UserError(f"cannot write {path}: {reason}; free some space, or choose a folder you can write to")
 
 

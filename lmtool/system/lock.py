@@ -90,7 +90,7 @@ def _holder(handle: IO[str]) -> str:
 
 
 def _name_holder(handle: IO[str]) -> None:
-    handle.truncate(0)
     with suppress(OSError):  # on a full disk the lock holds, without the holder's name
-        handle.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        handle.flush()
+        os.ftruncate(handle.fileno(), 0)
+        # Past the buffer of `handle`, which would be written once more when it is closed, and fail there.
+        os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())

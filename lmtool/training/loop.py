@@ -339,6 +339,7 @@ class _Training:
         """Write a checkpoint."""
         self._read_losses()
         random = self.processes.everything(random_states(self.model.device))
+        loss_sums = self.processes.everything(self.progress.loss_sum)  # each has those of its own examples
         if not self.processes.first:
             return
         tensors = {f"model.{name}": tensor for name, tensor in model_tensors(self.model).items()}
@@ -350,7 +351,9 @@ class _Training:
             "streamed": self.batches.streamed,
             "progress": asdict(self.progress),
             "position": self.batches.position(),
+            "loss_sums": loss_sums,
         }
+        self.reporter.sync()
         save_state(State(tensors, values), self.out)
 
     def restore(self, state: State) -> None:
@@ -373,6 +376,8 @@ class _Training:
         self.batches.go_to(values["position"])
         for field in fields(Progress):
             setattr(self.progress, field.name, values["progress"][field.name])
+        if "loss_sums" in values:  # missing before 0.6
+            self.progress.loss_sum = values["loss_sums"][self.processes.rank]
         prefix = f"{self.processes.rank}."
         set_random_states(
             {name.removeprefix(prefix): t for name, t in parts["random"].items() if name.startswith(prefix)},

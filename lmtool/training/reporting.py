@@ -13,9 +13,9 @@ from typing import Any
 
 from lmtool.errors import UserError
 from lmtool.runs.run import METRICS
-from lmtool.system.files import cannot_write, written_whole
+from lmtool.system.files import cannot_write, sync, written_whole
 from lmtool.system.progress import fitting, progress_bar, write_above
-from lmtool.training.rate_trace import RateFile
+from lmtool.training.rate_trace import LEARNING_RATES, RateFile
 
 LINE_EVERY = 10.0  # seconds between two lines without a terminal
 BAR_EVERY = 0.2  # seconds between two updates of the bar
@@ -96,6 +96,16 @@ class Reporter:
             self._bar.n = _percent(done)
             write_above(self._bar, fitting(parts, self._bar.format_dict["ncols"]))
         self._last_report = time.perf_counter()
+
+    def sync(self) -> None:
+        """Have what was reported on the disk: a checkpoint continues it. Raises UserError where it fails."""
+        if self._out is None:
+            return
+        for name in (METRICS, LEARNING_RATES):
+            try:
+                sync(self._out / name)
+            except OSError as error:
+                raise cannot_write(self._out / name, error) from error
 
     def rewind(self, step: int) -> None:
         """Remove what metrics.jsonl and learning_rates.csv have of later steps, which will be made again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,10 @@ from torch import Tensor
 from lmtool.errors import UserError
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.run import STATE, STATE_BEFORE
-from lmtool.system.files import written_whole
+from lmtool.system.files import remove_stale, written_whole
 
 FORMAT = 1
+UNFINISHED = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # under which safetensors writes a file before it renames it
 log = logging.getLogger(__name__)
 
 
@@ -53,6 +55,16 @@ def save_state(state: State, folder: Path) -> None:
             raise OSError(str(error)) from error
         if (folder / STATE).exists():
             (folder / STATE).replace(folder / STATE_BEFORE)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what processes that were killed have left in the run folder, which this process holds: checkpoints and
+    weights that were being written.
+    """
+    remove_stale(folder)
+    for path in folder.iterdir():
+        if UNFINISHED.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def load_state(folder: Path) -> State | None:

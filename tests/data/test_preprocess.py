@@ -34,7 +34,7 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.text_split import split_of_text
 from lmtool.data.tokeniser import RESERVED
 from lmtool.errors import UserError
-from lmtool.system.files import own_mark
+from lmtool.system.files import own_mark, remove_stale
 from tests.conftest import RULES
 
 
@@ -172,7 +172,7 @@ def test_temporary_files_of_other_machines_stay(tmp_path: Path) -> None:
     names += [f".s.h5.{own_mark()}.tmp", ".counts.abc.tmp"]
     for name in names:
         (tmp_path / name).write_text("")
-    provisional.remove_stale_files(tmp_path)
+    remove_stale(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[2:])
 
 
