@@ -33,6 +33,9 @@ def with_earlier_words(line: CommandLine) -> CommandLine:
     else:
         overrides, config_dir = _training(folder, new)
     _require_options_named(folder, overrides, new)
+    flag = next((word for word in overrides if word.startswith("-")), None)
+    if flag is not None:
+        raise UserError(f"{folder} is damaged: the line that it was started with has {flag!r} among its settings")
     overrides = [word for word in overrides if key_of(word) != "options" or word in new]
     flags = line.flags if config_dir_of(line.flags) or not config_dir else [*line.flags, "--config-dir", config_dir]
     return replace(line, flags=flags, overrides=overrides)
