@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.config.settings import choices_of, config_dir_of
-from lmtool.errors import UserError
+from lmtool.errors import UserError, for_terminal
 from lmtool.runs.resume import Begun
 from lmtool.runs.run import has_state
 from lmtool.system import parallel
@@ -75,10 +75,13 @@ class Session:
         """Whether this is one of the jobs of a sweep."""
         return self.launcher is not None
 
-    def say(self, text: str = "") -> None:
-        """Print for the user of the command line."""
+    def say(self, text: str = "", *, exact: bool = False) -> None:
+        """Print for the user of the command line, with escapes in place of control characters.
+
+        exact: whether text that other programs may read on is printed as it is, unless on a terminal.
+        """
         if not self.quiet:
-            print(text)
+            print(text if exact and sys.stdout and not sys.stdout.isatty() else for_terminal(text))
 
     def note(self, text: str) -> None:
         """Print and keep what the user should know."""

@@ -13,7 +13,7 @@ from lmtool import __version__
 from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
 from lmtool.config.options import folder_in_use
-from lmtool.errors import Interrupted, UserError
+from lmtool.errors import Interrupted, UserError, for_terminal
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Interrupted as end:
-        print(f"lmtool: {end}", file=sys.stderr)
+        print(f"lmtool: {for_terminal(str(end))}", file=sys.stderr)
         return 128 + end.signal
     except KeyboardInterrupt:
         print("lmtool: interrupted", file=sys.stderr)
@@ -58,7 +58,7 @@ def _dispatch(words: list[str]) -> int:
     with folder_in_use(options.partition("=")[2].strip("'") or None if options else None):
         if line.verb == "help" or "--help" in line.flags or "-h" in line.flags:
             page = line.overrides[0] if line.verb == "help" and line.overrides else line.verb
-            print(help_pages.overview() if page == "help" else help_pages.verb_page(page, line.words))
+            print(for_terminal(help_pages.overview() if page == "help" else help_pages.verb_page(page, line.words)))
             return 0
         from lmtool.cli.as_typed import as_typed
         from lmtool.cli.hydra_run import run_verb

@@ -21,6 +21,7 @@ from lmtool.data.vocabulary import BOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.system.files import cannot_write, reserve, written_whole
+from lmtool.system.hdf5_content import require_own_content
 
 KIND = "lmtool scores"
 FORMAT = 1
@@ -121,6 +122,7 @@ class TokenScores:
             with h5py.File(path, "r") as file:
                 if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
                     raise UserError(f"{path} holds no scores that this version of lmtool can read: {REMEDY}")
+                require_own_content(file, path)
                 tokens = Tokens(
                     file["ids"][:],
                     tuple(file["words"][:].tobytes().decode("utf-8").split("\0")),
@@ -131,7 +133,7 @@ class TokenScores:
                 expected = str(file.attrs["tokens_fingerprint"])
         except FileNotFoundError:
             raise UserError(f"no file {path}: {REMEDY}") from None
-        except (OSError, KeyError, UnicodeDecodeError) as error:
+        except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise UserError(f"{path} is cut off or not an HDF5 file: {REMEDY}") from error
         whole = len(scores.log_prob) == tokens.count == int(tokens.offsets[-1]) and tokens.ids.max() < len(tokens.words)
         if not whole or tokens.fingerprint != expected:

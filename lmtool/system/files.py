@@ -100,5 +100,5 @@ def read_json(path: Path, remedy: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; {remedy}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # of Python's parser, for brackets in brackets
         raise UserError(f"{path} is damaged ({error}); {remedy}") from error
