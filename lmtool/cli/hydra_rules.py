@@ -133,8 +133,9 @@ def require_harmless(composed: DictConfig, typed: Sequence[str]) -> None:
             continue
         if (path in defaults and defaults[path] == value) or _is_harmless(path, value, values["hydra"]):
             continue
+        shown = "..." if path[:2] == ("job", "env_set") else value  # env_copy puts the user's own values there
         raise SettingError(
-            f"{key}={value}: YAML files and resumed lines may not choose what runs code, programs or logging to other "
+            f"{key}={shown}: YAML files and resumed lines may not choose what runs code, programs or logging to other "
             "places; if it is your own, write it on the command line",
             key,
         )

@@ -73,8 +73,9 @@ def load_vocabulary(path: Path) -> Vocabulary:
         text = path.read_bytes().decode()
         fields = text.replace("\n", "\t").split("\t")[:-1]
         words, counts = fields[::2], np.array(list(map(int, fields[1::2])), dtype=np.int64)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error}): delete it, and the run's store is read instead") from error
+    except (OSError, ValueError) as error:  # what is not a count is not shown: the file may be a link to another
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text with counts"
+        raise UserError(f"{path} is damaged ({reason}): delete it, and the run's store is read instead") from error
     if "\\" in text:
         words = [re.sub(r"\\[\\tnr]", lambda match: _MEANT[match[0]], word) for word in words]
     ids = {word: index for index, word in enumerate(words)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import h5py
 
-from lmtool.errors import UserError
+from lmtool.errors import UserError, first_line
 
 BUILT_IN = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}  # need no plugin
 DEFLATED = 1100  # bytes that one of deflate's can stand for, a little more than the 1,032 that it reaches
@@ -17,26 +17,31 @@ NUMBERS = "biuf"  # numpy's kinds of the types that lmtool stores
 
 
 def require_own_content(file: h5py.File, path: object) -> None:
-    """Raise UserError, naming `path` and the part, unless a file holds all of its arrays, of numbers, itself.
+    """Raise UserError, naming `path` and the part, unless a file holds all of its arrays, of numbers, itself."""
 
-    Raises OSError, KeyError, RuntimeError or ValueError where the file is damaged.
-    """
+    def refused(name: str, link: object) -> str | None:
+        try:  # an exception does not pass through HDF5, a result does
+            reason = f"{type(link).__name__} to something else" if not isinstance(link, h5py.HardLink) else None
+            reason = reason or _reason(file[name])
+        except (KeyError, OSError, TypeError, ValueError, RuntimeError) as error:
+            reason = f"damaged ({first_line(error)})"
+        return f"its {name} is {reason}" if reason is not None else None
 
-    def check(name: str, link: object) -> None:
-        if not isinstance(link, h5py.HardLink):
-            raise _refused(path, name, f"{type(link).__name__} to something else")
-        item = file[name]
-        if isinstance(item, h5py.Dataset):
-            reason = _reason(item)
-            if reason is not None:
-                raise _refused(path, name, reason)
-        elif not isinstance(item, h5py.Group):
-            raise _refused(path, name, type(item).__name__)
-
-    file.visititems_links(check)
+    reason = file.visititems_links(refused)
+    if reason is not None:
+        raise UserError(f"{path} is not read: {reason}; take a file that lmtool wrote")
 
 
-def _reason(dataset: h5py.Dataset) -> str | None:
+def _reason(item: h5py.Group | h5py.Dataset | h5py.Datatype) -> str | None:
+    """Why a part of a file is not read; None where it may be."""
+    if isinstance(item, h5py.Group):
+        return None
+    if not isinstance(item, h5py.Dataset):
+        return f"a {type(item).__name__}"
+    return _reason_of_array(item)
+
+
+def _reason_of_array(dataset: h5py.Dataset) -> str | None:
     """Why an array is not read; None where it may be."""
     if dataset.dtype.kind not in NUMBERS or dataset.dtype.subdtype is not None:
         return f"an array of {dataset.dtype}, not of numbers"
@@ -52,7 +57,3 @@ def _reason(dataset: h5py.Dataset) -> str | None:
     if dataset.nbytes > stored * (DEFLATED if filters else 1):
         return f"an array of {dataset.nbytes:,} bytes, of which the file has {stored:,}"
     return None
-
-
-def _refused(path: object, name: str, what: str) -> UserError:
-    return UserError(f"{path} is not read: its {name} is {what}; take a file that lmtool wrote")

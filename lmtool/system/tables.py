@@ -7,14 +7,19 @@ import io
 from collections.abc import Sequence
 from html import escape
 
+from lmtool.errors import for_terminal
+
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a formula, or white space before one, begins with
 Cell = str | int | float | None
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table in plain text: text columns flush left, numbers flush right; a dash for None."""
-    shown = [[cell_text(cell) for cell in row] for row in rows]
-    widths = [max(len(line[k]) for line in [list(header), *shown]) for k in range(len(header))]
+    """A table in plain text: text columns flush left, numbers flush right; a dash for None; control characters as
+    escapes.
+    """
+    header = [for_terminal(name) for name in header]
+    shown = [[for_terminal(cell_text(cell)) for cell in row] for row in rows]
+    widths = [max(len(line[k]) for line in [header, *shown]) for k in range(len(header))]
     right = [
         bool(rows) and all(isinstance(row[k], int | float) or row[k] is None for row in rows)
         for k in range(len(header))
