@@ -21,6 +21,7 @@ from lmtool.errors import UserError, for_terminal
 from lmtool.runs.resume import Begun
 from lmtool.runs.run import has_state
 from lmtool.system import parallel
+from lmtool.system.output import write_out
 
 # Environment variables that the process that starts a sweep's jobs sets: how many run at once, and the GPUs they share.
 AT_ONCE = "LMTOOL_JOBS_AT_ONCE"
@@ -81,7 +82,7 @@ class Session:
         exact: whether text that other programs may read on is printed as it is, unless on a terminal.
         """
         if not self.quiet:
-            print(text if exact and sys.stdout and not sys.stdout.isatty() else for_terminal(text))
+            write_out(text if exact and sys.stdout and not sys.stdout.isatty() else for_terminal(text), end="\n")
 
     def note(self, text: str) -> None:
         """Print and keep what the user should know."""
@@ -128,7 +129,7 @@ def processes_started() -> int:
 
 def on_terminal() -> bool:
     """Whether to show progress bars: standard error is a terminal, and no other job writes to it."""
-    return sys.stderr.isatty() and at_once() == 1
+    return sys.stderr is not None and sys.stderr.isatty() and at_once() == 1
 
 
 def jobs_at_once(launcher: Mapping[str, Any], jobs: int | None, cores: int) -> int:

@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import hydra
 import pytest
 from omegaconf import OmegaConf
 
 from lmtool.cli import hydra_rules
 from lmtool.cli.command_line import main
+from lmtool.config.options import conf_dir
 from lmtool.config.settings import SettingError
 
 Run = Callable[..., str]
@@ -135,17 +137,21 @@ def test_a_sweep_of_a_yaml_file(lmtool: Run) -> None:
     assert Path("sweep/0/run.json").is_file() and Path("sweep/1/run.json").is_file()
 
 
-def test_launchers_and_sweepers_by_yaml(lmtool: Run) -> None:
+def test_launchers_and_sweepers_by_yaml() -> None:
+    """Each installed one as it is, with numbers of jobs, trials and memory, and a seed."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-    words = experiment(
-        "defaults:\n  - override /hydra/launcher: joblib\n  - override /hydra/sweeper: optuna\n"
-        "hydra: {launcher: {n_jobs: 1}, sweeper: {n_trials: 2, n_jobs: 1, sampler: {seed: 3}}}"
+    changes = OmegaConf.create(
+        "hydra: {sweeper: {n_trials: 2, n_jobs: 1, params: {seed: 'choice(1,2)'}, sampler: {seed: 3}}}"
     )
-    shown = lmtool(*TRAIN[:-1], "--cfg", "hydra", *words)
-    assert "_target_: hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher" in shown
-    lmtool("train", "data=toy", "model=ngram", "-m", *words, "model.order=1,2", "hydra.sweep.dir=sweep")
-    assert Path("sweep/0/run.json").is_file() and Path("sweep/1/run.json").is_file()
+    with hydra.initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        for launcher in ("basic", "joblib", "submitit_local", "submitit_slurm"):
+            words = [f"hydra/launcher={launcher}", "hydra/sweeper=optuna"]
+            composed = hydra.compose("train", words, return_hydra_config=True)
+            hydra_rules.require_harmless(composed, [])
+            plain = OmegaConf.create(OmegaConf.to_container(composed, resolve=False))
+            hydra_rules.require_harmless(OmegaConf.merge(plain, changes), [])
 
 
 def test_shell_of_launchers(lmtool: Run) -> None:

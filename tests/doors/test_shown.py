@@ -163,13 +163,13 @@ def test_a_browser_runs_nothing_and_asks_for_nothing(
 def test_lines_on_a_terminal(hostile: Path, tmp_path: Path) -> None:
     """Of verbs that print words: on a terminal no control character; generated text in a file is exact."""
     run, store = hostile / "runs/kn", f"store_dir={hostile}/stores"
-    (network,) = (hostile / "runs").glob("a<*")
+    (scores,) = (hostile / "runs").glob("<img*")
     lines = [
         ["predict", f"run={run}", "]]> \x1b]0;RAN\x07", "top=20"],
         ["generate", f"run={run}", "count=20", "seed=1", "length=15"],
         ["score", f"run={run}", f"text={hostile}/text", "to=scores.tsv"],
         ["eval", f"run={run}", "split=test", store],
-        ["compare", f"runs=['{run}','{network}']", "split=test", store, "resamples=100"],
+        ["compare", f"runs=['{run}','{scores}']", "split=test", store, "resamples=100"],
     ]
     script = "import sys, json\nfrom lmtool.cli.command_line import main\n"
     script += "for line in json.loads(sys.argv[1]): assert main(line) == 0"
