@@ -66,8 +66,8 @@ ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # text on each step
 MARKERS = ["o", "s", "^", "D", "v", "P"]
 WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
 
-# At its first import matplotlib says that it has listed the fonts, and, in a home folder that cannot be written to, where
-# it lists them instead: nothing that a user would act on.
+# Its first import says that it has listed the fonts and, where the home folder cannot be written to, where
+# it does so instead: nothing that a user would act on.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 _NAMES = {value: name for name, value in LIGHT.items()}

@@ -1,4 +1,4 @@
-"""Odd surroundings: closed streams, full disks behind them, locales without UTF-8, packages and homes that are read-only."""
+"""Odd surroundings: closed streams, full disks behind them, locales without UTF-8, packages that are read-only."""
 
 from __future__ import annotations
 
