@@ -8,6 +8,8 @@ and `generate`; `lmtool.Corpus.from_texts` takes text that is in no file.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lmtool.system.compiled_loops import keep_somewhere
+
 if TYPE_CHECKING:
     from lmtool.api.calls import compare as compare
     from lmtool.api.calls import convert as convert
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from lmtool.text_model import TextModel as TextModel
 
 __version__ = "0.6.0"
+
+keep_somewhere()
 
 CALLS = "compare convert distil evaluate export mix preprocess report_page rescore sweep train tree"
 # Imported on first use: the command line's help must not wait for numpy.

@@ -1,10 +1,23 @@
 """`lmtool` and `python -m lmtool`"""
 
 import gc
+import io
+import os
 import sys
 from typing import NoReturn
 
 from lmtool.cli.command_line import main
+
+
+def open_standard_streams() -> None:
+    """Open the standard streams that a shell closed (`>&-`): the next file opened would be written as the stream."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            if number:
+                setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def run() -> NoReturn:
@@ -12,6 +25,9 @@ def run() -> NoReturn:
     # Importing the libraries creates hundreds of thousands of objects that live to the end: searching them for garbage
     # after every few hundred allocations takes a tenth of a short command's time.
     gc.set_threshold(200_000, 10, 10)
+    open_standard_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # words of other scripts where the locale has no UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = main()
     gc.freeze()  # nor are they searched when the process ends
     sys.exit(code)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 LONGEST = 2000  # letters of a message; more come with what was given, as a line of a file without line ends
 
 
@@ -25,6 +27,16 @@ def printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
     )
+
+
+# Control characters but tab and newline, those that turn the direction of writing (Trojan Source, Boucher & Anderson
+# 2021), and halves of surrogate pairs, which no encoding has.
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def for_terminal(text: str) -> str:
+    """Lines of text with escapes in place of what would command a terminal, as words of a vocabulary may."""
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def first_line(error: BaseException) -> str:

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.config.settings import choices_of, config_dir_of
-from lmtool.errors import UserError
+from lmtool.errors import UserError, for_terminal
 from lmtool.runs.resume import Begun
 from lmtool.runs.run import has_state
 from lmtool.system import parallel
+from lmtool.system.output import write_out
 
 # Environment variables that the process that starts a sweep's jobs sets: how many run at once, and the GPUs they share.
 AT_ONCE = "LMTOOL_JOBS_AT_ONCE"
@@ -75,10 +76,13 @@ class Session:
         """Whether this is one of the jobs of a sweep."""
         return self.launcher is not None
 
-    def say(self, text: str = "") -> None:
-        """Print for the user of the command line."""
+    def say(self, text: str = "", *, exact: bool = False) -> None:
+        """Print for the user of the command line, with escapes in place of control characters.
+
+        exact: whether text that other programs may read on is printed as it is, unless on a terminal.
+        """
         if not self.quiet:
-            print(text)
+            write_out(text if exact and sys.stdout and not sys.stdout.isatty() else for_terminal(text), end="\n")
 
     def note(self, text: str) -> None:
         """Print and keep what the user should know."""
@@ -125,7 +129,7 @@ def processes_started() -> int:
 
 def on_terminal() -> bool:
     """Whether to show progress bars: standard error is a terminal, and no other job writes to it."""
-    return sys.stderr.isatty() and at_once() == 1
+    return sys.stderr is not None and sys.stderr.isatty() and at_once() == 1
 
 
 def jobs_at_once(launcher: Mapping[str, Any], jobs: int | None, cores: int) -> int:

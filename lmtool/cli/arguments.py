@@ -125,7 +125,7 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
     key = declared.removesuffix("...")
     known = keys_of(verb)
     settings = [word for word in words if _is_setting(word, known)]
-    free = [word for word in words if not _is_setting(word, known)]
+    free = [_as_utf8(word) for word in words if not _is_setting(word, known)]
     if not free:
         return words
     for word in free:
@@ -136,6 +136,14 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
     if len(free) > 1:
         raise UserError(f'{key}: {free[0]!r} and {free[1]!r} are two texts: put quotes around both together, as "a b"')
     return [*settings, f"{key}={quoted(free[0])}"]
+
+
+def _as_utf8(word: str) -> str:
+    """A text that a locale without UTF-8 has passed as bytes; as it is where they are not UTF-8."""
+    try:
+        return word.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        return word
 
 
 def _is_setting(word: str, known: set[str]) -> bool:

@@ -5,31 +5,36 @@ Nothing here imports torch or numpy, and the help pages do not import Hydra eith
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
+from contextlib import suppress
 
 from lmtool import __version__
 from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
 from lmtool.config.options import folder_in_use
-from lmtool.errors import Interrupted, UserError
+from lmtool.errors import Interrupted, UserError, for_terminal
+from lmtool.system.output import discard_output, write_out
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done, 2 the user's mistake, 1 anything else."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _dispatch(words)
+        code = _dispatch(words)
+        write_out()
+        return code
     except UserError as error:
         print(f"lmtool: {error}", file=sys.stderr)
+        with suppress(UserError, BrokenPipeError):
+            write_out()
         return 2
     except BrokenPipeError:
         # The reader of the output (a pager, head) has closed it: not an error; nor may Python's exit write to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 0
     except Interrupted as end:
-        print(f"lmtool: {end}", file=sys.stderr)
+        print(f"lmtool: {for_terminal(str(end))}", file=sys.stderr)
         return 128 + end.signal
     except KeyboardInterrupt:
         print("lmtool: interrupted", file=sys.stderr)
@@ -58,7 +63,7 @@ def _dispatch(words: list[str]) -> int:
     with folder_in_use(options.partition("=")[2].strip("'") or None if options else None):
         if line.verb == "help" or "--help" in line.flags or "-h" in line.flags:
             page = line.overrides[0] if line.verb == "help" and line.overrides else line.verb
-            print(help_pages.overview() if page == "help" else help_pages.verb_page(page, line.words))
+            print(for_terminal(help_pages.overview() if page == "help" else help_pages.verb_page(page, line.words)))
             return 0
         from lmtool.cli.as_typed import as_typed
         from lmtool.cli.hydra_run import run_verb

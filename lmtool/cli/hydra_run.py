@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -18,7 +22,9 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 
 from lmtool.cli import hydra_errors, resume, torchrun
-from lmtool.cli.arguments import CommandLine
+from lmtool.cli.arguments import FLAGS_WITH_VALUE, CommandLine
+from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, config_dir_of
+from lmtool.cli.hydra_rules import CheckedLoader, require_no_search_path
 from lmtool.config.options import conf_dir, places
 from lmtool.config.settings import typed
 from lmtool.results import Result
@@ -26,15 +32,29 @@ from lmtool.session import Session
 from lmtool.sweeps import job, sweep
 
 VERSION = "1.3"  # of Hydra's behaviour
+RUNS = (
+    *MULTIRUN,
+    *CONFIG_DIR,
+    "--run",
+    "-r",
+    "--config-name",
+    "-cn",
+    "--config-path",
+    "-cp",
+)  # flags that run the verb
+_folder: ContextVar[Path | None] = ContextVar("config_dir", default=None)
 
 
 class OptionFolders(SearchPathPlugin):
-    """Adds the folders of options from outside lmtool to Hydra's search path."""
+    """Adds the folders of options from outside lmtool, and the one of --config-dir, to Hydra's search path."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Add the folders after lmtool's own."""
         for place in places():
             search_path.append(provider="lmtool-options", path=f"file://{place.folder}")
+        folder = _folder.get()
+        if folder is not None:
+            search_path.append(provider="command-line", path=f"file://{folder.absolute()}")  # as Hydra names it
 
 
 def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
@@ -42,15 +62,17 @@ def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
 
     Raises UserError for a mistake in the settings, and whatever the command raises.
     """
+    logging.raiseExceptions = False  # of a log on a closed terminal or pipe there is no traceback
     register_option_folders()
+    typed_words = line.overrides
     line = torchrun.only_the_first_writes(resume.with_earlier_words(line))
+    require_no_search_path(line, typed_words)
     failed: list[Exception] = []
     command = _command(f"lmtool.commands.{line.verb}", quiet=quiet)
     task = _as_task(hydra_errors.explaining(command, line), failed)
     with sweep.watched() as watched, _as_command_line(line.words):
         try:
-            if not _composed_once(line, task):
-                hydra.main(version_base=VERSION, config_path=str(conf_dir()), config_name=line.verb)(task)()
+            _run(line, typed_words, task)
         except sweep.Refused as refused:
             raise hydra_errors.as_user_error(refused.reason, line, composing=False) or refused.reason from None
         except Exception as error:
@@ -69,28 +91,68 @@ class _IsSweep(BaseException):
     """The YAML files of a line make it a sweep. Not an Exception, because Hydra stores those of a task."""
 
 
-def _composed_once(line: CommandLine, task: Callable[[Any], float | None]) -> bool:
-    """Run a line without flags as a single run; False, with nothing run, where it has flags or is a sweep.
+def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float | None]) -> None:
+    """Have Hydra compose a line and run it, once or as a sweep, or show what its other flags ask for.
 
-    hydra.main composes each line twice, the first time only to learn whether it is a sweep, which takes a third of the
-    time of a short command.
+    hydra.main has no place to look at what it composed before callbacks and logging are made of it, so that the
+    application, which it would build, runs here with a loader that does. It would also compose each line twice, the
+    first time only to learn whether it is a sweep, which takes a third of the time of a short command.
     """
-    if line.flags or line.multirun or line.verb is None:
-        return False
+    assert line.verb is not None, "a line without a verb is not run"
+    name = _value_of(line.flags, "--config-name", "-cn") or line.verb
+    folder = _value_of(line.flags, "--config-path", "-cp") or str(conf_dir())
+    runs = all(flag.partition("=")[0] in RUNS for flag in _flags_alone(line.flags))
+    token = _folder.set(config_dir_of(line.flags))
+    try:
+        with hydra.initialize_config_dir(os.path.abspath(folder), job_name="lmtool", version_base=VERSION):
+            application = GlobalHydra.instance().hydra
+            assert application is not None, "it was initialised in the line above"
+            application.config_loader = CheckedLoader(application.config_loader, typed_words)
+            if runs and not _composed_once(application, name, line, task):
+                mode = "hydra.mode=MULTIRUN"
+                words = line.overrides if mode in line.overrides else [*line.overrides, mode]
+                application.multirun(name, task, words)
+            elif "--hydra-help" in line.flags:  # which sets logging up
+                application.compose_config(name, line.overrides, RunMode.MULTIRUN, validate_sweep_overrides=False)
+    finally:
+        _folder.reset(token)
+    if not runs:
+        hydra.main(version_base=VERSION, config_path=str(conf_dir()), config_name=line.verb)(task)()
+
+
+def _composed_once(application: Any, name: str, line: CommandLine, task: Callable[[Any], float | None]) -> bool:
+    """Run a line as a single run; False, with nothing run, where it is a sweep."""
 
     def single(composed: Any) -> float | None:
         if HydraConfig.get().mode == RunMode.MULTIRUN:  # under python -O, where Hydra's own assertion is left out
             raise _IsSweep
         return task(composed)
 
-    with hydra.initialize_config_dir(str(conf_dir()), job_name="lmtool", version_base=VERSION):
-        application = GlobalHydra.instance().hydra
-        assert application is not None, "it was initialised in the line above"
-        try:
-            application.run(line.verb, single, line.overrides)
-        except (AssertionError, _IsSweep):
-            return False
+    if line.multirun or (line.flags and application.get_mode(name, line.overrides) == RunMode.MULTIRUN):
+        return False
+    try:
+        application.run(name, single, line.overrides)
+    except (AssertionError, _IsSweep):
+        return False
     return True
+
+
+def _flags_alone(flags: list[str]) -> list[str]:
+    """The flags of a line without the words that are their values."""
+    alone: list[str] = []
+    for before, flag in zip(["", *flags], flags, strict=False):
+        if before not in FLAGS_WITH_VALUE:
+            alone.append(flag)
+    return alone
+
+
+def _value_of(flags: list[str], *names: str) -> str | None:
+    """The value of the first of these flags on a line."""
+    for flag, after in zip_longest(flags, flags[1:], fillvalue=""):
+        name, equals, value = flag.partition("=")
+        if name in names:
+            return value if equals else after
+    return None
 
 
 def register_option_folders() -> None:

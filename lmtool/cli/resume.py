@@ -8,7 +8,7 @@ from pathlib import Path
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import MULTIRUN, config_dir_of
 from lmtool.config.overrides import key_of, quoted, value_of
-from lmtool.errors import UserError
+from lmtool.errors import UserError, for_terminal
 from lmtool.runs.resume import Begun
 from lmtool.sweeps import restart
 
@@ -33,6 +33,9 @@ def with_earlier_words(line: CommandLine) -> CommandLine:
     else:
         overrides, config_dir = _training(folder, new)
     _require_options_named(folder, overrides, new)
+    for word in overrides:
+        if word not in new and (word.startswith("-") or for_terminal(word) != word):
+            raise UserError(f"{folder} is damaged: the line that it was started with has {word!r} among its settings")
     overrides = [word for word in overrides if key_of(word) != "options" or word in new]
     flags = line.flags if config_dir_of(line.flags) or not config_dir else [*line.flags, "--config-dir", config_dir]
     return replace(line, flags=flags, overrides=overrides)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +10,7 @@ from lmtool.config.verbs import CompareConfig
 from lmtool.results import Comparison
 from lmtool.session import Session
 from lmtool.system.files import write_json, written_whole
-from lmtool.system.tables import Cell, markdown_table
+from lmtool.system.tables import Cell, csv_text, markdown_table
 
 if TYPE_CHECKING:
     from lmtool.commands.mixture_members import Member
@@ -99,8 +97,6 @@ def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> No
 
 def _write_tables(out: Path, rows: list[list[Cell]]) -> None:
     """compare.csv with all digits and compare.md for a report."""
-    written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows([KEYS, *rows])
-    for name, text in (("compare.csv", written.getvalue()), ("compare.md", f"{markdown_table(HEADER, rows)}\n")):
+    for name, text in (("compare.csv", csv_text([KEYS, *rows])), ("compare.md", f"{markdown_table(HEADER, rows)}\n")):
         with written_whole(out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -29,5 +29,5 @@ def run(config: GenerateConfig, session: Session) -> None:
         oov=config.oov.value,
     )
     session.say(f"run {model.name}, seed={seed}\n")
-    session.say(("\n\n" if any("\n" in text for text in texts) else "\n").join(texts))
+    session.say(("\n\n" if any("\n" in text for text in texts) else "\n").join(texts), exact=True)
     write_json(session.out / "result.json", {"run": model.name, "seed": seed, "texts": texts})

@@ -56,6 +56,8 @@ class DataConfig(ABC):
     def __post_init__(self) -> None:
         plain = self.name and all(c.isalnum() or c in "._-" for c in self.name)
         require(bool(plain), "data.name", repr(self.name), "letters, digits, '.', '_' and '-'")
+        rules: object = self.vocabulary  # an interpolation may have given it a text
+        require(isinstance(rules, VocabularyConfig), "data.vocabulary", repr(rules), "settings of its own: NAME=...")
         file = self.vocabulary.file
         if file is not None and not self.takes_word_list:
             raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")

@@ -25,6 +25,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.windows import FAR, StoredTokens, Windows, begin_anew, positions
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
+from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces
 from lmtool.system.sealed import DamagedFile
 
@@ -150,10 +151,11 @@ class Corpus:
                 raise UserError(f"{path} has store format {file.attrs.get('format')}, not {FORMAT}: {REMEDY}")
             if not file.attrs.get("complete", False):
                 raise UserError(f"{path} was never finished: {REMEDY}")
+            require_own_content(file, path)
             return cls(file, path)
         except BaseException as error:
             file.close()
-            if isinstance(error, KeyError | OSError):
+            if isinstance(error, KeyError | OSError | TypeError | ValueError | RuntimeError):
                 raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
             raise
 

@@ -13,6 +13,7 @@ from typing import IO, Any, cast
 from lmtool.errors import UserError, first_line
 
 MARK = "://"
+REFERENCE = "reference"  # of fsspec's; a run may name its store, and no run says what is computed
 GLOB = re.compile(r"[\[\]{}*?\\]")
 TRIES = 5  # of each read
 READ = 1 << 20  # bytes asked for at once
@@ -33,6 +34,7 @@ def place(name: str | Path) -> Path:
     """
     if not is_address(str(name)):
         return Path(name)
+    _require_file(str(name))
     try:
         from upath import UPath
     except ImportError:
@@ -127,11 +129,17 @@ def open_pieces(name: str) -> IO[bytes]:
     return io.BufferedReader(_Pieces(files, path, name), PIECE)
 
 
+def _require_file(address: str) -> None:
+    if REFERENCE in address.split(":"):
+        raise UserError(f"{address} is no address of a file: {REFERENCE} is a list of templates to compute files from")
+
+
 def _system(name: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
         raise UserError(f'{name} is an address: pip install "lmtool[remote]" to read it') from None
+    _require_file(name)
     try:
         files, path = fsspec.core.url_to_fs(name)
         return files, str(path)

@@ -19,6 +19,7 @@ from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import BOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import open_hdf5, written_hdf5
 from lmtool.system.sealed import DamagedFile
 
@@ -116,6 +117,7 @@ class TokenScores:
             with open_hdf5(path) as file:
                 if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
                     raise UserError(f"{path} holds no scores that this version of lmtool can read: {REMEDY}")
+                require_own_content(file, path)
                 tokens = Tokens(
                     file["ids"][:],
                     tuple(file["words"][:].tobytes().decode("utf-8").split("\0")),
@@ -128,7 +130,7 @@ class TokenScores:
             raise UserError(f"no file {path}: {REMEDY}") from None
         except DamagedFile as error:
             raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
-        except (OSError, KeyError, UnicodeDecodeError) as error:
+        except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise UserError(f"{path} is cut off or not an HDF5 file: {REMEDY}") from error
         whole = len(scores.log_prob) == tokens.count == int(tokens.offsets[-1]) and tokens.ids.max() < len(tokens.words)
         if not whole or tokens.fingerprint != expected:

@@ -9,6 +9,7 @@ import numpy as np
 from lmtool.errors import UserError
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.hdf5 import read_packed, read_trie, write_packed, write_trie
+from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import open_hdf5, written_hdf5
 
 KIND = "lmtool n-gram counts"
@@ -48,6 +49,7 @@ def open_counts(path: Path, store_fingerprint: str, order: int) -> Counts | None
                 return None
             if file.attrs["store_fingerprint"] != store_fingerprint:
                 return None
+            require_own_content(file, path)
             trie = read_trie(file)
             if trie.order < order:
                 return None

@@ -22,6 +22,7 @@ from lmtool.ngram.hdf5 import mapped, read_trie, write_array, write_trie
 from lmtool.ngram.quantised import QuantisedValues, quantise, read_quantised, write_quantised
 from lmtool.ngram.storage import Storage, whole_numbers_below
 from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import open_hdf5, written_hdf5
 
 Array = npt.NDArray[Any]
@@ -177,6 +178,7 @@ class BackoffTable:
                     raise UserError(f"{path} is not a back-off table of format {FORMAT} or {SMALL_FORMAT}: {REMEDY}")
                 if file.attrs["vocabulary_fingerprint"] != vocabulary_fingerprint:
                     raise UserError(f"{path} was made with another vocabulary: {REMEDY}")
+                require_own_content(file, path)
                 trie = read_trie(file)
                 small = file.attrs["format"] == SMALL_FORMAT
                 log_prob, log_backoff = (

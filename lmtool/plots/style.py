@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lmtool.errors import for_terminal
 from lmtool.system.files import written_whole
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # text on each step
 MARKERS = ["o", "s", "^", "D", "v", "P"]
 WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
 
-# At its first import matplotlib says that it has listed the fonts, which interests nobody.
-logging.getLogger("matplotlib.font_manager").setLevel(logging.WARNING)
+# Its first import says that it has listed the fonts and, where the home folder cannot be written to, where
+# it does so instead: nothing that a user would act on.
+logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 _NAMES = {value: name for name, value in LIGHT.items()}
 _LOOK: dict[str, Any] = {
@@ -145,7 +147,8 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with _look(**{"svg.hashsalt": name}):
         figure.savefig(target, format="svg", transparent=True, metadata=nothing)
-    root = ET.fromstring(target.getvalue())
+    # matplotlib escapes <, > and &, but writes control characters, which XML does not have, as they are.
+    root = ET.fromstring(for_terminal(target.getvalue().decode("utf-8")))
     used = {value[1:] for element in root.iter() for key, value in element.items() if key.endswith("href")}
     used |= {value[5:-1] for element in root.iter() for value in element.attrib.values() if value.startswith("url(#")}
     for parent in root.iter():
@@ -163,7 +166,7 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
         "viewBox": f"0 0 {width:g} {height:g}",
         "style": f"--natural:{width * 4 / 3:.0f}px",  # a point is 4/3 of CSS's pixels
         "role": "img",
-        "aria-label": description,
+        "aria-label": for_terminal(description),
     }
     return ET.tostring(root, encoding="unicode")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from lmtool.errors import UserError
+from lmtool.errors import UserError, for_terminal
 from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.runs.lr_range import RATES
 from lmtool.runs.run import has_state
@@ -120,7 +120,7 @@ def short_names(paths: Sequence[Path], at_least: Sequence[int] | None = None) ->
     """The shortest unique end of each path, of at least so many parts; equal paths have equal names."""
     lengths = list(at_least or [1] * len(paths))
     while True:
-        names = ["/".join(path.parts[-length:]) for path, length in zip(paths, lengths, strict=True)]
+        names = [for_terminal("/".join(path.parts[-length:])) for path, length in zip(paths, lengths, strict=True)]
         ambiguous = {
             name for name in names if len({path for path, other in zip(paths, names, strict=True) if other == name}) > 1
         }

@@ -18,6 +18,7 @@ from lmtool.report.find import SWEEP, Kind, ReportFolder
 from lmtool.runs.lr_range import RATES, RangeTest
 from lmtool.runs.run import Run
 from lmtool.system.files import read_json
+from lmtool.system.tables import csv_rows
 
 AGAIN = "make it again"
 METRICS = {  # the columns of metrics in sweep.csv
@@ -189,8 +190,7 @@ def read_sweep(folder: Path) -> Sweep:
     """Read the table of a sweep. Raises UserError where it is damaged."""
     path = folder / SWEEP
     try:
-        with path.open(newline="", encoding="utf-8") as handle:
-            header, *rows = list(csv.reader(handle))
+        header, *rows = csv_rows(path.read_bytes().decode("utf-8"))
         whole = header[0] == "job" and header[-2:] == ["seconds", "status"] and len(header) >= 4
         if not whole or any(len(row) != len(header) for row in rows):
             raise ValueError("its columns are not those of a sweep")

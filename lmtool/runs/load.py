@@ -126,15 +126,21 @@ def _store_again(run: Run, store_dir: str | Path | None) -> Corpus:
     return Corpus.open(store)
 
 
-def load_model(run: Run, vocabulary: Vocabulary, device: str = "cpu") -> LanguageModel:
-    """The language model of a finished run over its vocabulary. device: for neural models, as in `load`.
+def load_model(
+    run: Run, vocabulary: Vocabulary, device: str = "cpu", *, inside: tuple[Path, ...] = ()
+) -> LanguageModel:
+    """The language model of a finished run over its vocabulary. device: for neural models, as in `load`. inside: the
+    folders of the mixtures that it is a member of.
 
     Raises UserError where a part of it is missing or damaged, and for a device that is not there.
     """
+    inside = (*inside, run.folder.resolve())
+    if inside[-1] in inside[:-1]:
+        raise UserError(f"{run.folder} is a member of itself: mix the runs again")
     if vocabulary.fingerprint() != run.vocabulary_fingerprint:
         raise UserError(f"{run.folder} was trained on another vocabulary than its store has now: {REMEDY}")
     if run.kind == "ensemble":
-        members = [load_model(Run.open(Path(member)), vocabulary, device) for member in run.members]
+        members = [load_model(Run.open(Path(member)), vocabulary, device, inside=inside) for member in run.members]
         try:
             return build_mixture(members, np.array(run.weights), run.mixture, vocabulary)
         except (KeyError, TypeError, IndexError, ValueError) as error:

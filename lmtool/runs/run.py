@@ -58,7 +58,10 @@ class Run:
 
         Raises UserError where the option is not in use here, and where the saved values do not fit it.
         """
-        return saved_settings(self.config[group], group, self.origins)
+        saved = self.config.get(group)
+        if not isinstance(saved, dict):
+            raise UserError(f"{self.folder / 'run.json'} is damaged (no settings of its {group}): {REMEDY}")
+        return saved_settings(saved, group, self.origins)
 
     def fitted_on(self, split: str) -> bool:
         """Whether it is a mixture whose weights were fitted on that split, which is then no held-out text for it."""
@@ -139,15 +142,24 @@ class Run:
                 store=str(saved["store"]),
                 store_fingerprint=str(saved["store_fingerprint"]),
                 vocabulary_fingerprint=str(saved["vocabulary_fingerprint"]),
-                members=tuple(saved["members"]),
-                weights=tuple(saved["weights"]),
+                members=_paths(saved["members"]),
+                weights=tuple(float(weight) for weight in saved["weights"]),
                 mixture=dict(saved.get("mixture", {})),  # missing in older runs, which mix linearly
                 choices=dict(saved.get("choices", {})),  # missing before 0.6
-                origins=dict(saved.get("origins", {})),
+                origins={str(group): str(place) for group, place in dict(saved.get("origins", {})).items()},
                 checksums={str(name): str(value) for name, value in saved.get("checksums", {}).items()},
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except KeyError as error:
             raise UserError(f"{folder / 'run.json'} is damaged ({error} is missing): {REMEDY}") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{folder / 'run.json'} is damaged ({error}): {REMEDY}") from error
+
+
+def _paths(saved: Any) -> tuple[str, ...]:
+    """Saved paths. Raises ValueError for anything else."""
+    if not isinstance(saved, list) or not all(isinstance(path, str) and "\0" not in path for path in saved):
+        raise ValueError("members is no list of paths")
+    return tuple(saved)
 
 
 def has_state(folder: Path) -> bool:

@@ -75,7 +75,9 @@ def load_vocabulary(path: Path) -> Vocabulary:
         if (counts < 0).any():
             raise ValueError("a count is below 0")
     except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"{path} is damaged ({error}): delete it, and the run's store is read instead") from error
+        # What is not a count is not shown: the file may be a link to another.
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text with counts"
+        raise UserError(f"{path} is damaged ({reason}): delete it, and the run's store is read instead") from error
     if "\\" in text:
         words = [re.sub(r"\\[\\tnr]", lambda match: _MEANT[match[0]], word) for word in words]
     ids = {word: index for index, word in enumerate(words)}

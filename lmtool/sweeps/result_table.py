@@ -6,7 +6,6 @@ other tables do not have.
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any
 from lmtool.errors import UserError
 from lmtool.sweeps.job import METRICS, REFUSED, folders, read_record
 from lmtool.system.files import read_json, written_whole
-from lmtool.system.tables import Cell, markdown_table, text_table
+from lmtool.system.tables import Cell, csv_text, markdown_table, text_table
 
 SEED, SPLIT = "seed", "split"
 CLOZE = ("perplexity", "accuracy", "local_perplexity", "local_accuracy")  # of result.json's cloze, as columns
@@ -167,8 +166,8 @@ def write(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Pa
         if table is None:
             (sweep / f"{name}.csv").unlink(missing_ok=True)  # of an earlier start, with other jobs
             continue
-        with written_whole(sweep / f"{name}.csv") as temporary, temporary.open("w", newline="") as handle:
-            csv.writer(handle).writerows([table[0], *table[1]])
+        with written_whole(sweep / f"{name}.csv") as temporary:
+            temporary.write_text(csv_text([table[0], *table[1]]), encoding="utf-8", newline="")
         written.append(sweep / f"{name}.csv")
     pages = [f"    {command}", *(_in_markdown(table) for table in tables.values() if table is not None)]
     with written_whole(sweep / "sweep.md") as temporary:

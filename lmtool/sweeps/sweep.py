@@ -20,7 +20,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from lmtool import session
-from lmtool.errors import UserError
+from lmtool.errors import UserError, for_terminal
 from lmtool.sweeps import launcher_processes, restart, result_table
 from lmtool.sweeps.job import REFUSED, STATUS, finished, folders, read_record
 from lmtool.system import parallel
@@ -78,11 +78,11 @@ class Sweep:
         if quiet:
             return result_table.exit_code(rows)
         for table in filter(None, (jobs, seeds)):
-            print(f"\n{result_table.shown(table)}")
+            print(for_terminal(f"\n{result_table.shown(table)}"))
         same = sum((job / STATUS).read_text(encoding="utf-8") == text for job, text in self.finished_before.items())
         if same:
             print(f"\n{same} of these {'was' if same == 1 else 'were'} finished before and not run again")
-        print(f"\nalso in {', '.join(map(str, written))}")
+        print(for_terminal(f"\nalso in {', '.join(map(str, written))}"))
         return result_table.exit_code(rows)
 
     def cut_off(self, error: Exception) -> bool:

@@ -171,7 +171,7 @@ def read_json(path: Path, remedy: str) -> Any:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; {remedy}") from error
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of Python's parser, for brackets in brackets
         raise UserError(f"{path} is damaged ({error}); {remedy}") from error
     written = value.pop(CHECKSUM, None) if isinstance(value, dict) else None
     if written is not None and written != _checksum_of(value):

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from html import escape
 
+from lmtool.errors import for_terminal
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a formula, or white space before one, begins with
 Cell = str | int | float | None
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table in plain text: text columns flush left, numbers flush right; a dash for None."""
-    shown = [[cell_text(cell) for cell in row] for row in rows]
-    widths = [max(len(line[k]) for line in [list(header), *shown]) for k in range(len(header))]
+    """A table in plain text: text columns flush left, numbers flush right; a dash for None; control characters as
+    escapes.
+    """
+    header = [for_terminal(name) for name in header]
+    shown = [[for_terminal(cell_text(cell)) for cell in row] for row in rows]
+    widths = [max(len(line[k]) for line in [header, *shown]) for k in range(len(header))]
     right = [
         bool(rows) and all(isinstance(row[k], int | float) or row[k] is None for row in rows)
         for k in range(len(header))
@@ -45,6 +53,37 @@ def cell_text(cell: Cell) -> str:
     if abs(cell) >= 100_000:
         return f"{cell:,.0f}"
     return f"{cell:.4f}" if 0.01 <= abs(cell) < 10_000 else f"{cell:.5g}"
+
+
+def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
+    """Rows as CSV, which spreadsheets compute no formulas of: a text that would begin one is written behind `'`, as
+    OWASP's page on CSV injection has it. csv_rows reads it back.
+    """
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows([[_without_formula(cell) for cell in row] for row in rows])
+    return written.getvalue()
+
+
+def csv_rows(text: str) -> list[list[str]]:
+    """The rows of a CSV of csv_text. Raises csv.Error for what is none."""
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    return [[cell[1:] if cell[:1] == "'" and _begins_formula(cell) else cell for cell in row] for row in rows]
+
+
+def _without_formula(cell: Cell) -> Cell:
+    return f"'{cell}" if isinstance(cell, str) and _begins_formula(cell) else cell
+
+
+def _begins_formula(text: str) -> bool:
+    """Whether a spreadsheet takes a text, without `'` before it, for a formula; a number is none."""
+    text = text.lstrip("'")
+    if text[:1] not in FORMULA:
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return bool(text)
+    return "_" in text  # Python's digits, no spreadsheet's
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:

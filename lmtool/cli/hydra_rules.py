@@ -1,0 +1,206 @@
+"""What YAML files and resumed lines may set of Hydra's own settings: nothing that names code, programs or files to run.
+
+Hydra instantiates each `_target_` of its callbacks, launcher and sweeper, Python's logging calls what `()`, `class` and
+`ext://` name, `hydra.job.env_set` changes where programs are looked for, and `hydra.launcher.setup` is shell. Whoever
+types such a setting runs code of their own; a folder of --config-dir or a run folder that somebody else made must not.
+So the composed settings are checked before Hydra uses them, each time that it composes: once for a line, and once more
+for each job of a sweep.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hydra.conf import HydraConf
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigSource
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from lmtool.cli.arguments import CommandLine
+from lmtool.config.overrides import key_of
+from lmtool.config.settings import SettingError
+from lmtool.errors import UserError
+
+Path = tuple[str, ...]
+OWN_CALLBACK = ("callbacks", "sweep", "_target_"), "lmtool.sweeps.sweep.Start"  # of conf/common.yaml
+# Names, paths and texts: Hydra and lmtool only read, write or print them.
+PLAIN = re.compile(
+    r"(run\.dir|sweep\.(dir|subdir)|mode|output_subdir|verbose(\.\d+)?|(help|hydra_help|runtime|overrides)\..+"
+    r"|job\.(name|chdir|id|num|config_name|override_dirname|config\.override_dirname\..+))"
+)
+# Numbers and names of resources; for any other setting of a launcher or sweeper its own default alone.
+LAUNCHER = re.compile(
+    r"launcher\.(n_jobs|backend|prefer|require|verbose|timeout|batch_size|max_nbytes|timeout_min|cpus_per_task"
+    r"|gpus_per_node|tasks_per_node|mem_gb|nodes|name|stderr_to_stdout|partition|qos|comment|constraint|exclude|gres"
+    r"|cpus_per_gpu|gpus_per_task|mem_per_gpu|mem_per_cpu|account|signal_delay_s|max_num_timeout|array_parallelism)"
+)
+SWEEPER = re.compile(
+    r"sweeper\.(max_batch_size|direction(\.\d+)?|study_name|n_trials|n_jobs|max_failure_rate|params\.[^_].*"
+    r"|search_space\.[^_].*|sampler\.[a-z]\w*)"
+)
+TARGETS = {"launcher": "launcher", "sweeper": "sweeper", "sweeper.sampler": "sweeper/sampler"}  # groups, by place
+LOGGING = ("job_logging", "hydra_logging")
+LOGGING_TEXTS = {"version", "disable_existing_loggers", "format", "datefmt", "style", "level", "propagate", "formatter"}
+LOGGING_TEXTS |= {"handlers", "filters", "root", "mode", "delay", "encoding", "log_colors", "loggers", "incremental"}
+LOGGING_VALUES = {
+    "class": {"logging.StreamHandler", "logging.FileHandler", "logging.NullHandler"},
+    "()": {"colorlog.ColoredFormatter"},
+    "stream": {"ext://sys.stdout", "ext://sys.stderr"},
+    "filename": {"${hydra.runtime.output_dir}/${hydra.job.name}.log", "hydra-${hydra.job.name}.log"},
+}
+
+
+class CheckedLoader(ConfigLoader):
+    """Hydra's loader of configurations, which refuses those that `require_harmless` does.
+
+    typed: the overrides that the user gave on this command line.
+    """
+
+    def __init__(self, loader: ConfigLoader, typed: Sequence[str]) -> None:
+        self._loader = loader
+        self._typed = tuple(typed)
+
+    def load_configuration(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        from_shell: bool = True,
+        validate_sweep_overrides: bool = True,
+    ) -> DictConfig:
+        """The composed configuration. Raises SettingError as `require_harmless` does."""
+        composed = self._loader.load_configuration(
+            config_name, overrides, run_mode, from_shell, validate_sweep_overrides
+        )
+        require_harmless(composed, self._typed)
+        return composed
+
+    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        """The composed configuration of a job of a sweep. Raises SettingError as `require_harmless` does."""
+        composed = self._loader.load_sweep_config(master_config, sweep_overrides)
+        require_harmless(composed, self._typed)
+        return composed
+
+    def get_search_path(self) -> ConfigSearchPath:
+        """As Hydra's loader."""
+        return self._loader.get_search_path()
+
+    def get_sources(self) -> list[ConfigSource]:
+        """As Hydra's loader."""
+        return self._loader.get_sources()
+
+    def list_groups(self, parent_name: str) -> list[str]:
+        """As Hydra's loader."""
+        return self._loader.list_groups(parent_name)
+
+    def get_group_options(
+        self,
+        group_name: str,
+        results_filter: ObjectType | None = ObjectType.CONFIG,
+        config_name: str | None = None,
+        overrides: list[str] | None = None,
+    ) -> list[str]:
+        """As Hydra's loader."""
+        return self._loader.get_group_options(group_name, results_filter, config_name, overrides)
+
+    def compute_defaults_list(self, config_name: str | None, overrides: list[str], run_mode: RunMode) -> Any:
+        """As Hydra's loader."""
+        return self._loader.compute_defaults_list(config_name, overrides, run_mode)
+
+
+def require_no_search_path(line: CommandLine, typed: Sequence[str]) -> None:
+    """Raise UserError where a line that is resumed adds to Hydra's search path: a pkg:// in it would be imported."""
+    for word in line.overrides:
+        if key_of(word).startswith("hydra.searchpath") and word not in typed:
+            raise UserError(f"{word}: the folders that a resumed line reads YAML files from must be named again")
+
+
+def require_harmless(composed: DictConfig, typed: Sequence[str]) -> None:
+    """Raise SettingError for a setting below `hydra` that may run code and is not among the overrides typed."""
+    given = [key_of(word) for word in typed]
+    values = OmegaConf.to_container(composed, resolve=False, throw_on_missing=False)
+    assert isinstance(values, dict)
+    defaults = dict(_leaves(OmegaConf.to_container(OmegaConf.structured(HydraConf), resolve=False)))
+    for path, value in _leaves(values.get("hydra")):
+        key = ".".join(("hydra", *path))
+        if any(key == name or key.startswith(f"{name}.") for name in given if name.startswith("hydra.")):
+            continue
+        if (path in defaults and defaults[path] == value) or _is_harmless(path, value, values["hydra"]):
+            continue
+        shown = "..." if path[:2] == ("job", "env_set") else value  # env_copy puts the user's own values there
+        raise SettingError(
+            f"{key}={shown}: YAML files and resumed lines may not choose what runs code, programs or logging to other "
+            "places; if it is your own, write it on the command line",
+            key,
+        )
+
+
+def _leaves(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """The values of nested dictionaries and lists with their keys; an interpolation of a whole part is a value too."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _leaves(value, (*path, str(key)))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _leaves(value, (*path, str(index)))
+    else:
+        yield path, node
+
+
+def _is_harmless(path: Path, value: Any, hydra: dict[str, Any]) -> bool:
+    key = ".".join(path)
+    if (path, value) == OWN_CALLBACK or PLAIN.fullmatch(key):
+        return True
+    if path[-1:] == ("_target_",):
+        return value in _plugins(TARGETS.get(key.removesuffix("._target_")))
+    if path[:1] == ("launcher",) or path[:1] == ("sweeper",):
+        return _is_default(path, value, hydra) or (
+            (LAUNCHER.fullmatch(key) or SWEEPER.fullmatch(key)) is not None and _is_plain(value)
+        )
+    if path[:1] in [(part,) for part in LOGGING]:
+        return _is_plain_logging(path[1:], value)
+    return False
+
+
+def _is_default(path: Path, value: Any, hydra: dict[str, Any]) -> bool:
+    """Whether a setting of a launcher, sweeper or sampler has the value that its plugin gives it."""
+    *place, name = path
+    node: Any = hydra
+    for part in place:
+        node = node[part] if isinstance(node, dict) else None
+    target = node.get("_target_") if isinstance(node, dict) else None
+    defaults = _plugins(TARGETS.get(".".join(place))).get(target, {})
+    return name in defaults and defaults[name] == value
+
+
+def _plugins(group: str | None) -> dict[Any, dict[str, Any]]:
+    """The settings of the installed plugins of a group of Hydra's, by their `_target_`."""
+    store: Any = ConfigStore.instance().repo["hydra"]
+    for part in group.split("/") if group else ["?"]:
+        store = store.get(part, {})
+    found: dict[Any, dict[str, Any]] = {}
+    for item in store.values():
+        values = OmegaConf.to_container(item.node, resolve=False) if not isinstance(item, dict) else None
+        if isinstance(values, dict):
+            found[values.get("_target_")] = {str(key): value for key, value in values.items()}
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a number, null or a printable text without interpolation, which could stand for anything."""
+    return not isinstance(value, str) or (value.isprintable() and "${" not in value and "://" not in value)
+
+
+def _is_plain_logging(path: Path, value: Any) -> bool:
+    names = [part for part in path if not part.isdecimal()]
+    if not names:
+        return False
+    if names[-1] in LOGGING_VALUES:
+        return value in LOGGING_VALUES[names[-1]]
+    return (names[-1] in LOGGING_TEXTS and _is_plain(value)) or (names[-2:-1] == ["log_colors"] and _is_plain(value))

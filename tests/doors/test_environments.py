@@ -1,0 +1,66 @@
+"""Odd surroundings: closed streams, full disks behind them, locales without UTF-8, packages that are read-only."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmtool.system import compiled_loops
+from tests.conftest import ROOT
+
+
+def shell(line: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """A line of the shell, in which `lmtool` is this checkout's."""
+    lmtool = f"{shlex.quote(sys.executable)} -m lmtool"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+    return subprocess.run(
+        ["sh", "-c", line.replace("lmtool", lmtool)], cwd=folder, capture_output=True, timeout=120, env=environment
+    )
+
+
+def test_all_streams_closed(runs: Path, tmp_path: Path) -> None:
+    ended = shell(
+        f"lmtool eval run={runs}/mle split=test store_dir={runs}/stores hydra.run.dir=e <&- >&- 2>&-", tmp_path
+    )
+    assert ended.returncode == 0 and (tmp_path / "e/result.json").is_file()
+    assert b"perplexity" not in (tmp_path / "e/scores.h5").read_bytes()  # no file took the number of a stream
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_on_a_full_disk(runs: Path, tmp_path: Path) -> None:
+    ended = shell(f"lmtool predict run={runs}/mle the >/dev/full", tmp_path)
+    assert ended.stderr == b"lmtool: cannot write standard output: No space left on device\n"
+    assert ended.returncode == 2
+
+
+def test_words_of_other_scripts_in_a_locale_without_them(tmp_path: Path) -> None:
+    (tmp_path / "a.arpa").write_text(
+        "\\data\\\nngram 1=4\n\n\\1-grams:\n-1\t<unk>\n-99\t<s>\n-1\t</s>\n-0.1\tkäse\n\n\\end\\\n", encoding="utf-8"
+    )
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+    ended = shell("lmtool predict arpa=a.arpa käse top=1", tmp_path, **locale)
+    assert ended.returncode == 0 and rb"k\xe4se" in ended.stdout, ended.stderr
+
+
+def test_compiled_loops_of_a_package_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    monkeypatch.setenv(compiled_loops.FOLDER, "")
+    compiled_loops.keep_somewhere(tmp_path)
+    assert os.environ[compiled_loops.FOLDER] == ""  # there is a place
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as for another user than root
+    registered: list[object] = []
+    monkeypatch.setattr("atexit.register", registered.append)
+    compiled_loops.keep_somewhere(tmp_path)
+    folder = Path(os.environ[compiled_loops.FOLDER])
+    assert folder.is_dir() and folder.stat().st_mode & 0o777 == 0o700
+    compiled_loops.keep_somewhere(tmp_path)
+    assert os.environ[compiled_loops.FOLDER] == str(folder)  # a process that this one starts takes it too
+    (remove,) = registered
+    remove()  # type: ignore[operator]
+    assert not folder.exists()
