@@ -18,6 +18,7 @@ import pytest
 from lmtool.data.corpus import Corpus
 from lmtool.data.sources import text
 from lmtool.errors import UserError
+from lmtool.system.sealed import seal
 from tests.conftest import fresh_process
 
 Run = Callable[..., str]
@@ -169,10 +170,11 @@ def test_damaged_stores_and_runs(lmtool: Run) -> None:
     store = next(Path("stores").glob("toy-*.h5"))
     whole = store.read_bytes()
     store.write_bytes(whole[: len(whole) // 2])
-    assert "is cut off" in lmtool("eval", "run=run", code=2)
+    assert "is damaged (it has " in lmtool("eval", "run=run", code=2)
     assert "wrote" in lmtool("preprocess", "data=toy")  # and preprocess mends it
     with h5py.File(store, "r+") as file:
         file.attrs["format"] = 0
+    seal(store)
     assert "store format 0, not 1" in lmtool("eval", "run=run", code=2)
     store.write_bytes(whole)
     said = lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=run", code=2)

@@ -21,6 +21,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray, LanguageModel, Ranking
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.system.files import read_json, write_json
 from lmtool.system.spelling import close_words
 from lmtool.text_model import TextModel, likeliest
 from lmtool.trees import huffman_tree
@@ -177,10 +178,10 @@ def test_a_run_needs_no_store(name: str, runs: Path, tmp_path: Path) -> None:
     want = package.load(runs / name).predict("the cat", 3)
     shutil.copytree(runs, tmp_path / "copy", ignore=shutil.ignore_patterns("*.h5.lock"))
     for path in (tmp_path / "copy").glob("*/run.json"):
-        saved = json.loads(path.read_text())
+        saved = read_json(path, "-")
         saved["store"] = str(tmp_path / "copy" / "stores" / Path(saved["store"]).name)
         saved["members"] = [member.replace(str(runs), str(tmp_path / "copy")) for member in saved["members"]]
-        path.write_text(json.dumps(saved))
+        write_json(path, saved)
     folder = tmp_path / "copy" / name
     assert package.load(folder).predict("the cat", 3) == want
     shutil.rmtree(tmp_path / "copy" / "stores")
@@ -199,7 +200,7 @@ def test_what_cannot_be_loaded(runs: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(runs / "kn3", tmp_path / "run"))
     text = (folder / "vocabulary.txt").read_text()
     (folder / "vocabulary.txt").write_text(text.replace("cat\t", "cats\t"))
-    with pytest.raises(UserError, match=r"vocabulary.txt has other words"):
+    with pytest.raises(UserError, match=r"vocabulary.txt is damaged, or of another run"):
         package.load(folder)
     loaded = package.load(runs / "kn3")
     for wrong in ({"top": 0}, {"oov": "skip"}):

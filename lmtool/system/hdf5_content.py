@@ -13,6 +13,7 @@ from lmtool.errors import UserError, first_line
 
 BUILT_IN = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}  # need no plugin
 DEFLATED = 1100  # bytes that one of deflate's can stand for, a little more than the 1,032 that it reaches
+UNWRITTEN = 1 << 20  # bytes that an array may have without them: zeros at its end are not stored
 NUMBERS = "biuf"  # numpy's kinds of the types that lmtool stores
 
 
@@ -54,6 +55,6 @@ def _reason_of_array(dataset: h5py.Dataset) -> str | None:
     if not filters <= BUILT_IN:
         return "an array behind a filter that needs a plugin"
     stored = int(dataset.id.get_storage_size())
-    if dataset.nbytes > stored * (DEFLATED if filters else 1):
+    if dataset.nbytes > max(stored * (DEFLATED if filters else 1), UNWRITTEN):
         return f"an array of {dataset.nbytes:,} bytes, of which the file has {stored:,}"
     return None

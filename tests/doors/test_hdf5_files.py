@@ -12,9 +12,11 @@ import pytest
 
 from lmtool import Corpus
 from lmtool.errors import UserError
+from lmtool.runs.run import Run
 from lmtool.system.hdf5_content import require_own_content
+from lmtool.system.sealed import seal
 
-Run = Callable[..., str]
+Command = Callable[..., str]
 Change = Callable[[h5py.File], None]
 
 
@@ -120,12 +122,15 @@ def theirs(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("change", [external_link, external_storage, huge], ids=lambda change: change.__name__)
 @pytest.mark.parametrize("what", ["model", "scores", "store"])
-def test_each_kind_of_file(what: str, change: Change, theirs: Path, lmtool: Run) -> None:
+def test_each_kind_of_file(what: str, change: Change, theirs: Path, lmtool: Command) -> None:
     shutil.copytree(theirs, "theirs")
     (store,) = Path("theirs/stores").glob("toy-*.h5")
     path = {"model": Path("theirs/run/model.h5"), "scores": Path("theirs/scores/scores.h5"), "store": store}[what]
     with h5py.File(path, "r+") as file:
         change(file)
+    seal(path)  # as a stranger would
+    if what == "model":
+        Run.open(Path("theirs/run")).save()
     lines = {"model": ["predict", "run=theirs/run", "the"], "scores": ["report", "theirs/scores"]}
     refused = f"{path} is not read: {CASES[change]}; take a file that lmtool wrote"
     if what == "store":
@@ -137,7 +142,7 @@ def test_each_kind_of_file(what: str, change: Change, theirs: Path, lmtool: Run)
         assert lmtool(*lines[what], code=2) == f"lmtool: {refused}\n"
 
 
-def test_a_store_whose_notes_are_of_another_kind(theirs: Path, lmtool: Run) -> None:
+def test_a_store_whose_notes_are_of_another_kind(theirs: Path, lmtool: Command) -> None:
     shutil.copytree(theirs, "theirs")
     (store,) = Path("theirs/stores").glob("toy-*.h5")
     for name, value in (("splits", np.arange(3)), ("provenance", "{"), ("kind", np.arange(2))):
@@ -145,5 +150,6 @@ def test_a_store_whose_notes_are_of_another_kind(theirs: Path, lmtool: Run) -> N
         shutil.copy(store, copy)
         with h5py.File(copy, "r+") as file:
             file.attrs[name] = value
+        seal(copy)
         with pytest.raises(UserError, match=f"{name}.h5 is damaged"):
             Corpus.open(copy)

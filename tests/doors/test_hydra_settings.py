@@ -197,10 +197,12 @@ def test_refused_from_a_sweep_that_is_resumed(lmtool: Run) -> None:
     lmtool(*TRAIN[:-1], "-m", "hydra.sweep.dir=sweep", "model.order=1,2")
     path = Path("sweep/multirun.yaml")
     evil = "    - +hydra.callbacks.x={_target_:os.mkdir,path:canary}\n"
-    path.write_text(path.read_text().replace("    hydra:\n", f"    hydra:\n{evil}"))
+    for copy in (path, Path("sweep/.multirun.yaml")):
+        copy.write_text(copy.read_text().replace("    hydra:\n", f"    hydra:\n{evil}"))
     said = lmtool("train", "-m", "resume=sweep", code=2)
     assert "hydra.callbacks.x._target_=os.mkdir" in said and not Path(CANARY).exists()
-    path.write_text("!!python/object/apply:os.mkdir [canary]\n")
+    for copy in (path, Path("sweep/.multirun.yaml")):
+        copy.write_text("!!python/object/apply:os.mkdir [canary]\n")
     assert "multirun.yaml is damaged" in lmtool("train", "-m", "resume=sweep", code=2)
     assert not Path(CANARY).exists()
 

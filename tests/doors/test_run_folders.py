@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lmtool import UserError, load
+from lmtool.system.files import read_json, write_json
 from tests.conftest import ROOT
 
 Run = Callable[..., str]
@@ -34,8 +35,8 @@ def theirs(runs: Path, tmp_path: Path) -> Path:
 
 
 def changed(folder: Path, name: str = "run.json", **values: object) -> None:
-    saved = json.loads((folder / name).read_text())
-    (folder / name).write_text(json.dumps(saved | values))
+    """Change a file as a stranger would: with the right checksum."""
+    write_json(folder / name, read_json(folder / name, "-") | values)
 
 
 def test_the_pickle_is_a_weapon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,7 +251,7 @@ DAMAGE = [
     ("report kn3", ("kn3/result.json", "[1]"), "kn3/result.json is damaged (it holds no object)"),
     ("report kn3", ("kn3/result.json", '{"valid_perplexity": "x"}'), "kn3/result.json is damaged"),
     ("report kn3", ("kn3/run.json", "{}"), "kn3/run.json is damaged"),
-    ("report mix", ("mix/scores.h5", "x"), "mix/scores.h5 is cut off or not an HDF5 file"),
+    ("report mix", ("mix/scores.h5", "x"), "mix/scores.h5 is damaged (it does not begin as"),
     ("report mix", ("mix/result.json", '{"members": [{}], "weights": [1]}'), "mix/"),
     ("report hs", ("hs/tree.safetensors", "x"), "hs/tree.safetensors is damaged"),
     ("report hs", ("hs/checkpoint.safetensors", "x"), "hs/checkpoint.safetensors is damaged"),
