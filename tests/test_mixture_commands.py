@@ -16,6 +16,7 @@ from lmtool.evaluation.token_scores import TokenScores
 from lmtool.mixtures.linear import mix
 from lmtool.runs.load import load_model
 from lmtool.runs.run import Run as RunFolder
+from lmtool.system.files import read_json, write_json
 
 Run = Callable[..., str]
 SMALL = ("model=nplm", "model.embedding_dim=8", "model.hidden_dim=16", "training.epochs=2", "training.batch_size=32")
@@ -116,7 +117,7 @@ def test_weights_come_from_the_split_to_fit_on(lmtool: Run) -> None:
 
 def damaged(runs: Run, name: str, mixture: dict[str, object]) -> str:
     path = Path(name) / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"mixture": mixture}))
+    write_json(path, read_json(path, "-") | {"mixture": mixture})
     return runs("eval", f"run={name}", code=2)
 
 

@@ -15,6 +15,7 @@ import torch
 from lmtool.cli.help_pages import options_of
 from lmtool.data.corpus import Corpus
 from lmtool.neural.vectors import word_representations
+from lmtool.system.files import read_json, write_json
 from tests.conftest import neural
 
 Run = Callable[..., str]
@@ -195,10 +196,10 @@ def test_a_mistake_is_one_line_and_code_2(line: str, words: list[str], lmtool: R
 def test_runs_that_do_not_fit(lmtool: Run) -> None:
     lmtool("train", "model=nplm", *SMALL, *HIDDEN, "hydra.run.dir=run")
     lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=kn")
-    saved = json.loads(Path("run/run.json").read_text())
+    saved = read_json(Path("run/run.json"), "-")
     del saved["config"]["output"]
     Path("old").mkdir()
-    Path("old/run.json").write_text(json.dumps(saved))
+    write_json(Path("old/run.json"), saved)
     assert "older version" in lmtool("eval", "run=old", code=2)
     assert "this model has no scores that sum to one without a sum over all words" in lmtool(
         "eval", "run=run", "unnormalised=true", code=2

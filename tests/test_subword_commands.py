@@ -13,6 +13,7 @@ import pytest
 
 import lmtool as package
 from lmtool.errors import UserError
+from lmtool.runs import run as run_folder
 from tests.conftest import answer
 
 pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
@@ -95,6 +96,9 @@ def test_other_tokens_are_not_compared(texts: Run) -> None:
     assert package.load("unigram").form.join(package.load("unigram").ids("the cat")) == "the cat"
     shutil.copy("word/run.json", "other.json")
     Path("unigram/tokenizer.json").write_text("{")
+    with pytest.raises(UserError, match=r"unigram/tokenizer.json is damaged, or of another run"):
+        package.load("unigram")
+    run_folder.Run.open(Path("unigram")).save()
     with pytest.raises(UserError, match="is no tokeniser that tokenizers reads"):
         package.load("unigram")
 
