@@ -319,7 +319,8 @@ def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: 
             if parameter.grad.is_sparse:
                 parameter.grad = coalesced(parameter.grad)
             values.append(parameter.grad.values() if parameter.grad.is_sparse else parameter.grad)
-    norm = nn.utils.get_total_norm(values)
+    norms = [torch.linalg.vector_norm(value).to(values[0].device) for value in values]
+    norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
     factor = max_norm / (norm + 1e-6)
     if norm.device.type != "cpu" or factor < 1:  # elsewhere, to read the factor would wait for the device
         scale = factor.clamp(max=1)
