@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -60,22 +62,26 @@ def _both(lmtool: Lmtool, runs: list[str], weights: str, name: str, split: str) 
 
 
 def distil(lmtool: Lmtool) -> None:
-    """PTB valid: order 5, a 5-gram network of three epochs distilled into its n-grams, and their mixtures."""
+    """PTB valid: order 5, a 5-gram network of three epochs and their mixture distilled into its n-grams, and mixed.
+
+    TEACHERS and LIKELY: a part of it, as TEACHERS=mix LIKELY=20.
+    """
     lmtool("train", "model=ngram", "model.order=5", "data=ptb", "hydra.run.dir=kn5")
     network = ["model=nplm", "model.history=0", "model.across_sentences=false", "model.context_size=4"]
     lmtool("train", *network, "data=ptb", "training.epochs=3", "training.minutes=null", "hydra.run.dir=nplm")
     for name in ("kn5", "nplm"):
         print(f"{name} | {_perplexity(lmtool, name, 'valid'):.3f}", flush=True)
-    for likely in ("null", 5, 20):
-        name = f"distilled-{likely}"
-        lmtool("distil", "run=nplm", "like=kn5", f"likely={likely}", f"hydra.run.dir={name}")
-        ngrams = _result(name)["parameters"]
-        print(f"{name} | {_perplexity(lmtool, name, 'valid'):.3f} | {ngrams:,} n-grams", flush=True)
-        _both(lmtool, ["kn5", name], "null", f"kn5+{name}", "valid")
     lmtool("ensemble", "runs=[kn5,nplm]", "hydra.run.dir=mix")
-    lmtool("distil", "run=mix", "like=kn5", "hydra.run.dir=mix-distilled")
-    print(f"kn5 + nplm | {_result('mix')['perplexity']:.3f}")
-    print(f"kn5 + nplm distilled | {_result('mix-distilled')['valid_perplexity']:.3f}", flush=True)
+    print(f"kn5 + nplm | {_result('mix')['perplexity']:.3f}", flush=True)
+    for teacher in os.environ.get("TEACHERS", "nplm,mix").split(","):
+        for likely in os.environ.get("LIKELY", "null,5,20").split(","):
+            name = f"{teacher}-{likely}"
+            start = time.perf_counter()
+            lmtool("distil", f"run={teacher}", "like=kn5", f"likely={likely}", f"hydra.run.dir={name}")
+            seconds, ngrams = time.perf_counter() - start, _result(name)["parameters"]
+            about = f"{ngrams:,} n-grams | {seconds:.0f} s"
+            print(f"{name} | {_perplexity(lmtool, name, 'valid'):.3f} | {about}", flush=True)
+            _both(lmtool, ["kn5", name], "null", f"kn5+{name}", "valid")
 
 
 def adaptation(lmtool: Lmtool, data: Path) -> None:
