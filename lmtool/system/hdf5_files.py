@@ -20,7 +20,8 @@ from lmtool.system.sealed import BLOCK, HEADER, DamagedFile, SealedReader, read_
 
 _open_pieces: weakref.WeakSet[h5py.File] = weakref.WeakSet()  # one that is open at the end is a segmentation fault
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # with which files that are not sealed begin
-MAPPED = {"libver": "latest", "alignment_threshold": 1, "alignment_interval": 8}  # arrays in one piece, aligned
+# Arrays aligned; in the format that HDF5 1.10 reads, whose objects have no times: the same numbers are the same bytes.
+MAPPED = {"libver": ("earliest", "v110"), "alignment_threshold": 1, "alignment_interval": 8}
 
 
 @contextmanager

@@ -161,6 +161,12 @@ def _multiply(left: Array, right: Array, out: Array) -> None:
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
+def _row(values: Array) -> Array:
+    """An array `[N]` as `[1, N]`; numba before 0.61 has no values[None]."""
+    return values.reshape((1, len(values)))
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
 def _square(values: Array) -> Any:
     total = 0.0
     for i in range(len(values)):
@@ -259,7 +265,7 @@ def _step(
     scale = 1.0
     if max_norm < math.inf:
         square = _square(grad_output) + _square(grad_hidden)
-        square += _square(bias_grads[0][None]) + _square(bias_grads[1][None])
+        square += _square(_row(bias_grads[0])) + _square(_row(bias_grads[1]))
         for word in range(len(vectors)):
             if seen[word]:
                 square += _square(grad_vectors[word : word + 1])
@@ -267,8 +273,8 @@ def _step(
     keep, change = vectors.dtype.type(1 - rate * decay), vectors.dtype.type(-rate * scale)
     _change(output, grad_output, keep, change)
     _change(hidden, grad_hidden, keep, change)
-    _change(hidden_bias[None], bias_grads[0][None], zero + 1, change)
-    _change(output_bias[None], bias_grads[1][None], zero + 1, change)
+    _change(_row(hidden_bias), _row(bias_grads[0]), zero + 1, change)
+    _change(_row(output_bias), _row(bias_grads[1]), zero + 1, change)
     for word in range(len(vectors)):
         if seen[word]:
             _change(vectors[word : word + 1], grad_vectors[word : word + 1], keep, change)
