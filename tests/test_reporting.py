@@ -301,6 +301,7 @@ def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's tracer looks at it
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")  # torch's, of that release alone
 def test_autocast_and_compile_are_close_to_plain(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hidden_units, "_loops_can", lambda x: False)  # as it is where torch compiles
     _, plain = run(toy, tmp_path / "plain", training(epochs=2))
