@@ -97,6 +97,9 @@ def run(words: list[str], place: Path) -> Outcome:
     def work() -> int:
         tempfile.tempdir = None
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if hasattr(os, "sched_setaffinity"):  # OpenMP's team of the parent is not there after a fork: no second thread
+            cores = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
         return main(words)
 
     return forked(work, place / "work", limit=LIMIT, grace=GRACE, environment=environment)
