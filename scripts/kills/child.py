@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import fcntl
 import os
+import re
 import resource
 import signal
 import sys
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LIMIT = 120.0  # seconds, of one or two that a command takes; then it is said to hang
+PROGRESS = re.compile(r" *\d+ %  epoch ")  # lines of a training where no terminal shows a bar
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class End:
     @property
     def refusal(self) -> str | None:
         """The one line of an exit with code 2, or of the first failed job of a sweep; None for any other end."""
-        lines = self.err.splitlines()
+        lines = [line for line in self.err.splitlines() if not PROGRESS.match(line)]
         said = self.out + self.err
         if self.code in (1, 2) and ("also in " in said or "Launching " in said) and "Traceback" not in said:
             return next((line for line in lines if line.startswith("lmtool: ")), None)

@@ -135,7 +135,10 @@ def _damaged_weights(path: Path) -> str | None:
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
     if path.suffix == ".json":
-        return json.dumps(_timeless(json.loads(content))).encode()
+        value = _timeless(json.loads(content))
+        if path.name == "job.json":  # a job that was killed behind its last file has not said how many it used
+            value = {key: item for key, item in value.items() if key not in ("threads", "devices")}
+        return json.dumps(value).encode()
     if path.suffix == ".jsonl":
         return b"\n".join(json.dumps(_timeless(json.loads(line))).encode() for line in content.splitlines())
     if path.suffix == ".safetensors":  # the order of the keys of its notes is not that of another process
