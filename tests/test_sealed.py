@@ -194,6 +194,10 @@ def test_a_resumed_training_may_be_used_before_it_ends(lmtool: Command) -> None:
     lmtool("train", "model=nplm", *NEURAL, "hydra.run.dir=run")
     Run.open(Path("run")).save_unfinished()
     assert set(Run.open(Path("run")).checksums) == {"vocabulary.txt"} and lmtool("eval", "run=run")
+    Path("run/run.json").write_text("{")
+    assert "run.json is damaged" in lmtool("eval", "run=run", code=2)
+    lmtool("train", "resume=run", "training.epochs=3")  # its checkpoint has all it needs
+    assert len(Run.open(Path("run")).checksums) == 2 and lmtool("eval", "run=run")
 
 
 def test_verify_finds_what_belongs_to_a_run(lmtool: Command) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,8 @@ def _run(
         if processes.first and not config.lr_range:
             session.begun.save(out)
             if (out / "run.json").exists():
-                Run.open(out).save_unfinished()
+                with suppress(UserError):  # a damaged one, which the end of the training replaces
+                    Run.open(out).save_unfinished()
         tree = _tree(config, corpus, session, processes, resumed=state is not None)
         network = _network(config, model, corpus, tree, device)
         if config.lr_range:
