@@ -217,5 +217,7 @@ def test_verify_finds_what_belongs_to_a_run(lmtool: Command) -> None:
     assert "1 of" in lmtool("verify", "kn", code=2) and "damaged" in lmtool("eval", "run=kn", code=2)
     assert "preprocess" in lmtool("eval", "run=kn", code=2)
     assert "nowhere is not there" in lmtool("verify", "nowhere", code=2)
+    Path("loop").symlink_to("loop")
+    assert "loop is not there" in lmtool("verify", "loop", code=2)
     Path("empty").mkdir()
     assert "empty: no file of lmtool there" in lmtool("verify", "empty", code=2)

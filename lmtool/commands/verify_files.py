@@ -45,11 +45,11 @@ def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
     waiting, seen = list(paths), set()
     while waiting:
         path = waiting.pop()
+        if not path.exists():
+            raise UserError(f"{path} is not there: name runs, stores and folders of them")
         if path.resolve() in seen:
             continue
         seen.add(path.resolve())
-        if not path.exists():
-            raise UserError(f"{path} is not there: name runs, stores and folders of them")
         for file in [path] if path.is_file() else _below(path):
             if path.is_file() or file.suffix in KINDS:
                 found.setdefault(file, None)
@@ -59,7 +59,7 @@ def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
 
 
 def _below(folder: Path) -> list[Path]:
-    inside = (path for path in folder.rglob("*") if path.is_file())
+    inside = (path for path in folder.rglob("*") if path.is_file() or (path.is_symlink() and not path.exists()))
     return [path for path in inside if not any(part.startswith(HIDDEN) for part in path.relative_to(folder).parts)]
 
 
