@@ -153,8 +153,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str], bool]:
     return tensors, notes, written is not None
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Read weights into a model of the same shape; their checksum is verified.
+def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
+    """Read weights into a model of the same shape; their checksum is verified. Returns the notes beside them.
 
     Raises UserError where the file is missing, damaged, or of a model of another shape.
     """
@@ -164,16 +164,14 @@ def load_weights(model: nn.Module, path: Path) -> None:
         tensors, notes, _ = read_tensors(path)
         if TIED not in notes:  # of before 0.6
             load_model(model, path)
-            return
+            return notes
         if QUANTISED in notes:
             tensors = restored(tensors)
         tensors |= {name: tensors[first] for name, first in json.loads(notes[TIED]).items()}
+        model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})
+        return notes
     except (SafetensorError, OSError, KeyError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
-    except RuntimeError as error:
-        raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error
-    try:
-        model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})
     except RuntimeError as error:
         raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error
 

@@ -22,7 +22,7 @@ from lmtool.errors import Interrupted, UserError
 from lmtool.evaluation.score import accuracy, score
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.sparse_optim import clip_gradients
-from lmtool.runs.weights import CHECKPOINT, load_weights, read_notes, save_weights
+from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.training.batches import Batches
 from lmtool.training.interruption import Stop, signals_noted
 from lmtool.training.learning_rate import budget_done, learning_rate
@@ -388,9 +388,8 @@ class _Training:
     def result(self) -> Trained:
         """The outcome; loads the best weights into the model."""
         self.processes.wait()
-        notes = self.processes.from_first(read_notes(self.out / CHECKPOINT) if self.processes.first else None)
-        if self.processes.first:
-            load_weights(self.model, self.out / CHECKPOINT)
+        notes = load_weights(self.model, self.out / CHECKPOINT) if self.processes.first else None
+        notes = self.processes.from_first(notes)
         progress = self.progress
         return Trained(
             valid_perplexity=math.exp(float(notes["valid_loss"])),
