@@ -116,7 +116,8 @@ class _NgramStates:
     """States of an n-gram model: single_state.SingleStates."""
 
     def __init__(self, model: NgramModel, marks: Marks) -> None:
-        self._states = SingleStates(model.incremental(marks).arrays)
+        scorer = model.incremental(marks)
+        self._states, self._ngrams = SingleStates(scorer.arrays), scorer.ngrams
         self._bos = marks.bos
         self._inner = 8 * (self._states.order - 1)  # bytes without the matched length
 
@@ -125,6 +126,9 @@ class _NgramStates:
         if sentence_start and len(numbers) > 1:
             numbers[0] = self._bos
         state.owner, state.numbers, state.address = self, numbers, ctypes.addressof(numbers)
+        ngrams = self._ngrams(self._states.words_scored())
+        if ngrams is not None:
+            self._states.use(ngrams)
 
     def key(self, state: State) -> bytes:
         return bytes(state.numbers)[: self._inner]  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import math
 from collections.abc import Callable
@@ -18,9 +19,12 @@ from lmtool.incremental import State, States, incremental_scorer
 from lmtool.language_model import IncrementalScorer, IntArray, LanguageModel, Marks
 from lmtool.mixtures.cache import CachedMixture, UnigramCache
 from lmtool.mixtures.linear import Mixture
+from lmtool.ngram import ngram_hash
 from lmtool.ngram.arpa.alone import arpa_model
 from lmtool.ngram.incremental import NgramScorer
 from lmtool.ngram.model import NgramModel
+from lmtool.ngram.ngram_hash import hash_ngrams
+from lmtool.ngram.single_state import SingleStates
 from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
 from lmtool.system import parallel
 from tests.test_contract import MODELS, ngram
@@ -65,6 +69,54 @@ def test_the_same_as_by_text(kind: str, toy: Corpus) -> None:
     np.testing.assert_allclose(scores_by_state(scorer, valid.ids, valid.offsets), wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["ngram", "witten_bell-backed_off", "pruned", "stupid_backoff"])
+def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> None:
+    """To the bit: log p, states and matched lengths, of words that follow and of any words, one by one and at once."""
+    others: dict[str, Callable[[Corpus], LanguageModel]] = {
+        "pruned": pruned,
+        "stupid_backoff": lambda corpus: ngram(corpus, 4, StupidBackoff(4, alpha=0.4)),
+    }
+    model = {**MODELS, **others}[kind](toy)
+    assert isinstance(model, NgramModel)
+    plain, hashed = (model.incremental(marks_of(toy)) for _ in range(2))
+    table = hash_ngrams(model.table)
+    assert table is not None and len(table.entries) > sum(model.table.sizes[1:])
+    plain.ngrams, hashed.ngrams = lambda words: None, lambda words: table
+    valid, rng = toy.split("valid"), np.random.default_rng(5)
+    states = np.stack([plain.initial_state(sentence_start=at % 2 == 0) for at in range(64)])
+    singles, single_states = [SingleStates(plain.arrays) for _ in range(2)], []
+    singles[1].use(table)
+    for single in singles:
+        single_states.append(single.new_state())
+    for at in range(300):
+        text = valid.ids[(at + np.arange(64)) % len(valid.ids)].astype(np.int64)
+        words = text if at % 3 else rng.integers(0, marks_of(toy).bos + 1, 64)
+        wanted, found = plain.advance_matched(states, words), hashed.advance_matched(states, words)
+        for one, other in zip(wanted, found, strict=True):
+            np.testing.assert_array_equal(one, other)
+        by_single = [
+            single.log10_prob(single.table, ctypes.addressof(state), int(words[0]), ctypes.addressof(state))
+            for single, state in zip(singles, single_states, strict=True)
+        ]
+        assert by_single[0] == by_single[1] and list(single_states[0]) == list(single_states[1])
+        states = wanted[1]
+    assert singles[0].words_scored() == 300 and singles[0].words_scored() == 0
+
+
+def test_the_hash_table_is_built_once_it_pays(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MODELS["ngram"](toy)
+    assert isinstance(model, NgramModel)
+    scorer, pays = model.incremental(marks_of(toy)), sum(model.table.sizes) // 4
+    state = scorer.initial_state(sentence_start=True)[None]
+    scorer.advance(np.repeat(state, pays, axis=0), np.zeros(pays, dtype=np.int64))
+    assert scorer.ngrams(0) is None
+    scorer.advance(state, np.zeros(1, dtype=np.int64))
+    assert scorer.ngrams(0) is not None
+    monkeypatch.setattr(ngram_hash, "memory_available", lambda: 24 * sum(model.table.sizes))
+    assert hash_ngrams(model.table) is None
+    assert hash_ngrams(model.table.quantised(8)) is None
+
+
 def test_states_go_on_into_the_next_sentence(toy: Corpus) -> None:
     """After `</s>` a new sentence begins, with the ones before it for models that read across sentences."""
     valid = toy.split("valid")
@@ -83,6 +135,7 @@ def test_states_go_on_into_the_next_sentence(toy: Corpus) -> None:
 def test_threads_and_the_table_of_bigrams_change_nothing(toy: Corpus) -> None:
     scorer = incremental_scorer(MODELS["ngram"](toy), marks_of(toy))
     assert isinstance(scorer, NgramScorer)
+    scorer.ngrams = lambda words: None
     rng = np.random.default_rng(2)
     states = np.repeat(scorer.initial_state(sentence_start=True)[None], 10_000, axis=0)
     few = states[:100], states[:100]

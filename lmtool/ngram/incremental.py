@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from lmtool.language_model import FloatArray, IntArray, Marks
 from lmtool.ngram.bigrams import find_bigrams
+from lmtool.ngram.ngram_hash import NgramHash, advance_hashed
 from lmtool.ngram.quantised import parts_of, value_of
 from lmtool.ngram.scoring import SHORT, UNSEEN, table_arrays
 from lmtool.ngram.table import BackoffTable
@@ -30,14 +31,20 @@ class NgramScorer:
     """The IncrementalScorer of a back-off table; `width` is n-1."""
 
     def __init__(
-        self, table: BackoffTable, marks: Marks, bigrams: Callable[[int], tuple[npt.NDArray[np.uint64], int]]
+        self,
+        table: BackoffTable,
+        marks: Marks,
+        bigrams: Callable[[int], tuple[npt.NDArray[np.uint64], int]],
+        ngrams: Callable[[int], NgramHash | None],
     ) -> None:
-        """bigrams: NgramModel.bigrams_for."""
+        """bigrams: NgramModel.bigrams_for. ngrams: NgramModel.ngrams_for."""
         self.arrays = table_arrays(table)
-        self.bigrams = bigrams
+        self.bigrams, self.ngrams = bigrams, ngrams
         self.marks = marks
         self.width = table.order - 1
         self._contexts = table.trie.first(table.order)  # the number of nodes that may be a context
+        self._unigrams = np.append(self.arrays.unigrams, self.arrays.missing)
+        self._numbers = np.array([self.arrays.word_width, marks.bos, table.suffix_closed], dtype=np.int64)
 
     def initial_state(self, *, sentence_start: bool) -> IntArray:
         """The state after `<s>`; without any words where nothing before is known."""
@@ -62,9 +69,14 @@ class NgramScorer:
         pieces = cut_evenly(len(words), max(-(-len(words) // PIECE), 1))
         if len(pieces) == 1 and len(words) >= 2 * LEAST:
             pieces = cut_evenly(len(words))
-        tables = self.arrays, *self.bigrams(len(words))
         arrays = states, words, log_prob, after, matched
-        run((advance_states, *tables, *(array[a:b] for array in arrays)) for a, b in pieces)
+        ngrams = self.ngrams(len(words))
+        kernel: tuple[Any, ...] = (
+            (advance_states, self.arrays, *self.bigrams(len(words)))
+            if ngrams is None
+            else (advance_hashed, *ngrams, self._unigrams, self._numbers)
+        )
+        run((*kernel, *(array[a:b] for array in arrays)) for a, b in pieces)
         if self.marks.eos is not None:
             after[words == self.marks.eos] = self.initial_state(sentence_start=True)
         return log_prob, after, matched

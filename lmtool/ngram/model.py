@@ -13,6 +13,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import FloatArray, IntArray, Marks
 from lmtool.ngram.bigrams import NO_TABLE, bigram_table, node_width
 from lmtool.ngram.incremental import NgramScorer
+from lmtool.ngram.ngram_hash import NgramHash, hash_ngrams
 from lmtool.ngram.scoring import PIECE, distributions, longest_contexts, score_candidates, score_text, table_arrays
 from lmtool.ngram.table import BackoffTable
 from lmtool.system.arrays import sentence_offsets, whole_numbers
@@ -41,7 +42,8 @@ class NgramModel:
         self.vocabulary = vocabulary
         self._arrays = table_arrays(table)
         self._bigrams = NO_TABLE
-        self._tokens_scored = 0
+        self._ngrams: NgramHash | None = None
+        self._tokens_scored = self._words_advanced = 0
         # Compiled code is loaded by its first call: now, so that no measured time contains it.
         self.log_prob_text(np.zeros(1, dtype=np.int64), np.array([0, 1]))
 
@@ -121,6 +123,16 @@ class NgramModel:
             self._bigrams = bigram_table(self.table.trie)
         return self._bigrams, node_width(self.table.trie.nodes.first) if len(self._bigrams) else 0
 
+    def ngrams_for(self, words: int) -> NgramHash | None:
+        """The hash table of all n-grams to advance states by so many more words with; None until it pays, and for a
+        table that has none (see hash_ngrams).
+        """
+        before, pays = self._words_advanced, sum(self.table.sizes) // 4
+        self._words_advanced += words
+        if before <= pays < self._words_advanced:
+            self._ngrams = hash_ngrams(self.table)
+        return self._ngrams
+
     def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, memory: int) -> FloatArray:
         """The same as log_prob_text, some sentences at a time; pages of the model's file leave the memory where the
         process has more than `memory` bytes.
@@ -145,7 +157,7 @@ class NgramModel:
 
     def incremental(self, marks: Marks) -> NgramScorer:
         """The model word by word, for decoders."""
-        return NgramScorer(self.table, marks, self.bigrams_for)
+        return NgramScorer(self.table, marks, self.bigrams_for, self.ngrams_for)
 
     def _contexts(self, method: str, contexts: IntArray) -> IntArray:
         return self._words(f"{method}: contexts", contexts, ("N", self.context_size))
