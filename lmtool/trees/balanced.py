@@ -2,12 +2,12 @@ r"""Halves of the list of words in alphabetical order: words with the same first
 
 .. math::
 
-    \lfloor \log_2 O \rfloor \le d(w) \le \lceil \log_2 O \rceil
+    \lfloor \log_2 W \rfloor \le d(w) \le \lceil \log_2 W \rceil
 
-d(w) is the depth of word w of O words. Of an odd number of words the first half gets one more.
+d(w) is the depth of word w of W words. Of an odd number of words the first half gets one more.
 
 Source: lmtool's own, a baseline beside the random tree of Mnih & Hinton (2009).
-Complexity: O(O log O) to build; paths of about log2 O nodes.
+Complexity: O(W log W) to build; paths of about log2 W nodes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ g(w) is the class of w: the words, most frequent first, are cut into classes of 
 Huffman tree, the words of a class a balanced one.
 
 Source: Goodman (2001), "Classes for fast maximum entropy training", ICASSP.
-Complexity: O(O log O) to build over O words.
+Complexity: O(W log W) to build over W words.
 """
 
 from __future__ import annotations

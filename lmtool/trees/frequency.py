@@ -8,7 +8,7 @@ The sums are over the words of the piece that is cut, most frequent first; a wor
 occurrence.
 
 Source: Fano (1949), "The transmission of information", MIT RLE technical report 65.
-Complexity: O(O log O) to build over O words; a mean depth near the entropy of the unigrams in bits.
+Complexity: O(W log W) to build over W words; a mean depth near the entropy of the unigrams in bits.
 """
 
 from __future__ import annotations

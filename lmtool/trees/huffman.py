@@ -8,7 +8,7 @@ d(w) is the depth of w and H the entropy of the unigrams in bits. The two lighte
 
 Source: Huffman (1952), "A method for the construction of minimum-redundancy codes", Proceedings of the IRE 40; for
     softmax Mikolov et al. (2013), "Distributed representations of words and phrases and their compositionality", NIPS.
-Complexity: O(O log O) to build over O words.
+Complexity: O(W log W) to build over W words.
 """
 
 from __future__ import annotations

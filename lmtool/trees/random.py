@@ -2,13 +2,13 @@ r"""Halves of a shuffled list of words, again and again: the tree that says noth
 
 .. math::
 
-    \lfloor \log_2 O \rfloor \le d(w) \le \lceil \log_2 O \rceil
+    \lfloor \log_2 W \rfloor \le d(w) \le \lceil \log_2 W \rceil
 
-d(w) is the depth of word w of O words.
+d(w) is the depth of word w of W words.
 
 Source: Mnih & Hinton (2009), "A scalable hierarchical distributed language model", NIPS, whose better trees are
     learned from a model over it.
-Complexity: O(O log O) to build; paths of about log2 O nodes.
+Complexity: O(W log W) to build; paths of about log2 W nodes.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Bengio join the members of a group by clustering, which needs vectors.
 
 Source: Morin & Bengio (2005), "Hierarchical probabilistic neural network language model", AISTATS, the first
     hierarchical softmax; WordNet: Fellbaum (1998).
-Complexity: a look-up in WordNet for each word, then O(O log O) for O words.
+Complexity: a look-up in WordNet for each word, then O(W log W) for W words.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@ r"""The encoder of the continuous bag of words: the mean of the context's vector
 
 .. math::
 
-    h = \frac{1}{C} \sum_{i=1}^{C} C(w_{t-i})
+    h = \frac{1}{C} \sum_{i=1}^{C} x_{t-i}
 
-C(w) is the embedding of w. The context is the words before the predicted one, where word2vec has those after it too.
+x_t is the embedding of w_t. The context is the words before the predicted one, where word2vec has those after it too.
 
 Legend of shapes: B examples, C context words, E dimension of the embeddings, V words of the vocabulary.
 

@@ -3,8 +3,8 @@ r"""The hierarchical softmax: p is the product of the decisions on the path from
 .. math::
 
     p(w|h) &= \sum_{\text{codes of } w} \; \prod_{n \text{ on the path}} \sigma(\pm s_n(h)) \\
-    s_n(h) &= u_n \cdot h + b_n & \text{(dot)} \\
-    s_n(h) &= \alpha_n + \beta \cdot \tanh(c + W h + U N_n) & \text{(morin\_bengio)}
+    s_n(h) &= u_n \cdot h + b_n & \text{(nodes=dot)} \\
+    s_n(h) &= \alpha_n + \beta \cdot \tanh(c + W h + U N_n) & \text{(Morin and Bengio's)}
 
 The sign is + where the path goes to the second child. In all trees but `clusters` and `file` a word has one code. N_n
 is the node's own embedding.
