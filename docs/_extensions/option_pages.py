@@ -24,6 +24,7 @@ from option_text import (
 
 from lmtool.cli.help_pages import options_of
 from lmtool.config.options import HOMES, conf_dir, kinds, yaml_files
+from lmtool.config.rules import MISSING
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -102,13 +103,13 @@ def _settings_table(group: str, rows: list[Setting]) -> str:
     cells = [
         [
             _code(f"{group}.{row.name}"),
-            _code(row.value.replace("|", r"\|")),
-            plain(row.values, cell=True),
+            "to be given" if row.value == MISSING else _code(row.value.replace("|", r"\|")),
             plain(row.meaning, cell=True),
+            plain(row.values, cell=True),
         ]
         for row in rows
     ]
-    return table(["setting", "default", "values", "what it does"], cells)
+    return table(["setting", "default", "what it does", "values"], cells)
 
 
 def _chosen(page: YamlPage) -> str:
@@ -122,12 +123,14 @@ def _measured(group: str, name: str) -> list[str]:
     if not measured.rows:
         return []
     noted = any(row.note for row in measured.rows)
-    heads = ["perplexity", "command", *(["what to know"] if noted else [])]
+    heads = ["perplexity", "with", *(["what to know"] if noted else [])]
     cells = [
-        [row.perplexity, _code(row.command), *([plain(row.note, cell=True)] if noted else [])] for row in measured.rows
+        [row.perplexity, _code(row.command or row.settings), *([plain(row.note, cell=True)] if noted else [])]
+        for row in measured.rows
     ]
     said = f"Perplexity of the valid split; lower is better. Printed by {plain(measured.by)}. {plain(measured.note)}"
-    return ["## On the Penn Treebank\n", said.strip() + "\n", table(heads, cells)]
+    shared = f"```sh\n{measured.command}\n```\n"
+    return ["## On the Penn Treebank\n", shared, said.strip() + "\n", table(heads, cells)]
 
 
 def _files(group: str, name: str, base: Path | None) -> str:
@@ -135,18 +138,17 @@ def _files(group: str, name: str, base: Path | None) -> str:
     sources = [path for path in (base, yaml_files(group)[name]) if path is not None]
     named = " and ".join(f"`{path.relative_to(ROOT)}`" for path in sources if path.is_relative_to(ROOT))
     public = [f"{{py:obj}}`{of}`" for of in _public(base)] if base is not None else []
-    return (f"In Python: {', '.join(public)}. " if public else "") + (f"Source: {named}.\n" if named else "")
+    return (f"In Python: {', '.join(public)}. " if public else "") + (f"Files: {named}.\n" if named else "")
 
 
 def _public(path: Path) -> list[str]:
-    """The names of lmtool.neural and lmtool.trees that a file defines, in full."""
-    text, found = path.read_text(encoding="utf-8"), []
+    """The names of lmtool.neural and lmtool.trees that a file defines or, if none, that it takes from beside it."""
+    text, defined, taken = path.read_text(encoding="utf-8"), [], []
     for package in ("lmtool.neural", "lmtool.trees"):
-        public = (ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
-        names = re.findall(r"^(?:class|def) (\w+)", text, re.MULTILINE)
-        names += re.findall(r"^from lmtool\.trees\.\w+ import (\w+_tree)$", text, re.MULTILINE)
-        found += [f"{package}.{name}" for name in names if f'"{name}"' in public]
-    return found
+        names = (ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
+        for pattern, into in ((r"^(?:class|def) (\w+)", defined), (r"^from lmtool\.\S+ import (\w+)$", taken)):
+            into += [f"{package}.{name}" for name in re.findall(pattern, text, re.MULTILINE) if f'"{name}"' in names]
+    return defined or [name for name in taken if not name.endswith(("Tree", "Layer", "Encoder"))]
 
 
 def page(group: str, name: str) -> str:

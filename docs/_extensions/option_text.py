@@ -65,18 +65,24 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A perplexity of the Penn Treebank's valid split: the command of the model, and what is to be known of it."""
+    """A perplexity of the Penn Treebank's valid split. settings: what is added to the command that the rows of a group
+    share; command: the whole one, where it is another. note: what is to be known of it.
+    """
 
-    command: str
     perplexity: str
+    settings: str
+    command: str
     note: str
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of an option; by: what printed them; note: what is to be known of those of its group."""
+    """The figures of an option. command: what their rows share; by: what printed them; note: what is to be known of
+    those of the group.
+    """
 
     rows: list[Figure]
+    command: str
     by: str
     note: str
 
@@ -204,11 +210,12 @@ def _measured() -> dict[str, Any]:
 def figures(group: str, name: str) -> Figures:
     """What was measured with an option."""
     measured = _measured().get(group, {})
-    rows = []
-    for row in measured.get("rows", {}).get(name, []):
-        command = measured["command"].replace("OPTION", name) + (f" {row['settings']}" if "settings" in row else "")
-        rows.append(Figure(row.get("command", command), row["perplexity"], row.get("note", "")))
-    return Figures(rows, measured.get("by", ""), measured.get("note", ""))
+    rows = [
+        Figure(row["perplexity"], row.get("settings", ""), row.get("command", ""), row.get("note", ""))
+        for row in measured.get("rows", {}).get(name, [])
+    ]
+    command = measured.get("command", "").replace("OPTION", name)
+    return Figures(rows, command, measured.get("by", ""), measured.get("note", ""))
 
 
 def docstring_path(group: str, name: str) -> Path | None:

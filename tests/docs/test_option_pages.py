@@ -86,10 +86,14 @@ def test_every_page_is_made_once_and_whole(writer: ModuleType) -> None:
         outside = re.sub(r"```.*?```|`[^`\n]*`", "", page, flags=re.DOTALL)
         assert not re.search(r"(?<!\\)<", outside), f"{path}: a tag that a browser would take for HTML"
     kneser_ney = pages["smoother/kneser_ney.md"]
-    assert "| 151.42 | `lmtool train model=ngram data=ptb smoother=kneser_ney model.order=5` |" in kneser_ney
-    assert "| `smoother.interpolate` | `true` | true or false | false = back off:" in kneser_ney
+    assert "lmtool train model=ngram data=ptb smoother=kneser_ney\n" in kneser_ney
+    assert "| 151.42 | `model.order=5` |" in kneser_ney
+    assert "| `tree.path` | to be given | of the file of words and codes | text |" in pages["tree/file.md"]
+    assert "| `smoother.interpolate` | `true` | false = back off:" in kneser_ney
     assert "[`model=nplm`](nplm.md)" in pages["model/nce.md"] and "(../output/nce.md)" in pages["model/nce.md"]
-    assert "{py:obj}`lmtool.neural.NCELoss`" in pages["output/nce.md"]
+    for option, name in (("output/nce", "neural.NCELoss"), ("tree/brown", "trees.brown_tree")):
+        assert f"In Python: {{py:obj}}`lmtool.{name}`. Files:" in pages[f"{option}.md"]
+    assert "In Python: {py:obj}`lmtool.trees.huffman_tree`. Files:" in pages["tree/huffman.md"]
 
 
 def test_figures_are_of_options_that_there_are(texts: ModuleType) -> None:
@@ -97,6 +101,15 @@ def test_figures_are_of_options_that_there_are(texts: ModuleType) -> None:
     assert measured and all(measured[group]["rows"].keys() <= yaml_files(group).keys() for group in measured)
     figures = texts.figures("smoother", "modified_kneser_ney")
     assert [row.perplexity for row in figures.rows[:2]] == ["157.77", "148.01"]
+
+
+def test_figures_are_those_of_reproductions_and_experiments(texts: ModuleType) -> None:
+    published = (ROOT / "scripts" / "results" / "mnih-teh2012.md").read_text()
+    small = [*texts.figures("output", "softmax").rows, *texts.figures("output", "nce").rows]
+    assert len(small) == 5 and all(f" {row.perplexity} " in published for row in small)
+    for name in ("nplm", "skip_layer", "hsoftmax", "nce"):
+        said = (ROOT / "conf" / "experiment" / f"ptb_{name}.yaml").read_text()
+        assert f"Gave: valid perplexity {texts.figures('model', name).rows[0].perplexity}" in said
 
 
 def test_formulas_and_markup_become_markdown(writer: ModuleType) -> None:
