@@ -186,10 +186,21 @@ def _preset(group: str, name: str, said: YamlPage) -> str:
 
 def group_page(group: str, names: list[str]) -> str:
     """The list of a group's options."""
-    about = options_of(group)
+    about, measured = options_of(group), {name: figures(group, name) for name in names}
+    compared = [of for of in measured.values() if of.compared is not None]
     rows = [[f"[`{name}`]({name}.md)", plain(about[name], cell=True)] for name in names]
-    tree = "```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"
-    return f"# {GROUPS[group]}\n\n{table([f'`{group}=`', 'what it is'], rows)}\n{tree}"
+    heads = [f"`{group}=`", "what it is"]
+    lines = [f"# {GROUPS[group]}\n"]
+    if compared:
+        heads.append("perplexity")
+        for row, of in zip(rows, measured.values(), strict=True):
+            row.append(of.compared.perplexity if of.compared is not None else "")
+        alike = {of.compared.settings for of in compared}
+        where = f" with {_code(alike.pop())}" if len(alike) == 1 else ""
+        said = f"Perplexity: Penn Treebank, valid{where}; printed by {plain(compared[0].by)}. {plain(compared[0].note)}"
+        lines.append(said.strip() + "\n")
+    lines += [table(heads, rows), "```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"]
+    return "\n".join(lines)
 
 
 def own_names(group: str) -> list[str]:

@@ -78,13 +78,14 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of an option. command: what their rows share; by: what printed them; note: what is to be known of
-    those of the group.
+    those of the group; compared: the one that is set beside those of the group's other options.
     """
 
     rows: list[Figure]
     command: str
     by: str
     note: str
+    compared: Figure | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,8 @@ def figures(group: str, name: str) -> Figures:
         for row in measured.get("rows", {}).get(name, [])
     ]
     command = measured.get("command", "").replace("OPTION", name)
-    return Figures(rows, command, measured.get("by", ""), measured.get("note", ""))
+    alike = [row for row in rows if row.settings in measured.get("compared", []) and not row.command]
+    return Figures(rows, command, measured.get("by", ""), measured.get("note", ""), alike[0] if alike else None)
 
 
 def docstring_path(group: str, name: str) -> Path | None:
