@@ -143,7 +143,9 @@ def _files(group: str, name: str, base: Path | None) -> str:
 
 def _public(path: Path) -> list[str]:
     """The names of lmtool.neural and lmtool.trees that a file defines or, if none, that it takes from beside it."""
-    text, defined, taken = path.read_text(encoding="utf-8"), [], []
+    text = path.read_text(encoding="utf-8")
+    defined: list[str] = []
+    taken: list[str] = []
     for package in ("lmtool.neural", "lmtool.trees"):
         names = (ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
         for pattern, into in ((r"^(?:class|def) (\w+)", defined), (r"^from lmtool\.\S+ import (\w+)$", taken)):
@@ -195,7 +197,7 @@ def group_page(group: str, names: list[str]) -> str:
         heads.append("perplexity")
         for row, of in zip(rows, measured.values(), strict=True):
             row.append(of.compared.perplexity if of.compared is not None else "")
-        alike = {of.compared.settings for of in compared}
+        alike = {of.compared.settings for of in compared if of.compared is not None}
         where = f" with {_code(alike.pop())}" if len(alike) == 1 else ""
         said = f"Perplexity: Penn Treebank, valid{where}; printed by {plain(compared[0].by)}. {plain(compared[0].note)}"
         lines.append(said.strip() + "\n")
