@@ -14,6 +14,7 @@ from pathlib import Path
 from lmtool.errors import UserError
 
 ENTRY = re.compile(r"(?P<indent> *)(?P<key>\w+):(?P<rest>.*)")
+MORE = re.compile(r" +# *(?P<more>.*)")
 KIND = re.compile(r"kind: *(?P<kind>\w+)")
 FLOW_ITEM = re.compile(r"\{[^}]*\}|[^,\s]+")
 FLOW = re.compile(r"defaults: *\[(?P<items>.*)\]")
@@ -23,7 +24,9 @@ HIDDEN = ("defaults", "hydra", "kind")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of a YAML file. path: its keys from the outermost; value: as written; comment: without the `#`."""
+    """A key of a YAML file. path: its keys from the outermost; value: as written; comment: without the `#`, with that
+    of indented lines which follow and are comment alone.
+    """
 
     path: tuple[str, ...]
     value: str
@@ -87,7 +90,9 @@ def _entries(lines: list[str]) -> list[Entry]:
     entries: list[Entry] = []
     open_keys: list[tuple[int, str]] = []
     for line in lines:
-        entry = ENTRY.match(line)
+        entry, more = ENTRY.match(line), MORE.match(line)
+        if more is not None and entries and open_keys[0][1] not in HIDDEN:
+            entries[-1] = replace(entries[-1], comment=f"{entries[-1].comment} {more['more']}".strip())
         if entry is None:
             continue
         indent = len(entry["indent"])

@@ -1,8 +1,16 @@
-"""Clusters of words with the same neighbours: Brown et al. (1992), "Class-based n-gram models of natural language".
+r"""Brown clusters: words with the same neighbours share a cluster, and similar clusters a subtree.
 
-Their algorithm for large vocabularies: the C most frequent words are clusters; each next word is added as one more, and
-the two clusters merge whose merging loses the least average mutual information. At the end the C clusters merge until
-one is left: that is the upper tree. The words of each cluster have a Huffman tree.
+.. math::
+
+    I = \sum_{c, c'} p(c, c') \log \frac{p(c, c')}{p(c)\,p(c')}
+
+I is the average mutual information of the clusters of neighbouring words. The C most frequent words are clusters; each
+next word is added as one more, and the two clusters merge whose merging loses the least of I. At the end the C
+clusters merge until one is left: that is the upper tree. The words of each cluster have a Huffman tree.
+
+Source: Brown, Della Pietra, deSouza, Lai & Mercer (1992), "Class-based n-gram models of natural language",
+    Computational Linguistics 18, the algorithm for large vocabularies.
+Complexity: O(W C^2) to build, of the W words that are clustered; paths somewhat longer than Huffman's.
 """
 
 from __future__ import annotations

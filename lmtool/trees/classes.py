@@ -1,5 +1,14 @@
-"""Two levels: classes of words by frequency, then the words of each (Goodman 2001, "Classes for fast maximum entropy
-training").
+r"""Two levels: classes of words by frequency, then the words of each.
+
+.. math::
+
+    d(w) = d_{\text{Huffman}}(g(w)) + \log_2 |g(w)| \quad \text{(rounded down or up)}
+
+g(w) is the class of w: the words, most frequent first, are cut into classes of about equal counts. The classes have a
+Huffman tree, the words of a class a balanced one.
+
+Source: Goodman (2001), "Classes for fast maximum entropy training", ICASSP.
+Complexity: O(W log W) to build over W words.
 """
 
 from __future__ import annotations

@@ -1,7 +1,18 @@
-"""Words with similar vectors together: Mnih & Hinton (2009), "A scalable hierarchical distributed language model".
+r"""Words with similar vectors together: a set of words is divided in two by their vectors, again and again.
 
-A set of words is divided in two by their vectors, and so on until single words are left. The vectors are those of an
-earlier run: in the paper, of each word the mean of what a model predicts in its contexts.
+.. math::
+
+    p(x) &= \pi_1\,\mathcal{N}(x; \mu_1, \sigma^2 I) + \pi_2\,\mathcal{N}(x; \mu_2, \sigma^2 I) \\
+    \log \frac{r_2(x)}{r_1(x)} &= \frac{1}{\sigma^2} \left( (\mu_2 - \mu_1) \cdot x -
+        \frac{|\mu_2|^2 - |\mu_1|^2}{2} \right) + \log \frac{\pi_2}{\pi_1}
+
+x is the vector of a word in an earlier run: in the paper, the mean of what a model predicts in its contexts. The
+mixture is fitted to each set by EM; r are its responsibilities. A word goes to the likelier half, or with
+`split=balanced` to that of its place in the order of the odds; where |r - 0.5| < `epsilon` it goes to both and gets
+several codes. With `method=kmeans` the odds are half the difference of squared distances.
+
+Source: Mnih & Hinton (2009), "A scalable hierarchical distributed language model", NIPS.
+Complexity: O(D) for each word, level of the tree and round of EM, of which there are at most ten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,14 @@
-"""A tree of your own, from a text file with a line `word<TAB>code` for each code."""
+r"""A tree of your own, from a text file with a line `word<TAB>code` for each code.
+
+.. math::
+
+    \sum_{\text{codes } z} 2^{-|z|} = 1
+
+The codes, of 0 and 1, must be those of a whole binary tree: none begins another, and their Kraft sum is one.
+
+Source: Kraft (1949), "A device for quantizing, grouping, and coding amplitude-modulated pulses".
+Complexity: O(number of codes) to read; paths as long as the codes.
+"""
 
 from __future__ import annotations
 

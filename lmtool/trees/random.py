@@ -1,4 +1,15 @@
-"""Halves of a shuffled list of words: Mnih & Hinton (2009), whose better trees are learnt from it."""
+r"""Halves of a shuffled list of words, again and again: the tree that says nothing about the words.
+
+.. math::
+
+    \lfloor \log_2 W \rfloor \le d(w) \le \lceil \log_2 W \rceil
+
+d(w) is the depth of word w of W words.
+
+Source: Mnih & Hinton (2009), "A scalable hierarchical distributed language model", NIPS, whose better trees are
+    learned from a model over it.
+Complexity: O(W log W) to build; paths of about log2 W nodes.
+"""
 
 from __future__ import annotations
 

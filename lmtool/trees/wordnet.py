@@ -1,5 +1,17 @@
-"""WordNet's is-a hierarchy as a tree: Morin & Bengio (2005), "Hierarchical probabilistic neural network language
-model", the first hierarchical softmax.
+r"""WordNet's is-a hierarchy as a tree: the words of a group, as of all animals, are the leaves below one node.
+
+.. math::
+
+    d(w) = \sum_{g \ni w} d_g(w)
+
+The sum is over the groups g that w is in, from the top down to its own synset; d_g(w) is the depth of w, or of the
+group in g that holds it, in a Huffman tree over the members of g. A word is placed at its first, most frequent sense
+as noun or verb, and a synset below its first hypernym; other words have a Huffman tree beside these two. Morin and
+Bengio join the members of a group by clustering, which needs vectors.
+
+Source: Morin & Bengio (2005), "Hierarchical probabilistic neural network language model", AISTATS, the first
+    hierarchical softmax; WordNet: Fellbaum (1998).
+Complexity: a look-up in WordNet for each word, then O(W log W) for W words.
 """
 
 from __future__ import annotations

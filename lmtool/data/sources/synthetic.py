@@ -1,8 +1,18 @@
-"""A seeded source whose entropy is known in closed form, of any size and vocabulary.
+r"""A seeded source whose entropy is known in closed form, of any size and vocabulary.
 
-A sentence is a Markov chain over T types. Its first word is drawn from Zipf's law Z(r) ~ 1 / r^exponent. After
-each word the sentence ends with probability 1/L, else the next word is, with probability `repeat`, one of the
-word's K successors (its image under a seeded permutation and the K-1 types after it), else drawn from Z again.
+.. math::
+
+    p(w'|w) &= \left( 1 - \tfrac{1}{L} \right) \left( (1 - r)\,Z(w') + \tfrac{r}{K}\,[w' \in S(w)] \right) \qquad
+        p({<}/s{>}\,|\,w) = \tfrac{1}{L} \qquad Z(w) \propto \text{rank}(w)^{-s} \\
+    H &= \frac{H(Z) + \sum_w \mu(w)\,H(\text{next}\,|\,w)}{1 + L}
+
+A sentence is a Markov chain over T types. Its first word is drawn from Zipf's law Z. After each word the sentence ends
+with probability 1/L, else the next word is, with probability r (`repeat`), one of the word's K successors S(w) (its
+image under a seeded permutation and the K-1 types after it), else drawn from Z again. H is the entropy for each
+predicted token; mu(w) is how often w is to be expected in a sentence.
+
+Source: Zipf (1935), "The psycho-biology of language", for Z; Shannon (1948) for H.
+Complexity: O(1) for each token that is drawn, by alias tables; O(T K) for the entropy in each of some iterations.
 """
 
 from __future__ import annotations

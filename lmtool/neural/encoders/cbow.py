@@ -1,6 +1,16 @@
-"""The encoder of the continuous bag of words (Mikolov et al. 2013): h = 1/C sum over the context of C(w_t-i).
+r"""The encoder of the continuous bag of words: the mean of the context's vectors, whatever their order.
+
+.. math::
+
+    h = \frac{1}{C} \sum_{i=1}^{C} x_{t-i}
+
+x_t is the embedding of w_t. The context is the words before the predicted one, where word2vec has those after it too.
 
 Legend of shapes: B examples, C context words, E dimension of the embeddings, V words of the vocabulary.
+
+Source: Mikolov, Chen, Corrado & Dean (2013), "Efficient estimation of word representations in vector space", ICLR
+    workshop, section 3.1.
+Complexity: O(C E) for each example; V E weights.
 """
 
 from __future__ import annotations

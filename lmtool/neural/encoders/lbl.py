@@ -1,6 +1,17 @@
-"""The encoder of the log-bilinear model (Mnih & Hinton 2007): r = sum over the context of C_i r_w_i (eq. 5).
+r"""The encoder of the log-bilinear model: a linear map of each context word's vector predicts the next word's.
+
+.. math::
+
+    \hat{r} = \sum_{i=1}^{C} C_i\,r_{w_{t-i}}
+
+r_w is the embedding of w and C_i a matrix for each position, diagonal if `diagonal`: then its product is taken
+component by component.
 
 Legend of shapes: B examples, C context words, E dimension of the embeddings, V words of the vocabulary.
+
+Source: Mnih & Hinton (2007), "Three new graphical models for statistical language modelling", ICML, eq. 5; diagonal
+    matrices: Mnih & Hinton (2009), NIPS.
+Complexity: O(C E^2) for each example, diagonal O(C E); V E + C E^2 weights, diagonal V E + C E.
 """
 
 from __future__ import annotations

@@ -1,8 +1,25 @@
-"""The encoder of the neural probabilistic language model: a = tanh(d + Hx), x the context's embeddings side by side
-(Bengio et al. 2003, eq. 1).
+r"""The encoder of the neural probabilistic language model: hidden layers over the context's embeddings side by side.
 
-Legend of shapes: B examples, C context words, T words of a history, K sums over it, E dimension of the embeddings,
-H hidden units, D dimension of the hidden that the output layer reads, V words of the vocabulary.
+.. math::
+
+    x &= (C(w_{t-C}), \dots, C(w_{t-1}), z_1, \dots, z_K) \\
+    z_k &= s_k \odot \sum_{i=1}^{T} v_{ki}\,C(w_{t-i}) \\
+    a &= f(d + H x) \odot (d' + H' x)
+
+C(w) is the embedding of w, f the activation, and with `layer_norm` what it is applied to, and the gate, are normalised
+first. The gate, the second factor of a, is that of `gated`; the sums z over the last T words, in which older words
+count less (FOFE), are those of `history`: for each forgetting factor one weight for each distance, :math:`v_{ki}
+\propto \alpha_k^{i-1}` at first, and one scale for each component, all of them learned. Each layer after the first
+adds to what it reads. The paper's network is a = tanh(d + Hx), and with `direct` the output layer reads (a, x).
+
+Legend of shapes: B examples, C context words, T words of a history, K sums over it, E dimension of the embeddings, H
+hidden units, D dimension of the hidden that the output layer reads, V words of the vocabulary.
+
+Source: Bengio, Ducharme, Vincent & Jauvin (2003), "A neural probabilistic language model", JMLR 3, eq. 1; gates:
+    Dauphin et al. (2017), Shazeer (2020); FOFE: Zhang et al. (2015), "The fixed-size ordinally-forgetting encoding
+    method for neural network language models", ACL, eq. 1; layer normalisation: Ba et al. (2016).
+Complexity: O(((C + K) E + (layers - 1) H) H) for each example, twice that with gates, and O(T K E) for a history; V E
+    weights beside those of the layers.
 """
 
 from __future__ import annotations

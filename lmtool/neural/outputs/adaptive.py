@@ -1,7 +1,17 @@
-"""The adaptive softmax as an output layer (Grave et al. 2017): p(w|h) is a softmax over a head of the most frequent
-words and of tails, times one inside the tail; computed by torch.nn.AdaptiveLogSoftmaxWithLoss.
+r"""The adaptive softmax: the most frequent words in a head, the others in tails with vectors of smaller dimension.
+
+.. math::
+
+    p(w|h) = \begin{cases} p_0(w|h) & \text{if } w \text{ is in the head} \\
+        p_0(i|h)\,p_i(w|h) & \text{if } w \text{ is in tail } i \end{cases}
+
+p_0 is a softmax over the words of the head and one unit for each tail; p_i is a softmax over the words of tail i after
+a linear map of h to dimension D / div_value^i. Computed by torch.nn.AdaptiveLogSoftmaxWithLoss.
 
 Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, K words asked for.
+
+Source: Grave, Joulin, Cissé, Grangier & Jégou (2017), "Efficient softmax approximation for GPUs", ICML.
+Complexity: O(D O_0) for each example, O_0 being the units of the head, and O(D_i (D + O_i)) more for a word of tail i.
 """
 
 from __future__ import annotations

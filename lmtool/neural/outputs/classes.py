@@ -1,7 +1,18 @@
-"""Two softmaxes as an output layer (Goodman 2001): p(w|h) = p(class of w|h) p(w|class, h).
+r"""Two softmaxes: over classes of words by frequency, and over the words of one class.
+
+.. math::
+
+    p(w|h) = p(g(w)|h)\,p(w|g(w), h) = \frac{e^{b_g + v_g \cdot h}}{\sum_{g'} e^{b_{g'} + v_{g'} \cdot h}} \cdot
+        \frac{e^{b_w + u_w \cdot h}}{\sum_{w':\,g(w') = g(w)} e^{b_{w'} + u_{w'} \cdot h}}
+
+g(w) is the class of w: the words, most frequent first, are cut into classes of about equal counts.
 
 Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, C classes, P pairs (example,
 word of its target's class), K words asked for.
+
+Source: Goodman (2001), "Classes for fast maximum entropy training", ICASSP.
+Complexity: O(D (C + words of the target's class)) for each example, with C of about the square root of O; O(D O) for a
+    whole distribution.
 """
 
 from __future__ import annotations

@@ -1,8 +1,21 @@
-"""The hierarchical softmax as an output layer (Morin & Bengio 2005): the probability of a word is the product of those
-of the decisions on its path from the root of a binary tree.
+r"""The hierarchical softmax: p is the product of the decisions on the path from the root of a binary tree to the word.
+
+.. math::
+
+    p(w|h) &= \sum_{\text{codes of } w} \; \prod_{n \text{ on the path}} \sigma(\pm s_n(h)) \\
+    s_n(h) &= u_n \cdot h + b_n & \text{(nodes=dot)} \\
+    s_n(h) &= \alpha_n + \beta \cdot \tanh(c + W h + U N_n) & \text{(Morin and Bengio's)}
+
+The sign is + where the path goes to the second child. In all trees but `clusters` and `file` a word has one code. N_n
+is the node's own embedding.
 
 Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, K words asked for, N inner
 nodes, L leaves, P pairs (example, node on its path).
+
+Source: Morin & Bengio (2005), "Hierarchical probabilistic neural network language model", AISTATS, eq. 3 and 4;
+    several codes: Mnih & Hinton (2009), NIPS, eq. 7; nodes as dot products: Mikolov et al. (2013).
+Complexity: O(D d) for each example, d being the depth of its word, about log2 O; in training and for p of one word.
+    O(D O) for a whole distribution.
 """
 
 from __future__ import annotations

@@ -1,7 +1,19 @@
-"""Noise-contrastive estimation as an output layer (Gutmann & Hyvärinen 2010; Mnih & Teh 2012): the word of the text is
-told from noise words, by scores less log k q.
+r"""Noise-contrastive estimation: the word of the text is told from noise words; no sum over all words is needed.
+
+.. math::
+
+    J &= -\log \sigma(s_y - \log k q_y) - \sum_{j=1}^{k} \log \sigma(\log k q_{w_j} - s_{w_j})
+        \qquad w_j \sim q \propto \text{unigram}^{\text{power}} \\
+    s_w &= b_w + u_w \cdot h - \log Z(h)
+
+log Z is fixed to 0, or with `learn_normaliser` an affine function of h. Evaluation is exact: p(w|h) is the softmax of
+the scores.
 
 Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, k noise words.
+
+Source: Gutmann & Hyvärinen (2010), "Noise-contrastive estimation", AISTATS; Mnih & Teh (2012), "A fast and simple
+    algorithm for training neural probabilistic language models", ICML, eq. 8 to 10.
+Complexity: O(D k) for each example in training, whatever O; O(D O) for exact probabilities.
 """
 
 from __future__ import annotations

@@ -1,7 +1,18 @@
-"""The sampled softmax as an output layer (Bengio & Senecal 2008; Jean et al. 2015): in training the sum over all words
-is one over some of them, whose scores are corrected by log k q.
+r"""The sampled softmax: in training the sum over all words is one over some of them, drawn for the batch.
+
+.. math::
+
+    J = -\log \frac{e^{s_y - \log k q_y}}{e^{s_y - \log k q_y} + \sum_{j:\,w_j \ne y} e^{s_{w_j} - \log k q_{w_j}}}
+        \qquad s_w = b_w + u_w \cdot h \qquad w_j \sim q \propto \text{unigram}^{\text{power}}
+
+With q the chance to be drawn, the correction makes the sum over the k samples an unbiased estimate of that over all
+words; the bias of the gradient falls with k. Evaluation is exact: p(w|h) is the softmax of the scores.
 
 Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, k samples.
+
+Source: Bengio & Senecal (2008), "Adaptive importance sampling to accelerate training of a neural probabilistic
+    language model", IEEE Transactions on Neural Networks 19; Jean, Cho, Memisevic & Bengio (2015), ACL.
+Complexity: O(D k) for each example in training, whatever O; O(D O) for exact probabilities.
 """
 
 from __future__ import annotations

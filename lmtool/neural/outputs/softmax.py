@@ -1,6 +1,15 @@
-"""The full softmax as an output layer: p(w|h) = exp(b_w + u_w . h) / Z (Bengio et al. 2003, eq. 1), in chunks.
+r"""The full softmax: every word has a score, and their exponentials are normalised.
+
+.. math::
+
+    p(w|h) = \frac{e^{b_w + u_w \cdot h}}{\sum_{v=1}^{O} e^{b_v + u_v \cdot h}}
+
+The scores of a batch are made in chunks, so that B x O of them never exist.
 
 Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, b rows of one chunk.
+
+Source: Bengio, Ducharme, Vincent & Jauvin (2003), "A neural probabilistic language model", JMLR 3, eq. 1.
+Complexity: O(D O) for each example, in training as for a distribution; D O weights, which may be the embeddings.
 """
 
 from __future__ import annotations

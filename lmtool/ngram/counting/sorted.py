@@ -1,7 +1,15 @@
-"""Counting by sorting (Heafield et al. 2013): equal n-grams come together, and their number is their count.
+r"""Counting by sorting: equal n-grams come together, and their number is their count.
 
-In memory where that suffices; else in sorted runs on disk that are merged, with the same result. The counts can be kept
-beside the store, where other smoothers and lower orders find them.
+.. math::
+
+    c(w_1 \dots w_k) = \sum_{t} [\,w_{t-k+1} \dots w_t = w_1 \dots w_k\,]
+
+In memory where that suffices; else in sorted runs on disk that are merged, with the same result. The counts can be
+kept beside the store, where other smoothers and lower orders find them.
+
+Source: Heafield, Pouzyrevsky, Clark & Koehn (2013), "Scalable modified Kneser-Ney language model estimation", ACL.
+Complexity: O(n T) for T tokens and order n: one radix sort for each order, of keys of at most 64 bits; memory within
+    `memory`, the rest on disk.
 """
 
 from __future__ import annotations

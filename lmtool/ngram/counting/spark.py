@@ -1,7 +1,15 @@
-"""Counting on Spark (Brants et al. 2007 counted two trillion words on such a system): for text that one machine does
-not hold.
+r"""Counting on Spark: for text that one machine does not hold.
 
+.. math::
+
+    c(w_1 \dots w_k) = \sum_{p} \sum_{t \in p} [\,w_{t-k+1} \dots w_t = w_1 \dots w_k\,]
+
+The pieces p of the text are counted where they lie, and the counts of an n-gram added up on the worker that holds it.
 The model is the one that counting by sorting gives, to the bit.
+
+Source: Brants, Popat, Xu, Och & Dean (2007), "Large language models in machine translation", EMNLP, who counted two
+    trillion words on such a system.
+Complexity: O(n T) for T tokens and order n, shared by the workers; the driver holds the n-grams of the model alone.
 """
 
 from __future__ import annotations

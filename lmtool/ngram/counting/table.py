@@ -1,6 +1,13 @@
-"""Counts from files: n-grams that were counted before, by this or another tool, of texts that need not be here.
+r"""Counts from files: n-grams that were counted before, by this or another tool, of texts that need not be here.
 
-Counts add up (SRILM's ngram-merge): those of an old text and those of a new one are those of both.
+.. math::
+
+    c(w_1 \dots w_k) = \sum_{f} \text{weight}_f\,c_f(w_1 \dots w_k)
+
+Counts add up: those of an old text and those of a new one are those of both.
+
+Source: SRILM's `ngram-merge` (Stolcke 2002, "SRILM - an extensible language modeling toolkit", ICSLP).
+Complexity: O(N) for N lines of all files: one radix sort for each order.
 """
 
 from __future__ import annotations

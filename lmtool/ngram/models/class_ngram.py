@@ -1,11 +1,20 @@
-"""Class-based n-grams (Brown et al. 1992, "Class-based n-gram models of natural language").
+r"""Class-based n-grams: n-grams of classes of words, and each word by its share of its class.
 
-    p(w|h) = p(w|c(w)) p(c(w) | c(w_{t-n+1}) ... c(w_{t-1}))                      (eq. 2)
+.. math::
 
-Words share what is known of the words like them: a few hundred classes have so few n-grams that long contexts are seen.
-Alone such a model is worse than one of words; mixed with it, it is better than either. The n-grams of classes are
-counted and smoothed as those of words; the classes are learned from the bigrams of train, by
-lmtool.ngram.learned_classes, or read from a file.
+    p(w_t|h) = p(w_t\,|\,g(w_t))\;p(g(w_t)\,|\,g(w_{t-n+1}) \dots g(w_{t-1})) \qquad
+    p(w|g(w)) = \frac{c(w)}{\sum_{v:\,g(v) = g(w)} c(v)}
+
+g(w) is the class of w; a word that does not occur in train counts as half an occurrence. Words share what is known of
+the words like them: a few hundred classes have so few n-grams that long contexts are seen. Alone such a model is worse
+than one of words; mixed with it, it is better than either. The n-grams of classes are counted and smoothed as those of
+words; the classes are learned from the bigrams of train, by lmtool.ngram.learned_classes, or read from a file: they
+maximise the average mutual information of the classes of neighbours.
+
+Source: Brown, Della Pietra, deSouza, Lai & Mercer (1992), "Class-based n-gram models of natural language",
+    Computational Linguistics 18, eq. 2; exchange by Martin, Liermann & Ney (1998), Speech Communication 24.
+Complexity: O(V C^2) to learn C classes of V words by merging, O(C) for each class among a word's neighbours in a pass
+    of exchange; then as of `model=ngram`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,21 @@
-"""The n-gram model (Markov 1913; Shannon 1948; as a model of speech, Bahl, Jelinek & Mercer 1983).
+r"""The n-gram model: a word depends on the n-1 words before it.
 
-    p(w_1 ... w_T) = prod over t of p(w_t | w_{t-n+1} ... w_{t-1})
+.. math::
 
-A word depends on the n-1 words before it; n is the order. Each p(w|h) is estimated from the counts of n-grams by a
-smoother (group `smoother`) and kept in back-off form (Katz 1987): see lmtool.ngram.table.
+    p(w_1 \dots w_T) = \prod_{t=1}^{T} p(w_t\,|\,w_{t-n+1} \dots w_{t-1})
+
+n is the order. Each p(w|h) is estimated from the counts of n-grams by a smoother (group `smoother`) and kept in
+back-off form: the probability of each n-gram that is in the model, and a weight b of each context,
+
+.. math::
+
+    p(w|h) = \begin{cases} p_{hw} & \text{if } hw \text{ is in the model} \\ b_h\,p(w|h') & \text{otherwise}
+    \end{cases}
+
+Source: Shannon (1948), "A mathematical theory of communication", after Markov (1913); as a model of speech Bahl,
+    Jelinek & Mercer (1983), IEEE PAMI 5; the back-off form Katz (1987), eq. 2.
+Complexity: O(n T) to count T tokens, by radix sorts; p(w|h) in running text by n searches among the words that follow
+    a context, O(log V) each; about ten bytes for each n-gram, in memory and on disk.
 """
 
 from __future__ import annotations

@@ -1,10 +1,16 @@
-"""Skipping n-grams (Goodman 2001, "A bit of progress in language modeling", section 4; Rosenfeld 1994).
+r"""Skipping n-grams: n-grams whose context is every s-th word.
 
-    p(w_t|h) = p(w_t | w_{t-s(n-1)} ... w_{t-2s} w_{t-s})
+.. math::
 
-The context is every s-th word. With s = 2 its newest word is the last but one: where the last word was never seen in
-its place, what stands before it still tells something. To be mixed with n-grams of all words. Of Goodman's contexts
-these are the ones that are n-grams of a text, the one cut into every s-th word: they are counted and smoothed as such.
+    p(w_t|h) = p(w_t\,|\,w_{t-s(n-1)} \dots w_{t-2s}\,w_{t-s})
+
+With s = 2 its newest word is the last but one: where the last word was never seen in its place, what stands before it
+still tells something. To be mixed with n-grams of all words. Of Goodman's contexts these are the ones that are n-grams
+of a text, the one cut into every s-th word: they are counted and smoothed as such.
+
+Source: Goodman (2001), "A bit of progress in language modeling", Computer Speech & Language 15, section 4; Rosenfeld
+    (1994), "Adaptive statistical language modeling".
+Complexity: as of `model=ngram`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,17 @@
-"""Absolute discounting (Ney, Essen & Kneser 1994; Chen & Goodman 1998, *Absolute Discounting*).
+r"""Absolute discounting: the same number is subtracted from every count of an order.
 
-    p(w|h) = max(c(hw) - D, 0) / c(h.) + D N1+(h.) / c(h.) p(w|h')
-    D = n1 / (n1 + 2 n2)
+.. math::
 
-c counts occurrences in every order; the unigrams are interpolated with the uniform distribution over the words that can
-be predicted.
+    p(w|h) &= \frac{\max(c(hw) - D, 0)}{c(h\,\bullet)} + \frac{D\,N_{1+}(h\,\bullet)}{c(h\,\bullet)}\,p(w|h') \\
+    D &= \frac{n_1}{n_1 + 2 n_2}
+
+c counts occurrences in every order, n_r is the number of n-grams of the order with count r; the unigrams are
+interpolated with the uniform distribution over the words that can be predicted. Without `interpolate` the second term
+is for words not seen after h alone, its weight being such that the probabilities sum to one (Katz 1987).
+
+Source: Ney, Essen & Kneser (1994), "On structuring probabilistic dependences in stochastic language modelling",
+    Computer Speech & Language 8; as in Chen & Goodman (1998), *Absolute Discounting*.
+Complexity: O(N) to estimate the N n-grams of all orders, one discount for each order; p(w|h) as of `model=ngram`.
 """
 
 from __future__ import annotations

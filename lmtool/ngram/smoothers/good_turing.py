@@ -1,8 +1,21 @@
-"""Good-Turing discounting with Katz back-off (Good 1953; Katz 1987; Chen & Goodman 1998, *Katz Smoothing*).
+r"""Good-Turing discounting with Katz's back-off: small counts are lowered by how many n-grams have the next larger
+one.
 
-p(w|h) = d_r c(hw) / c(h.) with r = c(hw), where hw was seen, else backoff(h) p(w|h')
-d_r = (r*/r - A) / (1 - A) for r up to `largest`, 1 above it
-r* = (r + 1) n_{r+1} / n_r,  A = (largest + 1) n_{largest+1} / n_1
+.. math::
+
+    p(w|h) &= \begin{cases} d_r\,c(hw) / c(h\,\bullet) & \text{if } r = c(hw) > 0 \\
+        \alpha(h)\,p(w|h') & \text{otherwise} \end{cases} \\
+    d_r &= \frac{r^*/r - A}{1 - A} \text{ for } r \le k, \quad 1 \text{ above}
+        \qquad r^* = (r + 1) \frac{n_{r+1}}{n_r} \qquad A = (k + 1) \frac{n_{k+1}}{n_1} \\
+    \alpha(h) &= \frac{1 - \sum_{w:\,c(hw) > 0} p(w|h)}{1 - \sum_{w:\,c(hw) > 0} p(w|h')}
+
+n_r is the number of n-grams of the order with count r, k the setting `largest`, or `largest_unigram`. A count whose
+d_r is not above 0 and at most 1 is not discounted, and a note says so. Where the counts of a context that words are
+missing from would leave nothing, its denominator is raised until they do, as SRILM does.
+
+Source: Katz (1987), "Estimation of probabilities from sparse data for the language model component of a speech
+    recognizer", IEEE TASSP 35; after Good (1953), Biometrika 40; as in Chen & Goodman (1998), *Katz Smoothing*.
+Complexity: O(N) to estimate the N n-grams of all orders, k ratios for each order; p(w|h) as of `model=ngram`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,17 @@
-"""Jelinek-Mercer smoothing, or deleted interpolation (Jelinek & Mercer 1980; Chen & Goodman 1998, *Jelinek-Mercer
-Smoothing*).
+r"""Jelinek-Mercer smoothing, or deleted interpolation: each order is mixed with the one below by a weight.
 
-    p(w|h) = lambda c(hw) / c(h.) + (1 - lambda) p(w|h')
+.. math::
 
-lambda depends on the order and on the count of h: contexts seen once, 2 to 3 times, 4 to 7 times and so on form a class
-each, and the last class holds all others. The lambdas are tuned on held-out text.
+    p(w|h) &= \lambda_{b(h)} \frac{c(hw)}{c(h\,\bullet)} + (1 - \lambda_{b(h)})\,p(w|h') \\
+    b(h) &= \min(\lfloor \log_2 c(h\,\bullet) \rfloor, K - 1)
+
+There is a weight for each order and each of the K classes b of contexts: those seen once, 2 to 3 times, 4 to 7 times
+and so on; the last class holds all others. The weights are tuned on held-out text, or given, one for each order.
+
+Source: Jelinek & Mercer (1980), "Interpolated estimation of Markov source parameters from sparse data", Pattern
+    Recognition in Practice; as in Chen & Goodman (1998), *Jelinek-Mercer Smoothing*, with buckets of their own.
+Complexity: O(N) to estimate the N n-grams of all orders; O(n T) for each evaluation of the likelihood of T held-out
+    tokens, of which L-BFGS takes some dozens; p(w|h) as of `model=ngram`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,15 @@
-"""Additive smoothing (Lidstone 1920; alpha = 1: Laplace; Chen & Goodman 1998, *Additive Smoothing*).
+r"""Additive smoothing: the same number is added to every count; Laplace's rule if it is one.
 
-    p(w|h) = (c(hw) + alpha) / (c(h.) + alpha V)
+.. math::
 
-with V the number of words that can be predicted. As a back-off table: n-grams of the full length are interpolated with
-the uniform distribution, with weight alpha V / (c(h.) + alpha V); shorter ones have no influence.
+    p(w|h) = \frac{c(hw) + \alpha}{c(h\,\bullet) + \alpha V}
+
+V is the number of words that can be predicted. As a back-off table: n-grams of the full length are interpolated with
+the uniform distribution, with weight :math:`\alpha V / (c(h\,\bullet) + \alpha V)`; shorter ones have no influence.
+
+Source: Lidstone (1920), "Note on the general case of the Bayes-Laplace formula for inductive or a posteriori
+    probabilities", Transactions of the Faculty of Actuaries 8; as in Chen & Goodman (1998), *Additive Smoothing*.
+Complexity: O(N) to estimate the N n-grams of all orders; p(w|h) as of `model=ngram`.
 """
 
 from __future__ import annotations

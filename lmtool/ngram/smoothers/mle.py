@@ -1,9 +1,15 @@
-"""Maximum likelihood (Chen & Goodman 1998, *Introduction*).
+r"""Maximum likelihood: the counts as they are.
 
-    p(w|h) = c(hw) / c(h.)
+.. math::
+
+    p(w|h) = \frac{c(hw)}{c(h\,\bullet)}
 
 A word never seen after a context that was seen has probability 0; a context that was never seen has no estimate, and
 the shorter context's is taken.
+
+Source: Chen & Goodman (1998), "An empirical study of smoothing techniques for language modeling", Harvard TR-10-98,
+    *Introduction*.
+Complexity: O(N) to estimate the N n-grams of all orders; p(w|h) as of `model=ngram`.
 """
 
 from __future__ import annotations

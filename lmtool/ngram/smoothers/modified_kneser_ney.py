@@ -1,14 +1,23 @@
-"""Modified Kneser-Ney smoothing (Chen & Goodman 1998, *Modified Kneser-Ney Smoothing*).
+r"""Modified Kneser-Ney smoothing: Kneser-Ney with a discount each for counts of one, of two, and of three or more.
 
-    p(w|h) = (a(hw) - D(a(hw))) / a(h.) + weight(h) p(w|h')
-    weight(h) = (D1 N1(h.) + D2 N2(h.) + D3+ N3+(h.)) / a(h.)
-    D_r = r - (r + 1) Y n_{r+1} / n_r for r = 1, 2, 3+,  Y = n1 / (n1 + 2 n2)
+.. math::
+
+    p(w|h) &= \frac{\max(a(hw) - D(a(hw)), 0)}{a(h\,\bullet)} + \gamma(h)\,p(w|h') \\
+    \gamma(h) &= \frac{D_1 N_1(h\,\bullet) + D_2 N_2(h\,\bullet) + D_{3+} N_{3+}(h\,\bullet)}{a(h\,\bullet)} \\
+    D_r &= r - (r + 1)\,Y\,\frac{n_{r+1}}{n_r} \quad (r = 1, 2, 3) \qquad Y = \frac{n_1}{n_1 + 2 n_2}
 
 a is the count in the highest order and for n-grams that begin with `<s>`; below, it is the number of distinct words
-that precede the n-gram (Kneser & Ney 1995). a(h.) is its sum over the words after h, N_r(h.) the number of them with
-a = r, n_r the number of n-grams of the order with a = r. Below the interpolated unigrams is 1/V for each of V types:
-the words that can be predicted and one unknown type, which is `<unk>` where the text has no `<unk>` of its own, and
-else outside the vocabulary.
+that precede the n-gram (Kneser & Ney 1995). :math:`a(h\,\bullet)` is its sum over the words after h,
+:math:`N_r(h\,\bullet)` the number of them with a = r, n_r the number of n-grams of the order with a = r; D(0) = 0, and
+D_3 is that of all larger a. Below the interpolated unigrams is 1/V for each of V types: the words that can be
+predicted and one unknown type, which is `<unk>` where the text has no `<unk>` of its own, and else outside the
+vocabulary. Without `interpolate` the second term is for words not seen after h alone, its weight being such that the
+probabilities sum to one (Katz 1987).
+
+Source: Chen & Goodman (1998), "An empirical study of smoothing techniques for language modeling", Harvard TR-10-98,
+    *Modified Kneser-Ney Smoothing*; as KenLM estimates it (Heafield, Pouzyrevsky, Clark & Koehn 2013, ACL).
+Complexity: O(N) to estimate the N n-grams of all orders, three discounts for each order; tuned, O(n T) for each
+    evaluation of the likelihood of T held-out tokens, some dozens by L-BFGS; p(w|h) as of `model=ngram`.
 """
 
 from __future__ import annotations

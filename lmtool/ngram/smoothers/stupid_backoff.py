@@ -1,8 +1,14 @@
-"""Stupid backoff (Brants et al. 2007, eq. 5): scores, not probabilities.
+r"""Stupid backoff: relative frequencies, and a factor for each step to a shorter context; scores, not probabilities.
 
-    S(w|h) = c(hw) / c(h) where hw was seen, else alpha S(w|h')
+.. math::
+
+    S(w|h) = \begin{cases} c(hw) / c(h) & \text{if } c(hw) > 0 \\ \alpha\,S(w|h') & \text{otherwise} \end{cases}
+    \qquad S(w) = \frac{c(w)}{\sum_v c(v)}
 
 They do not sum to one over the words, so that the exponential of their mean is not a perplexity.
+
+Source: Brants, Popat, Xu, Och & Dean (2007), "Large language models in machine translation", EMNLP, eq. 5.
+Complexity: O(N) to estimate the N n-grams of all orders; S(w|h) as p(w|h) of `model=ngram`.
 """
 
 from __future__ import annotations

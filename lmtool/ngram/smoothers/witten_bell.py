@@ -1,9 +1,16 @@
-"""Witten-Bell smoothing (Witten & Bell 1991, method C; Chen & Goodman 1998, *Witten-Bell Smoothing*).
+r"""Witten-Bell smoothing: a word new after a context is as probable as new words have been there so far.
 
-    interpolated   p(w|h) = (c(hw) + N1+(h.) p(w|h')) / (c(h.) + N1+(h.))
-    backed off     p(w|h) = c(hw) / (c(h.) + N1+(h.)) where hw was seen, else backoff(h) p(w|h')
+.. math::
 
-N1+(h.) is the number of distinct words after h: so many times the word after h was a new one.
+    p(w|h) = \frac{c(hw) + N_{1+}(h\,\bullet)\,p(w|h')}{c(h\,\bullet) + N_{1+}(h\,\bullet)}
+
+:math:`N_{1+}(h\,\bullet)` is the number of distinct words after h: so many times the word after h was a new one.
+Without `interpolate`, :math:`c(hw) / (c(h\,\bullet) + N_{1+}(h\,\bullet))` is that of words seen after h, and the
+others share what is left as p(w|h').
+
+Source: Witten & Bell (1991), "The zero-frequency problem", IEEE Transactions on Information Theory 37, method C; as in
+    Chen & Goodman (1998), *Witten-Bell Smoothing*.
+Complexity: O(N) to estimate the N n-grams of all orders, no parameters; p(w|h) as of `model=ngram`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,16 @@
-"""Adagrad (Duchi, Hazan & Singer 2011): the rate of each weight falls with the gradients that it has had.
+r"""Adagrad: the rate of each weight falls with the gradients that it has had.
 
-g <- g + weight_decay w;  s <- s + g^2;  w <- w - lr g / (sqrt(s) + eps), g being the gradient.
+.. math::
+
+    g &\leftarrow g + \text{decay}\;w \\
+    s &\leftarrow s + g^2 \\
+    w &\leftarrow w - \text{lr}\,\frac{g}{\sqrt{s} + \epsilon}
+
+g is the gradient by the weights w.
+
+Source: Duchi, Hazan & Singer (2011), "Adaptive subgradient methods for online learning and stochastic optimization",
+    JMLR 12.
+Complexity: one more number for each weight; for sparse gradients a step works on the rows with one alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,15 @@
-"""Adam (Kingma & Ba 2015, algorithm 1), weight decay being a part of the gradient.
+r"""Adam: steps are the running mean of the gradient over the square root of its square's; weight decay is in both.
 
-g <- g + weight_decay w;  m <- beta1 m + (1 - beta1) g;  v <- beta2 v + (1 - beta2) g^2;
-w <- w - lr m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) in step t, g being the gradient.
+.. math::
+
+    g &\leftarrow g + \text{decay}\;w \\
+    m &\leftarrow \beta_1 m + (1 - \beta_1)\,g \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2 \\
+    w &\leftarrow w - \text{lr}\,\frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}
+
+g is the gradient by the weights w in step t; for sparse gradients each row has its own t.
+
+Source: Kingma & Ba (2015), "Adam: a method for stochastic optimization", ICLR, algorithm 1.
+Complexity: two more numbers for each weight; for sparse gradients a step works on the rows with one alone.
 """
 
 from __future__ import annotations

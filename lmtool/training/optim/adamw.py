@@ -1,7 +1,15 @@
-"""Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2).
+r"""Adam with decoupled weight decay: the decay is not divided by the size of the gradients.
 
-m <- beta1 m + (1 - beta1) g;  v <- beta2 v + (1 - beta2) g^2;
-w <- w - lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay w) in step t, g being the gradient.
+.. math::
+
+    m &\leftarrow \beta_1 m + (1 - \beta_1)\,g \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2 \\
+    w &\leftarrow w - \text{lr} \left( \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon} +
+        \text{decay}\;w \right)
+
+g is the gradient by the weights w in step t; for sparse gradients each row has its own t.
+
+Source: Loshchilov & Hutter (2019), "Decoupled weight decay regularization", ICLR, algorithm 2.
+Complexity: two more numbers for each weight; for sparse gradients a step works on the rows with one alone.
 """
 
 from __future__ import annotations

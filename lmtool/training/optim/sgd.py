@@ -1,6 +1,16 @@
-"""Stochastic gradient descent, with momentum (Polyak 1964) if wanted.
+r"""Stochastic gradient descent, with momentum if wanted.
 
-u <- momentum u + g + weight_decay w;  w <- w - lr u, g being the gradient.
+.. math::
+
+    u &\leftarrow \text{momentum}\;u + g + \text{decay}\;w \\
+    w &\leftarrow w - \text{lr}\;u
+
+g is the gradient by the weights w.
+
+Source: Robbins & Monro (1951), "A stochastic approximation method", Annals of Mathematical Statistics 22; momentum:
+    Polyak (1964), USSR Computational Mathematics and Mathematical Physics 4.
+Complexity: one more number for each weight with momentum, none without; for sparse gradients a step works on the rows
+    with one alone.
 """
 
 from __future__ import annotations

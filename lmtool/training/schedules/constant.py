@@ -1,4 +1,13 @@
-"""The learning rate stays at its peak."""
+r"""The learning rate stays at its peak.
+
+.. math::
+
+    \eta_t = \eta
+
+Source: none; the baseline of the others. Robbins & Monro (1951), "A stochastic approximation method", Annals of
+    Mathematical Statistics 22, show why a rate has to fall.
+Complexity: O(1) for each step.
+"""
 
 from __future__ import annotations
 

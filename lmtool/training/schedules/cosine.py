@@ -1,4 +1,14 @@
-"""The learning rate falls to 0 along half a cosine over the budget (Loshchilov & Hutter 2017, eq. 5, one cycle)."""
+r"""The learning rate falls to 0 along half a cosine over the budget.
+
+.. math::
+
+    \eta_t = \eta\,\frac{1 + \cos(\pi x)}{2}
+
+x is the share of the budget after the warm-up that is used up, from 0 to 1.
+
+Source: Loshchilov & Hutter (2017), "SGDR: stochastic gradient descent with warm restarts", ICLR, eq. 5, one cycle.
+Complexity: O(1) for each step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""The learning rate falls as 1 / (1 + decay t) after t steps (Bengio et al. 2003, section 3.1)."""
+r"""The learning rate falls as one over the number of steps.
+
+.. math::
+
+    \eta_t = \frac{\eta}{1 + \text{decay}\;t}
+
+It is half its peak after 1 / decay steps.
+
+Source: Bengio, Ducharme, Vincent & Jauvin (2003), "A neural probabilistic language model", JMLR 3, section 3.1.
+Complexity: O(1) for each step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""The learning rate is multiplied by a factor after evaluations on valid without an improvement."""
+r"""The learning rate is multiplied by a factor after evaluations on valid without an improvement.
+
+.. math::
+
+    \eta_t = \eta\;\text{factor}^{k}
+
+k is how often `patience` evaluations in a row have passed without one.
+
+Source: Mikolov (2012), "Statistical language models based on neural networks", whose rate is halved so; torch's
+    ReduceLROnPlateau.
+Complexity: O(1) for each step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""The learning rate is multiplied by a factor after given numbers of steps."""
+r"""The learning rate is multiplied by a factor after given numbers of steps.
+
+.. math::
+
+    \eta_t = \eta\;\text{factor}^{|\{s \in \text{at}:\,s \le t\}|}
+
+Source: torch's MultiStepLR has the same rule; He, Zhang, Ren & Sun (2016), CVPR, divide their rate so.
+Complexity: O(1) for each step.
+"""
 
 from __future__ import annotations
 

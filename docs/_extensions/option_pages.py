@@ -1,0 +1,241 @@
+"""A page for each option of lmtool, written below docs/mathematics/generated when Sphinx starts.
+
+A page has the formula, the method's source, the settings, the complexity, and what the option gives on the Penn
+Treebank; option_text says where each of them stands.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from option_text import (
+    ROOT,
+    Setting,
+    YamlPage,
+    docstring_path,
+    figures,
+    option_text,
+    settings,
+    yaml_page,
+)
+
+from lmtool.cli.help_pages import options_of
+from lmtool.config.options import HOMES, conf_dir, kinds, yaml_files
+from lmtool.config.rules import MISSING
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+GROUPS = {  # in the order of the site's contents
+    "model": "Models",
+    "smoother": "Smoothers",
+    "counts": "Ways of counting",
+    "output": "Output layers",
+    "tree": "Trees",
+    "optim": "Optimisers",
+    "schedule": "Learning-rate schedules",
+    "data": "Data",
+}
+MATH = re.compile(r"^\.\. math::\n\n((?:    .*\n|\n(?=    ))+)", re.MULTILINE)
+INLINE_MATH = re.compile(r":math:`([^`]+)`")
+MARKED = re.compile(r"(`[^`]*`|\$[^$]*\$)")  # literals and formulas
+SYMBOLS = re.compile(r"\b(?P<name>[A-Za-z])_(?P<index>\w+)\b|(?<!\w)(?P<function>[acdgmpCS]\((?:w\|h'?|v?hw|w)\))")
+ORDER = re.compile(r"\bO\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|\blog2 [A-Z]\b")
+
+
+def markdown(rest: str) -> str:
+    """reST as docstrings have it - paragraphs, displayed and inline formulas, literals - as MyST Markdown."""
+    blocks: list[str] = []
+
+    def keep(match: re.Match[str]) -> str:
+        blocks.append("```{math}\n" + textwrap.dedent(match[1]).strip() + "\n```\n")
+        return f"\0{len(blocks) - 1}\0\n"
+
+    text = MATH.sub(keep, rest + "\n")
+    text = INLINE_MATH.sub(lambda match: "$" + " ".join(match[1].split()) + "$", text)
+    text = "".join(part if part[:1] in ("`", "$") else _unmarked(part) for part in MARKED.split(text))
+    text = re.sub("\0(\\d+)\0\n?", lambda match: blocks[int(match[1])], text)
+    return text.strip() + "\n"
+
+
+def _unmarked(text: str) -> str:
+    """Prose of a docstring, its symbols such as n_r, p(w|h) and O(n log V) as formulas, and no tags."""
+    text = ORDER.sub(_order, text).replace("<", r"\<")
+    parts = MARKED.split(text)
+    return "".join(part if part.startswith("$") else SYMBOLS.sub(_symbol, part) for part in parts)
+
+
+def _symbol(match: re.Match[str]) -> str:
+    return f"${match['function']}$" if match["function"] else f"${match['name']}_{{{match['index']}}}$"
+
+
+def _order(match: re.Match[str]) -> str:
+    """The order of a number of steps, as a formula if it is one: without words."""
+    if set(re.findall(r"[A-Za-z]{2,}", match[0])) - {"log", "layers"}:
+        return match[0]
+    latex = match[0].replace("layers", r"\text{layers}").replace("log2", r"\log_2")
+    latex = re.sub(r"(?<!\\)\blog\b", r"\\log", latex)
+    latex = re.sub(r"(?<=[A-Za-z0-9)]) (?=[A-Za-z(])", r"\\,", latex)
+    return f"${latex}$"
+
+
+def plain(text: str, *, cell: bool = False) -> str:
+    """A comment of a YAML file, in which nothing but `code` is marked, as Markdown; cell: of a table."""
+    parts = re.split(r"(`[^`]*`)", text)
+    text = "".join(part if part.startswith("`") else re.sub(r"([<*\[\]$_])", r"\\\1", part) for part in parts)
+    return text.replace("|", r"\|") if cell else text
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _settings_table(group: str, rows: list[Setting]) -> str:
+    cells = [
+        [
+            _code(f"{group}.{row.name}"),
+            "to be given" if row.value == MISSING else _code(row.value.replace("|", r"\|")),
+            plain(row.meaning, cell=True),
+            plain(row.values, cell=True),
+        ]
+        for row in rows
+    ]
+    return table(["setting", "default", "what it does", "values"], cells)
+
+
+def _chosen(page: YamlPage) -> str:
+    """The groups of a defaults list, with links to the pages of the options chosen."""
+    linked = [f"[`{g}={o}`](../{g}/{o}.md)" for g, o in page.groups.items() if g in GROUPS]
+    return f"Comes with {', '.join(linked)}, unless the command line says otherwise.\n" if linked else ""
+
+
+def _measured(group: str, name: str) -> list[str]:
+    measured = figures(group, name)
+    if not measured.rows:
+        return []
+    noted = any(row.note for row in measured.rows)
+    heads = ["perplexity", "with", *(["what to know"] if noted else [])]
+    cells = [
+        [row.perplexity, _code(row.command or row.settings), *([plain(row.note, cell=True)] if noted else [])]
+        for row in measured.rows
+    ]
+    said = f"Perplexity of the valid split; lower is better. Printed by {plain(measured.by)}. {plain(measured.note)}"
+    shared = f"```sh\n{measured.command}\n```\n"
+    return ["## On the Penn Treebank\n", shared, said.strip() + "\n", table(heads, cells)]
+
+
+def _files(group: str, name: str, base: Path | None) -> str:
+    """Where the option is in the source, and the public classes and functions that the site's reference has of it."""
+    sources = [path for path in (base, yaml_files(group)[name]) if path is not None]
+    named = " and ".join(f"`{path.relative_to(ROOT)}`" for path in sources if path.is_relative_to(ROOT))
+    public = [f"{{py:obj}}`{of}`" for of in _public(base)] if base is not None else []
+    return (f"In Python: {', '.join(public)}. " if public else "") + (f"Files: {named}.\n" if named else "")
+
+
+def _public(path: Path) -> list[str]:
+    """The names of lmtool.neural and lmtool.trees that a file defines or, if none, that it takes from beside it."""
+    text = path.read_text(encoding="utf-8")
+    defined: list[str] = []
+    taken: list[str] = []
+    for package in ("lmtool.neural", "lmtool.trees"):
+        names = (ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
+        for pattern, into in ((r"^(?:class|def) (\w+)", defined), (r"^from lmtool\.\S+ import (\w+)$", taken)):
+            into += [f"{package}.{name}" for name in re.findall(pattern, text, re.MULTILINE) if f'"{name}"' in names]
+    return defined or [name for name in taken if not name.endswith(("Tree", "Layer", "Encoder"))]
+
+
+def page(group: str, name: str) -> str:
+    """The page of an option or preset, in MyST Markdown; what it does not have is left out."""
+    said = yaml_page(yaml_files(group)[name])
+    path = docstring_path(group, name)
+    text = option_text(path) if path is not None else None
+    parts = [f"# `{group}={name}`\n", plain(said.description) + "\n"]
+    if said.command:
+        parts.append(f"```sh\n{said.command}\n```\n")
+    if said.aliases:
+        parts.append(f"Other names for it: {plain(said.aliases)}.\n")
+    if said.base is not None:
+        parts += [_preset(group, name, said)]
+    elif text is not None:
+        parts += ["## Formula\n" if text.formulas else "", f"{markdown(text.title)}", markdown(text.body)]
+        parts += ["## Published\n", markdown(text.source)] if text.source else []
+        parts += ["## Complexity\n", markdown(text.complexity)] if text.complexity else []
+    if said.base is None:
+        rows = settings(group, name)
+        parts += ["## Settings\n", _settings_table(group, rows)] if rows else []
+        parts += [_chosen(said)]
+    parts += [*_measured(group, name), "## In the source\n", _files(group, name, None if said.base else path)]
+    return "\n".join(part for part in parts if part)
+
+
+def _preset(group: str, name: str, said: YamlPage) -> str:
+    rows = settings(group, name, own=True)
+    differs = f"differs in these settings:\n\n{_settings_table(group, rows)}" if rows else "has the same settings."
+    return (
+        f"A preset: it starts from [`{group}={said.base}`]({said.base}.md), whose page has the formula, and {differs}\n"
+        + _chosen(said)
+    )
+
+
+def group_page(group: str, names: list[str]) -> str:
+    """The list of a group's options."""
+    about, measured = options_of(group), {name: figures(group, name) for name in names}
+    compared = [of for of in measured.values() if of.compared is not None]
+    rows = [[f"[`{name}`]({name}.md)", plain(about[name], cell=True)] for name in names]
+    heads = [f"`{group}=`", "what it is"]
+    lines = [f"# {GROUPS[group]}\n"]
+    if compared:
+        heads.append("perplexity")
+        for row, of in zip(rows, measured.values(), strict=True):
+            row.append(of.compared.perplexity if of.compared is not None else "")
+        alike = {of.compared.settings for of in compared if of.compared is not None}
+        where = f" with {_code(alike.pop())}" if len(alike) == 1 else ""
+        said = f"Perplexity: Penn Treebank, valid{where}; printed by {plain(compared[0].by)}. {plain(compared[0].note)}"
+        lines.append(said.strip() + "\n")
+    lines += [table(heads, rows), "```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"]
+    return "\n".join(lines)
+
+
+def own_names(group: str) -> list[str]:
+    """lmtool's own options and presets of a group: options first, then presets."""
+    files = [name for name, path in yaml_files(group).items() if path.is_relative_to(conf_dir())]
+    options = kinds(group)
+    return sorted(files, key=lambda name: (name not in options, name))
+
+
+def pages() -> dict[str, str]:
+    """All pages, by their path below the folder of generated ones."""
+    assert set(GROUPS) == set(HOMES), "a new group needs a name here"
+    made = {}
+    for group in GROUPS:
+        names = own_names(group)
+        made[f"{group}/index.md"] = group_page(group, names)
+        made |= {f"{group}/{name}.md": page(group, name) for name in names}
+    return made
+
+
+def write_pages(folder: Path) -> None:
+    """Write the pages that have changed, and remove those of options that are no more."""
+    wanted = {folder / path: text for path, text in pages().items()}
+    for path in folder.rglob("*.md"):
+        if path not in wanted:
+            path.unlink()
+    for path, text in wanted.items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:  # Sphinx reads again what is newer
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Write the pages before Sphinx looks for its sources."""
+    app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "mathematics" / "generated"))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
