@@ -302,7 +302,7 @@ def _bias_corrections(betas: tuple[float, float], number: str) -> Any:
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: float) -> Tensor:
-    """Scale the gradients, sparse and dense, down where their norm together is above max_norm; returns that norm.
+    """Scale the gradients, sparse and dense, down where their norm together is above max_norm; returns that norm, `[]`.
 
     parameters: of any number, or one. Raises ValueError for what are no parameters and for a max_norm that is not above
     0.
