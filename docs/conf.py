@@ -21,10 +21,10 @@ project = "lmtool"
 author = copyright = "The lmtool developers"
 version = release = __version__
 language = "en"
-smartquotes = False  # docstrings and keys are quoted as they are typed
+smartquotes_action = "D"  # dashes; quotes stay as they are typed
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design"]
-extensions += ["mathml", "docstrings", "command_pages"]
+extensions += ["mathml", "docstrings", "command_pages", "repository_links"]
 if (DOCS / "_extensions" / "option_pages.py").is_file():
     extensions.append("option_pages")
 if WITH_GALLERY:
@@ -45,7 +45,7 @@ autodoc_typehints_description_target = "all"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-autodoc_class_signature = "mixed"
+autoclass_content = "both"  # what a constructor takes is said there
 autodoc_default_options = {"members": True, "undoc-members": False, "show-inheritance": False}
 python_use_unqualified_type_names = True
 python_display_short_literal_types = True
@@ -53,19 +53,10 @@ default_role = "code"  # docstrings write `code`
 add_module_names = False
 toc_object_entries_show_parents = "hide"
 
-sphinx_gallery_conf = {
-    "examples_dirs": "gallery",
-    "gallery_dirs": "auto_gallery",
-    "filename_pattern": r"\.py$",
-    "download_all_examples": False,
-    "notebook_images": False,
-    "remove_config_comments": True,
-    "reset_modules_order": "after",
-    "show_memory": False,
-    "show_signature": False,
-    "min_reported_time": 1_000_000,  # times of a machine say nothing of the speed
-    "abort_on_example_error": True,
-}
+if WITH_GALLERY:
+    from gallery_settings import SETTINGS as sphinx_gallery_conf  # noqa: F401 - how its scripts are run and shown
+
+    suppress_warnings = ["config.cache"]  # these settings hold functions
 
 html_theme = "furo"
 html_title = f"lmtool {version}"
