@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
+# What is in an array, docstrings say.
+ARRAY = re.compile(r"(~?numpy\.ndarray)\[~?(?:tuple\[[^]]*\]|\w+), ~?numpy\.dtype\[[^]]*\]\]")
 # A name, or several, and a colon: at the start of a paragraph or after a sentence or clause.
 NAMES = re.compile(r"(?:^|(?<=[.;)] ))(?P<names>\*{0,2}\w+(?:, \w+)*): (?=\S)")
 
@@ -54,8 +56,13 @@ def with_parameters(lines: list[str], names: list[str]) -> list[str]:
             for name in others:
                 meanings.setdefault(name, f"see {first}")
             out += [raised, ""] if raised else []
-    fields = [f":param {name}: {meanings.get(name, '')}".rstrip() for name in names] if meanings else []
+    fields = [f":param {name}: {_plain(meanings.get(name, ''))}".rstrip() for name in names] if meanings else []
     return [*out, *fields, *([""] if fields else [])]
+
+
+def _plain(meaning: str) -> str:
+    """A description that begins as `D.` or `1)` does is no numbered list."""
+    return f"\\{meaning}" if re.match(r"\w+[.)](\s|$)", meaning) else meaning
 
 
 def _cut_raises(meaning: str) -> tuple[str, str]:
@@ -66,10 +73,24 @@ def _cut_raises(meaning: str) -> tuple[str, str]:
 
 def process(app: Sphinx, what: str, name: str, described: Any, options: Any, lines: list[str]) -> None:
     """autodoc-process-docstring: change the lines in place."""
-    lines[:] = with_parameters(lines, names_of(described))
+    of_python = "Create new instance of "  # what a NamedTuple's constructor says of itself
+    lines[:] = with_parameters([line for line in lines if not line.startswith(of_python)], names_of(described))
+
+
+def short_types(app: Sphinx, domain: str, kind: str, content: Any) -> None:
+    """object-description-transform, before autodoc writes the types it has recorded: those of arrays are one word."""
+    for types in app.env.current_document.autodoc_annotations.values():
+        types.update({name: ARRAY.sub(r"\1", text) for name, text in types.items()})
+
+
+def skip(app: Sphinx, what: str, name: str, member: Any, skipped: bool, options: Any) -> bool | None:
+    """autodoc-skip-member: leave out the fields of a NamedTuple, which its own docstring describes."""
+    return True if (getattr(member, "__doc__", "") or "").startswith("Alias for field number") else None
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Have autodoc call `process`."""
+    """Have autodoc call these."""
+    app.connect("object-description-transform", short_types, priority=400)
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
