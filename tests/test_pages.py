@@ -69,7 +69,7 @@ def shown() -> Iterator[tuple[Path, list[str]]]:
     for page in pages():
         texts = [block.text for block in blocks(page, "bash")]
         for words in command_lines("\n".join([*texts, indented(page)])):
-            if "..." not in words and "completion" not in words:
+            if "..." not in words and not {"completion", "--version"} & set(words):
                 yield page, words
 
 
