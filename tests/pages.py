@@ -70,3 +70,16 @@ def command_lines(text: str) -> list[list[str]]:
     """The words after `lmtool` of each command line in a text; a backslash at the end of a line continues it."""
     lines = re.sub(r" *\\\n\s*", " ", text).splitlines()
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("lmtool ")]
+
+
+def links(page: Path) -> list[str]:
+    """The addresses within the repository that a page's links and pictures have."""
+    found = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    return [address for address in found if "://" not in address]
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub and the site call the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -16,7 +16,7 @@ from lmtool.config.overrides import key_of
 from lmtool.errors import UserError
 from lmtool.plots import can_plot
 from tests.conftest import ROOT
-from tests.pages import GUIDES, README, Block, blocks, command_lines, indented, pages, toctree
+from tests.pages import GUIDES, README, Block, anchors, blocks, command_lines, indented, links, pages, toctree
 
 Run = Callable[..., str]
 NETWORKS = {"model=nplm", "model=hsoftmax"}
@@ -26,6 +26,18 @@ EXAMPLE = "docs/examples/own_options/own_options"
 
 def test_the_index_of_the_guides_has_each_page_once() -> None:
     assert sorted([*toctree(), "index"]) == sorted(path.stem for path in GUIDES.glob("*.md"))
+
+
+@pytest.mark.parametrize(
+    "page", [README, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY"))], ids=lambda page: page.stem
+)
+def test_the_links_of_pages_outside_the_site_lead_somewhere(page: Path) -> None:
+    """./scripts/docs follows those of the site's pages."""
+    for address in links(page):
+        name, _, anchor = address.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), address
+        assert not anchor or anchor in anchors(target), address
 
 
 def test_the_pages_run(lmtool: Run, with_curves: None) -> None:
