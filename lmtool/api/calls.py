@@ -87,7 +87,8 @@ def train(
     True, the training ends. progress: as in `preprocess`. settings: any other setting of `lmtool train`, as
     prune=[0, 0, 1], threads=1, lr_range=True (which returns a RateTest).
 
-    KeyboardInterrupt leaves a checkpoint; resume=out continues from it.
+    KeyboardInterrupt leaves a checkpoint; resume=out continues from it. Raises UserError for a mistake in a setting and
+    for `out` beside `resume`.
     """
     named = {
         **{"model": model, "data": data, "output": output, "tree": tree, "smoother": smoother, "counts": counts},
@@ -114,6 +115,7 @@ def evaluate(
     run: a run folder, what `train`, `mix` or `load` returned, or an ARPA file. split: valid (None too), test or train.
     text: sentences, each a string or a list of words; or the path of a file, as a pathlib.Path. out: a folder for
     result.json and scores.h5; None: nothing is written. settings: any other setting of `lmtool eval`, as accuracy=True.
+    Raises UserError for a single string, for text beside a split, and for a mistake in a setting.
     """
     if isinstance(text, str):
         raise UserError(
@@ -155,7 +157,8 @@ def mix(
 ) -> MixedRun:
     """Mix runs, as `lmtool ensemble` does, into a run.
 
-    out: the run folder; None: a new one below ./outputs/ensemble. settings: method, split, fit_split, weights, cache
+    runs: run folders, or what `train`, `mix` and `load` returned. out: the run folder; None: a new one below
+    ./outputs/ensemble. settings: method, split, fit_split, weights, cache
     and the others of `lmtool ensemble`.
     """
     result: MixedRun = call("ensemble", {"runs": folders_of(runs), **settings}, out, progress, keeps=True)
@@ -182,7 +185,11 @@ def tree(
     progress: bool | None = None,
     **settings: Any,
 ) -> BuiltTree:
-    """Build a tree over the words of a data set, as `lmtool tree` does. settings: words, levels, to."""
+    """Build a tree over the words of a data set, as `lmtool tree` does.
+
+    tree: an option of the group `tree`, as "huffman", or its settings. data: an option, its settings, or a Corpus. out:
+    a folder for result.json and the picture; None: nothing is written. settings: words, levels, to.
+    """
     result: BuiltTree = call("tree", {"tree": tree, "data": data, **settings}, out, progress)
     return result
 
@@ -199,7 +206,8 @@ def sweep(
 
     over: the values of each key, as {"optim.lr": [0.001, 0.002], "seed": range(3)}. out: the folder of the sweep; None:
     a new one below ./multirun; a sweep that was cut off there is resumed. launcher: one of Hydra's, as "joblib".
-    settings: those of `train`, which all jobs share.
+    settings: those of `train`, which all jobs share. Raises UserError for what names no values, and for a mistake in a
+    setting of all jobs; a job that fails is a row of the table.
     """
     from lmtool.cli.hydra_run import run_verb
     from lmtool.sweeps.result_table import jobs_table, rows_of
@@ -223,7 +231,11 @@ def sweep(
 
 
 def export(run: RunLike, to: str | PathLike[str], **settings: Any) -> Written:
-    """Write a run's model or word vectors for other programs: .txt, .vec, .bin, .arpa, .arpa.gz or .safetensors."""
+    """Write a run's model or word vectors for other programs, as `lmtool export` does.
+
+    to: a file, whose ending says what it is: .txt, .vec and .bin word vectors, .arpa and .arpa.gz n-grams, .safetensors
+    weights, .tsv.gz and .parquet counts. settings: any other setting of `lmtool export`.
+    """
     result: Written = call("export", named_run(run) | {"to": str(to), **settings}, None, False)
     return result
 
@@ -273,6 +285,10 @@ def distil(
 def report_page(
     paths: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
 ) -> Written:
-    """Write the page of pictures of `lmtool report`. out: its folder; None: a new one. settings: map, words, levels."""
+    """Write the page of pictures of `lmtool report`.
+
+    paths: runs, and folders that hold runs, evaluations, sweeps, comparisons and trees. out: its folder; None: a new
+    one. settings: map, words, levels.
+    """
     result: Written = call("report", {"paths": folders_of(paths), **settings}, out, progress, keeps=True)
     return result

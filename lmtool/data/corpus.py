@@ -120,6 +120,7 @@ class Corpus:
     """
 
     def __init__(self, file: h5py.File, path: Path) -> None:
+        """file: of the store, open for reading; `Corpus.open` and `from_texts` open one."""
         self._file = file
         self.path = path
         self.name = str(file.attrs["name"])

@@ -160,6 +160,10 @@ class RowSGD(RowOptimizer):
     def __init__(
         self, params: Parameters, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, l2: float = 0.0
     ) -> None:
+        """params: of shapes `[R]` or `[R, H]`, or groups of them. The others are finite, 0 or more.
+
+        Raises ValueError for other shapes and types, and for settings out of range.
+        """
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "l2": l2})
 
     def _initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
@@ -203,6 +207,10 @@ class RowAdagrad(RowOptimizer):
     def __init__(
         self, params: Parameters, lr: float, eps: float = 1e-10, weight_decay: float = 0.0, l2: float = 0.0
     ) -> None:
+        """params: of shapes `[R]` or `[R, H]`, or groups of them. The others are finite, 0 or more.
+
+        Raises ValueError for other shapes and types, and for settings out of range.
+        """
         super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay, "l2": l2})
 
     def _initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
@@ -267,6 +275,11 @@ class RowAdam(RowOptimizer):
         weight_decay: float = 0.0,
         l2: float = 0.0,
     ) -> None:
+        """params: of shapes `[R]` or `[R, H]`, or groups of them. betas: of the mean and the square, below 1. The
+        others are finite, 0 or more.
+
+        Raises ValueError for other shapes and types, and for settings out of range.
+        """
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "l2": l2})
 
     def _initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
@@ -302,7 +315,7 @@ def _bias_corrections(betas: tuple[float, float], number: str) -> Any:
 
 @torch.no_grad()
 def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: float) -> Tensor:
-    """Scale the gradients, sparse and dense, down where their norm together is above max_norm; returns that norm.
+    """Scale the gradients, sparse and dense, down where their norm together is above max_norm; returns that norm, `[]`.
 
     parameters: of any number, or one. Raises ValueError for what are no parameters and for a max_norm that is not above
     0.

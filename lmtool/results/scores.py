@@ -44,7 +44,7 @@ class Evaluation(Result):
 
     @property
     def token_scores(self) -> TokenScores:
-        """The scores beside the tokens, as scores.h5 holds them."""
+        """The scores beside the tokens, as scores.h5 holds them. Raises UserError without text."""
         if self.scores is None:
             raise UserError(f"{self.split} has cloze questions and no text: see .cloze")
         return self.scores
@@ -197,7 +197,7 @@ class Rescored(Result):
 @dataclass(repr=False)
 class Comparison(Result):
     """What `compare` found. header: the names of the columns. table: a row per model, the first one without tests.
-    unit: what was resampled.
+    split, tokens: what was scored, and its number of tokens. resampled: what was resampled, in one line.
     """
 
     header: list[str]

@@ -29,7 +29,9 @@ def generator(name: str) -> Generator:
 
 def main(words: list[str]) -> int:
     """Run one campaign, all of them, or one case; the exit code."""
-    parser = argparse.ArgumentParser(prog="./scripts/fuzz", description="campaigns of nonsense; see docs/fuzzing.md")
+    parser = argparse.ArgumentParser(
+        prog="./scripts/fuzz", description="campaigns of nonsense; see docs/development/fuzzing.md"
+    )
     parser.add_argument("name", choices=[*names(), "all"])
     parser.add_argument("seconds", nargs="?", default="60", help="of each campaign; or a case to repeat, as JSON")
     parser.add_argument("seed", nargs="?", type=int, default=1)

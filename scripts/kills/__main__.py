@@ -34,7 +34,7 @@ def main(words: list[str]) -> int:
     """Run campaigns; the exit code, 1 where anything was found."""
     if words == ["chosen"]:
         return worst_moments.chosen()
-    parser = argparse.ArgumentParser(prog="./scripts/measure kills", description="see docs/reliability.md")
+    parser = argparse.ArgumentParser(prog="./scripts/measure kills", description="see docs/development/reliability.md")
     known = kinds()
     parser.add_argument("seconds", nargs="?", type=float, default=60.0, help="of each kind")
     parser.add_argument("seed", nargs="?", type=int, default=1)

@@ -55,7 +55,7 @@ class DotNodes(nn.Module):
         return self.scores_of(h, require_pairs(self, ".scores: pairs", pairs, h, self.node_count))
 
     def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """`scores` of a hidden and of pairs that are known to fit; nothing is checked."""
+        """`scores`, `[P]`, of a hidden `[B, D]` and of P pairs that are known to fit; nothing is checked."""
         return row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse)
 
     @torch.no_grad()
@@ -113,7 +113,7 @@ class MorinBengioNodes(nn.Module):
         return self.scores_of(h, require_pairs(self, ".scores: pairs", pairs, h, self.node_count))
 
     def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """`scores` of a hidden and of pairs that are known to fit; nothing is checked."""
+        """`scores`, `[P]`, of a hidden `[B, D]` and of P pairs that are known to fit; nothing is checked."""
         if compiled(h):
             groups = Groups(pairs.rows)
             used, rows = torch.from_numpy(groups.unique), torch.from_numpy(groups.places())

@@ -1,0 +1,94 @@
+"""The reference of the command line, from the same YAML files and comments as `lmtool VERB --help`.
+
+A page that has the line {{ commands }} gets a section for each verb in its place, and {{ groups }} the options of each
+group: nothing is written twice, and no process is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lmtool.cli import help_pages
+from lmtool.cli.yaml_text import Entry, read
+from lmtool.config.options import HOMES, conf_dir
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table of cells that are Markdown."""
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    return [*lines, *(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows), ""]
+
+
+def code(text: str) -> str:
+    """Text as it is typed."""
+    return f"`{text}`" if text else ""
+
+
+def prose(text: str) -> str:
+    """A comment of a YAML file as Markdown: what would be markup there is a letter."""
+    return "".join(f"\\{letter}" if letter in "*_<>[]$~`" else letter for letter in text)
+
+
+def keys(entries: Iterable[Entry]) -> list[str]:
+    """The table of the keys of a YAML file: name, default, meaning."""
+    rows = []
+    for entry in entries:
+        name = ".".join(entry.path)
+        rows.append((code(name), code(entry.value), prose(entry.comment)))
+    return table(("key", "default", "meaning"), rows) if rows else []
+
+
+def verb_section(verb: str) -> list[str]:
+    """The section of a verb: what it does, examples, groups with their default option, keys."""
+    about = help_pages.VERBS[verb]
+    text = read(conf_dir() / f"{verb}.yaml")
+    groups = help_pages.chosen_groups(verb, [])
+    lines = [f"(verb-{verb})=", f"### {verb}", "", f"{prose(about.summary)}.", ""]
+    lines += ["```sh", *about.examples, "```", "", prose(text.description), ""]
+    if about.argument:
+        lines += [f"Words without `=` are `{about.argument.removesuffix('...')}`.", ""]
+    if groups:
+        rows = [(f"[`{group}=`](#group-{group})", code(option)) for group, option in groups.items() if group in HOMES]
+        rows += [(code(f"{group}="), code(option)) for group, option in groups.items() if group not in HOMES]
+        lines += table(("group", "default"), rows)
+    return lines + keys(text.entries)
+
+
+def commands() -> str:
+    """The sections of all verbs, as Markdown, and the keys that all have."""
+    lines: list[str] = []
+    for verb in help_pages.VERBS:
+        lines += verb_section(verb)
+    lines += ["### Keys of every verb", "", *keys(read(conf_dir() / "common.yaml").entries)]
+    return "\n".join(lines)
+
+
+def groups() -> str:
+    """The options of each group, as Markdown."""
+    lines: list[str] = []
+    for group in [*HOMES, help_pages.EXPERIMENT]:
+        given = group if group in HOMES else f"+{group}"
+        lines += [f"(group-{group})=", f"### {given}=", ""]
+        lines += table(
+            ("option", "what"), [(code(name), prose(what)) for name, what in help_pages.options_of(group).items()]
+        )
+    return "\n".join(lines)
+
+
+def fill(app: Sphinx, page: str, source: list[str]) -> None:
+    """source-read: put the sections where the page wants them."""
+    for mark, made in (("{{ commands }}", commands), ("{{ groups }}", groups)):
+        if mark in source[0]:
+            source[0] = source[0].replace(mark, made())
+            for path in conf_dir().rglob("*.yaml"):
+                app.env.note_dependency(str(path))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Have Sphinx call `fill`."""
+    app.connect("source-read", fill)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

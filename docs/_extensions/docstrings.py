@@ -1,0 +1,75 @@
+"""lmtool's docstrings as Sphinx reads them.
+
+The source says of arguments `name: what it is.`, in running text. Here these sentences become a list of parameters,
+beside which autodoc puts the types of the annotations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from contextlib import suppress
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+# A name, or several, and a colon: at the start of a paragraph or after a sentence or clause.
+NAMES = re.compile(r"(?:^|(?<=[.;)] ))(?P<names>\*{0,2}\w+(?:, \w+)*): (?=\S)")
+
+
+def names_of(described: object) -> list[str]:
+    """The parameters of a function or class in their order; of a dataclass its fields, too."""
+    names: list[str] = []
+    if dataclasses.is_dataclass(described):
+        names += [field.name for field in dataclasses.fields(described)]
+    if inspect.isclass(described) or inspect.isroutine(described):
+        with suppress(ValueError, TypeError):  # a class made by another language has no signature
+            names += inspect.signature(described).parameters
+    return [name for name in dict.fromkeys(names) if name != "self" and not name.startswith("_")]
+
+
+def with_parameters(lines: list[str], names: list[str]) -> list[str]:
+    """The lines of a docstring, in which `name: text` of the names given are fields `:param name: text`, in the order
+    of the names.
+
+    Paragraphs that are indented, or are directives or lists, stay as they are.
+    """
+    out: list[str] = []
+    meanings: dict[str, str] = {}
+    for paragraph in re.split(r"\n\s*\n", "\n".join(lines).strip("\n")):
+        if re.match(r"\s|\.\. |[-*] |:|>>>", paragraph) or "::" in paragraph:
+            out += [*paragraph.splitlines(), ""]
+            continue
+        text = " ".join(paragraph.split("\n"))
+        found = [m for m in NAMES.finditer(text) if all(n.strip() in names for n in m["names"].split(","))]
+        before = text[: found[0].start()].strip() if found else text
+        out += [before, ""] if before else []
+        for match, after in zip_longest(found, found[1:]):
+            meaning, raised = _cut_raises(text[match.end() : after.start() if after else None].strip())
+            first, *others = (name.strip() for name in match["names"].split(","))
+            meanings.setdefault(first, meaning)
+            for name in others:
+                meanings.setdefault(name, f"see {first}")
+            out += [raised, ""] if raised else []
+    fields = [f":param {name}: {meanings.get(name, '')}".rstrip() for name in names] if meanings else []
+    return [*out, *fields, *([""] if fields else [])]
+
+
+def _cut_raises(meaning: str) -> tuple[str, str]:
+    """A description, and the sentences behind it from the one that says what is raised."""
+    at = re.search(r"(?<=\. )Raises [A-Z]\w+|^Raises [A-Z]\w+", meaning)
+    return (meaning[: at.start()].strip(), meaning[at.start() :]) if at else (meaning, "")
+
+
+def process(app: Sphinx, what: str, name: str, described: Any, options: Any, lines: list[str]) -> None:
+    """autodoc-process-docstring: change the lines in place."""
+    lines[:] = with_parameters(lines, names_of(described))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Have autodoc call `process`."""
+    app.connect("autodoc-process-docstring", process)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
