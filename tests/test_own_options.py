@@ -183,7 +183,7 @@ def test_what_is_wrong_with_ones_own(lmtool: Run, tmp_path: Path) -> None:
     assert "smoother/witten_bell" in said and "lmtool's own" in said
 
 
-PAGE = ROOT / "docs" / "own_options.md"
+PAGE = ROOT / "docs" / "guides" / "adding_an_option.md"
 
 
 def test_the_page_shows_the_package_whole() -> None:

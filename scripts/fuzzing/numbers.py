@@ -210,7 +210,7 @@ def examine(model: Any, asked: list[Any], random: Any, *, quantised: bool) -> No
     dist = model.log_dist(contexts)
     assert dist.shape == (12, count), "shape of log_dist"
     assert not np.isnan(dist).any(), "nan in log_dist"
-    if model.normalised and not quantised:  # docs/small_models.md says by how much these miss it
+    if model.normalised and not quantised:  # docs/guides/small_models.md says by how much these miss it
         sums = np.exp(dist).sum(axis=1)
         off = 1e-6 if tolerance < 1e-6 else 1e-4
         assert np.allclose(sums, 1, atol=off), f"sums to one: {sums.min()} {sums.max()}"

@@ -1,0 +1,85 @@
+"""What the pages show: README.md and docs/guides, their blocks and the command lines in these.
+
+Blocks of `sh` and `python` are run by the tests, in the order of the pages, as one session. Blocks of `bash` and `py`,
+and lines that are indented by four spaces, are only shown: they need corpora, clusters or hours. Their settings are
+checked.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+README = ROOT / "README.md"
+GUIDES = ROOT / "docs" / "guides"
+LISTING = re.compile(r"^`[\w/.]+`\n\n```", flags=re.M)  # a file's name, and the file
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page: what is shown, its language, and the line of the page where it begins."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def toctree() -> list[str]:
+    """The pages that the index of the guides names, in its order."""
+    text = (GUIDES / "index.md").read_text(encoding="utf-8")
+    return [
+        name for block in re.findall(r"^```\{toctree\}\n(.*?)^```", text, flags=re.M | re.S) for name in _names(block)
+    ]
+
+
+def _names(block: str) -> list[str]:
+    return [line for line in block.splitlines() if line and not line.startswith(":")]
+
+
+def pages() -> list[Path]:
+    """The README, then the guides in the order in which they are read."""
+    return [README, *(GUIDES / f"{name}.md" for name in toctree())]
+
+
+def blocks(page: Path, *languages: str) -> Iterator[Block]:
+    """The blocks of some languages, but for listings of files."""
+    text = page.read_text(encoding="utf-8")
+    listings = {found.end() for found in LISTING.finditer(text)}
+    for found in re.finditer(r"^```(\w+)\n(.*?)^```$", text, flags=re.M | re.S):
+        if found[1] in languages and found.start() + 3 not in listings:
+            yield Block(page, text.count("\n", 0, found.start()) + 2, found[1], found[2])
+
+
+def indented(page: Path) -> str:
+    """The lines that are indented by four spaces, without these."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return "\n".join(line[4:] for line in text.splitlines() if line.startswith("    "))
+
+
+def command_lines(text: str) -> list[list[str]]:
+    """The words after `lmtool` of each command line in a text; a backslash at the end of a line continues it."""
+    lines = re.sub(r" *\\\n\s*", " ", text).splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("lmtool ")]
+
+
+def links(page: Path) -> list[str]:
+    """The addresses within the repository that a page's links and pictures have."""
+    found = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    return [address for address in found if "://" not in address]
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub and the site call the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

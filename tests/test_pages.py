@@ -1,0 +1,113 @@
+"""The README and the guides: what they show to be typed runs, or at least composes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from lmtool.cli.arguments import split_line
+from lmtool.cli.as_typed import as_typed
+from lmtool.cli.line_settings import LineSettings
+from lmtool.config.options import folder_in_use, yaml_files
+from lmtool.config.overrides import key_of
+from lmtool.errors import UserError
+from lmtool.plots import can_plot
+from tests.conftest import ROOT
+from tests.pages import GUIDES, README, Block, anchors, blocks, command_lines, indented, links, pages, toctree
+
+Run = Callable[..., str]
+NEEDS = {"subwords": "tokenizers", "reports": "matplotlib"}  # pages of an extra, and a package of it
+NETWORKS = {"model=nplm", "model=hsoftmax"}
+SMALL = ["model.embedding_dim=16", "model.hidden_dim=16", "training.steps=12", "training.batch_size=4096"]
+EXAMPLE = "docs/examples/own_options/own_options"
+
+
+def test_the_index_of_the_guides_has_each_page_once() -> None:
+    assert sorted([*toctree(), "index"]) == sorted(path.stem for path in GUIDES.glob("*.md"))
+
+
+@pytest.mark.parametrize(
+    "page", [README, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY"))], ids=lambda page: page.stem
+)
+def test_the_links_of_pages_outside_the_site_lead_somewhere(page: Path) -> None:
+    """./scripts/docs follows those of the site's pages."""
+    for address in links(page):
+        name, _, anchor = address.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), address
+        assert not anchor or anchor in anchors(target), address
+
+
+def test_the_readme_names_every_option() -> None:
+    rows = [line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    for group in ("smoother", "model", "output", "tree", "data", "optim", "schedule"):
+        (row,) = [row for row in rows if f"`{group}=`" in row]
+        assert {name for name in yaml_files(group) if f"`{name}`" not in row} - {"hw3_1000"} == set(), group
+
+
+def test_the_pages_run(lmtool: Run, with_curves: None) -> None:
+    """One session from the README to the last guide: the guides use its runs."""
+    done: set[str] = set()
+    for page in pages():
+        if page.stem in NEEDS and find_spec(NEEDS[page.stem]) is None:
+            continue
+        names: dict[str, object] = {}
+        for block in blocks(page, "sh", "python"):
+            if block.language == "python":
+                exec(compile(block.text, block.place, "exec"), names)
+                continue
+            assert len(command_lines(block.text)) == len([line for line in block.text.splitlines() if line.strip()])
+            for words in command_lines(block.text):
+                if shlex.join(words) not in done:
+                    _run(lmtool, block, words)
+                done.add(shlex.join(words))
+        if page == README:
+            assert len(done) >= 7
+            assert names["mixture"].perplexity < 5
+        if page.stem == "using_a_model":
+            assert names["model"].context_size == 4
+        if page.stem == "output_layers_in_pytorch":
+            dist = names["output"].log_dist(names["encoder"](names["contexts"]))
+            assert dist.shape == (256, 5000) and float((dist.exp().sum(1) - 1).abs().max()) < 1e-5
+    assert Path("runs/nplm/curves.png").is_file() == can_plot()
+
+
+def _run(lmtool: Run, block: Block, words: list[str]) -> None:
+    """Run a command, whose network is cut from a minute's work to a second's."""
+    small = SMALL if NETWORKS & set(words) and "--cfg" not in words else []
+    small = ["training.steps=20"] if "resume=runs/nplm" in words else small
+    small = [*small, "lr_range_steps=10"] if "lr_range=true" in words else small
+    try:
+        assert lmtool(*words, *small)
+    except AssertionError as error:
+        raise AssertionError(f"{block.place}: lmtool {shlex.join(words)}\n{error}") from None
+
+
+def shown() -> Iterator[tuple[Path, list[str]]]:
+    """The command lines that are shown and not run, each with its page."""
+    for page in pages():
+        texts = [block.text for block in blocks(page, "bash")]
+        for words in command_lines("\n".join([*texts, indented(page)])):
+            if "..." not in words and not {"completion", "--version"} & set(words):
+                yield page, words
+
+
+def test_the_commands_that_are_only_shown_have_settings_that_there_are() -> None:
+    """Verbs, groups, options, keys and types of values, as the command line checks them before Hydra composes."""
+    checked = 0
+    with folder_in_use(str(ROOT / EXAMPLE)):
+        for page, words in shown():
+            try:
+                line = as_typed(split_line(words))
+            except UserError as error:
+                pytest.fail(f"{page.name}: lmtool {shlex.join(words)}: {error}")
+            settings = LineSettings(line)
+            for key in map(key_of, line.overrides):
+                known = settings.is_group(key) or settings.type_of(key) is not None or key.startswith("hydra.")
+                assert known, f"{page.name}: lmtool {shlex.join(words)}: no key {key}"
+            checked += 1
+    assert checked > 70
