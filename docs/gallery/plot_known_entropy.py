@@ -16,7 +16,7 @@ import numpy as np
 import lmtool
 from lmtool.data.sources.synthetic import entropy
 
-sizes = [3_000, 10_000, 50_000, 300_000]
+sizes = [3_000, 30_000, 300_000]
 smoothers = ["modified_kneser_ney", "witten_bell"]
 perplexities = {smoother: [] for smoother in smoothers}
 for size in sizes:

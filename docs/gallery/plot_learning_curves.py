@@ -26,6 +26,7 @@ for name, settings in encoders.items():
         {"embedding_dim": 50, **settings},
         corpus,
         output="hierarchical",
+        tree="huffman",
         training={"steps": 180, "batch_size": 256, "minutes": None, "evaluate_every": 0.03, "accuracy_on": 0},
         optim={"lr": 0.005},
     )

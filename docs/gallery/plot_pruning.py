@@ -15,9 +15,9 @@ import lmtool
 corpus = lmtool.preprocess("pydoc")
 model = {"kind": "ngram", "order": 4}
 ways = {
-    "prune, by counts": [{"prune": counts} for counts in ([0, 0, 1], [0, 1], [0, 2], [0, 4])],
-    "prune_entropy": [{"prune_entropy": share} for share in (3e-7, 1e-6, 5e-6, 2e-5)],
-    "prune_to, by expected gain": [{"prune_to": share} for share in ("50%", "25%", "12%", "6%")],
+    "prune, by counts": [{"prune": counts} for counts in ([0, 0, 1], [0, 1], [0, 3])],
+    "prune_entropy": [{"prune_entropy": share} for share in (5e-7, 3e-6, 2e-5)],
+    "prune_to, by expected gain": [{"prune_to": share} for share in ("50%", "20%", "8%")],
 }
 full = lmtool.train(model, corpus)
 runs = {way: [full, *(lmtool.train(model, corpus, **settings) for settings in swept)] for way, swept in ways.items()}
