@@ -24,9 +24,7 @@ language = "en"
 smartquotes_action = "D"  # dashes; quotes stay as they are typed
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design"]
-extensions += ["mathml", "docstrings", "command_pages", "repository_links"]
-if (DOCS / "_extensions" / "option_pages.py").is_file():
-    extensions.append("option_pages")
+extensions += ["mathml", "docstrings", "command_pages", "option_pages", "repository_links"]
 if WITH_GALLERY:
     extensions.append("sphinx_gallery.gen_gallery")
 

@@ -1,0 +1,44 @@
+"""
+Finding a learning rate
+=======================
+
+The learning-rate range test (Smith 2017) raises the rate step by step and watches the loss: it falls, then it
+explodes. A good rate lies well before that.
+"""
+
+# %%
+
+import matplotlib.pyplot as plt
+
+import lmtool
+
+corpus = lmtool.preprocess("pydoc")
+tests = {}
+for name, optimiser in (("adamw", "adamw"), ("sgd", "sgd")):
+    tests[name] = lmtool.train(
+        {"kind": "hsoftmax", "embedding_dim": 50, "hidden_dim": 64, "history": 0},
+        corpus,
+        optim=optimiser,
+        training={"batch_size": 256},
+        lr_range=True,
+        lr_range_steps=150,
+        lr_range_limits=[1e-4, 100.0],
+    )
+
+# %%
+figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+for name, test in tests.items():
+    (line,) = axes.plot(test.rates, test.smoothed, label=f"{name}, proposed: {test.proposed:.2g}")
+    axes.axvline(test.proposed, color=line.get_color(), linestyle=":")
+axes.set(
+    title="Loss while the learning rate rises",
+    xlabel="learning rate",
+    ylabel="smoothed loss, nats",
+    xscale="log",
+    ylim=(5, 8),
+)
+axes.legend()
+plt.show()
+
+# %%
+# Each optimiser has a rate of its own, and the proposed one lies a factor of ten below the lowest point of its curve.
