@@ -47,12 +47,14 @@ def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
         yield
         return
     os.environ.setdefault(WORKSPACE, ":4096:8")  # read when cuBLAS starts
-    before = torch.are_deterministic_algorithms_enabled()
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads what it has not written
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before[0])
+        torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
 def choose_device(name: str) -> torch.device:

@@ -335,6 +335,6 @@ def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: 
 def _clip_on_device(values: list[Tensor], max_norm: float) -> Tensor:
     """clip_gradients for a GPU: few operations over all values together, none of which is read, as that would wait."""
     norms = torch._foreach_norm(values)
-    norm = torch.linalg.vector_norm(torch.stack(norms))
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     torch._foreach_mul_(values, (max_norm / (norm + 1e-6)).clamp(max=1))
     return norm

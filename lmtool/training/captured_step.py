@@ -75,7 +75,7 @@ class CapturedStep:
         """A step on a stream other than the default one, as torch asks for before a capture."""
         if contexts.device.type != "cuda":
             return self._step(contexts, targets)
-        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             loss = self._step(contexts, targets)

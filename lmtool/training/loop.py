@@ -196,7 +196,7 @@ class _Training:
     @property
     def gradients(self) -> str:
         """Which of training.gradients this training has, auto being resolved."""
-        return (Gradients.sparse if self.model.row_parameters() else Gradients.dense).value
+        return Gradients.sparse.name if self.model.row_parameters() else Gradients.dense.name
 
     def done(self) -> float:
         """The share of the budget that is used up."""

@@ -73,7 +73,7 @@ def _told_apart(scores: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
     """The sum of log p, and the gradient of its negative by the scores `[B, 1 + N]`, those of the targets first."""
     scores[:, 1:].neg_()
     log_p = F.logsigmoid(scores)
-    d = log_p.expm1()
+    d: Tensor = log_p.expm1()
     d[:, 1:].neg_()
     return log_p.sum(), d
 
@@ -94,10 +94,11 @@ class _SharedLoss(torch.autograd.Function):
         used, offsets = weight.index_select(0, words), offset.index_select(0, words)  # [B + N, H], [B + N]
         own = torch.baddbmm(offsets[:size, None, None], h[:, None], used[:size, :, None])[:, 0]  # [B, 1]
         scores = torch.cat([own, torch.addmm(offsets[size:], h, used[size:].T)], 1)
-        total, d = loss_of(scores, y, shared)
+        log_p: Tensor
+        log_p, d = loss_of(scores, y, shared)
         ctx.save_for_backward(h, used, words, d)
         ctx.shapes = weight.shape, offset.shape
-        return total / -size
+        return log_p / -size
 
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:

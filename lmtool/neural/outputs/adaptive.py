@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -119,10 +120,11 @@ class AdaptiveSoftmax(OutputLayer):
         more arithmetic than for the examples of each tail alone, and nothing that depends on how many they are.
         """
         entries, head = self.entries.index_select(0, y), self.layer.head  # [B, 1 + tails]
-        projections, vectors = zip(*((tail[0].weight, tail[1].weight) for tail in self.layer.tail), strict=True)
+        tails = [[cast(nn.Linear, linear).weight for linear in cast(nn.Sequential, tail)] for tail in self.layer.tail]
+        projections, vectors = zip(*tails, strict=True)
         # One product has what the head and all tails make of h.
         joined = F.linear(h, torch.cat([head.weight, *projections]))
-        scores, *narrow = joined.split([len(head.weight), *map(len, projections)], 1)
+        scores, *narrow = torch.split(joined, [len(head.weight), *map(len, projections)], 1)
         total = F.cross_entropy(scores + head.bias, entries[:, 0], reduction="sum")
         for number, (of_tail, weight) in enumerate(zip(narrow, vectors, strict=True), start=1):
             total = total + F.cross_entropy(F.linear(of_tail, weight), entries[:, number], reduction="sum")
