@@ -71,6 +71,11 @@ class CapturedStep:
         self._replay()
         return self._loss.clone()
 
+    @property
+    def captured(self) -> bool:
+        """Whether steps are replays by now."""
+        return self._replay is not None
+
     def _beside(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """A step on a stream other than the default one, as torch asks for before a capture."""
         if contexts.device.type != "cuda":
