@@ -28,7 +28,7 @@ BANDWIDTH = float(os.environ.get("GPU_BANDWIDTH", "4.3e12"))  # bytes a second
 RATE = float(os.environ.get("GPU_RATE", "790e12"))  # operations a second in bf16
 SECONDS = float(os.environ.get("GPU_SECONDS", "200"))
 CONTEXT = 5
-WORDS = (200, 400) if DRY else (10_000, 1_000_000)
+WORDS = (1200, 1500) if DRY else (10_000, 1_000_000)
 BATCHES = (16,) if DRY else (1024, 8192, 65_536)
 SHAPES: dict[str, dict[str, Any]] = {
     "30/100": {"embedding_dim": 30, "hidden_dim": 100, "layer_norm": False, "gated": False, "activation": "tanh"},
@@ -106,7 +106,7 @@ def seconds_of(step: Callable[[], object]) -> float:
     begin = time.perf_counter()
     step()
     wait()
-    count = max(1, min(MOST_STEPS, int(0.1 / max(time.perf_counter() - begin, 1e-5))))
+    count = 1 if DRY else max(1, min(MOST_STEPS, int(0.1 / max(time.perf_counter() - begin, 1e-5))))
     for _ in range(STEPS):
         begin = time.perf_counter()
         for _ in range(count):
@@ -123,7 +123,7 @@ def wait() -> None:
 
 
 def launches_of(step: Callable[[], object]) -> int:
-    """The kernels and copies of a step on a GPU; on a CPU the operations, counted as ./scripts/measure launches does."""
+    """The kernels and copies of a step on a GPU; on a CPU its operations, as ./scripts/measure launches counts them."""
     if DRY:
         with measure_launches.Operations() as operations:
             step()
@@ -170,9 +170,10 @@ def row(shape: str, layer: str, words: int, batch: int, bf16: bool) -> str:
         note = "" if captured.captured else "  not captured"
     floor = floor_seconds(made, layer)
     loss = made.step(*given).item()
+    product, best, rate = "bf16" if bf16 else "fp32", 1e3 * floor, batch / replayed
     return (
-        f"{shape:<8} {layer:<15} {words:>9,} {batch:>7,} {'bf16' if bf16 else 'fp32':<5} {launches:>8} {1e3 * plain:>9.3f} "
-        f"{1e3 * replayed:>9.3f} {1e3 * floor:>8.3f} {replayed / floor:>7.1f} {batch / replayed:>13,.0f} {loss:>7.3f}{note}"
+        f"{shape:<8} {layer:<15} {words:>9,} {batch:>7,} {product:<5} {launches:>8} {1e3 * plain:>9.3f} "
+        f"{1e3 * replayed:>9.3f} {best:>8.3f} {1e3 * replayed / best:>7.1f} {rate:>13,.0f} {loss:>7.3f}{note}"
     )
 
 
@@ -210,12 +211,11 @@ def training() -> None:
     """model=nplm as it comes on the docstrings of Python: an epoch after one that loads what is loaded once."""
     import lmtool
 
-    small = {"training.steps": 5} if DRY else {"training.epochs": 1}
+    settings = {"minutes": None, "batch_size": 1024, **({"steps": 5} if DRY else {"epochs": 1})}
     for number in range(2):
         begin = time.perf_counter()
-        words = ["model=nplm", "data=pydoc", "training.minutes=null", f"device={DEVICE}", f"hydra.run.dir=gpu{number}"]
-        result = lmtool.train(*words, *(f"{key}={value}" for key, value in small.items()), "training.batch_size=1024")
-        print(f"train model=nplm data=pydoc: {time.perf_counter() - begin:.1f} s; {result}", flush=True)
+        run = lmtool.train("nplm", "pydoc", training=settings, device=DEVICE, out=f"gpu{number}", progress=False)
+        print(f"train model=nplm data=pydoc: {time.perf_counter() - begin:.1f} s; {run}", flush=True)
 
 
 if __name__ == "__main__":

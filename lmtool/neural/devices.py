@@ -47,14 +47,15 @@ def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
         yield
         return
     os.environ.setdefault(WORKSPACE, ":4096:8")  # read when cuBLAS starts
-    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    before, fills = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic
+    filled = fills.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads what it has not written
+    fills.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # nothing here reads what it has not written
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
-        torch.utils.deterministic.fill_uninitialized_memory = before[1]
+        torch.use_deterministic_algorithms(before)
+        fills.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
 
 
 def choose_device(name: str) -> torch.device:
