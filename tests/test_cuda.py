@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not (DRY or torch.cuda.is_available()), reason="needs a GPU; ./scripts/gpu runs it on one"),
 ]
+OFTEN = "training.evaluate_every=0.3"
 OF_NPLM = ("model.hidden_dim=12", "model.input_dropout=0")
 FIFTY = [*SMALL, "training.steps=50", "training.gradients=dense"]
 HIERARCHICAL = [*NPLM, "output=hierarchical"]
@@ -116,7 +117,8 @@ def test_sparse_gradients(lmtool: Run) -> None:
 
 
 def test_a_split_that_is_streamed(lmtool: Run) -> None:
-    line = [word for word in [*HIERARCHICAL, "tree=huffman", *FIFTY] if word != "data=toy"]
+    line = [word for word in [*HIERARCHICAL, "tree=huffman", *FIFTY] if word not in ("data=toy", OFTEN)]
+    line += ["training.evaluate_every=0.005"]
     both(lmtool, [*line, "data=synthetic", "data.tokens=50000", "data.types=100", "training.memory=64KiB"])
 
 
