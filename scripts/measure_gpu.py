@@ -12,6 +12,7 @@ does not fit is named.
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -212,10 +213,14 @@ def training() -> None:
     import lmtool
 
     settings = {"minutes": None, "batch_size": 1024, **({"steps": 5} if DRY else {"epochs": 1})}
-    for number in range(2):
-        begin = time.perf_counter()
-        run = lmtool.train("nplm", "pydoc", training=settings, device=DEVICE, out=f"gpu{number}", progress=False)
-        print(f"train model=nplm data=pydoc: {time.perf_counter() - begin:.1f} s; {run}", flush=True)
+    before, data = os.getcwd(), "toy" if DRY else "pydoc"
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for number in range(2):
+            begin = time.perf_counter()
+            run = lmtool.train("nplm", data, training=settings, device=DEVICE, out=f"run{number}", progress=False)
+            print(f"train model=nplm data={data}: {time.perf_counter() - begin:.1f} s; {run}", flush=True)
+        os.chdir(before)
 
 
 if __name__ == "__main__":
