@@ -93,7 +93,9 @@ def test_a_checkpoint_keeps_its_kind_of_gradients(lmtool: Run) -> None:
     lmtool("train", *words, "hydra.run.dir=run")
     with device_path():
         message = lmtool("train", "resume=run", code=2)
-    assert "training.gradients" in message and "sparse" in message
+        assert "training.gradients" in message and "sparse" in message
+        lmtool("train", "resume=run", "training.gradients=sparse", "training.steps=22")
+    assert history(Path("run"))[-1]["step"] == 22
 
 
 def test_evaluation_and_prediction(lmtool: Run) -> None:

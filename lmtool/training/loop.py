@@ -149,6 +149,7 @@ class _Training:
         self.model, self.plan, self.out, self.processes = model, plan, out, processes
         self.train_split, self.valid_split = train_split, valid_split
         model.use_precision(settings.precision)
+        self._gradients_until_05 = (Gradients.sparse if model.row_parameters() else Gradients.dense).name
         dense = _wants_dense(model, settings.gradients)
         if dense:
             model.use_dense_gradients()
@@ -403,8 +404,8 @@ class _Training:
         _require_same("processes", values["processes"], self.processes.size, self.out)
         streaming = "streaming of the train split (training.memory)"
         _require_same(streaming, values["streamed"], self.batches.streamed, self.out)
-        if "gradients" in values:  # missing before 0.6
-            _require_same("training.gradients", values["gradients"], self.gradients, self.out)
+        gradients = values.get("gradients", self._gradients_until_05)  # missing before 0.6
+        _require_same("training.gradients", gradients, self.gradients, self.out)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "random": {}}
         for name, tensor in state.tensors.items():
             kind, _, rest = name.partition(".")
