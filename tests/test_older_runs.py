@@ -57,7 +57,9 @@ def test_defaults_that_have_changed_do_not_reach_it(lmtool: Run, older: Path) ->
     said = lmtool("train", "resume=nplm")
     assert "its budget is used up" in said  # one epoch, where today's default has more
     now = json.loads(Path("nplm/run.json").read_text())["config"]
-    new = {"anew": 0.0, "gated": False}, {"consecutive": 1}  # each what there was before there was a choice
+    on_device = {"gradients": "auto", "cuda_graph": True, "deterministic": False}
+    # Each what there was before there was a choice.
+    new = {"anew": 0.0, "gated": False}, {"consecutive": 1, **on_device}
     for group, settings in zip(("model", "training"), new, strict=True):
         assert {name: now[group].pop(name) for name in settings} == settings
     for group in ("model", "output", "training", "optim", "schedule"):

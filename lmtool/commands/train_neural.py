@@ -23,7 +23,7 @@ from lmtool.data.remote import place
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import UserError
 from lmtool.evaluation.printing import training_line
-from lmtool.neural.devices import choose_device, has_bf16
+from lmtool.neural.devices import choose_device, has_bf16, repeatable
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
@@ -56,7 +56,8 @@ def train_neural(config: TrainConfig, model: EncoderConfig, session: Session) ->
     device = choose_device(config.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    with joined_processes(device) as processes:
+    repeating = repeatable(device, config.training is not None and config.training.deterministic)
+    with repeating, joined_processes(device) as processes:
         out = Path(processes.from_first(str(session.out)))
         with held(out) if processes.first else nullcontext():
             if processes.first:

@@ -18,6 +18,16 @@ class Precision(Enum):
     bf16 = "bf16"
 
 
+class Gradients(Enum):
+    """The gradients of embeddings and of the vectors of words and nodes: of the rows of a batch, or of all rows; auto
+    is sparse on a CPU, and dense on a GPU whose memory has room for them.
+    """
+
+    auto = "auto"
+    sparse = "sparse"
+    dense = "dense"
+
+
 @dataclass(slots=True)
 class TrainingConfig:
     """The budget of neural training, its batches, evaluations and checkpoints.
@@ -37,6 +47,9 @@ class TrainingConfig:
     max_norm: float | None = MISSING
     precision: Precision = MISSING
     compile: bool = MISSING
+    gradients: Gradients = Gradients.auto
+    cuda_graph: bool = True
+    deterministic: bool = False
     memory: str | None = MISSING
     save_every: float = MISSING
     tensorboard: bool = MISSING

@@ -1,12 +1,61 @@
-"""The devices of neural models."""
+"""The devices of neural models, and the one place that decides which form of the arithmetic a tensor gets."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from lmtool.errors import UserError
+
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # without it cuBLAS may take products in another order from run to run
+_forced = False  # whether tensors on the CPU get the form for other devices
+
+
+def on_cpu(tensor: Tensor) -> bool:
+    """Whether a tensor gets the form of the arithmetic that is written for a CPU: compiled loops, shapes that depend on
+    the data, chunks for its cache. Everything else gets the form for a GPU: tensor operations that never wait for it.
+    """
+    return not _forced and tensor.device.type == "cpu"
+
+
+@contextmanager
+def device_path() -> Iterator[None]:
+    """While the block runs, tensors on the CPU get the form for a GPU: for tests and counts on machines without one.
+
+    For one thread: the switch is the process's.
+    """
+    global _forced
+    before, _forced = _forced, True
+    try:
+        yield
+    finally:
+        _forced = before
+
+
+@contextmanager
+def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
+    """While the block runs, have a GPU repeat its results to the bit, if that is wanted; a CPU always does.
+
+    By torch.use_deterministic_algorithms: sums into rows are then sorted first, and an operation that has no such form
+    raises RuntimeError.
+    """
+    if not wanted or device.type != "cuda":
+        yield
+        return
+    os.environ.setdefault(WORKSPACE, ":4096:8")  # read when cuBLAS starts
+    before, fills = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic
+    filled = fills.fill_uninitialized_memory  # type: ignore[attr-defined]
+    torch.use_deterministic_algorithms(True)
+    fills.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # nothing here reads what it has not written
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        fills.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
 
 
 def choose_device(name: str) -> torch.device:
@@ -26,6 +75,21 @@ def choose_device(name: str) -> torch.device:
             "device=mps: the sums of lmtool's layers are in float64, which this device does not have; take device=cpu"
         )
     return torch.device(name)
+
+
+def fits_dense(device: torch.device, numbers: int) -> bool:
+    """Whether tables of so many weights in float32 fit on a device together with dense gradients and two numbers of
+    optimiser's state for each: into half of the memory that is free there. On a CPU they do.
+    """
+    if device.type != "cuda":
+        return True
+    free, _ = torch.cuda.mem_get_info(device)
+    return 4 * 4 * numbers <= free // 2
+
+
+def multiplies_bf16(tensor: Tensor) -> bool:
+    """Whether a tensor is on a GPU that multiplies bf16 faster than fp32."""
+    return tensor.device.type == "cuda" and has_bf16(tensor.device)
 
 
 def has_bf16(device: torch.device) -> bool:

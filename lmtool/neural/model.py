@@ -21,6 +21,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.neural.checks import require_size
+from lmtool.neural.devices import multiplies_bf16, on_cpu
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.kernels import tiles
 from lmtool.neural.kernels.plain_step import PlainNetwork
@@ -95,20 +96,29 @@ class NeuralModel(nn.Module):
         both = [*self.encoder.row_parameters(), *self.output.row_parameters()]
         return list({id(parameter): parameter for parameter in both}.values())
 
+    def use_dense_gradients(self) -> None:
+        """Give all parameters dense gradients from now on: what a GPU is fast at, where they fit into its memory."""
+        self.encoder.use_dense_gradients()
+        self.output.use_dense_gradients()
+
     def use_precision(self, precision: Precision) -> None:
         """Do the large products of training in this precision; evaluation stays in that of the weights.
 
         bf16: the encoder's by torch.autocast. auto: the same for products that are large enough, on a CPU with tiles
-        for it (kernels.tiles), and on no other device.
+        for it (kernels.tiles) and on a GPU that multiplies bf16. fp32 is never TF32.
         """
         self.output.use_precision(precision)
         self._autocast_from = math.inf
         if precision is Precision.bf16:
             self._autocast_from = 0
-        elif precision is Precision.auto and self.device.type == "cpu" and tiles.available():
+        elif precision is Precision.auto and self._suits_bf16():
             weights = [p.numel() for p in self.encoder.parameters() if p.dim() > 1]
             weights.remove(self.encoder.embedding.weight.numel())
             self._autocast_from = math.ceil(LARGE / max(1, sum(weights)))
+
+    def _suits_bf16(self) -> bool:
+        weight = self.encoder.embedding.weight
+        return tiles.available() if on_cpu(weight) else multiplies_bf16(weight)
 
     def in_bf16(self, examples: int) -> bool:
         """Whether a training step of so many examples does products in bf16."""

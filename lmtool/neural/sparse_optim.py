@@ -21,6 +21,7 @@ from numba import njit
 from torch import Tensor, nn
 
 from lmtool.neural.checks import all_below, described
+from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels.sparse_rows import Array, coalesced, compiled
 from lmtool.system import parallel
 
@@ -332,11 +333,21 @@ def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: 
             if parameter.grad.is_sparse:
                 parameter.grad = coalesced(parameter.grad)
             values.append(parameter.grad.values() if parameter.grad.is_sparse else parameter.grad)
+    if values and not on_cpu(values[0]):
+        return _clip_on_device(values, max_norm)
     norms = [torch.linalg.vector_norm(value).to(values[0].device) for value in values]
     norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
     factor = max_norm / (norm + 1e-6)
-    if norm.device.type != "cpu" or factor < 1:  # elsewhere, to read the factor would wait for the device
+    if factor < 1:
         scale = factor.clamp(max=1)
         for value in values:
             value.mul_(scale)
+    return norm
+
+
+def _clip_on_device(values: list[Tensor], max_norm: float) -> Tensor:
+    """clip_gradients for a GPU: few operations over all values together, none of which is read, as that would wait."""
+    norms = torch._foreach_norm(values)
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    torch._foreach_mul_(values, (max_norm / (norm + 1e-6)).clamp(max=1))
     return norm

@@ -20,6 +20,7 @@ from lmtool.system.files import read_json, write_json
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
     *("training.patience", "training.save_every", "training.tensorboard", "prune_method"),
+    *("training.gradients", "training.cuda_graph", "training.deterministic"),  # the first is in the checkpoint
 }
 GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
 # The command line that was last accepted. Hydra's own file may hold one that was refused.
@@ -105,7 +106,8 @@ def keep_begun(config: Any, before: dict[str, Any], overrides: list[str]) -> Non
                 setattr(now, setting.name, _of_type(types[setting.name], old[setting.name]))
             elif setting.default is not MISSING:  # an option that there was not: as without it
                 setattr(now, setting.name, setting.default)
-                old[setting.name] = setting.default
+                plain = setting.default.name if isinstance(setting.default, Enum) else setting.default
+                old[setting.name] = plain
 
 
 def _of_type(hint: Any, value: Any) -> Any:

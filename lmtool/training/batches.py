@@ -50,6 +50,7 @@ class Batches:
         self._consecutive = consecutive
         self._device = device or torch.device("cpu")
         self._part = part
+        self._whole: _OnDevice | None = None  # of a split in memory
         self._rng = np.random.default_rng(seed)
         self._taken = 0  # batches of this epoch
         self._epoch_began: Mapping[str, Any] = self._rng.bit_generator.state  # before the draw
@@ -97,7 +98,8 @@ class Batches:
         if self._device.type == "cpu":
             yield from self._cut(self._split.windows, order)
         else:
-            yield from self._cut(_OnDevice(self._split.in_memory, self._device), order)
+            self._whole = self._whole or _OnDevice(self._split.in_memory, self._device)
+            yield from self._cut(self._whole, order)
 
     def _streamed(self, split: StoredTokens, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
         order = self._rng.permutation(split.blocks)

@@ -15,15 +15,17 @@ import torch
 from torch import Tensor
 
 from lmtool.config.groups import OptimConfig, ScheduleConfig
-from lmtool.config.training import TrainingConfig
+from lmtool.config.training import Gradients, TrainingConfig
 from lmtool.data.corpus import Split
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import Interrupted, UserError
 from lmtool.evaluation.score import accuracy, score
+from lmtool.neural.devices import fits_dense, on_cpu
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.sparse_optim import clip_gradients
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.training.batches import Batches
+from lmtool.training.captured_step import CapturedStep, can_capture
 from lmtool.training.interruption import Stop, signals_noted
 from lmtool.training.learning_rate import budget_done, learning_rate
 from lmtool.training.optimisers import (
@@ -147,6 +149,10 @@ class _Training:
         self.model, self.plan, self.out, self.processes = model, plan, out, processes
         self.train_split, self.valid_split = train_split, valid_split
         model.use_precision(settings.precision)
+        self._gradients_until_05 = (Gradients.sparse if model.row_parameters() else Gradients.dense).name
+        dense = _wants_dense(model, settings.gradients)
+        if dense:
+            model.use_dense_gradients()
         if settings.compile:
             model.encoder.compile()
         self.parameters = list(model.parameters())
@@ -164,7 +170,10 @@ class _Training:
         self.examples = iter(self.batches)
         alone = processes.size == 1
         size, max_norm = self.batches.size, settings.clip_norm
-        self.plain_step = make_plain_step(model, plan.optim, size, max_norm) if alone else None
+        self.plain_step = make_plain_step(model, plan.optim, size, max_norm) if alone and not dense else None
+        self.captured_step: CapturedStep | None = None
+        if settings.cuda_graph and alone and can_capture(model, self.optimisers) and not settings.compile:
+            self.captured_step = CapturedStep(self._device_step, self.optimisers)
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         self.progress = Progress()
         self.reporter = Reporter(
@@ -185,6 +194,11 @@ class _Training:
         """Epochs done."""
         return self.progress.step / self.batches.per_epoch
 
+    @property
+    def gradients(self) -> str:
+        """Which of training.gradients this training has, auto being resolved."""
+        return Gradients.sparse.name if self.model.row_parameters() else Gradients.dense.name
+
     def done(self) -> float:
         """The share of the budget that is used up."""
         return budget_done(self.plan.training, epochs=self.epoch, steps=self.progress.step, seconds=self.progress.clock)
@@ -198,8 +212,7 @@ class _Training:
     def advance(self, stop: Stop) -> bool:
         """Make a step, or what is due before it; False at the end."""
         settings, progress = self.plan.training, self.progress
-        overdue = time.perf_counter() - self._last_save >= 60 * settings.save_every
-        done, signal, save = self.processes.largest(self.done(), stop.signal, overdue)
+        done, signal, save = self._agreed(stop)
         over = done >= 1 or self._ended or (settings.patience is not None and progress.waited >= settings.patience)
         if signal:
             self._end_early(int(signal))
@@ -217,6 +230,18 @@ class _Training:
         progress.clock += now - start
         self._report(now)
         return True
+
+    def _agreed(self, stop: Stop) -> list[float]:
+        """The share of the budget that is used up, a signal that has come, and whether a checkpoint is due, the same in
+        all processes.
+
+        To ask waits for a GPU; a budget without minutes, which all processes count alike, needs it only now and then.
+        """
+        overdue = time.perf_counter() - self._last_save >= 60 * self.plan.training.save_every
+        counted = self.plan.training.minutes is None and not on_cpu(self.parameters[0])
+        if self.processes.size > 1 and counted and self.progress.step % READ_EVERY:
+            return [self.done(), 0, False]
+        return self.processes.largest(self.done(), stop.signal, overdue)
 
     def _step(self, done: float) -> None:
         settings, progress = self.plan.training, self.progress
@@ -236,29 +261,45 @@ class _Training:
             renormalise_rows(self.model.encoder.embedding.weight, settings.max_norm)
 
     def _graph_step(self, contexts: Tensor, targets: Tensor) -> None:
-        settings, progress = self.plan.training, self.progress
+        set_rate(self.optimisers, self.progress.rate)
+        if self.captured_step is not None:
+            self._count(self.captured_step(contexts, targets))
+            return
+        loss = self._loss_and_gradients(contexts, targets)
+        # Checked before the step is made: weights that are not finite are never saved.
+        self._count(loss.detach())
+        for optimiser in self.optimisers:
+            optimiser.step()
+
+    def _device_step(self, contexts: Tensor, targets: Tensor) -> Tensor:
+        """A step of which nothing is read, so that it can be captured; the loss is, before weights are saved."""
+        loss = self._loss_and_gradients(contexts, targets)
+        for optimiser in self.optimisers:
+            optimiser.step()
+        return loss.detach()
+
+    def _loss_and_gradients(self, contexts: Tensor, targets: Tensor) -> Tensor:
         loss = self.shared.loss(contexts, targets)
         for parameter in self.parameters:  # what zero_grad does, without its hooks
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         self.shared.share_rows()
-        if settings.clip_norm is not None:
-            clip_gradients(self.parameters, settings.clip_norm)
-        set_rate(self.optimisers, progress.rate)
-        # Checked before the step is made: weights that are not finite are never saved.
-        self._count(loss)
-        for optimiser in self.optimisers:
-            optimiser.step()
+        if self.plan.training.clip_norm is not None:
+            clip_gradients(self.parameters, self.plan.training.clip_norm)
+        return loss
 
     def _count(self, loss: Tensor) -> None:
         """Add a loss to the sum, on a GPU several at once."""
-        self._unread.append((self.progress.step + 1, loss.detach()))
+        self._unread.append((self.progress.step + 1, loss))
         if loss.device.type == "cpu" or len(self._unread) >= READ_EVERY:
             self._read_losses()
 
     def _read_losses(self) -> None:
-        for step, loss in self._unread:
-            self.progress.loss_sum += _converging(loss.item(), step, self.out)
+        if not self._unread:
+            return
+        steps, losses = zip(*self._unread, strict=True)
+        for step, loss in zip(steps, torch.stack(losses).tolist(), strict=True):
+            self.progress.loss_sum += _converging(loss, step, self.out)
         self._unread.clear()
 
     def _report(self, now: float) -> None:
@@ -349,6 +390,7 @@ class _Training:
             "about": self.plan.about,
             "processes": self.processes.size,
             "streamed": self.batches.streamed,
+            "gradients": self.gradients,
             "progress": asdict(self.progress),
             "position": self.batches.position(),
             "loss_sums": loss_sums,
@@ -362,6 +404,8 @@ class _Training:
         _require_same("processes", values["processes"], self.processes.size, self.out)
         streaming = "streaming of the train split (training.memory)"
         _require_same(streaming, values["streamed"], self.batches.streamed, self.out)
+        gradients = values.get("gradients", self._gradients_until_05)  # missing before 0.6
+        _require_same("training.gradients", gradients, self.gradients, self.out)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "random": {}}
         for name, tensor in state.tensors.items():
             kind, _, rest = name.partition(".")
@@ -409,6 +453,14 @@ def _converging(loss: float, step: int, out: Path, limit: float = DIVERGED) -> f
         return loss
     saved = f"the best model so far is in {out / CHECKPOINT}" if (out / CHECKPOINT).exists() else "nothing was saved"
     raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.clip_norm; {saved}")
+
+
+def _wants_dense(model: NeuralModel, gradients: Gradients) -> bool:
+    """Whether all gradients are to be dense, auto being resolved by the device and its memory."""
+    rows = model.row_parameters()
+    if gradients is not Gradients.auto or not rows:
+        return gradients is Gradients.dense
+    return not on_cpu(rows[0]) and fits_dense(model.device, sum(parameter.numel() for parameter in rows))
 
 
 def _require_same(name: str, begun: object, now: object, out: Path) -> None:

@@ -36,7 +36,10 @@ def set_rate(optimisers: list[torch.optim.Optimizer], rate: float) -> None:
     """Set the learning rate of the next step."""
     for optimiser in optimisers:
         for group in optimiser.param_groups:
-            group["lr"] = rate
+            if isinstance(group["lr"], Tensor):  # which a captured step reads
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
 
 
 @torch.no_grad()

@@ -102,6 +102,10 @@ class Encoder(nn.Module, ABC):
         """The parameters with sparse gradients, for the optimisers of lmtool.neural.sparse_optim."""
         return self.embedding.row_parameters()
 
+    def use_dense_gradients(self) -> None:
+        """Give the embeddings a dense gradient from now on."""
+        self.embedding.sparse = False
+
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Have torch.compile, to which the arguments go, compile of_embeddings.
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels import loops
 from lmtool.system import parallel
 
@@ -68,7 +69,7 @@ def log_sum_exp(values: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
 
 def compiled(tensor: Tensor) -> bool:
     """Whether the compiled loops can work on a tensor: on a CPU, in float32 and float64."""
-    return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
+    return on_cpu(tensor) and tensor.dtype in (torch.float32, torch.float64)
 
 
 def lookup(weight: Tensor, ids: Tensor, *, sparse: bool) -> Tensor:
@@ -90,8 +91,19 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
         (ids,) = ctx.saved_tensors
+        if not (ctx.sparse or on_cpu(ids)):
+            return add_rows(ctx.shape, ids.reshape(-1), grad_output[0].reshape(ids.numel(), *ctx.shape[1:])), None, None
         unique, sums = sums_of_rows(ids.reshape(-1), grad_output[0].reshape(ids.numel(), -1).contiguous())
         return rows_gradient(unique, sums.reshape(-1, *ctx.shape[1:]), ctx.shape, ctx.sparse), None, None
+
+
+def add_rows(shape: torch.Size, ids: Tensor, values: Tensor) -> Tensor:
+    """A dense gradient of this shape, `[R, ...]`: the sum of the values `[P, ...]` of each row's ids `[P]`, else 0.
+
+    For a GPU: its size does not depend on the ids. Rows are added in no fixed order there, unless
+    torch.use_deterministic_algorithms asks for one.
+    """
+    return values.new_zeros(shape).index_add_(0, ids, values)
 
 
 def sums_of_rows(ids: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,7 +208,7 @@ def take_gradients(ctx: Any, scale: Tensor, compute: Callable[[], list[Tensor]])
     """
     gradients: list[Tensor] = compute() if ctx.gradients is None else ctx.gradients
     ctx.gradients = None
-    if scale != 1:
+    if not on_cpu(scale) or scale != 1:  # elsewhere, to look at it would wait for the device
         gradients = [gradient.mul_(scale) for gradient in gradients]
     return gradients
 
@@ -257,7 +269,7 @@ def coalesced(gradient: Tensor) -> Tensor:
 
     Autograd forgets, when it hands a gradient on, that its rows were so already; to look is faster than to sort again.
     """
-    if not gradient.is_coalesced() and gradient.device.type == "cpu":
+    if not gradient.is_coalesced() and on_cpu(gradient):
         rows, values = gradient._indices(), gradient._values()  # the documented access to what is not coalesced
         if loops.ascending(rows[0].numpy()):
             return torch.sparse_coo_tensor(rows, values, gradient.shape, is_coalesced=True, check_invariants=False)

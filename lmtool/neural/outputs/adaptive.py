@@ -19,14 +19,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, is_number, require, require_whole
 from lmtool.errors import UserError
 from lmtool.neural.checks import require_counts, require_size
+from lmtool.neural.devices import on_cpu
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.word_scores import log_unigram
 from lmtool.trees.tree import Tree
@@ -100,6 +103,14 @@ class AdaptiveSoftmax(OutputLayer):
             raise ValueError(f"div_value={div_value}: at most {most:.3g}, or the last tail's vectors have no dimension")
         self.layer = nn.AdaptiveLogSoftmaxWithLoss(dim, outputs, ends, div_value=div_value, head_bias=True)
         tails = [counts[first:last].sum()[None] for first, last in zip(ends, [*ends[1:], outputs], strict=True)]
+        # The entry of each word in the head, and in each tail, where -100 stands for a word that is not in it.
+        words, bounds = torch.arange(outputs), [*ends, outputs]
+        cluster = torch.bucketize(words, torch.tensor(ends), right=True)  # [O], 0 for the head's own
+        entries = [torch.where(cluster == 0, words, ends[0] + cluster - 1)]
+        for tail, first in enumerate(bounds[:-1], start=1):
+            entries.append(torch.where(cluster == tail, words - first, -100))
+        self.register_buffer("entries", torch.stack(entries, 1), persistent=False)  # [O, 1 + tails]
+        self.entries: Tensor
         with torch.no_grad():
             self.layer.head.bias.copy_(log_unigram(torch.cat([counts[: ends[0]], *tails])))
 
@@ -109,8 +120,25 @@ class AdaptiveSoftmax(OutputLayer):
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
+        if not on_cpu(h):
+            return self._whole_batch_loss(h, y)
         loss: Tensor = self.layer(h, y).loss
         return loss
+
+    def _whole_batch_loss(self, h: Tensor, y: Tensor) -> Tensor:
+        """The same with every tail's scores of the whole batch, where the targets of other clusters count for nothing:
+        more arithmetic than for the examples of each tail alone, and nothing that depends on how many they are.
+        """
+        entries, head = self.entries.index_select(0, y), self.layer.head  # [B, 1 + tails]
+        tails = [[cast(nn.Linear, linear).weight for linear in cast(nn.Sequential, tail)] for tail in self.layer.tail]
+        projections, vectors = zip(*tails, strict=True)
+        # One product has what the head and all tails make of h.
+        joined = F.linear(h, torch.cat([head.weight, *projections]))
+        scores, *narrow = torch.split(joined, [len(head.weight), *map(len, projections)], 1)
+        total = F.cross_entropy(scores + head.bias, entries[:, 0], reduction="sum")
+        for number, (of_tail, weight) in enumerate(zip(narrow, vectors, strict=True), start=1):
+            total = total + F.cross_entropy(F.linear(of_tail, weight), entries[:, number], reduction="sum")
+        return total / len(h)
 
     @torch.no_grad()
     def log_dist(self, h: Tensor) -> Tensor:

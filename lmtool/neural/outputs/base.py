@@ -165,6 +165,9 @@ class OutputLayer(nn.Module, ABC):
         """The parameters with sparse gradients, for the optimisers of lmtool.neural.sparse_optim; none by default."""
         return []
 
+    def use_dense_gradients(self) -> None:
+        """Give the parameters with sparse gradients dense ones from now on; nothing by default."""
+
     def use_precision(self, precision: Precision) -> None:
         """Do the large products of a training step in this precision; nothing by default."""
 

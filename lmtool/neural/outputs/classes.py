@@ -26,11 +26,14 @@ from torch.nn import functional as F
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require_whole
 from lmtool.neural.checks import require_counts, require_ids, require_size
+from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels.sparse_rows import Pairs, log_sum_exp, row_scores, segments
 from lmtool.neural.outputs.base import OutputLayer, require_at_most_words
 from lmtool.neural.outputs.word_scores import log_unigram
 from lmtool.trees.frequency_classes import class_of_words
 from lmtool.trees.tree import Tree
+
+OF_DEVICE = 1 << 28  # scores that exist at once on a GPU: 1 GiB in float32
 
 
 @dataclass(slots=True)
@@ -99,6 +102,10 @@ class ClassSoftmax(OutputLayer):
         """The parameters with sparse gradients: the words' vectors and biases, or none."""
         return [self.vectors, self.bias] if self.sparse else []
 
+    def use_dense_gradients(self) -> None:
+        """Give the words' vectors and biases dense gradients from now on."""
+        self.sparse = False
+
     def reference(self) -> Tensor:
         """b of the words, whose type and device hidden must have."""
         return self.bias
@@ -113,9 +120,20 @@ class ClassSoftmax(OutputLayer):
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         classes = self.classes.index_select(0, y)
+        if not (on_cpu(h) or self.sparse) and len(h) * len(self.bias) <= OF_DEVICE:
+            return self._all_words_loss(h, y, classes)
         in_class, first = self._log_in_class(h, classes)
         of_class = F.cross_entropy(torch.addmm(self.class_bias, h, self.class_vectors.T), classes)
         return of_class - in_class[first + self.place[y]].mean()
+
+    def _all_words_loss(self, h: Tensor, y: Tensor, classes: Tensor) -> Tensor:
+        """The same by the scores of all words, those of other classes than the target's left out: products are what a
+        GPU is fast at, and nothing depends on how long the classes are.
+        """
+        scores = F.linear(h, self.vectors, self.bias)  # [B, O]
+        scores = scores.masked_fill(self.classes != classes[:, None], -torch.inf)
+        of_class = F.cross_entropy(F.linear(h, self.class_vectors, self.class_bias), classes)
+        return of_class + F.cross_entropy(scores, y)
 
     @torch.no_grad()
     def log_dist(self, h: Tensor) -> Tensor:

@@ -31,9 +31,11 @@ from torch.nn import functional as F
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require_whole
 from lmtool.neural.checks import described, require_counts, require_ids, require_size
+from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels import tree_loops
 from lmtool.neural.kernels.sparse_rows import Pairs, compiled, log_sum_exp, logistic_loss, segments
 from lmtool.neural.outputs.base import OutputLayer, columns
+from lmtool.neural.outputs.padded_paths import PaddedPaths, add_down, sums_of_codes
 from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
 from lmtool.system import parallel
 from lmtool.trees.tree import Tree
@@ -142,10 +144,16 @@ class HierarchicalSoftmax(OutputLayer):
         self._path_nodes: Tensor
         self._path_bits: Tensor
         self._word_leaves: Tensor
+        self._can_pad = PaddedPaths.suits(tree)
+        self._padded: PaddedPaths | None = None  # made when the layer is first used on a GPU
 
     def row_parameters(self) -> list[nn.Parameter]:
         """The parameters of the nodes that have sparse gradients, or none."""
         return self.nodes.row_parameters()
+
+    def use_dense_gradients(self) -> None:
+        """Give the parameters of the nodes dense gradients from now on."""
+        self.nodes.sparse = False
 
     def reference(self) -> Tensor:
         """A weight of the nodes, whose type and device hidden must have."""
@@ -159,7 +167,7 @@ class HierarchicalSoftmax(OutputLayer):
         return self._paths(require_ids(self, ".paths: leaves", leaves, (("B",),), self.tree.leaves, self._offsets))
 
     def _paths(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
-        if leaves.device.type != "cpu":
+        if not on_cpu(leaves):
             return self._paths_plain(leaves)
         size = len(leaves)
         starts = torch.empty(size + 1, dtype=torch.int64)
@@ -179,10 +187,18 @@ class HierarchicalSoftmax(OutputLayer):
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
+        if self._can_pad and not (on_cpu(h) or self.nodes.sparse):
+            return self.padded(h).loss(self.nodes, h, y)
         if self._one_code:
             pairs, signs = self._paths(y)
             return logistic_loss(self.nodes.scores_of(h, pairs), signs) / len(y)
         return -self._log_words(h, y[:, None]).mean()
+
+    def padded(self, h: Tensor) -> PaddedPaths:
+        """The paths in the form for a GPU, on the device and in the type of hidden h."""
+        if self._padded is None or not self._padded.serves(h):
+            self._padded = PaddedPaths.of(self.tree, h)
+        return self._padded
 
     def _log_words(self, h: Tensor, y: Tensor) -> Tensor:
         """log p of words `[B, K]`, over all their codes; scores in h's precision, sums in float64."""
@@ -217,6 +233,11 @@ class HierarchicalSoftmax(OutputLayer):
         One pass over the tree for each example.
         """
         dist = torch.empty(len(h), self.tree.words, dtype=torch.float64, device=h.device)
+        if not on_cpu(h):
+            for first in range(0, len(h), CHUNK):
+                leaves = add_down(self.tree, self.nodes.all_scores(h[first : first + CHUNK]))
+                dist[first : first + CHUNK] = leaves if self._one_code else sums_of_codes(self.tree, leaves)
+            return dist
         for first in range(0, len(h), CHUNK):
             leaves = self._leaves(h[first : first + CHUNK])
             if not self._one_code:
@@ -247,7 +268,8 @@ class HierarchicalSoftmax(OutputLayer):
         From torch's random state.
         """
         children = torch.from_numpy(self.tree.children).long().to(h.device)
-        at = torch.zeros(len(h), dtype=torch.int64, device=h.device) if self.tree.nodes else -torch.ones(len(h)).long()
+        at = torch.zeros(len(h), dtype=torch.int64, device=h.device)
+        at -= 0 if self.tree.nodes else 1
         while (at >= 0).any():
             inside = (at >= 0).nonzero()[:, 0]
             pairs = Pairs(at[inside], torch.arange(len(inside) + 1), torch.arange(len(inside), device=h.device))

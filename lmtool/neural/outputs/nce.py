@@ -27,10 +27,11 @@ from torch import Tensor, nn
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.neural.checks import require_counts, require_ids
-from lmtool.neural.kernels.alias_table import AliasTable
+from lmtool.neural.devices import on_cpu
+from lmtool.neural.kernels.row_losses import noise_loss, signed_loss
 from lmtool.neural.kernels.sparse_rows import logistic_loss, lookup, pairs_of, row_scores
 from lmtool.neural.outputs.base import require_at_most_words, takes_words
-from lmtool.neural.outputs.noise import noise_distribution
+from lmtool.neural.outputs.noise import Noise, noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
 from lmtool.trees.tree import Tree
 
@@ -102,9 +103,11 @@ class NCELoss(WordScores):
             raise ValueError(f"noise={noise}: from 1 to {len(counts)}, the words there are")
         self.noise, self.shared = noise, shared
         log_q = noise_distribution(counts, power)
-        self.table = AliasTable(log_q.exp())
+        self.table = Noise(log_q)
         self.register_buffer("log_kq", (log_q + math.log(noise)).to(torch.get_default_dtype()), persistent=False)
         self.log_kq: Tensor
+        self.register_buffer("signs", torch.tensor([1.0] + [-1.0] * noise), persistent=False)  # of the target, of noise
+        self.signs: Tensor
         self.normaliser = nn.Linear(dim, 1) if learn_normaliser else None
         if self.normaliser is not None:
             nn.init.zeros_(self.normaliser.weight)
@@ -116,7 +119,7 @@ class NCELoss(WordScores):
         Noise comes from torch's random state.
         """
         noise = self.table.draw(self.noise) if self.shared else self.table.draw(len(y), self.noise)
-        return self._loss_with(h, y, noise.to(h.device))
+        return self._loss_with(h, y, noise)
 
     @takes_words(empty=False)
     def loss_with(self, h: Tensor, y: Tensor, noise: Tensor) -> Tensor:
@@ -125,6 +128,11 @@ class NCELoss(WordScores):
         return self._loss_with(h, y, require_ids(self, ".loss_with: noise", noise, shapes, self.word_count, h))
 
     def _loss_with(self, h: Tensor, y: Tensor, noise: Tensor) -> Tensor:
+        if not (on_cpu(h) or self.sparse or self.normaliser):
+            offset = self.bias - self.log_kq
+            if noise.dim() == 1:
+                return noise_loss(h, self.vectors, offset, y, noise)
+            return signed_loss(h, self.vectors, offset, torch.cat([y[:, None], noise], 1), self.signs)
         if noise.dim() == 1:
             words = torch.cat([y, noise])
             offset = lookup(self.bias, words, sparse=self.sparse) - self.log_kq[words]

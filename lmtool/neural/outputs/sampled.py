@@ -27,10 +27,11 @@ from torch.nn import functional as F
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.neural.checks import require_counts, require_ids
-from lmtool.neural.kernels.alias_table import AliasTable
+from lmtool.neural.devices import on_cpu
+from lmtool.neural.kernels.row_losses import sampled_loss
 from lmtool.neural.kernels.sparse_rows import lookup
 from lmtool.neural.outputs.base import require_at_most_words, takes_words
-from lmtool.neural.outputs.noise import noise_distribution
+from lmtool.neural.outputs.noise import Noise, noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
 from lmtool.trees.tree import Tree
 
@@ -85,7 +86,7 @@ class SampledSoftmax(WordScores):
             raise ValueError(f"samples={samples}: from 1 to {len(counts)}, the words there are")
         self.samples = samples
         log_q = noise_distribution(counts, power)
-        self.table = AliasTable(log_q.exp())
+        self.table = Noise(log_q)
         self.register_buffer("log_kq", (log_q + math.log(samples)).to(torch.get_default_dtype()), persistent=False)
         self.log_kq: Tensor
 
@@ -94,7 +95,7 @@ class SampledSoftmax(WordScores):
 
         Samples come from torch's random state.
         """
-        return self._loss_with(h, y, self.table.draw(self.samples).to(h.device))
+        return self._loss_with(h, y, self.table.draw(self.samples))
 
     @takes_words(empty=False)
     def loss_with(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
@@ -102,6 +103,8 @@ class SampledSoftmax(WordScores):
         return self._loss_with(h, y, require_ids(self, ".loss_with: samples", samples, (("k",),), self.word_count, h))
 
     def _loss_with(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
+        if not (on_cpu(h) or self.sparse):
+            return sampled_loss(h, self.vectors, self.bias - self.log_kq, y, samples)
         words = torch.cat([y, samples])
         offset = lookup(self.bias, words, sparse=self.sparse) - self.log_kq[words]
         vectors = lookup(self.vectors, words, sparse=self.sparse)  # [B + k, D]

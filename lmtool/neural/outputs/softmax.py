@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.training import Precision
+from lmtool.neural.devices import multiplies_bf16, on_cpu
 from lmtool.neural.kernels import loops, tile_softmax
 from lmtool.neural.kernels.sparse_rows import compiled, take_gradients
 from lmtool.neural.outputs.word_scores import WordScores
@@ -30,6 +31,7 @@ from lmtool.system import parallel
 from lmtool.trees.tree import Tree
 
 CHUNK = 1 << 24  # logits that exist at once
+OF_DEVICE = 1 << 28  # the same on a GPU, where a chunk is a dozen launches: 1 GiB in float32
 FEW_LOGITS = 1 << 20  # of a batch whose steps stay near the processor without a graph
 TINY = 1 << 12  # logits up to which calling our own loops costs more than they save
 NO_TARGET = -(1 << 63)  # torch leaves targets of -100 out unless told otherwise; a GPU's are not compared before
@@ -114,7 +116,8 @@ class _Workspace:
 
     def _of_buffer(self, h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, grads: Gradients) -> Tensor:
         outputs = len(bias)
-        size, buffer = min(len(h), max(CHUNK // outputs, 64)), self._buffer
+        most = CHUNK if on_cpu(h) else OF_DEVICE
+        size, buffer = min(len(h), max(most // outputs, 64)), self._buffer
         dtype = self.dtype or h.dtype
         if buffer.shape[1] != outputs or len(buffer) < size or buffer.dtype != dtype or buffer.device != h.device:
             buffer = self._buffer = torch.empty(size, outputs, dtype=dtype, device=h.device)
@@ -219,17 +222,33 @@ class FullSoftmax(WordScores):
         """Whether the products of so many examples are for tiles, or in any case for bf16."""
         numbers = examples * len(self.bias) * self.vectors.shape[1]
         large = self.precision is Precision.auto and numbers >= LARGE and examples >= MANY
-        return self.precision is Precision.bf16 or (large and tile_softmax.fits(self.bias))
+        suited = tile_softmax.fits(self.bias) if on_cpu(self.bias) else multiplies_bf16(self.bias)
+        return self.precision is Precision.bf16 or (large and suited)
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         logits, workspace = len(h) * len(self.bias), self._workspace
         narrow = self.precision is Precision.bf16
+        if not on_cpu(h):
+            return self._on_device(h, y)
         if logits <= TINY and not narrow:
             return F.cross_entropy(F.linear(h, self.weight(), self.bias), y, ignore_index=NO_TARGET)
         workspace.by_tiles = self.in_bf16(len(h)) and tile_softmax.fits(h)
         workspace.dtype = torch.bfloat16 if narrow and not workspace.by_tiles else None
+        return self._in_chunks(h, y)
+
+    def _in_chunks(self, h: Tensor, y: Tensor) -> Tensor:
         loss: Tensor = _SoftmaxLoss.apply(  # type: ignore[no-untyped-call]
-            h, self.vectors, self.bias, y, workspace
+            h, self.vectors, self.bias, y, self._workspace
         )
         return loss
+
+    def _on_device(self, h: Tensor, y: Tensor) -> Tensor:
+        """The same in eight operations forth and back where all logits fit, else in large chunks."""
+        dtype = torch.bfloat16 if self.in_bf16(len(h)) else h.dtype
+        if len(h) * len(self.bias) > OF_DEVICE:
+            self._workspace.by_tiles, self._workspace.dtype = False, dtype
+            return self._in_chunks(h, y)
+        vectors = self.vectors if len(self.vectors) == len(self.bias) else self.weight()
+        scores = F.linear(h.to(dtype), vectors.to(dtype), self.bias.to(dtype))  # [B, O]
+        return F.cross_entropy(scores.to(h.dtype), y, ignore_index=NO_TARGET)

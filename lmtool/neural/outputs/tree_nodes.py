@@ -12,9 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.neural.checks import require_hidden, require_odds, require_pairs, require_size
+from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels import tree_loops
+from lmtool.neural.kernels.row_losses import signed_loss
 from lmtool.neural.kernels.sparse_rows import Groups, Pairs, compiled, each_example, lookup, row_scores
 from lmtool.system import parallel
+
+OF_DEVICE = 1 << 28  # hidden units of nodes that exist at once on a GPU
 
 
 class DotNodes(nn.Module):
@@ -57,6 +61,17 @@ class DotNodes(nn.Module):
     def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
         """`scores`, `[P]`, of a hidden `[B, D]` and of P pairs that are known to fit; nothing is checked."""
         return row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse)
+
+    def padded_loss(self, h: Tensor, nodes: Tensor, signs: Tensor) -> Tensor:
+        """Mean over hidden `[B, D]` of the sum of -log sigmoid(sign s) over the nodes of a path, `[B, K]`, signs
+        alike; 0 where a path has ended. For a GPU.
+        """
+        return signed_loss(h, self.vectors, self.bias, nodes, signs)
+
+    def padded_scores(self, h: Tensor, nodes: Tensor) -> Tensor:
+        """s of nodes `[B, K]` after hidden `[B, D]`: `[B, K]`, with gradients. For a GPU."""
+        used = lookup(self.vectors, nodes, sparse=self.sparse)
+        return torch.baddbmm(lookup(self.bias, nodes, sparse=self.sparse)[:, :, None], used, h[:, :, None])[:, :, 0]
 
     @torch.no_grad()
     def all_scores(self, h: Tensor) -> Tensor:
@@ -123,11 +138,34 @@ class MorinBengioNodes(nn.Module):
         alpha = lookup(self.alpha, used, sparse=self.sparse)
         return pair_scores(self.hidden(h), q, self.beta, alpha, Pairs(rows, pairs.starts, pairs.owner))
 
+    def padded_loss(self, h: Tensor, nodes: Tensor, signs: Tensor) -> Tensor:
+        """Mean over hidden `[B, D]` of the sum of -log sigmoid(sign s) over the nodes of a path, `[B, K]`, signs
+        alike; 0 where a path has ended. For a GPU.
+        """
+        log_p = nn.functional.logsigmoid(self.padded_scores(h, nodes) * signs)
+        return (log_p * signs.abs()).sum() / -len(h)
+
+    def padded_scores(self, h: Tensor, nodes: Tensor) -> Tensor:
+        """s of nodes `[B, K]` after hidden `[B, D]`: `[B, K]`, with gradients. For a GPU.
+
+        U N_n is computed of all nodes where the paths have more, else of those of the paths.
+        """
+        if nodes.numel() > self.node_count:
+            q = lookup(self.node_map(self.nodes), nodes, sparse=False)
+        else:
+            q = self.node_map(lookup(self.nodes, nodes, sparse=self.sparse))  # [B, K, H]
+        alpha = lookup(self.alpha, nodes, sparse=self.sparse)
+        return torch.tanh(self.hidden(h)[:, None] + q) @ self.beta + alpha
+
     @torch.no_grad()
     def all_scores(self, h: Tensor) -> Tensor:
         """s of every node, `[B, N]`, after hidden `[B, D]`; without gradients."""
         h = require_hidden(self, ".all_scores: h", h, self.input_dim, self.alpha)
         p, q = self.hidden(h), self.node_map(self.nodes)
+        if not on_cpu(h):
+            rows = max(1, OF_DEVICE // q.numel())
+            parts = (torch.tanh(part[:, None] + q) @ self.beta + self.alpha for part in p.split(rows))
+            return torch.cat(list(parts))
         if not compiled(h):
             return torch.stack([torch.tanh(row + q) @ self.beta + self.alpha for row in p])
         scores = h.new_empty(len(h), len(q))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.neural.checks import require_counts, require_size, require_vectors
+from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels.softmax_rows import softmax_rows
 from lmtool.neural.kernels.sparse_rows import compiled, pairs_of, row_scores
 from lmtool.neural.outputs.base import OutputLayer, columns, takes_hidden, takes_words
@@ -18,6 +19,7 @@ from lmtool.system import parallel
 COLUMNS = 1 << 14  # words whose scores exist at once
 ALIGNED = 16  # numbers: 64 bytes of float32
 BLOCK = 1 << 21  # scores that exist at once in log_z
+OF_DEVICE = 1 << 27  # the same on a GPU, which has no use for less
 
 
 def log_unigram(counts: Tensor) -> Tensor:
@@ -53,6 +55,10 @@ class WordScores(OutputLayer):
         """The parameters with sparse gradients: u and b, or none."""
         return [self.vectors, self.bias] if self.sparse else []
 
+    def use_dense_gradients(self) -> None:
+        """Give u and b dense gradients from now on."""
+        self.sparse = False
+
     def reference(self) -> Tensor:
         """b, whose type and device hidden must have."""
         return self.bias
@@ -77,8 +83,8 @@ class WordScores(OutputLayer):
         """log-sum-exp of s over all words, `[B]` in float64, after hidden `[B, D]`; of BLOCK scores at a time."""
         log_z = h.new_full((len(h),), -torch.inf, dtype=torch.float64)
         weight, outputs = self.weight(), len(self.bias)
-        columns = min(outputs, COLUMNS)
-        rows = max(1, BLOCK // columns)
+        columns, block = (min(outputs, COLUMNS), BLOCK) if on_cpu(h) else (outputs, OF_DEVICE)
+        rows = max(1, block // columns)
         buffer = h.new_empty(min(rows, len(h)), columns)
         for top in range(0, len(h), rows):
             part = h[top : top + rows]

@@ -22,6 +22,7 @@ import torch
 
 from lmtool.config.groups import OptimConfig
 from lmtool.config.rules import MISSING, require
+from lmtool.neural.devices import on_cpu
 from lmtool.neural.sparse_optim import RowAdagrad
 from lmtool.training.optim.base import ParameterGroups
 
@@ -37,9 +38,13 @@ class AdagradOptim(OptimConfig):
         require(0 < self.eps < math.inf, "optim.eps", self.eps, "more than 0")
 
     def dense(self, groups: ParameterGroups) -> torch.optim.Optimizer:
-        """torch's Adagrad, its step fused on a CPU, the only device for which torch has that."""
-        on_cpu = all(parameter.device.type == "cpu" for parameter in groups.parameters)
-        return torch.optim.Adagrad(groups.decayed(self.weight_decay), lr=self.lr, eps=self.eps, fused=on_cpu)
+        """torch's Adagrad, its step fused on a CPU, the only device for which torch has that; elsewhere each of its
+        operations works on all parameters together.
+        """
+        fused = all(on_cpu(parameter) for parameter in groups.parameters)
+        return torch.optim.Adagrad(
+            groups.decayed(self.weight_decay), lr=self.lr, eps=self.eps, fused=fused, foreach=not fused
+        )
 
     def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """The same for the rows with a gradient; weight decay too acts on these alone."""

@@ -21,6 +21,7 @@ import torch
 
 from lmtool.config.groups import OptimConfig
 from lmtool.config.rules import MISSING, require
+from lmtool.neural.devices import on_cpu
 from lmtool.neural.sparse_optim import RowSGD
 from lmtool.training.optim.base import ParameterGroups
 
@@ -36,8 +37,10 @@ class SgdOptim(OptimConfig):
         require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "from 0 to below 1")
 
     def dense(self, groups: ParameterGroups) -> torch.optim.Optimizer:
-        """torch's SGD, its step fused."""
+        """torch's SGD, its step fused; with momentum on a GPU, each of its operations over all parameters together."""
         of_torch = groups.decayed(self.weight_decay)
+        if self.momentum and not all(on_cpu(parameter) for parameter in groups.parameters):
+            return torch.optim.SGD(of_torch, lr=self.lr, momentum=self.momentum, foreach=True)
         if self.momentum:
             # torch's fused step fails on a group in which some parameters have had their first gradient and others not.
             of_torch = [group | {"params": [parameter]} for group in of_torch for parameter in group["params"]]

@@ -1,0 +1,116 @@
+"""Training losses over some rows of a matrix as they are computed on a GPU: few operations, each over the whole batch,
+of shapes that do not depend on the data, so that nothing waits for the device and a step can be captured as a graph.
+
+Each is an autograd.Function that is left with the gradient d of the scores after its forward pass; the gradients of
+the matrix and of the biases are dense (kernels.sparse_rows.add_rows). kernels.loops has what a CPU does instead.
+
+Legend of shapes: B examples, H dimension of the hidden, R rows of a matrix `[R, H]`, K rows of each example, N rows
+that all examples share.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lmtool.neural.kernels.sparse_rows import add_rows
+
+
+def signed_loss(h: Tensor, weight: Tensor, bias: Tensor, rows: Tensor, signs: Tensor) -> Tensor:
+    """Mean over the examples of the sum of -log sigmoid(sign (h . weight[r] + bias[r])) over their rows r; a number.
+
+    h: `[B, H]`. weight: `[R, H]`. bias: `[R]`. rows: `[B, K]`, int32 or int64. signs: +1, -1, or 0 for no row at all,
+    `[B, K]` or `[K]` in the type of h. Gradients of h, weight and bias.
+    """
+    loss: Tensor = _SignedLoss.apply(h, weight, bias, rows, signs)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _SignedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, rows: Tensor, signs: Tensor) -> Tensor:
+        flat = rows.reshape(-1)
+        used = weight.index_select(0, flat).view(*rows.shape, -1)  # [B, K, H]
+        offset = bias.index_select(0, flat).view(*rows.shape, 1)
+        scores = torch.baddbmm(offset, used, h[:, :, None])[:, :, 0]  # [B, K]
+        log_p = F.logsigmoid(scores * signs)
+        ctx.save_for_backward(h, used, flat, log_p.expm1() * signs)  # -(1 - sigmoid(x)) = expm1(log sigmoid(x))
+        ctx.shapes = weight.shape, bias.shape
+        return (log_p * signs.abs()).sum() / -len(h)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        h, used, flat, d = ctx.saved_tensors
+        shape, of_bias = ctx.shapes
+        d = d * (grad_output[0] / len(h))
+        grad_h = torch.bmm(d[:, None], used)[:, 0]
+        of_rows = (d[:, :, None] * h[:, None]).view(len(flat), -1)
+        return grad_h, add_rows(shape, flat, of_rows), add_rows(of_bias, flat, d.reshape(-1)), None, None
+
+
+def noise_loss(h: Tensor, weight: Tensor, offset: Tensor, y: Tensor, noise: Tensor) -> Tensor:
+    """Mean of -log sigmoid(s_y) - sum of log sigmoid(-s_w) over noise words w, s_w = weight[w] . h + offset[w].
+
+    h: `[B, H]`. weight: `[R, H]`. offset: `[R]`. y: `[B]`, int64. noise: `[N]`, int64, the same for all examples.
+    """
+    loss: Tensor = _SharedLoss.apply(h, weight, offset, y, noise, _told_apart)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def sampled_loss(h: Tensor, weight: Tensor, offset: Tensor, y: Tensor, samples: Tensor) -> Tensor:
+    """Mean of -log of the share of exp(s_y) in its sum with those of the samples that are not y; s as in noise_loss.
+
+    h: `[B, H]`. weight: `[R, H]`. offset: `[R]`. y: `[B]`, int64. samples: `[N]`, int64.
+    """
+    loss: Tensor = _SharedLoss.apply(h, weight, offset, y, samples, _chosen)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def _told_apart(scores: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of log p, and the gradient of its negative by the scores `[B, 1 + N]`, those of the targets first."""
+    scores[:, 1:].neg_()
+    log_p = F.logsigmoid(scores)
+    d: Tensor = log_p.expm1()
+    d[:, 1:].neg_()
+    return log_p.sum(), d
+
+
+def _chosen(scores: Tensor, y: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for a softmax over the target and the samples."""
+    scores[:, 1:].masked_fill_(y[:, None] == samples, -torch.inf)
+    log_p = scores.log_softmax(1)
+    d = log_p.exp()
+    d[:, 0].sub_(1)
+    return log_p[:, 0].sum(), d
+
+
+class _SharedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, offset: Tensor, y: Tensor, shared: Tensor, loss_of: Any) -> Tensor:
+        size, words = len(h), torch.cat([y, shared])
+        used, offsets = weight.index_select(0, words), offset.index_select(0, words)  # [B + N, H], [B + N]
+        own = torch.baddbmm(offsets[:size, None, None], h[:, None], used[:size, :, None])[:, 0]  # [B, 1]
+        scores = torch.cat([own, torch.addmm(offsets[size:], h, used[size:].T)], 1)
+        log_p: Tensor
+        log_p, d = loss_of(scores, y, shared)
+        ctx.save_for_backward(h, used, words, d)
+        ctx.shapes = weight.shape, offset.shape
+        return log_p / -size
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        h, used, words, d = ctx.saved_tensors
+        shape, of_offset = ctx.shapes
+        size = len(h)
+        d = d * (grad_output[0] / size)
+        own, others = d[:, :1], d[:, 1:]
+        grad_h = torch.addmm(own * used[:size], others, used[size:])
+        rows, offsets = torch.empty_like(used), d.new_empty(len(words))
+        torch.mul(own, h, out=rows[:size])
+        torch.mm(others.T, h, out=rows[size:])
+        offsets[:size] = own[:, 0]
+        torch.sum(others, 0, out=offsets[size:])
+        return grad_h, add_rows(shape, words, rows), add_rows(of_offset, words, offsets), None, None, None
