@@ -22,6 +22,8 @@ from lmtool.neural.kernels import tree_loops
 from lmtool.neural.kernels.sparse_rows import Pairs, compiled, log_sum_exp, logistic_loss, segments
 from lmtool.neural.outputs.base import OutputLayer, columns
 from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
+from lmtool.neural.triton import serves
+from lmtool.neural.triton.losses import tree_loss
 from lmtool.system import parallel
 from lmtool.trees.tree import Tree
 
@@ -125,6 +127,7 @@ class HierarchicalSoftmax(OutputLayer):
             ("_word_leaves", tree.word_leaves),
         ):
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(array)), persistent=False)
+        self._longest = int(np.diff(paths.offsets).max(initial=0))  # nodes of a path
         self._offsets: Tensor
         self._path_nodes: Tensor
         self._path_bits: Tensor
@@ -167,6 +170,9 @@ class HierarchicalSoftmax(OutputLayer):
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         if self._one_code:
+            if isinstance(self.nodes, DotNodes) and serves(h, self.nodes.vectors):
+                paths = self._offsets, self._path_nodes, self._path_bits
+                return tree_loss(h, self.nodes.vectors, self.nodes.bias, paths, self._longest, y, self.nodes.sparse)
             pairs, signs = self._paths(y)
             return logistic_loss(self.nodes.scores_of(h, pairs), signs) / len(y)
         return -self._log_words(h, y[:, None]).mean()
