@@ -134,6 +134,9 @@ def times() -> None:
     """The tables of a GPU."""
     import torch
 
+    from lmtool.neural import triton as kernels
+
+    kernels.COLUMN_LIMITS = dict.fromkeys(kernels.COLUMN_LIMITS, kernels.WIDEST)  # wider than a layer would have them
     bandwidth, rates = ceilings()
     name, processors = torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).multi_processor_count
     print(f"{name}, {processors} multiprocessors: {bandwidth / 1e6:.2f} TB/s copied, matrix units", end=" ")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.neural import AdaptiveSoftmax, ClassSoftmax, FullSoftmax, HierarchicalSoftmax, NCELoss, SampledSoftmax
-from lmtool.neural.triton import columns, lists, losses, serves
+from lmtool.neural.triton import columns, lists, losses, serves, serves_columns
 from lmtool.neural.triton.columns import Choice, column_sums
 from lmtool.trees import balanced_tree, from_codes, huffman_tree
 
@@ -210,6 +210,10 @@ def test_what_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     h = torch.zeros(2, 4096)
     assert serves(h, h.bfloat16()) and not serves(h, h.double()) and not serves(h.half())
     assert not serves(torch.zeros(2, 4097))
+    for width, narrow in ((128, False), (256, True)):
+        assert serves_columns(torch.zeros(2, width), narrow=narrow)
+        assert not serves_columns(torch.zeros(2, width + 1), narrow=narrow)
+    assert serves_columns(h[:, :256].bfloat16()) and not serves_columns(h[:, :256].bfloat16(), h[:, :256])
     monkeypatch.setenv("LMTOOL_TRITON", "0")
     assert not serves(h)
     monkeypatch.undo()

@@ -19,7 +19,7 @@ from lmtool.errors import UserError
 from lmtool.neural.checks import require_counts, require_size
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.word_scores import log_unigram
-from lmtool.neural.triton import serves
+from lmtool.neural.triton import serves_columns
 from lmtool.neural.triton.losses import adaptive_loss
 from lmtool.trees.tree import Tree
 
@@ -101,7 +101,7 @@ class AdaptiveSoftmax(OutputLayer):
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
-        if serves(h, self.layer.head.weight):
+        if serves_columns(h, self.layer.head.weight):
             return adaptive_loss(self.layer, h, y)
         loss: Tensor = self.layer(h, y).loss
         return loss

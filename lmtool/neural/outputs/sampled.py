@@ -21,7 +21,7 @@ from lmtool.neural.kernels.sparse_rows import lookup
 from lmtool.neural.outputs.base import require_at_most_words, takes_words
 from lmtool.neural.outputs.noise import noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
-from lmtool.neural.triton import serves
+from lmtool.neural.triton import serves_columns
 from lmtool.neural.triton.losses import sampled_loss
 from lmtool.trees.tree import Tree
 
@@ -93,7 +93,7 @@ class SampledSoftmax(WordScores):
         return self._loss_with(h, y, require_ids(self, ".loss_with: samples", samples, (("k",),), self.word_count, h))
 
     def _loss_with(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
-        if serves(h, self.vectors):
+        if serves_columns(h, self.vectors):
             return sampled_loss(h, self.vectors, self.bias, self.log_kq, y, samples, self.sparse)
         words = torch.cat([y, samples])
         offset = lookup(self.bias, words, sparse=self.sparse) - self.log_kq[words]

@@ -17,7 +17,7 @@ from lmtool.config.training import Precision
 from lmtool.neural.kernels import loops, tile_softmax
 from lmtool.neural.kernels.sparse_rows import compiled, take_gradients
 from lmtool.neural.outputs.word_scores import WordScores
-from lmtool.neural.triton import serves
+from lmtool.neural.triton import serves_columns
 from lmtool.neural.triton.losses import softmax_loss
 from lmtool.system import parallel
 from lmtool.trees.tree import Tree
@@ -218,7 +218,7 @@ class FullSoftmax(WordScores):
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         logits, workspace = len(h) * len(self.bias), self._workspace
         narrow = self.precision is Precision.bf16
-        if serves(h, self.vectors):
+        if serves_columns(h, self.vectors, narrow=narrow):
             return softmax_loss(h, self.vectors, self.bias, y, narrow=narrow)
         if logits <= TINY and not narrow:
             return F.cross_entropy(F.linear(h, self.weight(), self.bias), y, ignore_index=NO_TARGET)

@@ -22,8 +22,10 @@ comes from its memory, and about 3 us for each of some three launches. Per examp
                 and gradients: 12 k bytes and more.
     classes     as a tree, with the words of the class in place of the nodes, and shared for the classes.
     full        2 D s, and O D s per 64 examples from L2. The plain form moves 4 O bytes about ten times; this one none,
-                for 10 O D operations and more in place of 6 O D. At O = 10,000 and D = 100 the plain form's 400 kB are
-                93 ns, and the 4 million operations to do again 27 ns at 150 TFLOP/s, a third of what tf32 reaches.
+                for 10 O D operations in place of 6 O D. At O = 10,000 and D = 100 the plain form's 400 kB are 93 ns,
+                and the 4 million operations to do again 27 ns at 150 TFLOP/s, a third of what tf32 reaches. With D
+                above COLUMN_LIMITS the scores are computed again for each part of a row, 14 O D operations and more:
+                there a layer keeps to the plain form.
 """
 
 from __future__ import annotations
@@ -36,6 +38,10 @@ import torch
 from torch import Tensor
 
 WIDEST = 4096  # numbers of a row that one program holds
+# Numbers of a row of a gradient that one program of `columns` sums, by whether its products are in bf16. Compiled for
+# capability 9.0 twice as many spill registers.
+COLUMN_WIDTHS = {False: 128, True: 256}
+COLUMN_LIMITS = dict(COLUMN_WIDTHS)  # the largest D that a layer gives to `columns`: by counting, not yet measured
 DTYPES = (torch.float32, torch.bfloat16)
 OFF = "LMTOOL_TRITON"  # 0: use the plain forms alone
 
@@ -54,6 +60,12 @@ def serves(*tensors: Tensor) -> bool:
     if any(tensor.dtype not in DTYPES or tensor.shape[-1] > WIDEST for tensor in tensors):
         return False
     return hidden.device.type == "cpu" or (hidden.device.type == "cuda" and _capable(hidden.device.index or 0))
+
+
+def serves_columns(*tensors: Tensor, narrow: bool = False) -> bool:
+    """serves, and whether D is small enough for the kernels of `columns` to gain; narrow: by products in bf16."""
+    in_bf16 = narrow or all(tensor.dtype == torch.bfloat16 for tensor in tensors)
+    return tensors[0].shape[-1] <= COLUMN_LIMITS[in_bf16] and serves(*tensors)
 
 
 @functools.cache

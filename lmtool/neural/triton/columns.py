@@ -11,16 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmtool.neural.triton import column_kernels
+from lmtool.neural.triton import COLUMN_WIDTHS, column_kernels
 from lmtool.neural.triton.launching import INTERPRETED, contiguous, counted, launch, power_of_two, processors
 
 TILE = 64  # examples and columns of a tile: 4,096 scores are 16 registers of each of 256 threads
 STEP = 32  # numbers of h and of a row that are multiplied at once: in float32 16 kB of shared memory for each stage
-# Numbers of a row of a gradient that one program sums: with TILE rows 32 or 64 registers of each thread. Compiled for
-# capability 9.0 these do not spill, and twice as many, or three stages of the pipeline instead of two in float32, do:
-# three products of tf32 need the room that one of bf16 leaves. A row that is longer has its scores computed once for
-# each so many numbers.
-WIDE = {True: 256, False: 128}  # by NARROW
 LEAST = 16  # of each side of a product on matrix units
 
 
@@ -123,13 +118,16 @@ def tile_blocks(dim: int, narrow: bool, softplus: bool) -> dict[str, Any]:
         "PRECISION": _precision(),
         "INTERPRETED": INTERPRETED,
         "num_warps": 8,
-        "num_stages": 3 if narrow else 2,
+        "num_stages": 3 if narrow else 2,  # three products of tf32 need the registers that one of bf16 leaves
     }
 
 
 def gradient_width(dim: int, narrow: bool) -> int:
-    """Numbers of a row of a gradient that one program sums."""
-    return max(LEAST, min(WIDE[narrow], power_of_two(dim)))
+    """Numbers of a row of a gradient that one program sums: with TILE rows 32 or 64 registers of each thread.
+
+    For a longer row the scores are computed once for each so many numbers.
+    """
+    return max(LEAST, min(COLUMN_WIDTHS[narrow], power_of_two(dim)))
 
 
 def _precision() -> str:
