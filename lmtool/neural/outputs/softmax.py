@@ -27,6 +27,8 @@ from lmtool.neural.devices import multiplies_bf16, on_cpu
 from lmtool.neural.kernels import loops, tile_softmax
 from lmtool.neural.kernels.sparse_rows import compiled, take_gradients
 from lmtool.neural.outputs.word_scores import WordScores
+from lmtool.neural.triton import serves_columns
+from lmtool.neural.triton.losses import softmax_loss
 from lmtool.system import parallel
 from lmtool.trees.tree import Tree
 
@@ -229,6 +231,8 @@ class FullSoftmax(WordScores):
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         logits, workspace = len(h) * len(self.bias), self._workspace
         narrow = self.precision is Precision.bf16
+        if serves_columns(h, self.vectors, narrow=narrow):
+            return softmax_loss(h, self.vectors, self.bias, y, narrow=narrow)
         if not on_cpu(h):
             return self._on_device(h, y)
         if logits <= TINY and not narrow:
