@@ -194,13 +194,13 @@ class HierarchicalSoftmax(OutputLayer):
             paths = self._offsets, self._path_nodes, self._path_bits
             return tree_loss(h, self.nodes.vectors, self.nodes.bias, paths, self._longest, y, self.nodes.sparse)
         if self._can_pad and not (on_cpu(h) or self.nodes.sparse):
-            return self.padded(h).loss(self.nodes, h, y)
+            return self._paths_of(h).loss(self.nodes, h, y)
         if self._one_code:
             pairs, signs = self._paths(y)
             return logistic_loss(self.nodes.scores_of(h, pairs), signs) / len(y)
         return -self._log_words(h, y[:, None]).mean()
 
-    def padded(self, h: Tensor) -> PaddedPaths:
+    def _paths_of(self, h: Tensor) -> PaddedPaths:
         """The paths in the form for a GPU, on the device and in the type of hidden h."""
         if self._padded is None or not self._padded.serves(h):
             self._padded = PaddedPaths.of(self.tree, h)
