@@ -12,7 +12,6 @@ import math
 import re
 import shlex
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,15 +73,6 @@ def one_thread(words: list[str]) -> list[str]:
     return [] if any(word.startswith("resume=") for word in words) else ["threads=1"]
 
 
-def can_run(words: list[str]) -> bool:
-    """Whether the extra that a command needs is installed."""
-    return can_plot() if words[1] == "report" else "hydra/sweeper=optuna" not in words or has_optuna()
-
-
-def has_optuna() -> bool:
-    return find_spec("hydra_plugins.hydra_optuna_sweeper") is not None
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_a_tutorial_runs(page: str, lmtool: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {"__name__": "__main__"}
@@ -101,7 +91,7 @@ def test_a_tutorial_runs(page: str, lmtool: Callable[..., str], capfd: pytest.Ca
         elif language == "sh":
             lines = commands_of(text)
             assert all(words[0] == "lmtool" for words in lines), lines
-            runs = [words for words in lines if can_run(words)]
+            runs = [words for words in lines if words[1] != "report" or can_plot()]
             output = "".join(lmtool(*words[1:], *one_thread(words)) for words in runs) if runs else None
             ran += len(lines)
         elif language == "python":
@@ -127,9 +117,11 @@ def test_commands_that_cannot_run_here_have_no_wrong_key(lmtool: Callable[..., s
     lines = commands_not_run()
     assert len(lines) > 10
     for words in lines:
-        # Of a sweep the first job, without its launcher, which is an extra.
+        # Of a sweep the first job, without launcher and sweeper, which are extras.
         first = [re.sub(r"^([\w.]+=[^\[,]+),.*", r"\1", word) for word in words[1:] if word != "-m"]
-        assert lmtool(*(word for word in first if "launcher" not in word), "--cfg", "job")
+        assert lmtool(
+            *(word for word in first if not re.search(r"hydra[/.](launcher|sweeper)|interval", word)), "--cfg", "job"
+        )
 
 
 @pytest.mark.parametrize("page", PAGES)
