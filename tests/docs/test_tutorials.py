@@ -1,0 +1,151 @@
+"""The tutorials run as they stand: commands, Python and files in their order, and what they show is what comes out.
+
+A block of the language `sh` has lines `lmtool ...`; `python` blocks of a page share their names. A comment before a
+block says more: `<!-- file: PATH -->` writes it to a file, and `<!-- output -->` asks for its lines, in their order, in
+what the block before it printed; `...` stands for anything, and `<!-- output within 25 % -->` allows numbers as much.
+`console` blocks are what cannot run here: their lmtool lines are composed by Hydra, and not run.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lmtool.plots import can_plot
+from tests.conftest import ROOT
+
+TUTORIALS = ROOT / "docs" / "tutorials"
+PAGES = sorted(path.stem for path in TUTORIALS.glob("*.md") if path.stem != "index")
+BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*?) -->\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.S | re.M)
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?|\binf\b")
+
+
+class Block(NamedTuple):
+    mark: str
+    language: str
+    text: str
+
+
+def blocks_of(page: str) -> list[Block]:
+    text = (TUTORIALS / f"{page}.md").read_text(encoding="utf-8")
+    return [Block(match["mark"] or "", match["language"], match["text"]) for match in BLOCK.finditer(text)]
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The words of each command of a block, without comments; a line that ends in a backslash goes on."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
+
+
+def line_matches(wanted: str, line: str, share: float) -> bool:
+    """Whether a line is the one wanted, but for `...`, the width of spaces and a share of each number."""
+    pieces = [" ".join(piece.split()) for piece in wanted.split("...")]
+    pattern = ".*".join(re.escape(NUMBER.sub("\0", piece)) for piece in pieces)
+    pattern = pattern.replace(re.escape("\0"), f"({NUMBER.pattern})").replace(r"\ ", r"\s+")
+    found = re.fullmatch(rf"\s*{pattern}\s*", line)
+    if found is None:
+        return False
+    numbers = [(text.replace(",", "")) for piece in pieces for text in NUMBER.findall(piece)]
+    real = [text.replace(",", "") for text in found.groups()]
+    if not share:
+        return numbers == real
+    return all(
+        a == b or abs(float(a) - float(b)) < share * float(a) < math.inf for a, b in zip(numbers, real, strict=True)
+    )
+
+
+def require_output(wanted: str, output: str, share: float) -> None:
+    """Require each line of `wanted` in the output, each below the one before."""
+    lines = iter(output.splitlines())
+    for line in wanted.splitlines():
+        if line.strip() not in ("", "..."):
+            assert any(line_matches(line, real, share) for real in lines), f"not printed: {line!r}\n{output}"
+
+
+def one_thread(words: list[str]) -> list[str]:
+    """Small networks gain nothing from a second core, which other tests use."""
+    return [] if any(word.startswith("resume=") for word in words) else ["threads=1"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_tutorial_runs(page: str, lmtool: Callable[..., str], capfd: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"__name__": "__main__"}
+    output: str | None = ""  # None where nothing of a block can run
+    ran = 0
+    for mark, language, text in blocks_of(page):
+        if mark.startswith("file: "):
+            path = Path(mark.removeprefix("file: "))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        elif mark.startswith("output"):
+            percent = re.fullmatch(r"output(?: within (\d+) %)?", mark)
+            assert percent is not None, mark
+            if output is not None:
+                require_output(text, output, int(percent[1] or 0) / 100)
+        elif language == "sh":
+            lines = commands_of(text)
+            assert all(words[0] == "lmtool" for words in lines), lines
+            runs = [words for words in lines if words[1] != "report" or can_plot()]
+            output = "".join(lmtool(*words[1:], *one_thread(words)) for words in runs) if runs else None
+            ran += len(lines)
+        elif language == "python":
+            exec(compile(text, f"{page}.md", "exec"), names)
+            output = capfd.readouterr().out
+            ran += 1
+    assert ran >= 5
+
+
+def commands_not_run() -> list[list[str]]:
+    """Those of all pages: of `console` blocks, after the prompt if there is one."""
+    lines = [
+        words
+        for page in PAGES
+        for block in blocks_of(page)
+        if block.language == "console"
+        for words in commands_of(block.text)
+    ]
+    return [words for words in lines if words[0] == "lmtool"]
+
+
+def test_commands_that_cannot_run_here_have_no_wrong_key(lmtool: Callable[..., str]) -> None:
+    lines = commands_not_run()
+    assert len(lines) > 10
+    for words in lines:
+        # Of a sweep the first job, without launcher and sweeper, which are extras.
+        first = [re.sub(r"^([\w.]+=[^\[,]+),.*", r"\1", word) for word in words[1:] if word != "-m"]
+        assert lmtool(
+            *(word for word in first if not re.search(r"hydra[/.](launcher|sweeper)|interval", word)), "--cfg", "job"
+        )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_tutorial_says_how_long_it_takes_and_what_is_next(page: str) -> None:
+    text = (TUTORIALS / f"{page}.md").read_text(encoding="utf-8")
+    assert re.search(r"^\*\*Time:?\*\*:? .*minutes", text, flags=re.M)
+    last = text.rpartition("\n## ")[2]
+    assert last.startswith("What next\n") and last.count("](") >= 2
+    assert page in (TUTORIALS / "index.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "line", "share", "right"),
+    [
+        ("perplexity  31.41", "perplexity   31.41", 0, True),
+        ("perplexity  31.41", "perplexity   31.42", 0, False),
+        ("perplexity  31.41", "perplexity   33.0", 0.1, True),
+        ("perplexity  31.41", "perplexity   36.0", 0.1, False),
+        ("valid perplexity 3.5, ... n-grams, ...", "valid perplexity 3.5, 1,003 n-grams, 1.1 s; run=a", 0, True),
+        ("valid perplexity 3.5, ... n-grams, ...", "valid perplexity 3.6, 1,003 n-grams, 1.1 s; run=a", 0, False),
+        ("1,000 texts", "1,001 texts", 0, False),
+        ("a inf", "a inf", 0.1, True),
+        ("a inf", "a 3", 0.1, False),
+    ],
+)
+def test_the_test_sees_what_differs(wanted: str, line: str, share: float, right: bool) -> None:
+    assert line_matches(wanted, line, share) is right
