@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lmtool.config.verbs import CacheKind, FitOn, MixMethod
+from lmtool.data.cloze import Cloze
 from lmtool.errors import UserError
 from lmtool.mixtures import fit
 from lmtool.mixtures.fit import FittedMixture, fit_mixture
@@ -83,6 +84,9 @@ def test_theta_is_looked_for_among_powers_of_two(best: float, found: float, monk
     hidden = np.array([[2.0, 0.0], [0.0, -2.0]], dtype=np.float32)
     theta = fit._best_theta(hidden, text([0, 1]), 5, lambda row: -abs(float(np.log2(row[0] * 4)) - best))
     assert theta == pytest.approx(0.25 * 2**found)
+    # Where |h|^2 is 1/2500, from a quarter of 2500 on.
+    theta = fit._best_theta(hidden / 100, text([0, 1]), 5, lambda row: -abs(float(np.log2(row[0] / 2500)) - best))
+    assert theta == pytest.approx(2500 * 2**found)
 
 
 def test_weights_by_class_of_context() -> None:
@@ -92,6 +96,7 @@ def test_weights_by_class_of_context() -> None:
     np.testing.assert_allclose(found.weights, [13 / 16, 3 / 16], atol=1e-4)
     table = np.array(found.mixture["class_weights"])
     assert table.shape == (2, 2) and found.result["class_weights"] == table.tolist() and "words of context seen" in said
+    assert said.startswith("EM on valid, by class: at most ") and "nats of the optimum" in said
     with pytest.raises(UserError, match="needs an n-gram run"):
         fitted([Fixed(FIRST, 1)], method=MixMethod.classes)
 
@@ -115,5 +120,23 @@ def test_what_cannot_be_fitted() -> None:
     for changes in ({"method": MixMethod.classes}, {"cache": CacheKind.unigram}, {"method": MixMethod.log_linear}):
         with pytest.raises(UserError, match="can only be mixed linearly, and without another cache"):
             fitted([dynamic, Fixed(SECOND, 1)], **changes)
+    with pytest.raises(UserError, match="fit_on=cloze: words has no questions with answers for fit_split=valid"):
+        fitted([Fixed(FIRST, 1)], method=MixMethod.log_linear, fit_on=FitOn.cloze)
+
+
+def test_log_linear_weights_of_questions_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    # After 0 and 1, of p = (3/4, 1/4): eight answers in ten are word 0, whose log odds are ln 4 = w ln 3.
+    answers = np.array([0] * 8 + [1] * 2)
+    questions = Cloze(np.arange(10) % 2, np.arange(11), np.tile([0, 2], (10, 1)), answers)
+    monkeypatch.setattr(CORPUS, "cloze", lambda name: questions)
+    found, said = fitted([Fixed([[0.6, 0.2, 0.2]] * 2, 1)], method=MixMethod.log_linear, fit_on=FitOn.cloze)
+    np.testing.assert_allclose(found.weights, [np.log(4) / np.log(3)], atol=1e-4)
+    assert found.result["fit"]["questions"] == 10 and "Newton's method on 10 questions of valid" in said
+
+
+@pytest.mark.parametrize("answers", [[-1, 1], [-1, -1]])
+def test_questions_to_fit_on_have_all_their_answers(answers: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = Cloze(np.array([0, 1]), np.array([0, 1, 2]), np.array([[0, 1]] * 2), np.array(answers))
+    monkeypatch.setattr(CORPUS, "cloze", lambda name: questions)
     with pytest.raises(UserError, match="fit_on=cloze: words has no questions with answers for fit_split=valid"):
         fitted([Fixed(FIRST, 1)], method=MixMethod.log_linear, fit_on=FitOn.cloze)

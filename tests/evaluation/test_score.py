@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lmtool.data.corpus import Split
-from lmtool.evaluation.score import Scores, perplexity, report
+from lmtool.evaluation import score as scoring
+from lmtool.evaluation.score import Scores, log_z, perplexity, report
+from tests.test_ensemble import Fixed
 
 SPLIT = Split(
     ids=np.array([0, 1, 2, 0], dtype=np.uint8), offsets=np.array([0, 4]), oov_positions=np.array([2]), characters=10,
@@ -28,6 +34,45 @@ def test_the_report_of_four_tokens() -> None:
     assert "accuracy" not in found.as_json() and "cloze" not in found.as_json()
     kept = report("valid", SPLIT, SCORES, cloze={"perplexity": math.inf}, accuracy=0.5).as_json()
     assert kept["accuracy"] == 0.5 and kept["cloze"] == {"perplexity": None}
+
+
+class Z:
+    """A model whose log Z after a word is that word's id; it records how it was asked."""
+
+    context_size, across_sentences = 1, False
+
+    def unnormalised(self, contexts: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        raise AssertionError
+
+    def log_z(self, contexts: np.ndarray) -> np.ndarray:
+        return contexts[:, 0].astype(float)
+
+
+def test_log_z_over_evenly_spread_contexts() -> None:
+    # The contexts are <s> (3), 0, 1, 2; of these the first and the last, or all.
+    model: Any = Z()
+    assert log_z(model, SPLIT, 2) == {"contexts": 2, "mean": 2.5, "std": 0.5}
+    assert log_z(model, SPLIT) == {"contexts": 4, "mean": 1.5, "std": pytest.approx(math.sqrt(5) / 2)}
+    model.log_z = lambda contexts: None
+    assert log_z(model, SPLIT) is None and log_z(Fixed([[1.0]], 1), SPLIT) is None
+
+
+def test_a_bar_is_at_its_end_when_all_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+
+    @contextmanager
+    def bar(total: int, *, shown: bool) -> Iterator[Any]:
+        assert (total, shown) == (4, True)
+        yield SimpleNamespace(update=steps.append)
+
+    monkeypatch.setattr(scoring, "token_bar", bar)
+    model: Any = Fixed([[0.5, 0.25, 0.125, 0.125]] * 4, 1)
+    assert scoring.score(model, SPLIT, progress=True).log_prob.tolist() == np.log([0.5, 0.25, 0.125, 0.5]).tolist()
+    assert sum(steps) == 4
+    assert scoring.split_accuracy(model, SPLIT, progress=True) == 0.5 and sum(steps) == 8
+    monkeypatch.setattr(scoring, "CHUNK", 3)
+    found = scoring.score(model, SPLIT, progress=True)
+    assert sum(steps) == 12 and found.log_prob.tolist() == np.log([0.5, 0.25, 0.125, 0.5]).tolist()
 
 
 def test_what_is_not_known_of_a_text() -> None:

@@ -12,7 +12,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation import score_journal
 from lmtool.evaluation.quantiles import quantiles
 from lmtool.evaluation.score_journal import ScoreJournal
-from lmtool.evaluation.score_table import Buckets, write_table
+from lmtool.evaluation.score_table import Buckets, require_table, write_table
 from lmtool.evaluation.text_scores import TEXT, TWO, differences, perplexities, sums
 
 ROWS = np.array([(3, 1, -3 * math.log(4)), (0, 0, 0.0), (2, 0, -2 * math.log(10)), (1, 1, -math.inf)], dtype=TEXT)
@@ -57,6 +57,33 @@ def test_a_table_by_hand(tmp_path: Path) -> None:
         "1\t0\t-11.5129\t100000.0000\thigh\n"
     )
     assert buckets.counts.tolist() == [1, 4]
+
+
+def test_tables_without_buckets_by_hand(tmp_path: Path) -> None:
+    # 1e12 with four decimals would have 17 digits, of which float64 has 15.
+    large = np.array([(1, 0, -math.log(10**12 - 0.5)), (1, 0, -math.log(8e11)), (0, 0, 0.0)], dtype=TEXT)
+    write_table(iter([large[:2], large[2:]]), TEXT, None, tmp_path / "t", "t.tsv")
+    first, *rest = (tmp_path / "t").read_text().splitlines()[1:]
+    assert first == "1\t0\t-27.6310\t1.0000e+12" and rest[1] == "0\t0\t0.0000\t"
+    assert rest[0].startswith("1\t0\t-27.4079\t8") and float(rest[0].split("\t")[3]) == pytest.approx(8e11)
+    two = np.array([(2, 1, -2 * math.log(4), 0, -2 * math.log(8)), (0, 0, 0, 0, 0)], dtype=TWO)
+    write_table(iter([two]), TWO, None, tmp_path / "two", "two.tsv")
+    assert (tmp_path / "two").read_text() == (
+        "tokens\toov\tlog_prob\tperplexity\toov_out\tperplexity_out\tdifference\n"
+        "2\t1\t-2.7726\t4.0000\t0\t8.0000\t-0.693147\n"  # ln 4 - ln 8
+        "0\t0\t0.0000\t\t0\t\t\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "b/a.tsv.gz", "a.x.tsv.xz", "a.tsv.zst", "a.parquet"])
+def test_names_of_tables(name: str) -> None:
+    require_table(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a.gz", "tsv", "a.csv", "a.csv.gz", "a.tsv.txt", "a.parquet.gz"])
+def test_names_that_are_not_of_tables(name: str) -> None:
+    with pytest.raises(UserError, match=f"to={name}: the suffix decides"):
+        require_table(name)
 
 
 def test_a_limit_is_the_end_of_its_bucket() -> None:
