@@ -59,6 +59,10 @@ def test_weights_that_are_known_are_not_fitted() -> None:
     assert found.mixture["cache"] == {"kind": "neural", "size": 2, "theta": 0.5, "encoder": 1}
     found, _ = fitted(models, weights=[0.3, 0.7], method=MixMethod.log_linear)
     assert (found.weights.tolist(), found.mixture) == ([0.3, 0.7], {"method": "log_linear"})
+    # Nor do they need a text to fit them on.
+    for changes in ({}, {"cache": CacheKind.unigram}, {"cache": CacheKind.neural, "cache_theta": 0.5}):
+        weights = [0.3, 0.5, 0.2] if changes else [0.3, 0.7]
+        assert fitted(models, weights=weights, fit_split="none", **changes)[0].weights.tolist() == weights
     # Theta is looked for with the weights as they are.
     found, said = fitted(models, weights=[0.3, 0.5, 0.2], cache=CacheKind.neural)
     assert found.weights.tolist() == [0.3, 0.5, 0.2] and found.result.keys() == {"theta"} and "EM" not in said
@@ -97,6 +101,9 @@ def test_weights_by_class_of_context() -> None:
     table = np.array(found.mixture["class_weights"])
     assert table.shape == (2, 2) and found.result["class_weights"] == table.tolist() and "words of context seen" in said
     assert said.startswith("EM on valid, by class: at most ") and "nats of the optimum" in said
+    rows = [line.split() for line in said.splitlines()[2:]]
+    assert [row[:2] for row in rows] == [["0", "4"], ["1", "0"]]  # all four contexts are of class 0
+    assert [float(weight) for weight in rows[0][2:]] == pytest.approx([13 / 16, 3 / 16], abs=1e-3)
     with pytest.raises(UserError, match="needs an n-gram run"):
         fitted([Fixed(FIRST, 1)], method=MixMethod.classes)
 

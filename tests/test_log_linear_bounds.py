@@ -140,6 +140,10 @@ def test_a_variable_that_becomes_negative_is_fixed_again() -> None:
     curvature = np.array([[1, 0.5, 0], [0.5, 0.3, 0], [0, 0, 4]])
     assert bounded_optimum(curvature, np.array([2, 1.5, 1])).tolist() == [0, pytest.approx(5), pytest.approx(0.25)]
     assert bounded_optimum(curvature, np.array([-2, 0, -1])).tolist() == [0, 0, 0]
+    # In whatever unit the likelihood is.
+    for unit in (1e-12, 1e12):
+        found = bounded_optimum(unit * curvature, unit * np.array([2, 1.5, 1]))
+        assert found.tolist() == [0, pytest.approx(5), pytest.approx(0.25)]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ import torch
 from lmtool.data.corpus import Corpus, Split
 from lmtool.errors import UserError
 from lmtool.evaluation.score import score, split_accuracy
+from lmtool.language_model import Marks
+from lmtool.mixtures.build import ends_of
 from lmtool.mixtures.by_context_class import ClassMixture, classes_of_split, fit_class_weights
 from lmtool.mixtures.cache import BLOCK, CachedMixture, NeuralCache, UnigramCache, neural_cache
-from lmtool.mixtures.linear import Mixture, MixtureScorer, fit_weights, mix
+from lmtool.mixtures.linear import Ends, Mixture, MixtureScorer, contexts_of, fit_weights, mix
 from lmtool.mixtures.log_linear import LogLinear, combined, fit_log_linear, likelihood
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
@@ -52,6 +55,33 @@ def test_em_ends_where_no_point_of_a_grid_is_better() -> None:
     value, a, b = max(grid)
     assert value <= best + fit.gap and best - value < 1e-3
     np.testing.assert_allclose(fit.weights[:2], [a / 100, b / 100], atol=0.01)
+
+
+def test_weights_of_tokens_that_no_float_holds() -> None:
+    # Three of four tokens at .9 and .1: 13/16, as in test_fit; here all of them e^1000 times as unlikely.
+    log_prob = np.log([[0.9, 0.9, 0.9, 0.1], [0.1, 0.1, 0.1, 0.9]]) - 1000
+    np.testing.assert_allclose(fit_weights(log_prob).weights, [13 / 16, 3 / 16], atol=1e-4)
+
+
+def test_a_member_that_reads_a_sentence_has_its_beginning_in_place_of_what_is_before() -> None:
+    eos, bos = 7, 9
+    contexts = np.array([[5, 7, 1, 2], [7, 3, 7, 1], [1, 2, 3, 4], [1, 2, 3, 7]])
+    one, across = Fixed([[1.0]], 4), Fixed([[1.0]], 3)
+    across.across_sentences = True
+    assert contexts_of(one, contexts, Ends(eos, bos)).tolist() == [[9, 9, 1, 2], [9] * 3 + [1], [1, 2, 3, 4], [9] * 4]
+    assert contexts_of(across, contexts, Ends(eos, bos)).tolist() == contexts[:, 1:].tolist()
+    assert contexts_of(one, contexts).tolist() == contexts.tolist()
+
+
+def test_a_mixture_word_by_word() -> None:
+    first, second = Fixed([[0.9, 0.1], [0.5, 0.5]], 1), Fixed([[0.2, 0.8], [0.6, 0.4]], 1)
+    scorer = Mixture([first, second], np.array([0.25, 0.75])).incremental(Marks(bos=1, eos=None, unk=0))
+    states = scorer.initial_state(sentence_start=True)[None]
+    found = []
+    for word in (0, 1, 1):
+        log_prob, states = scorer.advance(states, np.array([word]))
+        found.append(math.exp(log_prob[0]))
+    assert found == pytest.approx([0.25 * 0.5 + 0.75 * 0.6, 0.25 * 0.1 + 0.75 * 0.8, 0.25 * 0.5 + 0.75 * 0.4])
 
 
 def test_each_class_has_weights_of_its_own() -> None:
@@ -275,6 +305,18 @@ def test_rows_of_a_neural_cache_by_hand() -> None:
     for first, last in ((4, 6), (3, 5)):
         held = UnigramCache(2).dist(tokens, first, last, 2)
         np.testing.assert_allclose(held, [[0, 1], [0.5, 0.5], [0.5, 0.5]][first - 3 : last - 3])
+
+
+def test_rows_of_a_neural_cache_of_a_large_theta() -> None:
+    # As above before token 5, but exp(1000) to 1, which no float64 holds.
+    cache = NeuralCache(2, 1000.0, Alike([[0.5, 0.5]], 1))
+    assert cache.dist(text([0, 1, 1, 0, 1, 0]), 5, 6, 2).tolist() == [[1, 0]]
+
+
+def test_the_ends_of_sentences(toy: Corpus) -> None:
+    vocabulary = toy.vocabulary
+    assert ends_of(vocabulary) == Ends(vocabulary.ids["</s>"], vocabulary.ids["<s>"])
+    assert ends_of(replace(vocabulary, eos=None)) is None
 
 
 def cached(kind: str, corpus: Corpus) -> CachedMixture:

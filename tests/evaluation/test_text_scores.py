@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from lmtool.data.text_form import TextForm
+from lmtool.data.text_records import blocks_of
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation import score_journal
 from lmtool.evaluation.quantiles import quantiles
 from lmtool.evaluation.score_journal import ScoreJournal
 from lmtool.evaluation.score_table import Buckets, require_table, write_table
-from lmtool.evaluation.text_scores import TEXT, TWO, differences, perplexities, sums
+from lmtool.evaluation.text_scores import (
+    TEXT,
+    TWO,
+    ScoringModel,
+    TextsScorer,
+    criterion,
+    differences,
+    perplexities,
+    scores_of,
+    sums,
+)
+from tests.test_ensemble import Fixed
 
 ROWS = np.array([(3, 1, -3 * math.log(4)), (0, 0, 0.0), (2, 0, -2 * math.log(10)), (1, 1, -math.inf)], dtype=TEXT)
 
@@ -24,6 +39,58 @@ def test_figures_by_hand() -> None:
     assert differences(two)[0] == -0.5, "the cross-entropies are 2 and 2.5 nats"
     assert np.isnan(differences(two)[1:]).all()
     assert sums(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2, 2, 3, 3])).tolist() == [0, 3, 0, 4, 0]
+
+
+def model_of(words: str, table: list[list[float]], **form: Any) -> ScoringModel:
+    """A model that asks the last word alone, over these words, `<unk>`, `</s>` and `<s>`."""
+    known = (*words.split(), "<unk>", "</s>", "<s>")
+    vocabulary = Vocabulary(known, np.ones(len(known), dtype=np.int64), len(known) - 2, len(known) - 3)
+    settings = {"chars": False, "lowercase": False} | form
+    return ScoringModel(Fixed(table, 1), TextForm(vocabulary, **settings), f"runs/{len(words)}")
+
+
+# p of a, <unk> and </s>, other than at the beginning, and there.
+IN = model_of("a", [[0.25, 0.25, 0.5]] * 3 + [[0.5, 0.125, 0.375]])
+OUT = model_of("a b", [[0.25, 0.25, 0.125, 0.375]] * 5)  # and of b
+BLOCK = ["a b\n", "", "A\na\n"]
+
+
+def test_scores_by_one_model_and_by_two() -> None:
+    one, two = list(scores_of(BLOCK, TextsScorer(IN))), list(scores_of(BLOCK, TextsScorer(IN, OUT)))
+    # a, then b as <unk>, then </s>; A as <unk> and </s>, a and </s>.
+    first, last = math.log(0.5 * 0.25 * 0.5), math.log(0.125 * 0.5 * 0.5 * 0.5)
+    first_out, last_out = math.log(0.25 * 0.25 * 0.375), math.log(0.125 * 0.375 * 0.25 * 0.375)
+    assert [(x.tokens, x.oov) for x in one] == [(x.tokens, x.oov) for x in two] == [(3, 1), (0, 0), (4, 1)]
+    assert [x.log_prob for x in one] == [x.log_prob for x in two] == pytest.approx([first, 0, last])
+    assert [one[0].perplexity, one[2].perplexity] == pytest.approx([math.exp(-first / 3), math.exp(-last / 4)])
+    assert one[1].perplexity is two[1].difference is one[0].difference is None
+    assert [two[0].difference, two[2].difference] == pytest.approx([(first_out - first) / 3, (last_out - last) / 4])
+    rows = TextsScorer(IN, OUT)(next(iter(blocks_of(BLOCK))))
+    assert rows["oov"].tolist() == [1, 0, 1] and rows["oov_out"].tolist() == [0, 0, 1]  # b is a word of the second
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_a_second_model_of_the_same_words_reads_its_own_case(lowercase: bool) -> None:
+    second = model_of("a", [[0.25, 0.25, 0.5]] * 4, lowercase=lowercase)
+    scorer = TextsScorer(IN, second)
+    assert scorer.same_words and not TextsScorer(IN, OUT).same_words and TextsScorer(IN).same_words
+    rows = scorer(next(iter(blocks_of(["A"]))))
+    assert (rows["oov"].tolist(), rows["oov_out"].tolist()) == ([1], [int(not lowercase)])
+    assert criterion(rows) == pytest.approx(differences(rows)) != perplexities(rows)
+
+
+@pytest.mark.parametrize("form", [{"chars": True}, {"tags": True}])
+def test_models_that_cut_text_otherwise_are_not_compared(form: dict[str, bool]) -> None:
+    with pytest.raises(UserError, match="runs/1 and runs/1 do not cut text into the same tokens"):
+        TextsScorer(IN, model_of("a", [[1.0]], **form))
+
+
+def test_a_model_that_learns_from_text_scores_none() -> None:
+    dynamic = model_of("a b", [[1.0]])
+    dynamic.model.dynamic = True
+    for models in ([dynamic], [IN, dynamic]):
+        with pytest.raises(UserError, match="runs/3 has a cache"):
+            TextsScorer(*models)
 
 
 def test_quantiles_by_hand() -> None:
