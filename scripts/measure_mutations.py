@@ -163,7 +163,8 @@ class _Group:
         self.mutants = [(path, fault) for path in files for fault in faults(self.sources[path])]
         random.Random(seed).shuffle(self.mutants)
         self.equivalent = {
-            (entry["file"], entry["line"], entry["change"]) for entry in tomllib.loads(EQUIVALENT.read_text())["mutant"]
+            (entry["file"], entry["line"], entry.get("change"))
+            for entry in tomllib.loads(EQUIVALENT.read_text())["mutant"]
         }
         self.counts = {"equivalent": 0, "noticed": 0, "survived": 0}
         self.items: dict[str, pytest.Item] = {}
@@ -238,7 +239,7 @@ class _Group:
         """noticed, survived or equivalent; survivors are printed."""
         source = self.sources[path]
         text = source.splitlines()[fault.line - 1].strip()
-        if (path, text, fault.change) in self.equivalent:
+        if self.equivalent & {(path, text, fault.change), (path, text, None)}:
             return "equivalent"
         tests = {test for line in fault.lines for test in self.covering[path, line]}
         at_import = fault.at_import or not tests  # what no test runs may have run before them, in a decorator

@@ -11,7 +11,15 @@ from torch import nn
 
 from lmtool.config.training import Precision
 from lmtool.errors import UserError
-from lmtool.neural import AdaptiveSoftmax, ClassSoftmax, FullSoftmax, HierarchicalSoftmax, NCELoss, SampledSoftmax
+from lmtool.neural import (
+    AdaptiveSoftmax,
+    ClassSoftmax,
+    DotNodes,
+    FullSoftmax,
+    HierarchicalSoftmax,
+    NCELoss,
+    SampledSoftmax,
+)
 from lmtool.neural.kernels import tile_softmax
 from lmtool.neural.outputs import softmax, word_scores
 from lmtool.neural.outputs.adaptive import AdaptiveOutput
@@ -82,6 +90,24 @@ def test_settings_at_their_limits_build_a_layer() -> None:
     assert SampledOutput("sampled", 1, 0).power == 0 and nce(power=0).power == 0 and nce(power=2).power == 2
     own = nce(noise=9).build(D, COUNTS, vectors, None)
     assert isinstance(own, NCELoss) and own.vectors is vectors and len(own.row_parameters()) >= 2
+
+
+def test_what_a_layer_takes_where_nothing_is_said() -> None:
+    counts = torch.ones(2000)
+    nce, sampled = NCELoss(D, counts), SampledSoftmax(D, counts)
+    assert (nce.noise, nce.shared, nce.normaliser, nce.row_parameters()) == (100, True, None, [])
+    assert (sampled.samples, sampled.row_parameters()) == (1000, [])
+    assert DotNodes(D, torch.zeros(3)).row_parameters() == []
+    assert len(DotNodes(D, torch.zeros(3), sparse=True).row_parameters()) == 2
+    assert NCELoss(D, COUNTS, noise=1).noise == SampledSoftmax(D, COUNTS, samples=1).samples == 1
+    for size in (0, 10, 1.0):
+        with pytest.raises(ValueError, match=f"noise={size}: from 1 to 9"):
+            NCELoss(D, COUNTS, noise=size)
+        with pytest.raises(ValueError, match=f"samples={size}: from 1 to 9"):
+            SampledSoftmax(D, COUNTS, samples=size)
+    adaptive = AdaptiveSoftmax(16, counts).layer  # 20 and 50 times the square root of 2000, but 20 % and 50 % of it
+    assert adaptive.cutoffs == [400, 1000, 2000] and adaptive.div_value == 4
+    assert FullSoftmax(D, counts).plain_softmax(512) is not None and FullSoftmax(D, counts).plain_softmax(1024) is None
 
 
 def test_the_nodes_of_a_hierarchical_layer() -> None:
@@ -205,4 +231,22 @@ def test_what_a_layer_is_given_is_checked_where_it_is_defined() -> None:
     with pytest.raises(ValueError, match=r"Even.forward: h must have one example or more; got \[0, 4\]"):
         layer(h[:0], torch.empty(0, dtype=torch.int64))
     assert layer.log_prob(h[:0], torch.empty(0, dtype=torch.int64)).shape == (0,)
-    assert layer.top(h, 1)[0].shape == (2, 1) and layer.sample(h).shape == (2,)
+    assert layer.top(h, 1)[0].shape == (2, 1) and layer.sample(h).shape == (2,) and layer.sample(h[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_vectors_that_are_shared_have_gradients_of_0_behind_the_words(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(softmax, "TINY", 0)
+    monkeypatch.setattr(torch, "empty_like", lambda tensor: torch.full_like(tensor, torch.nan))
+    vectors = nn.Parameter(torch.randn(O + rows, D))
+    FullSoftmax(D, COUNTS, vectors)(torch.randn(5, D), torch.arange(5)).backward()
+    assert vectors.grad is not None and (vectors.grad[O:] == 0).all() and (vectors.grad[:O] != 0).all()
+
+
+def test_vectors_that_do_not_fit_are_refused() -> None:
+    for shape in ((O - 1, D), (O, D + 1), (O,)):
+        for layer in (FullSoftmax, NCELoss, SampledSoftmax):
+            with pytest.raises(ValueError, match=f"{layer.__name__}: vectors"):
+                layer(D, COUNTS, nn.Parameter(torch.randn(shape)))
