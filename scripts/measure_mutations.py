@@ -73,7 +73,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         [
             f"tests/neural/test_{name}.py"
             for name in (
-                *("hidden_units", "loops", "optim", "outputs", "output_settings"),
+                *("base", "hidden_units", "loops", "optim", "outputs", "output_settings"),
                 *("plain_step", "rows", "softmax", "softmax_rows", "tiles"),
             )
         ],
@@ -89,8 +89,8 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
 
 NOT_ASKED = {
     "lmtool/trees/wordnet.py",  # its tests need the files of WordNet, which cannot be shipped
-    # What is made of a processor's own instructions for tiles cannot run in the interpreter.
-    *(f"lmtool/neural/kernels/{name}.py" for name in ("tiles", "tile_vectors", "tile_softmax")),
+    # A processor's own instructions for tiles and what stands for functions of math cannot run in the interpreter.
+    *(f"lmtool/neural/kernels/{name}.py" for name in ("tiles", "tile_vectors", "tile_softmax", "fast_math")),
 }
 
 

@@ -110,6 +110,27 @@ def test_what_a_layer_takes_where_nothing_is_said() -> None:
     assert FullSoftmax(D, counts).plain_softmax(512) is not None and FullSoftmax(D, counts).plain_softmax(1024) is None
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        FullSoftmax(D, COUNTS),
+        NCELoss(D, COUNTS, noise=2),
+        SampledSoftmax(D, COUNTS, samples=2),
+        AdaptiveSoftmax(D, COUNTS, cutoffs=[3]),
+        ClassSoftmax(D, COUNTS, torch.arange(O) % 3),
+        HierarchicalSoftmax(D, TREE, COUNTS),
+        HierarchicalSoftmax(D, TREE, nodes=MorinBengioNodes(D, torch.zeros(O - 1), hidden_dim=2, node_dim=2)),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_hidden_has_the_type_and_the_dimension_of_the_weights(layer: OutputLayer) -> None:
+    assert layer.log_dist(torch.zeros(2, D)).shape == (2, O) and layer.word_count == O
+    with pytest.raises(ValueError, match=rf"{type(layer).__name__}.log_dist: h must be .*float64"):
+        layer.log_dist(torch.zeros(2, D, dtype=torch.float64))
+    with pytest.raises(ValueError, match=rf"{type(layer).__name__}.forward: h must be .*\[2, 5\]"):
+        layer(torch.zeros(2, D + 1), torch.arange(2))
+
+
 def test_the_nodes_of_a_hierarchical_layer() -> None:
     dot = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 3).build(D, COUNTS, None, TREE)
     form = HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 5, 3).build(D, COUNTS, None, TREE)
