@@ -111,7 +111,8 @@ def test_quantiles_of_many_numbers_are_exact() -> None:
 
 
 def test_a_table_by_hand(tmp_path: Path) -> None:
-    large = np.array([(1, 0, -60.0), (1, 0, -math.log(99999.99996))], dtype=TEXT)  # e^60 is 1.1420e26
+    # e^60 is 1.1420e26.
+    large = np.array([(1, 0, -60.0), (1, 0, -math.log(99999.99996)), (1, 0, -math.log(8e20))], dtype=TEXT)
     buckets = Buckets(["low", "high"], [4.5])
     write_table(iter([ROWS, large]), TEXT, buckets, tmp_path / "t", "t.tsv")
     assert (tmp_path / "t").read_text() == (
@@ -122,8 +123,9 @@ def test_a_table_by_hand(tmp_path: Path) -> None:
         "1\t1\t-inf\tinf\thigh\n"
         "1\t0\t-60.0000\t1.1420e+26\thigh\n"
         "1\t0\t-11.5129\t100000.0000\thigh\n"
+        "1\t0\t-48.1311\t8.0000e+20\thigh\n"
     )
-    assert buckets.counts.tolist() == [1, 4]
+    assert buckets.counts.tolist() == [1, 5]
 
 
 def test_tables_without_buckets_by_hand(tmp_path: Path) -> None:

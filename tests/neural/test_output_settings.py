@@ -105,6 +105,9 @@ def test_what_a_layer_takes_where_nothing_is_said() -> None:
             NCELoss(D, COUNTS, noise=size)
         with pytest.raises(ValueError, match=f"samples={size}: from 1 to 9"):
             SampledSoftmax(D, COUNTS, samples=size)
+    torch.manual_seed(0)
+    for layer in (FullSoftmax(400, COUNTS), NCELoss(400, COUNTS, noise=1)):  # scores of about 1 where h is of about 1
+        assert layer.vectors.std().item() == pytest.approx(400**-0.5, rel=0.1)
     adaptive = AdaptiveSoftmax(16, counts).layer  # 20 and 50 times the square root of 2000, but 20 % and 50 % of it
     assert adaptive.cutoffs == [400, 1000, 2000] and adaptive.div_value == 4
     assert FullSoftmax(D, counts).plain_softmax(512) is not None and FullSoftmax(D, counts).plain_softmax(1024) is None

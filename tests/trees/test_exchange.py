@@ -77,6 +77,13 @@ def test_information_of_bigrams_that_occur_once() -> None:
     assert found.information == pytest.approx(np.log(2)) and found.class_of.tolist() == [0, 1, 2]
 
 
+def test_bigrams_of_sentences_by_hand() -> None:
+    found = bigrams(np.array([0, 1, 2, 1, 2, 0]), np.array([0, 1, 5, 6]), 3)  # 0; 1 2 1 2; 0
+    assert [part.tolist() for part in found] == [[1, 2], [2, 1], [2, 1]]
+    assert [part.tolist() for part in bigrams(np.array([0, 1]), np.array([0, 0, 2, 2]), 3)] == [[0], [1], [1]]
+    assert [len(part) for part in bigrams(np.array([0, 1]), np.array([0, 1, 2]), 3)] == [0, 0, 0]
+
+
 def test_counts_beyond_the_table() -> None:
     """F of counts from 2^18 on is computed; the classes are those of a thousandth of the counts."""
     ids, offsets, counts = text(3, 8)
