@@ -274,6 +274,9 @@ def test_a_neural_cache_of_large_hidden_units() -> None:
         for last, want in ((20, [0, 0, 1]), (5, [0, 0, 1]), (-20, [0, 0, 0])):
             hidden = np.array([[20], [10], [last]], dtype=np.float32)
             np.testing.assert_allclose(np.exp(neural_cache(hidden, ids, 5, [1.0])[0]), want, atol=1e-30)
+        # exp(1000), beside exp(0) of what is not held.
+        hidden = np.array([[1], [0], [1]], dtype=np.float32)
+        np.testing.assert_allclose(np.exp(neural_cache(hidden, ids, 5, [1000.0])[0]), [0, 0, 1])
         # Before the last token, word 1 is all that is held.
         hidden = np.array([[20], [-20], [20]], dtype=np.float32)
         assert neural_cache(hidden, np.array([0, 1, 1]), 1, [1.0])[0].tolist() == [-math.inf, -math.inf, 0]
@@ -347,6 +350,7 @@ def test_a_cached_mixture_sums_to_one_and_scores_what_its_rows_say(kind: str, to
 
 def test_a_cache_alone_shares_its_weight_at_the_start() -> None:
     model = CachedMixture([Fixed([[0.9, 0.1], [0.5, 0.5]], 1)], np.array([0.0, 1.0]), UnigramCache(5))
+    assert model.across_sentences is False and model.dynamic
     found = score(model, text([0, 0, 0], bos=1)).log_prob
     np.testing.assert_allclose(np.exp(found), [0.5, 1, 1])
     # Without a text the cache is empty.

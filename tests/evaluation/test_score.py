@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.evaluation import score as scoring
-from lmtool.evaluation.cloze import cloze_report, save_cloze
+from lmtool.evaluation.cloze import cloze_report, save_cloze, score_questions
 from lmtool.evaluation.score import Scores, log_z, perplexity, report
 from lmtool.mixtures.linear import Mixture
 from tests.test_ensemble import Fixed
@@ -127,6 +128,23 @@ def test_cloze_questions_by_hand(tmp_path: Path) -> None:
     assert found == {"questions": 3, "perplexity": pytest.approx((16 / 3) ** (1 / 3)), "accuracy": pytest.approx(2 / 3)}
     with pytest.raises(UserError, match="without their answers"):
         cloze_report(log_prob, np.array([0, -1, 0]))
+
+
+@pytest.mark.parametrize(("answers", "known"), [([1, 0], True), ([-1, 0], False), ([-1, -1], False)])
+def test_questions_are_reported_where_all_answers_are_known(answers: list[int], known: bool, tmp_path: Path) -> None:
+    # After 0: 1 or, out of vocabulary, 2 twice, which share its 1/8; after 1 all three of them are as likely.
+    questions = Cloze(np.array([0, 1]), np.array([0, 1, 2]), np.array([[2, 1, 2], [1, 3, 0]]), np.array(answers))
+    corpus: Any = SimpleNamespace(cloze=lambda split: questions, vocabulary=SimpleNamespace(unk=2, bos=3))
+    model: Any = Fixed([[0.5, 0.25, 0.125, 0.125], [0.25] * 4], 1)
+    said, noted = [], []
+    found = score_questions(model, corpus, "test", tmp_path, said.append, noted.append)
+    assert (tmp_path / "cloze.csv").read_text().splitlines()[1] == "1,0.166666667,0.666666667,0.166666667"
+    assert said[0].startswith("2 cloze questions") and noted[0].startswith(
+        "2 of the 6 candidates are out of vocabulary"
+    )
+    assert ("0 of them the answer" in noted[0]) == known and (found is not None) == known
+    if found is not None:
+        assert found["perplexity"] == pytest.approx((3 / 2 * 3) ** 0.5) and found["oov_candidates"] == 2
 
 
 def test_what_is_not_known_of_a_text() -> None:
