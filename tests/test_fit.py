@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lmtool.config.verbs import CacheKind, FitOn, MixMethod
+from lmtool.data.cloze import Cloze
 from lmtool.errors import UserError
 from lmtool.mixtures import fit
 from lmtool.mixtures.fit import FittedMixture, fit_mixture
@@ -58,6 +59,10 @@ def test_weights_that_are_known_are_not_fitted() -> None:
     assert found.mixture["cache"] == {"kind": "neural", "size": 2, "theta": 0.5, "encoder": 1}
     found, _ = fitted(models, weights=[0.3, 0.7], method=MixMethod.log_linear)
     assert (found.weights.tolist(), found.mixture) == ([0.3, 0.7], {"method": "log_linear"})
+    # Nor do they need a text to fit them on.
+    for changes in ({}, {"cache": CacheKind.unigram}, {"cache": CacheKind.neural, "cache_theta": 0.5}):
+        weights = [0.3, 0.5, 0.2] if changes else [0.3, 0.7]
+        assert fitted(models, weights=weights, fit_split="none", **changes)[0].weights.tolist() == weights
     # Theta is looked for with the weights as they are.
     found, said = fitted(models, weights=[0.3, 0.5, 0.2], cache=CacheKind.neural)
     assert found.weights.tolist() == [0.3, 0.5, 0.2] and found.result.keys() == {"theta"} and "EM" not in said
@@ -83,6 +88,9 @@ def test_theta_is_looked_for_among_powers_of_two(best: float, found: float, monk
     hidden = np.array([[2.0, 0.0], [0.0, -2.0]], dtype=np.float32)
     theta = fit._best_theta(hidden, text([0, 1]), 5, lambda row: -abs(float(np.log2(row[0] * 4)) - best))
     assert theta == pytest.approx(0.25 * 2**found)
+    # Where |h|^2 is 1/2500, from a quarter of 2500 on.
+    theta = fit._best_theta(hidden / 100, text([0, 1]), 5, lambda row: -abs(float(np.log2(row[0] / 2500)) - best))
+    assert theta == pytest.approx(2500 * 2**found)
 
 
 def test_weights_by_class_of_context() -> None:
@@ -92,6 +100,10 @@ def test_weights_by_class_of_context() -> None:
     np.testing.assert_allclose(found.weights, [13 / 16, 3 / 16], atol=1e-4)
     table = np.array(found.mixture["class_weights"])
     assert table.shape == (2, 2) and found.result["class_weights"] == table.tolist() and "words of context seen" in said
+    assert said.startswith("EM on valid, by class: at most ") and "nats of the optimum" in said
+    rows = [line.split() for line in said.splitlines()[2:]]
+    assert [row[:2] for row in rows] == [["0", "4"], ["1", "0"]]  # all four contexts are of class 0
+    assert [float(weight) for weight in rows[0][2:]] == pytest.approx([13 / 16, 3 / 16], abs=1e-3)
     with pytest.raises(UserError, match="needs an n-gram run"):
         fitted([Fixed(FIRST, 1)], method=MixMethod.classes)
 
@@ -115,5 +127,23 @@ def test_what_cannot_be_fitted() -> None:
     for changes in ({"method": MixMethod.classes}, {"cache": CacheKind.unigram}, {"method": MixMethod.log_linear}):
         with pytest.raises(UserError, match="can only be mixed linearly, and without another cache"):
             fitted([dynamic, Fixed(SECOND, 1)], **changes)
+    with pytest.raises(UserError, match="fit_on=cloze: words has no questions with answers for fit_split=valid"):
+        fitted([Fixed(FIRST, 1)], method=MixMethod.log_linear, fit_on=FitOn.cloze)
+
+
+def test_log_linear_weights_of_questions_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    # After 0 and 1, of p = (3/4, 1/4): eight answers in ten are word 0, whose log odds are ln 4 = w ln 3.
+    answers = np.array([0] * 8 + [1] * 2)
+    questions = Cloze(np.arange(10) % 2, np.arange(11), np.tile([0, 2], (10, 1)), answers)
+    monkeypatch.setattr(CORPUS, "cloze", lambda name: questions)
+    found, said = fitted([Fixed([[0.6, 0.2, 0.2]] * 2, 1)], method=MixMethod.log_linear, fit_on=FitOn.cloze)
+    np.testing.assert_allclose(found.weights, [np.log(4) / np.log(3)], atol=1e-4)
+    assert found.result["fit"]["questions"] == 10 and "Newton's method on 10 questions of valid" in said
+
+
+@pytest.mark.parametrize("answers", [[-1, 1], [-1, -1]])
+def test_questions_to_fit_on_have_all_their_answers(answers: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = Cloze(np.array([0, 1]), np.array([0, 1, 2]), np.array([[0, 1]] * 2), np.array(answers))
+    monkeypatch.setattr(CORPUS, "cloze", lambda name: questions)
     with pytest.raises(UserError, match="fit_on=cloze: words has no questions with answers for fit_split=valid"):
         fitted([Fixed(FIRST, 1)], method=MixMethod.log_linear, fit_on=FitOn.cloze)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import chain, combinations
 
 import numpy as np
@@ -96,11 +97,72 @@ def test_too_few_steps_are_told() -> None:
     assert fit.gap > 1e-9 and fit.iterations == 1
 
 
+def two_words(first: float, targets: list[int]) -> Chunks:
+    """One member that gives the first of two words probability `first` before each target."""
+    return one_chunk(np.log(np.full((1, len(targets), 2), [first, 1 - first])), np.array(targets))
+
+
+def test_the_gap_by_hand() -> None:
+    # p = (3/4, 1/4) to the power of w, whose log odds are a = w ln 3; one of two targets is the first word. At w = 1
+    # the gradient is ln 3 (1/2 - 3/4), the Hessian -3/16 ln^2 3; the step of -4 / (3 ln 3) ends at the bound, 0, where
+    # the quadratic model has gained ln 3 / 4 - 3/32 ln^2 3.
+    fit = fit_log_linear(two_words(3 / 4, [0, 1]), 1, iterations=1)
+    assert (fit.weights.tolist(), fit.iterations) == ([1], 1)
+    assert fit.value == pytest.approx((math.log(3 / 4) + math.log(1 / 4)) / 2)
+    assert fit.gap == pytest.approx(math.log(3) / 4 - 3 / 32 * math.log(3) ** 2)
+
+
+def test_a_step_that_loses_is_halved() -> None:
+    # The member is surer than its nine hits in ten allow: its log odds are 5, and those of the optimum ln 9. Newton's
+    # step from w = 1 ends at the bound, 0, which is worse; half of it is better.
+    sure = 1 / (1 + math.exp(-5))
+    fit = fit_log_linear(two_words(sure, [0] * 9 + [1]), 1)
+    assert fit.weights[0] == pytest.approx(math.log(9) / 5, abs=1e-5)
+    assert fit.value == pytest.approx(0.9 * math.log(0.9) + 0.1 * math.log(0.1)) and fit.gap <= 1e-9
+    assert fit.iterations < 10
+
+
+def test_a_step_that_gains_nothing_ends_the_search() -> None:
+    # Seven of ten are the first word, at w = 1 a gradient of ln 3 (.7 - .75) and a Hessian of -3/16 ln^2 3, so that the
+    # step would gain .05^2 / (2 3/16). But what is read after the first time is worse wherever the step ends.
+    reads = iter([two_words(3 / 4, [0] * 7 + [1] * 3), *[two_words(3 / 4, [1, 1])] * 99])
+    fit = fit_log_linear(lambda: next(reads)(), 1)
+    assert (fit.weights.tolist(), fit.iterations, fit.gap) == ([1], 1, pytest.approx(1 / 150))
+    assert fit.value == pytest.approx(0.7 * math.log(3 / 4) + 0.3 * math.log(1 / 4))
+
+
+def test_a_variable_that_becomes_negative_is_fixed_again() -> None:
+    # x1 is freed first, to 2; with x2 free the optimum is (-3, 10), beyond the bound. On the line there from (2, 0), x1
+    # is 0 at (0, 4); of x2 alone 1.5 x - .15 x^2 is highest at 5, and there the gradient of x1 is 2 - 2.5.
+    x = bounded_optimum(np.array([[1, 0.5], [0.5, 0.3]]), np.array([2, 1.5]))
+    assert x.tolist() == [0, pytest.approx(5)]
+    # x3 takes part in nothing.
+    curvature = np.array([[1, 0.5, 0], [0.5, 0.3, 0], [0, 0, 4]])
+    assert bounded_optimum(curvature, np.array([2, 1.5, 1])).tolist() == [0, pytest.approx(5), pytest.approx(0.25)]
+    assert bounded_optimum(curvature, np.array([-2, 0, -1])).tolist() == [0, 0, 0]
+    # In whatever unit the likelihood is.
+    for unit in (1e-12, 1e12):
+        found = bounded_optimum(unit * curvature, unit * np.array([2, 1.5, 1]))
+        assert found.tolist() == [0, pytest.approx(5), pytest.approx(0.25)]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_bounded_optimum_is_the_best_of_all_choices_of_bounds(seed: int) -> None:
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(4, 3 if seed % 2 else 6))  # singular where 3
-    curvature, slope = root @ root.T, root @ rng.normal(size=root.shape[1])
+    assert_best(root @ root.T, root @ rng.normal(size=root.shape[1]))
+
+
+def test_bounded_optimum_of_variables_that_are_much_alike() -> None:
+    # Such ones become negative again and again, several at once.
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        root = 1 + 0.3 * rng.normal(size=(4, 6))
+        assert_best(root @ root.T, root @ (1 + rng.normal(size=6)))
+
+
+def assert_best(curvature: np.ndarray, slope: np.ndarray) -> None:
+    """That bounded_optimum is no worse than the optimum of any choice of variables that are not at their bounds."""
     x = bounded_optimum(curvature, slope)
     found = slope @ x - x @ curvature @ x / 2
     best = 0.0

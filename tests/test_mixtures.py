@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +14,11 @@ import torch
 from lmtool.data.corpus import Corpus, Split
 from lmtool.errors import UserError
 from lmtool.evaluation.score import score, split_accuracy
+from lmtool.language_model import Marks
+from lmtool.mixtures.build import ends_of
 from lmtool.mixtures.by_context_class import ClassMixture, classes_of_split, fit_class_weights
 from lmtool.mixtures.cache import BLOCK, CachedMixture, NeuralCache, UnigramCache, neural_cache
-from lmtool.mixtures.linear import Mixture, fit_weights, mix
+from lmtool.mixtures.linear import Ends, Mixture, MixtureScorer, contexts_of, fit_weights, mix
 from lmtool.mixtures.log_linear import LogLinear, combined, fit_log_linear, likelihood
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
@@ -53,12 +57,48 @@ def test_em_ends_where_no_point_of_a_grid_is_better() -> None:
     np.testing.assert_allclose(fit.weights[:2], [a / 100, b / 100], atol=0.01)
 
 
+def test_weights_of_tokens_that_no_float_holds() -> None:
+    # Three of four tokens at .9 and .1: 13/16, as in test_fit; here all of them e^1000 times as unlikely.
+    log_prob = np.log([[0.9, 0.9, 0.9, 0.1], [0.1, 0.1, 0.1, 0.9]]) - 1000
+    np.testing.assert_allclose(fit_weights(log_prob).weights, [13 / 16, 3 / 16], atol=1e-4)
+
+
+def test_a_member_that_reads_a_sentence_has_its_beginning_in_place_of_what_is_before() -> None:
+    eos, bos = 7, 9
+    contexts = np.array([[5, 7, 1, 2], [7, 3, 7, 1], [1, 2, 3, 4], [1, 2, 3, 7]])
+    one, across = Fixed([[1.0]], 4), Fixed([[1.0]], 3)
+    across.across_sentences = True
+    assert contexts_of(one, contexts, Ends(eos, bos)).tolist() == [[9, 9, 1, 2], [9] * 3 + [1], [1, 2, 3, 4], [9] * 4]
+    assert contexts_of(across, contexts, Ends(eos, bos)).tolist() == contexts[:, 1:].tolist()
+    assert contexts_of(one, contexts).tolist() == contexts.tolist()
+
+
+def test_a_mixture_word_by_word() -> None:
+    first, second = Fixed([[0.9, 0.1], [0.5, 0.5]], 1), Fixed([[0.2, 0.8], [0.6, 0.4]], 1)
+    scorer = Mixture([first, second], np.array([0.25, 0.75])).incremental(Marks(bos=1, eos=None, unk=0))
+    states = scorer.initial_state(sentence_start=True)[None]
+    found = []
+    for word in (0, 1, 1):
+        log_prob, states = scorer.advance(states, np.array([word]))
+        found.append(math.exp(log_prob[0]))
+    assert found == pytest.approx([0.25 * 0.5 + 0.75 * 0.6, 0.25 * 0.1 + 0.75 * 0.8, 0.25 * 0.5 + 0.75 * 0.4])
+
+
 def test_each_class_has_weights_of_its_own() -> None:
     with np.errstate(divide="ignore"):  # class 0: three tokens of model 1 and one of model 2; class 2: two of model 2
         log_prob = np.log([[0.3, 0.2, 0.1, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.9, 0.5, 0.5]])
     fit = fit_class_weights(log_prob, np.array([0, 0, 0, 0, 2, 2]), 3)
     np.testing.assert_allclose(fit.weights, [[0.75, 0.25], [0.5, 0.5], [0, 1]], atol=1e-8)  # 1: those of the whole
     assert fit.tokens.tolist() == [4, 0, 2] and fit.gap <= 1e-9
+
+
+def test_the_steps_of_the_class_that_takes_most_are_told() -> None:
+    # Each class likes one model at 3 to 1: together they are even, where EM begins.
+    log_prob = np.log([[0.9, 0.9, 0.9, 0.1, 0.9, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.9, 0.1, 0.9, 0.9, 0.9]])
+    assert fit_weights(log_prob).iterations == 1
+    fit = fit_class_weights(log_prob, np.repeat([0, 1], 4), 2)
+    np.testing.assert_allclose(fit.weights, [[13 / 16, 3 / 16], [3 / 16, 13 / 16]], atol=1e-4)  # as in test_fit
+    assert fit.iterations == fit_weights(log_prob[:, :4]).iterations > 1
 
 
 class Last(Fixed):
@@ -162,6 +202,50 @@ def test_log_linear_weights_are_never_negative() -> None:
         fit_log_linear(chunks_of(zero, targets), 2)
 
 
+class Words:
+    """Word by word, p(word | the word before) of a table; a state is the word before, `width` times."""
+
+    def __init__(self, table: list[list[float]], width: int) -> None:
+        self.table, self.width = np.log(table), width
+
+    def initial_state(self, *, sentence_start: bool) -> np.ndarray:
+        return np.full(self.width, int(sentence_start))
+
+    def advance(self, states: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        assert states.shape == (len(words), self.width) and (states == states[:, :1]).all()
+        return self.table[states[:, 0], words], np.repeat(words[:, None], self.width, axis=1)
+
+
+def test_states_of_a_mixture_are_those_of_its_members_side_by_side() -> None:
+    first, second = Words([[0.9, 0.1], [0.5, 0.5]], 2), Words([[0.2, 0.8], [0.6, 0.4]], 1)
+    scorer = MixtureScorer([first, second, first], np.array([0.5, 0.25, 0.25]))
+    assert scorer.width == 5
+    assert [scorer.initial_state(sentence_start=start).tolist() for start in (True, False)] == [[1] * 5, [0] * 5]
+    log_probs, states = scorer.advance(np.array([[1] * 5, [0] * 5, [0, 0, 1, 0, 0]]), np.array([0, 1, 1]))
+    np.testing.assert_allclose(np.exp(log_probs), [0.75 * 0.5 + 0.25 * 0.6, 0.75 * 0.1 + 0.2, 0.75 * 0.1 + 0.1])
+    assert states.tolist() == [[0] * 5, [1] * 5, [1] * 5]
+
+
+@pytest.mark.parametrize("kind", ["linear", "classes"])
+def test_probabilities_of_a_mixture_by_hand(kind: str) -> None:
+    first, second = Last([[0.9, 0.1], [0.5, 0.5]], 1), Fixed([[0.2, 0.8], [0.6, 0.4]], 3)
+    weights = [[0.25, 0.75], [0.25, 0.75] if kind == "linear" else [1, 0]]  # after word 0, and after word 1
+    members, table = [first, second], np.array(weights)
+    mixture = Mixture(members, table[0]) if kind == "linear" else ClassMixture(members, table, first)
+    contexts = np.array([[0, 0, 1], [1, 1, 0]])
+    found = mixture.probabilities(contexts)
+    np.testing.assert_allclose(found, np.exp(mixture.log_dist(contexts)))
+    np.testing.assert_allclose(found[0], [0.575, 0.425] if kind == "linear" else [0.5, 0.5])
+    np.testing.assert_allclose(found[1], [0.375, 0.625])
+
+
+def test_text_by_a_mixture_of_classes_by_hand() -> None:
+    # After <s>, which is 1, and 0, 1: by the second model alone, and half by each.
+    first, second = Last([[0.9, 0.1], [0.5, 0.5]], 1), Fixed([[0.2, 0.8], [0.6, 0.4]], 1)
+    mixture = ClassMixture([first, second], np.array([[0.5, 0.5], [0, 1]]), first)
+    np.testing.assert_allclose(np.exp(score(mixture, text([0, 1, 1], bos=1)).log_prob), [0.6, 0.45, 0.4])
+
+
 def test_the_unigram_cache_by_hand() -> None:
     found = np.exp(UnigramCache(2).log_prob(text([0, 1, 0, 0, 0])))
     np.testing.assert_allclose(found, [0, 0, 1 / 2, 1 / 2, 1])  # nothing; a; a b; b a; a a
@@ -183,6 +267,28 @@ def test_the_neural_cache_against_its_definition() -> None:
     np.testing.assert_allclose(np.exp(flat), np.exp(UnigramCache(size).log_prob(text(ids))), rtol=1e-6)
 
 
+def test_a_neural_cache_of_large_hidden_units() -> None:
+    # Products of 400, 200 and -400, whose exponentials are too large or too small for float32: the largest has it all.
+    ids = np.array([0, 1, 0])
+    with np.errstate(all="raise", under="ignore"):
+        for last, want in ((20, [0, 0, 1]), (5, [0, 0, 1]), (-20, [0, 0, 0])):
+            hidden = np.array([[20], [10], [last]], dtype=np.float32)
+            np.testing.assert_allclose(np.exp(neural_cache(hidden, ids, 5, [1.0])[0]), want, atol=1e-30)
+        # exp(1000), beside exp(0) of what is not held.
+        hidden = np.array([[1], [0], [1]], dtype=np.float32)
+        np.testing.assert_allclose(np.exp(neural_cache(hidden, ids, 5, [1000.0])[0]), [0, 0, 1])
+        # Before the last token, word 1 is all that is held.
+        hidden = np.array([[20], [-20], [20]], dtype=np.float32)
+        assert neural_cache(hidden, np.array([0, 1, 1]), 1, [1.0])[0].tolist() == [-math.inf, -math.inf, 0]
+
+
+@pytest.mark.parametrize("kind", [UnigramCache, lambda size: NeuralCache(size, 1.0, Alike([[0.5, 0.5]], 1))])
+def test_a_cache_has_room_for_a_token(kind: Callable[[int], object]) -> None:
+    assert kind(1)
+    with pytest.raises(ValueError, match="size"):
+        kind(0)
+
+
 class Alike(Fixed):
     """Hidden units of one dimension: 1 after word 1, and 0 after others."""
 
@@ -202,6 +308,18 @@ def test_rows_of_a_neural_cache_by_hand() -> None:
     for first, last in ((4, 6), (3, 5)):
         held = UnigramCache(2).dist(tokens, first, last, 2)
         np.testing.assert_allclose(held, [[0, 1], [0.5, 0.5], [0.5, 0.5]][first - 3 : last - 3])
+
+
+def test_rows_of_a_neural_cache_of_a_large_theta() -> None:
+    # As above before token 5, but exp(1000) to 1, which no float64 holds.
+    cache = NeuralCache(2, 1000.0, Alike([[0.5, 0.5]], 1))
+    assert cache.dist(text([0, 1, 1, 0, 1, 0]), 5, 6, 2).tolist() == [[1, 0]]
+
+
+def test_the_ends_of_sentences(toy: Corpus) -> None:
+    vocabulary = toy.vocabulary
+    assert ends_of(vocabulary) == Ends(vocabulary.ids["</s>"], vocabulary.ids["<s>"])
+    assert ends_of(replace(vocabulary, eos=None)) is None
 
 
 def cached(kind: str, corpus: Corpus) -> CachedMixture:
@@ -232,8 +350,12 @@ def test_a_cached_mixture_sums_to_one_and_scores_what_its_rows_say(kind: str, to
 
 def test_a_cache_alone_shares_its_weight_at_the_start() -> None:
     model = CachedMixture([Fixed([[0.9, 0.1], [0.5, 0.5]], 1)], np.array([0.0, 1.0]), UnigramCache(5))
+    assert model.across_sentences is False and model.dynamic
     found = score(model, text([0, 0, 0], bos=1)).log_prob
     np.testing.assert_allclose(np.exp(found), [0.5, 1, 1])
+    # Without a text the cache is empty.
+    found = model.log_prob_candidates(np.array([[0], [1]]), np.array([[1, 0], [0, 0]]))
+    np.testing.assert_allclose(np.exp(found), [[0.1, 0.9], [0.5, 0.5]])
 
 
 def test_a_mixture_of_a_cached_one_reads_the_text_too(toy: Corpus) -> None:

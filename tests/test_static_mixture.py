@@ -60,6 +60,7 @@ def test_by_hand() -> None:
     b = model_of(["a c", "a b"], MaximumLikelihood(2), 2, vocabulary)
     mixed = NgramModel(mix_static([a, b], np.array([1 / 3, 2 / 3]), vocabulary), vocabulary)
     assert mixed.table.sizes == [6, 5]  # <s> a, a b, a c, b </s>, c </s>
+    assert mixed.table.suffix_closed
     grams = [["a"], ["b"], ["c"], ["a", "b"], ["a", "c"], ["<s>", "a"], ["c", "</s>"]]
     # After c, which A has not seen, A backs off to p(</s>) = 1/3 (its weight is 1): 1/9 + 2/3.
     expected = [1 / 3, 4 / 18, 2 / 18, 2 / 3, 1 / 3, 1, 1 / 9 + 2 / 3]
@@ -96,6 +97,7 @@ def test_every_stored_ngram_has_the_probability_of_the_mixture(kind: str) -> Non
     vocabulary = union_vocabulary([model.vocabulary for model in models])
     mixed = NgramModel(mix_static(models, weights, vocabulary), vocabulary)
     table, stored = mixed.table, set[tuple[str, ...]]()
+    assert table.suffix_closed == (kind != "pruned")
     for k in range(1, table.order + 1):
         rows = table.trie.ngrams(k, 0, table.sizes[k - 1]).tolist()
         grams = [[vocabulary.words[word] for word in row] for row in rows if row != [vocabulary.bos]]

@@ -147,7 +147,7 @@ def _format_number(value: float, decimals: int, out: Any, at: int) -> Any:
         return at + 3
     exponent = 0
     if value * 10.0**decimals >= EXACT:
-        while value >= 10:
+        while np.floor(value * 10.0**decimals + 0.5) >= 10.0 ** (decimals + 1):  # 9.99999 is 10 once it is rounded
             value /= 10
             exponent += 1
     scaled: Any = np.int64(np.floor(value * 10.0**decimals + 0.5))

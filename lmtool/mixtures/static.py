@@ -172,7 +172,8 @@ class _Member:
         without = np.flatnonzero(order.suffix < 0)
         if len(without):
             grams = self.words[order.trie.ngrams_at(order.k, without)]
-            out, matched = np.empty((len(grams), 1)), np.empty((len(grams), 1), dtype=np.int64)
+            out = np.empty((len(grams), 1))
+            matched = np.empty(out.shape, dtype=np.int64)
             contexts, targets = grams[:, 1:-1].copy(), grams[:, -1:].copy()
             score_candidates(table_arrays(self.table), contexts, targets, 0, len(grams), out, matched)
             lower[without] = out[:, 0]

@@ -248,7 +248,7 @@ def unigram_probabilities(counts: Counts, smoother: Smoother, a: IntArray) -> tu
     unknown = further_types(counts, smoother)
     types = predicted.sum() + unknown
     if smoother.form is Form.interpolated:
-        weight = float(np.broadcast_to(smoother.weight(1, h), 1)[0])
+        weight = float(np.ravel(smoother.weight(1, h))[0])
         p = np.where(predicted, share + weight / types, 0.0)
         return p, weight / types if unknown else 0.0
     if smoother.form is Form.backed_off:

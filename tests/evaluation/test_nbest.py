@@ -55,6 +55,11 @@ def test_moses_without_features(tmp_path: Path) -> None:
     assert read_references(files(tmp_path, right="v c\nu a b\n")[0], found) == ["a b", "c"]
 
 
+def test_references_by_name_where_some_ids_are_numbers(tmp_path: Path) -> None:
+    found = read_nbest(files(tmp_path, lists="0 ||| a\nu ||| b\n")[0], None)
+    assert read_references(files(tmp_path, right="u d\n0 c\n")[0], found) == ["c", "d"]
+
+
 def test_kaldi_there_and_back(tmp_path: Path) -> None:
     lists, costs = files(tmp_path, lists=KALDI, costs=COSTS)
     found = read_nbest(lists, costs)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
+from lmtool.evaluation.other_tools import OtherScores, aligned, read_scores, tokens_of_file
 from lmtool.evaluation.srilm_debug import detail_lines
 from tests.evaluation.test_token_scores import TEXT, tokens
 
@@ -143,3 +143,10 @@ def test_a_long_line_of_brackets_is_read_in_no_time(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("\tp( a | " + ") \t= [ x" * 200_000 + "\n")
     with pytest.raises(UserError, match=r"line 1: .* is not p\( word"):
         read_scores(str(tmp_path / "s"))
+
+
+@pytest.mark.parametrize("words", [["a", "</s>", "b", "</s>", "</s>"], ["a", "</s>", "b", "</s>", "c"], ["a", "b"]])
+def test_sentences_of_a_file_by_hand(words: list[str]) -> None:
+    found = tokens_of_file(OtherScores("x", words, np.zeros(len(words))))
+    offsets = {5: [0, 2, 4, 5], 2: [0, 2]}[len(words)]
+    assert found.offsets.tolist() == offsets and [found.words[k] for k in found.ids] == words

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Split
-from lmtool.evaluation.score import Scores, perplexity, report
+from lmtool.errors import UserError
+from lmtool.evaluation import score as scoring
+from lmtool.evaluation.cloze import cloze_report, save_cloze, score_questions
+from lmtool.evaluation.score import Scores, log_z, perplexity, report
+from lmtool.mixtures.linear import Mixture
+from tests.test_ensemble import Fixed
 
 SPLIT = Split(
     ids=np.array([0, 1, 2, 0], dtype=np.uint8), offsets=np.array([0, 4]), oov_positions=np.array([2]), characters=10,
@@ -28,6 +39,112 @@ def test_the_report_of_four_tokens() -> None:
     assert "accuracy" not in found.as_json() and "cloze" not in found.as_json()
     kept = report("valid", SPLIT, SCORES, cloze={"perplexity": math.inf}, accuracy=0.5).as_json()
     assert kept["accuracy"] == 0.5 and kept["cloze"] == {"perplexity": None}
+
+
+class Z:
+    """A model whose log Z after a word is that word's id; it records how it was asked."""
+
+    context_size, across_sentences = 1, False
+
+    def unnormalised(self, contexts: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        raise AssertionError
+
+    def log_z(self, contexts: np.ndarray) -> np.ndarray:
+        return contexts[:, 0].astype(float)
+
+
+def test_log_z_over_evenly_spread_contexts() -> None:
+    # The contexts are <s> (3), 0, 1, 2; of these the first and the last, or all.
+    model: Any = Z()
+    assert log_z(model, SPLIT, 2) == {"contexts": 2, "mean": 2.5, "std": 0.5}
+    assert log_z(model, SPLIT) == {"contexts": 4, "mean": 1.5, "std": pytest.approx(math.sqrt(5) / 2)}
+    model.log_z = lambda contexts: None
+    assert log_z(model, SPLIT) is None and log_z(Fixed([[1.0]], 1), SPLIT) is None
+
+
+def test_a_bar_is_at_its_end_when_all_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+
+    @contextmanager
+    def bar(total: int, *, shown: bool) -> Iterator[Any]:
+        assert (total, shown) == (4, True)
+        yield SimpleNamespace(update=steps.append)
+
+    monkeypatch.setattr(scoring, "token_bar", bar)
+    model: Any = Fixed([[0.5, 0.25, 0.125, 0.125]] * 4, 1)
+    assert scoring.score(model, SPLIT, progress=True).log_prob.tolist() == np.log([0.5, 0.25, 0.125, 0.5]).tolist()
+    assert sum(steps) == 4
+    assert scoring.split_accuracy(model, SPLIT, progress=True) == 0.5 and sum(steps) == 8
+    monkeypatch.setattr(scoring, "CHUNK", 3)
+    found = scoring.score(model, SPLIT, progress=True)
+    assert sum(steps) == 12 and found.log_prob.tolist() == np.log([0.5, 0.25, 0.125, 0.5]).tolist()
+
+
+def test_each_kind_of_model_scores_a_text_in_its_way() -> None:
+    table = [[0.5, 0.25, 0.125, 0.125], [0.25] * 4, [0.125] * 4, [0.25] * 4]
+    model: Any = Fixed(table, 1)  # 0 after <s>, 1 after 0, 2 after 1, 0 after 2
+    one = np.array([0.25, 0.25, 0.25, 0.125])
+    assert np.exp(scoring.score(model, SPLIT).log_prob) == pytest.approx(one)
+    assert np.exp(scoring.score(model, SPLIT, between=(1, 3)).log_prob) == pytest.approx(one[1:3])
+    mixture: Any = Mixture([model, Fixed([[0.5, 0.125, 0.25, 0.125]] * 4, 1)], np.array([0.5, 0.5]))
+    both = (one + np.array([0.5, 0.125, 0.25, 0.5])) / 2
+    assert np.exp(scoring.score(mixture, SPLIT).log_prob) == pytest.approx(both)
+    known = scoring.score(mixture, SPLIT, scored=lambda member, split: np.log(np.full(4, 0.5)))
+    assert np.exp(known.log_prob) == pytest.approx([0.5] * 4) and known.seconds >= 0
+    whole: Any = Fixed(table, 1)
+    whole.log_prob_text = lambda ids, offsets: -1.0 * ids - offsets[-1]
+    assert scoring.score(whole, SPLIT).log_prob.tolist() == [-4, -5, -6, -4]
+    with pytest.raises(UserError, match="unnormalised=true: this model has no scores"):
+        scoring.score(model, SPLIT, unnormalised=True)
+    rough: Any = Z()
+    rough.unnormalised = lambda contexts, targets: contexts[:, 0] - 10.0 * targets
+    assert scoring.score(rough, SPLIT, unnormalised=True).log_prob.tolist() == [3, -10, -19, 2]
+
+
+def test_accuracy_by_hand() -> None:
+    # The likeliest are 0 after <s> (3) and 0, of 1 and 2 that tie the first, and after 2 nothing but <s>.
+    table = [[0.4, 0.3, 0.2, 0.1], [0.2, 0.3, 0.3, 0.2], [0.1, 0.2, 0.1, 0.6], [0.4, 0.3, 0.2, 0.1]]
+    model: Any = Fixed(table, 1)
+    contexts, targets = np.array([[3], [0], [1], [1], [2], [2]]), np.array([0, 1, 1, 2, 1, 3])
+    assert scoring.accuracy(model, contexts, targets).tolist() == [1, 0, 1, 0, 1, 0]
+    assert scoring.accuracy(model, contexts[:0], targets[:0]).tolist() == []
+    assert scoring.split_accuracy(model, SPLIT) == 0.25
+    model.likeliest = lambda contexts: np.array([0, 1, 2, 0])[: len(contexts)]
+    assert scoring.split_accuracy(model, SPLIT) == 1
+    model.dynamic = True
+    with pytest.raises(UserError, match="accuracy=true: a mixture with a member that has a cache"):
+        scoring.split_accuracy(model, SPLIT)
+    model.log_dist_split = lambda split, first, last: np.log(table)[[3, 0, 1, 2][first:last]]
+    assert scoring.split_accuracy(model, SPLIT) == 0.25
+
+
+def test_cloze_questions_by_hand(tmp_path: Path) -> None:
+    # ln 3 to ln 1; a tie, whose answer is the second; and no probability at all, where all are as likely.
+    with np.errstate(divide="ignore"):
+        log_prob = np.log([[0.3, 0.1], [0.2, 0.2], [0.0, 0.0]])
+    save_cloze(tmp_path / "c.csv", log_prob)
+    assert (tmp_path / "c.csv").read_text() == "ID,Class1,Class2\n1,0.75,0.25\n2,0.5,0.5\n3,0.5,0.5\n"
+    found = cloze_report(log_prob, np.array([0, 1, 0]))
+    assert found == {"questions": 3, "perplexity": pytest.approx((16 / 3) ** (1 / 3)), "accuracy": pytest.approx(2 / 3)}
+    with pytest.raises(UserError, match="without their answers"):
+        cloze_report(log_prob, np.array([0, -1, 0]))
+
+
+@pytest.mark.parametrize(("answers", "known"), [([1, 0], True), ([-1, 0], False), ([-1, -1], False)])
+def test_questions_are_reported_where_all_answers_are_known(answers: list[int], known: bool, tmp_path: Path) -> None:
+    # After 0: 1 or, out of vocabulary, 2 twice, which share its 1/8; after 1 all three of them are as likely.
+    questions = Cloze(np.array([0, 1]), np.array([0, 1, 2]), np.array([[2, 1, 2], [1, 3, 0]]), np.array(answers))
+    corpus: Any = SimpleNamespace(cloze=lambda split: questions, vocabulary=SimpleNamespace(unk=2, bos=3))
+    model: Any = Fixed([[0.5, 0.25, 0.125, 0.125], [0.25] * 4], 1)
+    said, noted = [], []
+    found = score_questions(model, corpus, "test", tmp_path, said.append, noted.append)
+    assert (tmp_path / "cloze.csv").read_text().splitlines()[1] == "1,0.166666667,0.666666667,0.166666667"
+    assert said[0].startswith("2 cloze questions") and noted[0].startswith(
+        "2 of the 6 candidates are out of vocabulary"
+    )
+    assert ("0 of them the answer" in noted[0]) == known and (found is not None) == known
+    if found is not None:
+        assert found["perplexity"] == pytest.approx((3 / 2 * 3) ** 0.5) and found["oov_candidates"] == 2
 
 
 def test_what_is_not_known_of_a_text() -> None:

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from lmtool.data.text_form import TextForm
+from lmtool.data.text_records import blocks_of
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation import score_journal
 from lmtool.evaluation.quantiles import quantiles
 from lmtool.evaluation.score_journal import ScoreJournal
-from lmtool.evaluation.score_table import Buckets, write_table
-from lmtool.evaluation.text_scores import TEXT, TWO, differences, perplexities, sums
+from lmtool.evaluation.score_table import Buckets, require_table, write_table
+from lmtool.evaluation.text_scores import (
+    TEXT,
+    TWO,
+    ScoringModel,
+    TextsScorer,
+    criterion,
+    differences,
+    perplexities,
+    scores_of,
+    sums,
+)
+from tests.test_ensemble import Fixed
 
 ROWS = np.array([(3, 1, -3 * math.log(4)), (0, 0, 0.0), (2, 0, -2 * math.log(10)), (1, 1, -math.inf)], dtype=TEXT)
 
@@ -24,6 +39,58 @@ def test_figures_by_hand() -> None:
     assert differences(two)[0] == -0.5, "the cross-entropies are 2 and 2.5 nats"
     assert np.isnan(differences(two)[1:]).all()
     assert sums(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 2, 2, 3, 3])).tolist() == [0, 3, 0, 4, 0]
+
+
+def model_of(words: str, table: list[list[float]], **form: Any) -> ScoringModel:
+    """A model that asks the last word alone, over these words, `<unk>`, `</s>` and `<s>`."""
+    known = (*words.split(), "<unk>", "</s>", "<s>")
+    vocabulary = Vocabulary(known, np.ones(len(known), dtype=np.int64), len(known) - 2, len(known) - 3)
+    settings = {"chars": False, "lowercase": False} | form
+    return ScoringModel(Fixed(table, 1), TextForm(vocabulary, **settings), f"runs/{len(words)}")
+
+
+# p of a, <unk> and </s>, other than at the beginning, and there.
+IN = model_of("a", [[0.25, 0.25, 0.5]] * 3 + [[0.5, 0.125, 0.375]])
+OUT = model_of("a b", [[0.25, 0.25, 0.125, 0.375]] * 5)  # and of b
+BLOCK = ["a b\n", "", "A\na\n"]
+
+
+def test_scores_by_one_model_and_by_two() -> None:
+    one, two = list(scores_of(BLOCK, TextsScorer(IN))), list(scores_of(BLOCK, TextsScorer(IN, OUT)))
+    # a, then b as <unk>, then </s>; A as <unk> and </s>, a and </s>.
+    first, last = math.log(0.5 * 0.25 * 0.5), math.log(0.125 * 0.5 * 0.5 * 0.5)
+    first_out, last_out = math.log(0.25 * 0.25 * 0.375), math.log(0.125 * 0.375 * 0.25 * 0.375)
+    assert [(x.tokens, x.oov) for x in one] == [(x.tokens, x.oov) for x in two] == [(3, 1), (0, 0), (4, 1)]
+    assert [x.log_prob for x in one] == [x.log_prob for x in two] == pytest.approx([first, 0, last])
+    assert [one[0].perplexity, one[2].perplexity] == pytest.approx([math.exp(-first / 3), math.exp(-last / 4)])
+    assert one[1].perplexity is two[1].difference is one[0].difference is None
+    assert [two[0].difference, two[2].difference] == pytest.approx([(first_out - first) / 3, (last_out - last) / 4])
+    rows = TextsScorer(IN, OUT)(next(iter(blocks_of(BLOCK))))
+    assert rows["oov"].tolist() == [1, 0, 1] and rows["oov_out"].tolist() == [0, 0, 1]  # b is a word of the second
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_a_second_model_of_the_same_words_reads_its_own_case(lowercase: bool) -> None:
+    second = model_of("a", [[0.25, 0.25, 0.5]] * 4, lowercase=lowercase)
+    scorer = TextsScorer(IN, second)
+    assert scorer.same_words and not TextsScorer(IN, OUT).same_words and TextsScorer(IN).same_words
+    rows = scorer(next(iter(blocks_of(["A"]))))
+    assert (rows["oov"].tolist(), rows["oov_out"].tolist()) == ([1], [int(not lowercase)])
+    assert criterion(rows) == pytest.approx(differences(rows)) != perplexities(rows)
+
+
+@pytest.mark.parametrize("form", [{"chars": True}, {"tags": True}])
+def test_models_that_cut_text_otherwise_are_not_compared(form: dict[str, bool]) -> None:
+    with pytest.raises(UserError, match="runs/1 and runs/1 do not cut text into the same tokens"):
+        TextsScorer(IN, model_of("a", [[1.0]], **form))
+
+
+def test_a_model_that_learns_from_text_scores_none() -> None:
+    dynamic = model_of("a b", [[1.0]])
+    dynamic.model.dynamic = True
+    for models in ([dynamic], [IN, dynamic]):
+        with pytest.raises(UserError, match="runs/3 has a cache"):
+            TextsScorer(*models)
 
 
 def test_quantiles_by_hand() -> None:
@@ -44,7 +111,8 @@ def test_quantiles_of_many_numbers_are_exact() -> None:
 
 
 def test_a_table_by_hand(tmp_path: Path) -> None:
-    large = np.array([(1, 0, -60.0), (1, 0, -math.log(99999.99996))], dtype=TEXT)  # e^60 is 1.1420e26
+    # e^60 is 1.1420e26.
+    large = np.array([(1, 0, -60.0), (1, 0, -math.log(99999.99996)), (1, 0, -math.log(8e20))], dtype=TEXT)
     buckets = Buckets(["low", "high"], [4.5])
     write_table(iter([ROWS, large]), TEXT, buckets, tmp_path / "t", "t.tsv")
     assert (tmp_path / "t").read_text() == (
@@ -55,8 +123,36 @@ def test_a_table_by_hand(tmp_path: Path) -> None:
         "1\t1\t-inf\tinf\thigh\n"
         "1\t0\t-60.0000\t1.1420e+26\thigh\n"
         "1\t0\t-11.5129\t100000.0000\thigh\n"
+        "1\t0\t-48.1311\t8.0000e+20\thigh\n"
     )
-    assert buckets.counts.tolist() == [1, 4]
+    assert buckets.counts.tolist() == [1, 5]
+
+
+def test_tables_without_buckets_by_hand(tmp_path: Path) -> None:
+    # 1e12 with four decimals would have 17 digits, of which float64 has 15.
+    large = np.array([(1, 0, -math.log(10**12 - 0.5)), (1, 0, -math.log(8e11)), (0, 0, 0.0)], dtype=TEXT)
+    write_table(iter([large[:2], large[2:]]), TEXT, None, tmp_path / "t", "t.tsv")
+    first, *rest = (tmp_path / "t").read_text().splitlines()[1:]
+    assert first == "1\t0\t-27.6310\t1.0000e+12" and rest[1] == "0\t0\t0.0000\t"
+    assert rest[0].startswith("1\t0\t-27.4079\t8") and float(rest[0].split("\t")[3]) == pytest.approx(8e11)
+    two = np.array([(2, 1, -2 * math.log(4), 0, -2 * math.log(8)), (0, 0, 0, 0, 0)], dtype=TWO)
+    write_table(iter([two]), TWO, None, tmp_path / "two", "two.tsv")
+    assert (tmp_path / "two").read_text() == (
+        "tokens\toov\tlog_prob\tperplexity\toov_out\tperplexity_out\tdifference\n"
+        "2\t1\t-2.7726\t4.0000\t0\t8.0000\t-0.693147\n"  # ln 4 - ln 8
+        "0\t0\t0.0000\t\t0\t\t\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "b/a.tsv.gz", "a.x.tsv.xz", "a.tsv.zst", "a.parquet"])
+def test_names_of_tables(name: str) -> None:
+    require_table(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a.gz", "tsv", "a.csv", "a.csv.gz", "a.tsv.txt", "a.parquet.gz"])
+def test_names_that_are_not_of_tables(name: str) -> None:
+    with pytest.raises(UserError, match=f"to={name}: the suffix decides"):
+        require_table(name)
 
 
 def test_a_limit_is_the_end_of_its_bucket() -> None:

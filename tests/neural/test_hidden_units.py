@@ -127,3 +127,20 @@ def test_a_product_in_bf16_is_widened() -> None:
     narrow = hidden_units(z.bfloat16(), None, "tanh", 0.0, True)
     assert narrow.dtype == torch.float32
     torch.testing.assert_close(narrow, z.bfloat16().float().tanh())
+
+
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("normalised", [True, False])
+def test_without_loops_it_is_torch(normalised: bool, gated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    norm, gate_norm = (norm_of(6, torch.float64), norm_of(6, torch.float64)) if normalised else (None, None)
+    z = torch.randn(4, 12 if gated else 6, dtype=torch.float64)
+    ours = hidden_units(z, norm, "tanh", 0.3, False, gated=gated, gate_norm=gate_norm if gated else None)
+    monkeypatch.setattr(kernels, "_loops_can", lambda tensor: False)
+    plain = hidden_units(z, norm, "tanh", 0.3, False, gated=gated, gate_norm=gate_norm if gated else None)
+    torch.testing.assert_close(plain, ours)
+    torch.manual_seed(2)
+    dropped = hidden_units(z, norm, "tanh", 0.5, True, gated=gated, gate_norm=gate_norm if gated else None)
+    assert 0 < (dropped == 0).sum() < dropped.numel()
+    torch.testing.assert_close(dropped[dropped != 0], 2 * plain[dropped != 0])
+    assert dropout(z, 0.5, False) is z and dropout(z, 0.0, True) is z

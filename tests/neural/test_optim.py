@@ -123,6 +123,39 @@ def test_decoupled_decay_by_hand(compiled: bool, monkeypatch: pytest.MonkeyPatch
         torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), atol=1e-7, rtol=0, msg=name)
 
 
+@pytest.mark.parametrize("make", [RowSGD, RowAdagrad])
+def test_l2_is_added_to_the_gradient(make: Callable[..., RowOptimizer]) -> None:
+    # Row 1 of 2, l2 .5: to a gradient of 3 comes 1, of rows that are used alone. SGD goes .1 4, Adagrad .1 4 / 4.
+    weight = nn.Parameter(torch.full((3,), 2.0, dtype=torch.float64))
+    weight.grad = torch.sparse_coo_tensor(
+        torch.tensor([[1]]), torch.tensor([3.0], dtype=torch.float64), (3,), check_invariants=False
+    )
+    make([weight], lr=0.1, l2=0.5).step()
+    assert weight.tolist() == pytest.approx([2, 2 - (0.4 if make is RowSGD else 0.1), 2])
+
+
+@pytest.mark.parametrize("rows", [[3], [-1]])
+def test_l2_of_rows_that_are_not_there(rows: list[int]) -> None:
+    weight = nn.Parameter(torch.ones(3, 2))
+    weight.grad = torch.sparse_coo_tensor(torch.tensor([rows]), torch.ones(1, 2), (3, 2), check_invariants=False)
+    with pytest.raises(ValueError, match=rf"a gradient of rows {rows[0]} to {rows[0]}, \[1, 2\], does not fit"):
+        RowSGD([weight], lr=0.1, l2=0.5).step()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_momentum_may_begin_later(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparse_optim, "compiled", lambda tensor: compiled)
+    weight = nn.Parameter(torch.full((2, 1), 10.0, dtype=torch.float64))
+    optimiser = RowSGD([weight], lr=1.0)
+    for momentum, wanted in ((0.0, 7.0), (0.5, 4.0), (0.5, -0.5)):  # 3; 3, from none; 3 + .5 3
+        weight.grad = torch.sparse_coo_tensor(
+            torch.tensor([[1]]), torch.tensor([[3.0]], dtype=torch.float64), (2, 1), check_invariants=False
+        )
+        optimiser.param_groups[0]["momentum"] = momentum
+        optimiser.step()
+        assert weight.detach()[:, 0].tolist() == pytest.approx([10, wanted])
+
+
 def test_a_second_step_of_adagrad_and_momentum_by_hand() -> None:
     # Gradients 3 and 4: s = 9 and 25; u = 3 and .5 3 + 4.
     for make, wanted in (

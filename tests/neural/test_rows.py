@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +11,16 @@ import torch
 from torch import Tensor
 
 from lmtool.neural.kernels import loops, sparse_rows
-from lmtool.neural.kernels.sparse_rows import Pairs, coalesced, lookup, pairs_of, row_scores, row_scores_plain
+from lmtool.neural.kernels.sparse_rows import (
+    Groups,
+    Pairs,
+    coalesced,
+    logistic_loss,
+    lookup,
+    pairs_of,
+    row_scores,
+    row_scores_plain,
+)
 
 
 @pytest.fixture(params=[1 << 14, 1], ids=["one thread", "several"])
@@ -111,3 +121,24 @@ def test_a_gradient_that_is_in_order_is_not_sorted_again() -> None:
         for row in index:
             want[row] += 1
         assert torch.equal(found.to_dense(), want)
+
+
+@pytest.mark.parametrize("form", ["loops", "plain"])
+def test_logistic_loss_by_hand(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # -log sigmoid: of 0 ln 2; of ln 3 and of -(-ln 3) ln 4/3, with gradients sign (sigmoid - 1) of -1/4 and 1/4.
+    monkeypatch.setattr(sparse_rows, "compiled", lambda tensor: form == "loops")
+    scores = torch.tensor([[0.0, math.log(3)], [-math.log(3), 0.0]], dtype=torch.float64, requires_grad=True)
+    loss = logistic_loss(scores, torch.tensor([[1, 1], [-1, -1]], dtype=torch.int32))
+    assert loss.item() == pytest.approx(2 * math.log(2) + 2 * math.log(4 / 3))
+    (2 * loss).backward()
+    torch.testing.assert_close(scores.grad, torch.tensor([[-1, -0.5], [0.5, 1]], dtype=torch.float64))
+    # One sign for all.
+    assert logistic_loss(scores, torch.tensor([-1], dtype=torch.int32)).item() == pytest.approx(
+        2 * math.log(2) + math.log(4) + math.log(4 / 3)
+    )
+
+
+def test_places_of_rows() -> None:
+    groups = Groups(torch.tensor([7, 2, 7, 7, 4], dtype=torch.int32))
+    assert groups.unique.tolist() == [2, 4, 7] and groups.starts.tolist() == [0, 1, 2, 5]
+    assert groups.places().tolist() == [2, 0, 2, 2, 1] and groups.order.tolist() == [1, 4, 0, 2, 3]

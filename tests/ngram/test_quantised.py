@@ -18,6 +18,7 @@ from lmtool.ngram.model import NgramModel
 from lmtool.ngram.pruning import prune_by_entropy
 from lmtool.ngram.quantised import QuantisedValues, choose_levels, nearest_levels, quantise
 from lmtool.ngram.smoothers.mle import MaximumLikelihood
+from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.table import BackoffTable
 from tests.ngram.plain import kneser_ney, random_sentences, text_of
@@ -78,6 +79,15 @@ def test_distributions_sum_to_one_but_for_rounding() -> None:
         model = NgramModel(table.quantised(bits), vocabulary)
         worst[bits] = float(np.abs(np.log(np.exp(model.log_dist(contexts)).sum(axis=1))).mean())
     assert 0 < worst[8] < 0.005 and worst[8] < worst[6] / 2 and worst[6] < worst[4] / 2
+
+
+def test_distributions_have_the_scores_of_each_word() -> None:
+    text, vocabulary = text_of(["a b a", "a b c", "b a c", "c"])
+    table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3)).quantised(8)
+    model, words = NgramModel(table, vocabulary), np.arange(len(vocabulary) - 1)
+    contexts = np.array([[0, 1], [1, 0], [2, 2], [vocabulary.bos, 0], [vocabulary.bos, vocabulary.bos]])
+    of_each = [model.log_prob(np.repeat(context[None], len(words), axis=0), words) for context in contexts]
+    np.testing.assert_allclose(model.log_dist(contexts)[:, :-1], of_each, rtol=1e-12)
 
 
 def test_zero_probabilities_stay_zero() -> None:

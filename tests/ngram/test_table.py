@@ -11,6 +11,7 @@ import pytest
 
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
+from lmtool.ngram import model as ngram_model
 from lmtool.ngram.bigrams import bigram_table, find_bigrams, node_width
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
@@ -124,6 +125,31 @@ def test_the_table_of_bigrams_finds_what_the_trie_finds() -> None:
     wide = replace(table.trie, nodes=table.trie.nodes._replace(word_width=30))
     assert len(bigram_table(wide)) == 0  # would not fit: the trie is searched
     assert len(bigram_table(kneser_ney(1, 60, 0)[0].trie)) == 0
+
+
+def test_the_longest_context_in_the_table_by_hand() -> None:
+    text, vocabulary = text_of(["a b a", "c b"])
+    for order, wanted in ((1, [0] * 5), (2, [1] * 5), (3, [2, 2, 1, 1, 2])):
+        model = NgramModel(estimate(count_ngrams(text, vocabulary, order), StupidBackoff(order, alpha=0.5)), vocabulary)
+        a, b, c, bos = 0, 1, 2, vocabulary.bos
+        # a b and b a; not a c or a a; c after <s>.
+        contexts = np.array([[a, b], [b, a], [a, c], [a, a], [bos, c]])[:, 3 - order :]
+        assert model.context_lengths(contexts).tolist() == wanted
+        if order > 1:  # <unk> was never seen, but the table has all words of the vocabulary
+            assert model.context_lengths(contexts * 0 + vocabulary.unk).tolist() == [1] * 5
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_text_within_a_limit_of_memory(used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, text, vocabulary = kneser_ney(3, 60, 0)
+    model, asked, released = NgramModel(table, vocabulary), [], []
+    monkeypatch.setattr(ngram_model, "AT_ONCE", 40)
+    monkeypatch.setattr(ngram_model, "is_nearly_used", lambda memory: bool(asked.append(memory)) or used)
+    monkeypatch.setattr(ngram_model, "release", released.append)
+    want = model.log_prob_text(text.ids, text.offsets)
+    np.testing.assert_array_equal(model.log_prob_within(text.ids, text.offsets, 1 << 20), want)
+    assert len(asked) > 3 and set(asked) == {1 << 20}
+    assert len(released) == (len(asked) * len(table.arrays) if used else 0)
 
 
 def test_missing_contexts_cost_what_they_cost() -> None:

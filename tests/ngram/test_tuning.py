@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmtool.data.corpus import Corpus
+from lmtool.data.corpus import Corpus, Split
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, score
 from lmtool.ngram.counts import count_ngrams
@@ -19,6 +19,7 @@ from lmtool.ngram.smoothers.laplace import Laplace
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.storage import Storage
 from lmtool.ngram.tuning import fit_and_tune
+from tests.ngram.plain import text_of
 
 SMOOTHERS = {
     "modified_kneser_ney": lambda types: ModifiedKneserNey(3),
@@ -58,3 +59,15 @@ def test_only_interpolated_forms_can_be_tuned(toy: Corpus) -> None:
     counts = count_ngrams(toy.split("train"), toy.vocabulary, 2)
     with pytest.raises(UserError, match=r"smoother\.interpolate=true"):
         fit_and_tune(counts, KneserNey(2, interpolate=False), toy.split("valid"), Storage())
+
+
+@pytest.mark.parametrize("smoother", [Absolute(2), KneserNey(2)], ids=["absolute", "kneser_ney"])
+def test_tuning_begins_at_the_end_of_a_range(smoother: Smoother) -> None:
+    # No bigram occurs twice: their discount is n1 / (n1 + 2 n2) = 1. Tuned on the text itself it is 0, where each of 16
+    # tokens has its relative frequency: a after <s> 3/4, d 1/4, and the others 1.
+    text, vocabulary = text_of(["a b c"] * 3 + ["d e f"])
+    held_out = Split(text.ids.astype(np.uint8), text.offsets, np.empty(0, int), 0, vocabulary.bos)
+    tuned = fit_and_tune(count_ngrams(text, vocabulary, 2), smoother, held_out, Storage())
+    assert tuned.after == pytest.approx(np.exp(-(3 * np.log(3 / 4) + np.log(1 / 4)) / 16), rel=1e-6)
+    assert tuned.before > 1.5
+    assert smoother.values[1, -1] == pytest.approx(0, abs=1e-6)

@@ -7,6 +7,7 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.trees.clusters import MAX_CODES, clusters_tree
+from lmtool.trees.two_means import _separate, log_odds
 from tests.trees.checks import check, codes, same, zipf
 
 DIVISIONS = [
@@ -70,6 +71,44 @@ def test_the_line_by_hand() -> None:
         assert found[:2] == ["00", "01"] and {code[0] for code in found[2:]} == {"1"}
         found = codes(clusters_tree(line, counts, "balanced", method, 0.0, 0))
         assert {code[0] for code in found[:2]} == {"0"} and {code[0] for code in found[3:]} == {"1"}
+
+
+def test_log_odds_of_two_words_by_hand() -> None:
+    # At 0 and 2, which are the first means. The variance of both together is 1, so that the odds of the second against
+    # the first are (x - 1) (2 - 0) / 1, or the other way round; half the difference of squared distances is the same.
+    vectors, odds = np.array([[0], [2]], dtype=np.float32), np.empty(2, dtype=np.float32)
+    for gaussians in (True, False):
+        for seed in range(4):
+            log_odds(vectors, np.array([0.0, 4.0]), np.arange(2), gaussians, 1, seed, odds)
+            assert sorted(odds.tolist()) == pytest.approx([-2, 2], rel=1e-6)
+    # Three words at 0 and one at 8: a mean of 2 and a variance of 12. Where the means are 0 and 8, the odds are
+    # (x - 4) 8 / 12; they say nothing where both are 0.
+    vectors, odds, found = np.array([[0], [0], [0], [8]], dtype=np.float32), np.empty(4, dtype=np.float32), set()
+    for seed in range(20):
+        log_odds(vectors, np.array([0.0, 0.0, 0.0, 64.0]), np.arange(4), True, 1, seed, odds)
+        found.add(tuple(round(abs(number), 4) for number in odds.tolist()))
+    assert found == {(0, 0, 0, 0), (2.6667, 2.6667, 2.6667, 2.6667)}
+
+
+@pytest.mark.parametrize(
+    ("odds", "codes_before", "first", "second", "added"),
+    [
+        ([-3, -2, 0.1, 2], [0, 0, 0, 0], [0, 1, 2], [2, 3], [0, 0, 1, 0]),  # word 2 is nearer to 0 than .5
+        ([-3, -2, 0.1, 2], [0, 0, 8, 0], [0, 1], [2, 3], [0, 0, 0, 0]),  # which has as many codes as there may be
+        ([-3, -2, -0.1, 0.1], [0, 0, 0, 0], [0, 1, 2], [3], [0, 0, 0, 0]),  # the first half would be the whole
+        ([3, 2, 0.1, -0.1], [0, 0, 0, 0], [3], [0, 1, 2], [0, 0, 0, 0]),  # the second
+        ([-3, 0.1, 2], [0, 0, 0], [0], [1, 2], [0, 0, 0]),  # too few words to have any in both
+        ([-0.5, -3, 0.5, 0.49], [0, 0, 0, 0], [0, 1, 3], [2, 3], [0, 0, 0, 1]),  # .5 is not below .5
+    ],
+)
+def test_halves_of_a_piece_by_hand(
+    odds: list[float], codes_before: list[int], first: list[int], second: list[int], added: list[int]
+) -> None:
+    size = len(odds)
+    halves, sizes, number = np.full((2, size), -1), np.full(2, 9), np.array(codes_before)
+    _separate(np.arange(size), np.array(odds, dtype=np.float32), 0.5, number, 8, halves, sizes)
+    assert halves[0, : sizes[0]].tolist() == first and halves[1, : sizes[1]].tolist() == second
+    assert (number - codes_before).tolist() == added
 
 
 def test_a_word_between_two_groups_gets_two_codes() -> None:

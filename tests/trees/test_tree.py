@@ -56,3 +56,12 @@ except ValueError as error:
 """
     said = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert said.stdout.startswith("False not a tree: ")
+
+
+def test_arrays_of_other_integers_become_contiguous_int32() -> None:
+    children = np.array([[1, -3], [-1, -2]], dtype=np.int64)
+    for given in (children, children.tolist(), np.asfortranarray(children), np.repeat(children, 2, axis=1)[:, ::2]):
+        tree = Tree(given, [0, 1, 2])
+        for array in (tree.children, tree.leaf_words):
+            assert array.dtype == np.int32 and array.flags.c_contiguous
+        assert tree.children.tolist() == children.tolist()

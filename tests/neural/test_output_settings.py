@@ -1,0 +1,276 @@
+"""The settings of output layers: what they refuse, which layer they build, and in which precision it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lmtool.config.training import Precision
+from lmtool.errors import UserError
+from lmtool.neural import (
+    AdaptiveSoftmax,
+    ClassSoftmax,
+    DotNodes,
+    FullSoftmax,
+    HierarchicalSoftmax,
+    NCELoss,
+    SampledSoftmax,
+)
+from lmtool.neural.kernels import tile_softmax
+from lmtool.neural.outputs import softmax, word_scores
+from lmtool.neural.outputs.adaptive import AdaptiveOutput
+from lmtool.neural.outputs.base import OutputLayer
+from lmtool.neural.outputs.classes import ClassesOutput
+from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.neural.outputs.nce import NceOutput
+from lmtool.neural.outputs.sampled import SampledOutput
+from lmtool.neural.outputs.softmax import SoftmaxOutput
+from lmtool.neural.outputs.tree_nodes import MorinBengioNodes
+from lmtool.trees import balanced_tree
+
+O, D = 9, 4  # noqa: E741
+COUNTS = torch.arange(O, 0, -1)
+TREE = balanced_tree(torch.arange(O).numpy())
+
+
+def nce(noise: int = 3, power: float = 1.0) -> NceOutput:
+    return NceOutput("nce", noise, False, power, True)
+
+
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: AdaptiveOutput("adaptive", [], 4.0), "output.cutoffs=.*ascending"),
+    (lambda: AdaptiveOutput("adaptive", [0, 3], 4.0), "output.cutoffs=.*ascending"),
+    (lambda: AdaptiveOutput("adaptive", [3, 3], 4.0), "output.cutoffs=.*ascending"),
+    (lambda: AdaptiveOutput("adaptive", [5, 3], 4.0), "output.cutoffs=.*ascending"),
+    (lambda: AdaptiveOutput("adaptive", [1, 1 << 63], 4.0), "output.cutoffs=.*below 2"),
+    (lambda: AdaptiveOutput("adaptive", None, 0.99), "output.div_value=0.99: must be from 1 to 1000"),
+    (lambda: AdaptiveOutput("adaptive", None, 1000.5), "output.div_value=1000.5"),
+    (lambda: ClassesOutput("classes", 0), "output.classes=0: must be 1 or more, or null"),
+    (lambda: HierarchicalOutput("hierarchical", NodeForm.dot, 0, 1), "output.hidden_dim=0"),
+    (lambda: HierarchicalOutput("hierarchical", NodeForm.dot, 1, 0), "output.node_dim=0"),
+    (lambda: SampledOutput("sampled", 0, 1.0), "output.samples=0"),
+    (lambda: SampledOutput("sampled", 1, -0.01), "output.power=-0.01: must be from 0 .uniform. to 2"),
+    (lambda: SampledOutput("sampled", 1, 2.01), "output.power=2.01"),
+    (lambda: nce(noise=0), "output.noise=0"),
+    (lambda: nce(power=-0.01), "output.power=-0.01: must be from 0 .uniform. to 2"),
+    (lambda: nce(power=2.01), "output.power=2.01"),
+    # Those that do not fit nine words.
+    (lambda: AdaptiveOutput("adaptive", [3, 9], 1.0).build(D, COUNTS, None, None), "output.cutoffs=.*from 1 to 8"),
+    (lambda: AdaptiveOutput("adaptive", [3, 6], 2.5).build(D, COUNTS, None, None), "output.div_value=2.5: at most 2,"),
+    (lambda: ClassesOutput("classes", 10).build(D, COUNTS, None, None), "output.classes=10: at most 9"),
+    (lambda: SampledOutput("sampled", 10, 1.0).build(D, COUNTS, None, None), "output.samples=10: at most 9"),
+    (lambda: nce(noise=10).build(D, COUNTS, None, None), "output.noise=10: at most 9"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_settings_that_are_refused(settings: Callable[[], object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        settings()
+
+
+def test_settings_at_their_limits_build_a_layer() -> None:
+    vectors = nn.Parameter(torch.randn(O + 2, D))
+    full = SoftmaxOutput("softmax", Precision.bf16).build(D, COUNTS, vectors, None)
+    assert type(full) is FullSoftmax and full.vectors is vectors and full.precision is Precision.bf16
+    adaptive = AdaptiveOutput("adaptive", [1, 8], 2.0).build(D, COUNTS, None, None)
+    assert isinstance(adaptive, AdaptiveSoftmax) and adaptive.layer.cutoffs == [1, 8, 9]
+    assert [tail[0].out_features for tail in adaptive.layer.tail] == [2, 1] and adaptive.row_parameters() == []
+    assert AdaptiveOutput("adaptive", None, 1000).cutoffs is None and AdaptiveOutput("adaptive", [1], 1).div_value == 1
+    classes = ClassesOutput("classes", 9).build(D, COUNTS, None, None)
+    assert isinstance(classes, ClassSoftmax) and len(classes.row_parameters()) == 2
+    # Three classes, about the square root of nine.
+    assert len(ClassesOutput("classes", None).build(D, COUNTS, None, None).class_bias) == 3
+    sampled = SampledOutput("sampled", 9, 2).build(D, COUNTS, vectors, None)
+    assert isinstance(sampled, SampledSoftmax) and sampled.vectors is vectors and len(sampled.row_parameters()) == 2
+    assert SampledOutput("sampled", 1, 0).power == 0 and nce(power=0).power == 0 and nce(power=2).power == 2
+    own = nce(noise=9).build(D, COUNTS, vectors, None)
+    assert isinstance(own, NCELoss) and own.vectors is vectors and len(own.row_parameters()) >= 2
+
+
+def test_what_a_layer_takes_where_nothing_is_said() -> None:
+    counts = torch.ones(2000)
+    nce, sampled = NCELoss(D, counts), SampledSoftmax(D, counts)
+    assert (nce.noise, nce.shared, nce.normaliser, nce.row_parameters()) == (100, True, None, [])
+    assert (sampled.samples, sampled.row_parameters()) == (1000, [])
+    assert DotNodes(D, torch.zeros(3)).row_parameters() == []
+    assert len(DotNodes(D, torch.zeros(3), sparse=True).row_parameters()) == 2
+    assert NCELoss(D, COUNTS, noise=1).noise == SampledSoftmax(D, COUNTS, samples=1).samples == 1
+    for size in (0, 10, 1.0):
+        with pytest.raises(ValueError, match=f"noise={size}: from 1 to 9"):
+            NCELoss(D, COUNTS, noise=size)
+        with pytest.raises(ValueError, match=f"samples={size}: from 1 to 9"):
+            SampledSoftmax(D, COUNTS, samples=size)
+    torch.manual_seed(0)
+    for layer in (FullSoftmax(400, COUNTS), NCELoss(400, COUNTS, noise=1)):  # scores of about 1 where h is of about 1
+        assert layer.vectors.std().item() == pytest.approx(400**-0.5, rel=0.1)
+    adaptive = AdaptiveSoftmax(16, counts).layer  # 20 and 50 times the square root of 2000, but 20 % and 50 % of it
+    assert adaptive.cutoffs == [400, 1000, 2000] and adaptive.div_value == 4
+    assert FullSoftmax(D, counts).plain_softmax(512) is not None and FullSoftmax(D, counts).plain_softmax(1024) is None
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        FullSoftmax(D, COUNTS),
+        NCELoss(D, COUNTS, noise=2),
+        SampledSoftmax(D, COUNTS, samples=2),
+        AdaptiveSoftmax(D, COUNTS, cutoffs=[3]),
+        ClassSoftmax(D, COUNTS, torch.arange(O) % 3),
+        HierarchicalSoftmax(D, TREE, COUNTS),
+        HierarchicalSoftmax(D, TREE, nodes=MorinBengioNodes(D, torch.zeros(O - 1), hidden_dim=2, node_dim=2)),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_hidden_has_the_type_and_the_dimension_of_the_weights(layer: OutputLayer) -> None:
+    assert layer.log_dist(torch.zeros(2, D)).shape == (2, O) and layer.word_count == O
+    with pytest.raises(ValueError, match=rf"{type(layer).__name__}.log_dist: h must be .*float64"):
+        layer.log_dist(torch.zeros(2, D, dtype=torch.float64))
+    with pytest.raises(ValueError, match=rf"{type(layer).__name__}.forward: h must be .*\[2, 5\]"):
+        layer(torch.zeros(2, D + 1), torch.arange(2))
+
+
+def test_the_nodes_of_a_hierarchical_layer() -> None:
+    dot = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 3).build(D, COUNTS, None, TREE)
+    form = HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 5, 3).build(D, COUNTS, None, TREE)
+    assert isinstance(dot, HierarchicalSoftmax) and not isinstance(dot.nodes, MorinBengioNodes)
+    assert isinstance(form.nodes, MorinBengioNodes) and form.nodes.nodes.shape == (O - 1, 3)
+    assert form.nodes.hidden.out_features == 5 and len(dot.row_parameters()) == len(form.row_parameters()) == 2
+    # Where the hidden is 0, both start at the unigram distribution, of half an occurrence more on either side.
+    half = balanced_tree(torch.arange(2).numpy())
+    layer = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 3).build(D, torch.tensor([3, 1]), None, half)
+    torch.testing.assert_close(layer.log_dist(torch.zeros(1, D)).exp()[0], torch.tensor([0.7, 0.3]).double())
+
+
+def test_what_settings_say_of_their_layer() -> None:
+    kinds = (SoftmaxOutput, NceOutput, SampledOutput, AdaptiveOutput, ClassesOutput, HierarchicalOutput)
+    assert [kind.can_tie for kind in kinds] == [True, True, True, False, False, False]
+    assert [kind.dense_gradient for kind in kinds] == [True, False, False, False, False, False]
+    assert [kind.loss_is_log_prob for kind in kinds] == [True, False, False, True, True, True]
+    assert [kind.needs_tree for kind in kinds] == [False] * 5 + [True]
+
+
+def test_probabilities_have_columns_of_0_behind_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    h = torch.randn(3, D)
+    full = FullSoftmax(D, COUNTS, nn.Parameter(torch.randn(O + 2, D)))
+    for layer in (full, AdaptiveSoftmax(D, COUNTS, cutoffs=[3])):
+        for width in (O, O + 1, 40):
+            p = layer.probabilities(h, width)
+            assert p.shape == (3, width) and (p[:, O:] == 0).all()
+            torch.testing.assert_close(p[:, :O], layer.log_dist(h).exp().to(p.dtype), atol=1e-6, rtol=1e-5)
+    # So without our own loops.
+    ours = full.probabilities(h, O + 1)
+    monkeypatch.setattr(word_scores, "compiled", lambda tensor: False)
+    torch.testing.assert_close(full.probabilities(h, O + 1), ours)
+    assert full.word_vectors().shape == (O, D) and full.probabilities(h[:0], O).shape == (0, O)
+
+
+def test_precision_is_the_constructors_or_else_the_trainings() -> None:
+    free, fixed = FullSoftmax(D, COUNTS), FullSoftmax(D, COUNTS, precision=Precision.fp32)
+    assert free.precision is fixed.precision is Precision.fp32
+    for layer in (free, fixed):
+        layer.use_precision(Precision.bf16)
+    assert (free.precision, fixed.precision) == (Precision.bf16, Precision.fp32)
+    assert free.in_bf16(1) and not fixed.in_bf16(1 << 30)
+
+
+@pytest.mark.parametrize("tiles", [True, False])
+def test_auto_takes_bf16_for_much_work_where_there_are_tiles(tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tile_softmax, "fits", lambda tensor: tiles)
+    monkeypatch.setattr(softmax, "LARGE", 64 * O * D)
+    layer = FullSoftmax(D, COUNTS)
+    layer.use_precision(Precision.auto)
+    assert [layer.in_bf16(examples) for examples in (1, 63, 64, 65)] == [False, False, tiles, tiles]
+    monkeypatch.setattr(softmax, "LARGE", 1)
+    assert [layer.in_bf16(examples) for examples in (63, 64)] == [False, tiles]  # 64 rows are the fewest
+
+
+def test_which_layers_are_a_plain_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax, "FEW_LOGITS", 5 * O)
+    layer = FullSoftmax(D, COUNTS)
+    found = layer.plain_softmax(5)
+    assert found is not None and found[0] is layer.vectors and found[1] is layer.bias
+    assert layer.plain_softmax(6) is None  # more logits
+    assert FullSoftmax(D, COUNTS, precision=Precision.bf16).plain_softmax(1) is None
+    assert FullSoftmax(D, COUNTS, nn.Parameter(torch.randn(O + 1, D))).plain_softmax(1) is None
+    assert type("Other", (FullSoftmax,), {})(D, COUNTS).plain_softmax(1) is None
+    assert NCELoss(D, COUNTS, noise=2).plain_softmax(1) is None and not NCELoss(D, COUNTS, noise=2).in_bf16(1 << 30)
+
+
+def test_tiles_are_kept_while_they_fit_and_left_where_they_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Tiles:
+        """Stands for the processor's tiles: serves what it was made for, and computes a loss of 7, or of none."""
+
+        def __init__(self, words: int, dim: int, examples: int) -> None:
+            self.wanted = words, dim, examples
+            made.append(self)
+
+        def serves(self, *wanted: int) -> bool:
+            return wanted == self.wanted
+
+        def loss_and_gradients(self, h: Any, weight: Any, bias: Any, y: Any, grads: list[Any]) -> float | None:
+            for grad in grads:
+                grad[:] = 1
+            return None if len(h) == 3 else 7.0
+
+    monkeypatch.setattr(softmax.tile_softmax, "TileSoftmax", Tiles)
+    monkeypatch.setattr(tile_softmax, "fits", lambda tensor: True)
+    torch.manual_seed(0)
+    layer = FullSoftmax(D, COUNTS, precision=Precision.bf16)
+    h = torch.randn(5, D)
+    assert [layer(h[:size], torch.arange(size)).item() for size in (5, 5, 4)] == [7, 7, 7]
+    assert [tiles.wanted for tiles in made] == [(O, D, 5), (O, D, 4)]
+    layer(h, torch.arange(5)).backward()
+    assert (layer.vectors.grad == 1).all() and (layer.bias.grad == 1).all()
+    # A loss of None: one of them overflowed, and the buffer computes it in the weights' own type.
+    loss = layer(h[:3], torch.arange(3))
+    torch.testing.assert_close(loss, -layer.log_prob(h[:3], torch.arange(3)).mean().float(), atol=1e-6, rtol=1e-5)
+    monkeypatch.setattr(tile_softmax, "fits", lambda tensor: False)
+    layer(h[:4], torch.arange(4))
+    assert layer._workspace.dtype is torch.bfloat16 and len(made) == 4
+
+
+def test_what_a_layer_is_given_is_checked_where_it_is_defined() -> None:
+    class Even(OutputLayer):
+        """Two words of equal probability."""
+
+        def forward(self, h: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            """ln 2."""
+            return h.sum() * 0 + torch.tensor(2.0).log()
+
+        def log_dist(self, h: torch.Tensor) -> torch.Tensor:
+            """Half and half."""
+            return torch.full((len(h), 2), 0.5, dtype=torch.float64).log()
+
+    layer, h = Even(), torch.zeros(2, D)
+    assert layer(h, [0, 1]).item() == pytest.approx(0.6931472)
+    assert layer.probabilities(h, 3).tolist() == [[0.5, 0.5, 0]] * 2
+    with pytest.raises(ValueError, match=r"Even.forward: h must have one example or more; got \[0, 4\]"):
+        layer(h[:0], torch.empty(0, dtype=torch.int64))
+    assert layer.log_prob(h[:0], torch.empty(0, dtype=torch.int64)).shape == (0,)
+    assert layer.top(h, 1)[0].shape == (2, 1) and layer.sample(h).shape == (2,) and layer.sample(h[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_vectors_that_are_shared_have_gradients_of_0_behind_the_words(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(softmax, "TINY", 0)
+    monkeypatch.setattr(torch, "empty_like", lambda tensor: torch.full_like(tensor, torch.nan))
+    vectors = nn.Parameter(torch.randn(O + rows, D))
+    FullSoftmax(D, COUNTS, vectors)(torch.randn(5, D), torch.arange(5)).backward()
+    assert vectors.grad is not None and (vectors.grad[O:] == 0).all() and (vectors.grad[:O] != 0).all()
+
+
+def test_vectors_that_do_not_fit_are_refused() -> None:
+    for shape in ((O - 1, D), (O, D + 1), (O,)):
+        for layer in (FullSoftmax, NCELoss, SampledSoftmax):
+            with pytest.raises(ValueError, match=f"{layer.__name__}: vectors"):
+                layer(D, COUNTS, nn.Parameter(torch.randn(shape)))
