@@ -197,3 +197,28 @@ def test_a_step_is_captured(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     said = lmtool("train", *MODELS["tree=huffman"], *FIFTY, "device=cuda", "training.clip_norm=1")
     assert captured == [1]
     assert "cannot be captured" not in said
+
+
+@pytest.mark.skipif(DRY, reason="a CUDA graph needs CUDA")
+@pytest.mark.parametrize("reads", [False, True])
+def test_after_steps_that_cannot_be_captured_numbers_are_drawn(reads: bool) -> None:
+    """reads: a step that the watch sees before it is captured; else a capture that fails."""
+    from lmtool.training.captured_step import CapturedStep, capture_on_gpu
+
+    weight = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    optimiser = torch.optim.AdamW([weight], fused=True)
+
+    def step(contexts: Tensor, targets: Tensor) -> Tensor:
+        optimiser.zero_grad()
+        loss = (weight * torch.rand_like(weight)).sum()
+        loss.backward()
+        if reads or torch.cuda.is_current_stream_capturing():
+            loss.item()
+        optimiser.step()
+        return loss.detach()
+
+    stepper = CapturedStep(step, [optimiser], capture=capture_on_gpu)
+    stream, ids = torch.cuda.current_stream(), torch.zeros(2, dtype=torch.int64, device="cuda")
+    losses = [stepper(ids, ids).item() for _ in range(6)]
+    assert not stepper.captured and len(set(losses)) == 6 and torch.cuda.current_stream() == stream
+    assert optimiser.state[weight]["step"].item() == 6

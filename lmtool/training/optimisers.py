@@ -22,8 +22,7 @@ def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes
     dense = gradients is Gradients.dense
     if gradients is Gradients.auto and rows and not on_cpu(rows[0]):
         dense = fits_dense(model.device, sum(parameter.numel() for parameter in rows))
-    if processes is not None:
-        dense = processes.from_first(dense)
+        dense = dense if processes is None else processes.from_first(dense)
     if dense:
         model.use_dense_gradients()
     return dense
