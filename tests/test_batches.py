@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lmtool.data import windows
-from lmtool.data.corpus import Corpus
+from lmtool.data.corpus import Corpus, Split
 from lmtool.data.windows import positions
 from lmtool.errors import UserError
 from lmtool.training.batches import Batches, _OnDevice, shuffled
@@ -138,6 +138,20 @@ def test_contexts_made_on_a_device(toy: Corpus) -> None:
     wanted = split.windows(index, 5)
     assert contexts.dtype == targets.dtype == torch.int64
     assert np.array_equal(contexts.numpy(), wanted[0]) and np.array_equal(targets.numpy(), wanted[1])
+
+
+def test_contexts_of_many_words_made_on_a_device() -> None:
+    ids = np.arange(700, dtype=np.uint16)
+    split = Split(ids, np.array([0, 5, 690, 700]), np.empty(0, dtype=np.int64), 0, bos=700)
+    wanted = split.windows(np.arange(700), 600)
+    given = _OnDevice(split.in_memory_for(600), torch.device("cpu"))(np.arange(700), 600)
+    assert wanted[0][689].tolist() == list(range(89, 689))
+    for one, other in zip(given, wanted, strict=True):
+        assert np.array_equal(one.numpy(), other)
+    asked: list[int] = []
+    object.__setattr__(split, "in_memory_for", lambda size: asked.append(size) or split.in_memory)
+    batches = Batches(split, 8, 600, seed=1, device=torch.device("meta"))
+    assert next(iter(batches))[0].shape == (8, 600) and asked == [600]
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 1 << 22])

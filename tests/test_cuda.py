@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lmtool.neural import SampledSoftmax
-from lmtool.neural.devices import device_path
+from lmtool.neural.devices import WORKSPACE, device_path
 from lmtool.neural.outputs.noise import Noise
 from tests.neural.test_device_path import LAYERS, B, D, O, words
 from tests.test_device_training import NPLM, SMALL, Run, compare, history
@@ -29,7 +29,10 @@ DEVICE = "cpu" if DRY else "cuda"
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not (DRY or torch.cuda.is_available()), reason="needs a GPU; ./scripts/gpu runs it on one"),
+    pytest.mark.filterwarnings("default"),  # shown, not raised: what torch says on a GPU has not been seen yet
 ]
+if not DRY:
+    os.environ.setdefault(WORKSPACE, ":4096:8")  # as choose_device does, before the first product of these tests
 OFTEN = "training.evaluate_every=0.3"
 OF_NPLM = ("model.hidden_dim=12", "model.input_dropout=0")
 FIFTY = [*SMALL, "training.steps=50", "training.gradients=dense"]
@@ -80,7 +83,7 @@ def test_a_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def results(device: str) -> list[Tensor]:
         layer.to(device).zero_grad()
-        inputs = h.to(device).requires_grad_()
+        inputs = h.clone().to(device).requires_grad_()
         loss = layer(inputs, y.to(device))
         loss.backward()
         gradients = [inputs.grad, *(parameter.grad for parameter in layer.parameters())]
@@ -194,3 +197,28 @@ def test_a_step_is_captured(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     said = lmtool("train", *MODELS["tree=huffman"], *FIFTY, "device=cuda", "training.clip_norm=1")
     assert captured == [1]
     assert "cannot be captured" not in said
+
+
+@pytest.mark.skipif(DRY, reason="a CUDA graph needs CUDA")
+@pytest.mark.parametrize("reads", [False, True])
+def test_after_steps_that_cannot_be_captured_numbers_are_drawn(reads: bool) -> None:
+    """reads: a step that the watch sees before it is captured; else a capture that fails."""
+    from lmtool.training.captured_step import CapturedStep, capture_on_gpu
+
+    weight = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    optimiser = torch.optim.AdamW([weight], fused=True)
+
+    def step(contexts: Tensor, targets: Tensor) -> Tensor:
+        optimiser.zero_grad()
+        loss = (weight * torch.rand_like(weight)).sum()
+        loss.backward()
+        if reads or torch.cuda.is_current_stream_capturing():
+            loss.item()
+        optimiser.step()
+        return loss.detach()
+
+    stepper = CapturedStep(step, [optimiser], capture=capture_on_gpu)
+    stream, ids = torch.cuda.current_stream(), torch.zeros(2, dtype=torch.int64, device="cuda")
+    losses = [stepper(ids, ids).item() for _ in range(6)]
+    assert not stepper.captured and len(set(losses)) == 6 and torch.cuda.current_stream() == stream
+    assert optimiser.state[weight]["step"].item() == 6

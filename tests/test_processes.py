@@ -12,12 +12,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.training.batches import Batches
+from lmtool.training.processes import Processes, joined_processes
 from tests.conftest import ROOT
 
 Run = Callable[..., str]
@@ -133,3 +137,15 @@ def test_what_several_processes_cannot_do(line: str, lmtool: Run, monkeypatch: p
 def test_a_batch_that_cannot_be_shared(toy: Corpus) -> None:
     with pytest.raises(UserError, match=r"training.batch_size=15: 2 processes share it, so it must be a multiple of 2"):
         Batches(toy.split("train"), 15, 2, 1, part=(0, 2))
+
+
+def test_nccl_is_told_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(dist, "init_process_group", lambda *form, **more: calls.append((*form, more.get("device_id"))))
+    monkeypatch.setattr(dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+    for device in (torch.device("cuda", 1), torch.device("cpu")):
+        with joined_processes(device) as processes:
+            assert processes == Processes(1, 2)
+    assert calls == [("nccl", torch.device("cuda", 1)), ("gloo", None)]

@@ -26,7 +26,7 @@ from lmtool.config.training import Precision
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import accuracy
-from lmtool.neural.devices import choose_device
+from lmtool.neural.devices import WORKSPACE, choose_device
 from lmtool.neural.kernels import hidden_units
 from lmtool.runs.run import METRICS
 from lmtool.system.progress import in_notebook, progress_bar
@@ -330,3 +330,19 @@ def test_devices() -> None:
             choose_device("cuda")
     with pytest.raises(UserError, match=r"device=mps: .* take device=cpu"):
         choose_device("mps")
+
+
+def test_devices_of_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (WORKSPACE, "LOCAL_RANK"):
+        monkeypatch.setenv(name, "0")  # so that both are as before at the end
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("cpu") == torch.device("cpu") and WORKSPACE not in os.environ
+    assert choose_device("auto") == torch.device("cuda", 0)
+    assert os.environ[WORKSPACE] == ":4096:8"  # before cuBLAS does a product, for a training that is to repeat later
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert choose_device("cuda") == torch.device("cuda", 1)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(UserError, match="process 2 has no GPU, there are 2 here"):
+        choose_device("cuda")

@@ -16,7 +16,7 @@ from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.training.batches import Batches
 from lmtool.training.lr_range_test import range_test
-from lmtool.training.optimisers import make_optimisers
+from lmtool.training.optimisers import make_optimisers, use_gradients
 
 
 def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | StoredTokens, session: Session) -> RateTest:
@@ -26,6 +26,7 @@ def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | Stor
     """
     assert config.training is not None and config.optim is not None, "each neural conf/model/*.yaml chooses them"
     low, high = config.lr_range_limits
+    use_gradients(model, config.training.gradients)
     batches = Batches(train_split, config.training.batch_size, model.context_size, config.seed, device=model.device)
     test = range_test(
         model,

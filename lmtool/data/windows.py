@@ -34,15 +34,16 @@ class Windows:
     """Tokens in memory, with what their contexts are made from.
 
     padded: ids `[N + 1]`, the last of them `<s>`, so that index -1 gives it. position: uint8 `[N]`, the number of
-    tokens before each token in its sentence, at most FAR.
+    tokens before each token in its sentence, at most FAR; or int64 and without a limit, for contexts of more.
     """
 
-    def __init__(self, padded: Array, position: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, padded: Array, position: npt.NDArray[np.uint8] | IntArray) -> None:
         self.padded = padded
         self.position = position
 
     def __call__(self, index: IntArray, size: int) -> tuple[IntArray, IntArray]:
-        """Contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`; size at most FAR.
+        """Contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`; size at most FAR, unless
+        the positions have no limit.
 
         A context is the `size` tokens before its target in the sentence, left-padded with `<s>`.
         """

@@ -41,12 +41,11 @@ def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
     """While the block runs, have a GPU repeat its results to the bit, if that is wanted; a CPU always does.
 
     By torch.use_deterministic_algorithms: sums into rows are then sorted first, and an operation that has no such form
-    raises RuntimeError.
+    raises RuntimeError. choose_device has told cuBLAS before.
     """
     if not wanted or device.type != "cuda":
         yield
         return
-    os.environ.setdefault(WORKSPACE, ":4096:8")  # read when cuBLAS starts
     before, fills = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic
     filled = fills.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(True)
@@ -61,10 +60,17 @@ def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
 def choose_device(name: str) -> torch.device:
     """The device of a setting: auto is cuda where there is one, else cpu. Raises UserError for one that is not there.
 
-    Of several processes that torchrun started on one machine, each has the cuda device of its local rank.
+    Of several processes that torchrun started on one machine, each has the cuda device of its local rank. For cuda it
+    sets CUBLAS_WORKSPACE_CONFIG, unless that is set: torch looks at it once, at the first product of a process, which
+    may be long before a training that is to repeat to the bit.
     """
+    if torch.cuda.is_available() and name != "cpu":
+        os.environ.setdefault(WORKSPACE, ":4096:8")  # the 32 MiB that torch takes on Hopper anyway
     if name in ("auto", "cuda") and torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        rank, devices = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+        if rank >= devices:
+            raise UserError(f"device={name}: process {rank} has no GPU, there are {devices} here; start fewer")
+        return torch.device("cuda", rank)
     if name == "auto":
         return torch.device("cpu")
     kind, _, number = name.partition(":")

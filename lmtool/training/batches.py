@@ -98,7 +98,7 @@ class Batches:
         if self._device.type == "cpu":
             yield from self._cut(self._split.windows, order)
         else:
-            self._whole = self._whole or _OnDevice(self._split.in_memory, self._device)
+            self._whole = self._whole or _OnDevice(self._split.in_memory_for(self._context_size), self._device)
             yield from self._cut(self._whole, order)
 
     def _streamed(self, split: StoredTokens, skip: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -20,7 +20,7 @@ from lmtool.data.corpus import Split
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import Interrupted, UserError
 from lmtool.evaluation.score import accuracy, score
-from lmtool.neural.devices import fits_dense, on_cpu
+from lmtool.neural.devices import on_cpu
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.sparse_optim import clip_gradients
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
@@ -35,6 +35,7 @@ from lmtool.training.optimisers import (
     memory_of,
     renormalise_rows,
     set_rate,
+    use_gradients,
 )
 from lmtool.training.processes import Processes, SharedModel
 from lmtool.training.reporting import Reporter
@@ -129,6 +130,7 @@ def train(
         return training.result()
     finally:
         training.reporter.close()
+        training.captured_step = None  # which refers to the training: a GPU's memory would wait for Python's collector
 
 
 class _Training:
@@ -150,9 +152,7 @@ class _Training:
         self.train_split, self.valid_split = train_split, valid_split
         model.use_precision(settings.precision)
         self._gradients_until_05 = (Gradients.sparse if model.row_parameters() else Gradients.dense).name
-        dense = _wants_dense(model, settings.gradients)
-        if dense:
-            model.use_dense_gradients()
+        dense = use_gradients(model, settings.gradients, processes)
         if settings.compile:
             model.encoder.compile()
         self.parameters = list(model.parameters())
@@ -316,8 +316,10 @@ class _Training:
 
     def _evaluate(self, done: float, stop: Stop) -> None:
         """Loss on valid, accuracies, a line of metrics; saves the weights if they are the best so far."""
-        self._read_losses()
         progress = self.progress
+        start = time.perf_counter()
+        self._read_losses()
+        progress.clock += time.perf_counter() - start  # in which a GPU has done the last steps
         train_loss = self.processes.mean(progress.loss_sum / progress.since)
         valid_loss = _converging(self._valid_loss(stop), progress.step, self.out, HIGHEST_VALID)
         train_accuracy, valid_accuracy = self._accuracy(self.train_split), self._accuracy(self.valid_split)
@@ -453,14 +455,6 @@ def _converging(loss: float, step: int, out: Path, limit: float = DIVERGED) -> f
         return loss
     saved = f"the best model so far is in {out / CHECKPOINT}" if (out / CHECKPOINT).exists() else "nothing was saved"
     raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.clip_norm; {saved}")
-
-
-def _wants_dense(model: NeuralModel, gradients: Gradients) -> bool:
-    """Whether all gradients are to be dense, auto being resolved by the device and its memory."""
-    rows = model.row_parameters()
-    if gradients is not Gradients.auto or not rows:
-        return gradients is Gradients.dense
-    return not on_cpu(rows[0]) and fits_dense(model.device, sum(parameter.numel() for parameter in rows))
 
 
 def _require_same(name: str, begun: object, now: object, out: Path) -> None:

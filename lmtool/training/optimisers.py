@@ -6,9 +6,26 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.config.groups import OptimConfig
+from lmtool.config.training import Gradients
+from lmtool.neural.devices import fits_dense, on_cpu
 from lmtool.neural.kernels.plain_step import PlainStep
 from lmtool.neural.model import NeuralModel
 from lmtool.training.optim.base import ParameterGroups
+from lmtool.training.processes import Processes
+
+
+def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes | None = None) -> bool:
+    """Give a model the gradients of a setting, auto being resolved by the device and its memory; whether all are dense
+    by that. processes: do as the first of them, as GPUs may differ in what is free.
+    """
+    rows = model.row_parameters()
+    dense = gradients is Gradients.dense
+    if gradients is Gradients.auto and rows and not on_cpu(rows[0]):
+        dense = fits_dense(model.device, sum(parameter.numel() for parameter in rows))
+        dense = dense if processes is None else processes.from_first(dense)
+    if dense:
+        model.use_dense_gradients()
+    return dense
 
 
 def make_optimisers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.Optimizer]:
@@ -61,12 +78,15 @@ def memory_of(optimisers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
 
 
 def give_memory(optimisers: list[torch.optim.Optimizer], memory: dict[str, Tensor]) -> None:
-    """Let new optimisers remember what memory_of returned."""
+    """Let new optimisers remember what memory_of returned: where they already have it, on its device, as some count
+    steps on the CPU; else on that of the parameter.
+    """
     for name, value in memory.items():
         place, number, key = name.split(".", 2)
         optimiser = optimisers[int(place)]
         parameter = _parameters(optimiser)[int(number)]
-        optimiser.state[parameter][key] = value.to(parameter.device)
+        state = optimiser.state[parameter]
+        state[key] = value.to(state.get(key, parameter).device)
 
 
 def _parameters(optimiser: torch.optim.Optimizer) -> list[nn.Parameter]:

@@ -95,7 +95,10 @@ def joined_processes(device: torch.device) -> Iterator[Processes]:
     if size == 1:
         yield Processes()
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    if device.type == "cuda":  # told which GPU is whose: to guess can hang
+        dist.init_process_group("nccl", timeout=PATIENCE, device_id=device)
+    else:
+        dist.init_process_group("gloo", timeout=PATIENCE)
     try:
         yield Processes(dist.get_rank(), size)
     finally:
@@ -159,7 +162,7 @@ def _mean_rows(parameter: nn.Parameter, size: int) -> Tensor:
     if grad is None:
         width = parameter.shape[1:]
         grad = torch.sparse_coo_tensor(
-            torch.empty(1, 0, dtype=torch.int64),
+            torch.empty(1, 0, dtype=torch.int64, device=parameter.device),
             parameter.new_empty(0, *width),
             parameter.shape,
             check_invariants=False,

@@ -150,6 +150,14 @@ def test_adaptive() -> None:
     check(layer, torch.randn(B, D), torch.tensor([4, 5, 12, 19, 0]))  # none of the last tail
 
 
+def test_adaptive_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is read would wait for a GPU, and a step that waits cannot be captured.
+    layer, h = AdaptiveSoftmax(D, COUNTS, cutoffs=[5, 12, 20], div_value=1.5), torch.randn(B, D)
+    monkeypatch.setattr(torch.Tensor, "nonzero", None)
+    monkeypatch.setattr(torch.Tensor, "item", None)
+    losses.adaptive_loss(layer.layer, h, torch.randint(O, (B,))).backward()
+
+
 def test_classes() -> None:
     layer = ClassSoftmax(D, COUNTS, torch.tensor([0] + [1] * 18 + [2, 2, 0, 3]))
     check(layer, torch.randn(B, D), torch.tensor([18, 1, 0, 22, 20]))

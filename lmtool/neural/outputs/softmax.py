@@ -224,8 +224,9 @@ class FullSoftmax(WordScores):
         """Whether the products of so many examples are for tiles, or in any case for bf16."""
         numbers = examples * len(self.bias) * self.vectors.shape[1]
         large = self.precision is Precision.auto and numbers >= LARGE and examples >= MANY
-        suited = tile_softmax.fits(self.bias) if on_cpu(self.bias) else multiplies_bf16(self.bias)
-        return self.precision is Precision.bf16 or (large and suited)
+        if not large:
+            return self.precision is Precision.bf16
+        return tile_softmax.fits(self.bias) if on_cpu(self.bias) else multiplies_bf16(self.bias)
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""

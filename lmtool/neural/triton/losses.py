@@ -9,7 +9,7 @@ all paths, k noise words, C classes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -113,18 +113,17 @@ def adaptive_loss(layer: nn.AdaptiveLogSoftmaxWithLoss, h: Tensor, y: Tensor) ->
     from lmtool.neural.triton.columns import Choice, column_sums
 
     head_words = layer.shortlist_size
-    tails: list[Any] = list(layer.tail.children())
     heads = torch.where(y < head_words, y, torch.full_like(y, head_words))
-    members = []
-    for tail in range(len(tails)):
+    tails: list[tuple[Tensor, Tensor]] = []  # of each, which examples are in it, and their losses there
+    for tail, parts in enumerate(layer.tail.children()):
+        projection, output = cast(nn.Linear, parts[0]), cast(nn.Linear, parts[1])  # type: ignore[index]
         low, high = layer.cutoffs[tail], layer.cutoffs[tail + 1]
         inside = (y >= low) & (y < high)
         heads = torch.where(inside, head_words + tail, heads)
-        members.append((inside.nonzero()[:, 0], low))
-    loss = column_sums(h, layer.head.weight, layer.head.bias, Choice(targets=heads)).sum()
-    for (examples, low), (projection, output) in zip(members, tails, strict=True):
-        if len(examples):
-            narrower = projection(h.index_select(0, examples))
-            targets = y.index_select(0, examples) - low
-            loss = loss + column_sums(narrower, output.weight, output.bias, Choice(targets=targets)).sum()
-    return (loss / len(y)).to(h.dtype)
+        # Of all examples, as their number in the tail would have to be read, which no captured step can.
+        targets = torch.where(inside, y - low, 0)
+        tails.append((inside, column_sums(projection(h), output.weight, output.bias, Choice(targets=targets))))
+    loss = column_sums(h, layer.head.weight, layer.head.bias, Choice(targets=heads))
+    for inside, of_tail in tails:
+        loss = loss + torch.where(inside, of_tail, 0)
+    return loss.mean().to(h.dtype)
