@@ -172,6 +172,20 @@ def test_what_a_word_cannot_be(words: str, said: str) -> None:
     assert said in str(error.value)
 
 
+def test_a_folder_is_probably_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs/kn5").mkdir(parents=True)
+    wanted = {
+        "eval": "write run=runs/kn5",
+        "compare": "write runs=[runs/kn5,...]",
+        "train": "write key=value, without spaces around =",
+    }
+    for verb, said in wanted.items():
+        with pytest.raises(UserError) as error:
+            as_typed(split_line([verb, "runs/kn5"]))
+        assert str(error.value) == f"'runs/kn5' is no setting: {said}"
+
+
 KEYS = [
     ("train", "lr=0.1", "no key 'lr'; did you mean optim.lr?"),
     ("train", "learning_rate=1", "did you mean optim.lr?"),
