@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,9 +73,10 @@ pygments_dark_style = "github-dark"
 
 
 def without_gallery(app: Sphinx, page: str, source: list[str]) -> None:
-    """source-read: leave the gallery out of the site's contents where it is not built."""
+    """source-read: where the gallery is not built, take its card and its line of the contents off the first page."""
     if page == app.config.root_doc and not WITH_GALLERY:
-        source[0] = source[0].replace(f"\n{GALLERY}\n", "\n")
+        card = rf":::\{{grid-item-card\}} [^\n]*\n:link: {GALLERY}\n.*?\n:::\n\n"
+        source[0] = re.sub(card, "", source[0], flags=re.DOTALL).replace(f"\n{GALLERY}\n", "\n")
 
 
 def setup(app: Sphinx) -> None:

@@ -154,7 +154,11 @@ HINTS = [
     ("model ngram", "'model' is no setting: write model=value"),
     ("hydra.run=x", "hydra.run=x: write hydra.run.dir=FOLDER"),
     ("hydra=x", "hydra=x: write hydra.run.dir=FOLDER"),
-    ("--foo", "no flag --foo"),
+    ("--foo", "no flag --foo; settings have no dashes: write foo=value"),
+    ("--model ngram", "no flag --model; settings have no dashes: write model=ngram"),
+    ("--batch-size=32", "write batch_size=32"),
+    ("--lr -m", "write lr=value"),
+    ("-o 3", "no flag -o; there are --cfg"),
     ("--mutlirun", "no flag --mutlirun; did you mean --multirun?"),
     ("--cfg", "--cfg needs a value after it"),
     ("--cfg jub", "--cfg jub: must be one of job, hydra, all"),
@@ -166,6 +170,20 @@ def test_what_a_word_cannot_be(words: str, said: str) -> None:
     with pytest.raises(UserError) as error:
         as_typed(split_line(["train", *shlex.split(words)]))
     assert said in str(error.value)
+
+
+def test_a_folder_is_probably_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs/kn5").mkdir(parents=True)
+    wanted = {
+        "eval": "write run=runs/kn5",
+        "compare": "write runs=[runs/kn5,...]",
+        "train": "write key=value, without spaces around =",
+    }
+    for verb, said in wanted.items():
+        with pytest.raises(UserError) as error:
+            as_typed(split_line([verb, "runs/kn5"]))
+        assert str(error.value) == f"'runs/kn5' is no setting: {said}"
 
 
 KEYS = [

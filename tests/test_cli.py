@@ -67,7 +67,7 @@ MISTAKES = [
     ("eval run=nowhere", ["no run folder nowhere"]),
     ("eval", ["no run below ./outputs", "lmtool train"]),
     ("completion tcsh", ["bash", "zsh", "fish"]),
-    ("completion --help", ["bash", "zsh", "fish"]),
+    ("completion", ["completion: name a shell"]),
     ("-m completion", ["bash", "zsh", "fish"]),
     ("train threads=0", ["threads=0", "from 1 to 1024"]),
 ]
@@ -157,6 +157,16 @@ def test_completion(line: str, some: list[str]) -> None:
     found = candidates(line)
     assert set(some) <= set(found)
     assert not any("schema" in name or "hydra" in name for name in found)
+
+
+def test_completion_has_a_page(lmtool: Run) -> None:
+    for words in (("completion", "--help"), ("completion", "-h"), ("help", "completion")):
+        assert 'eval "$(lmtool completion bash)"' in lmtool(*words)
+
+
+def test_only_a_page_with_options_says_what_the_star_is(lmtool: Run) -> None:
+    assert "Keys (* marks" in lmtool("train", "--help")
+    assert "\nKeys:\n" in lmtool("eval", "--help")
 
 
 def test_completion_scripts_name_the_query(lmtool: Run) -> None:

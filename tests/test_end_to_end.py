@@ -187,7 +187,10 @@ def test_damaged_stores_and_runs(lmtool: Run) -> None:
     write("run/run.json", "{")
     assert "run.json is damaged" in lmtool("eval", "run=run", code=2)
     Path("run/run.json").unlink()
-    assert "is not a finished run" in lmtool("eval", "run=run", code=2)
+    assert "is not a finished run (it has no run.json): train it again" in lmtool("eval", "run=run", code=2)
+    Path("several/a").mkdir(parents=True)
+    write("several/a/run.json", "{")
+    assert lmtool("eval", "run=several", code=2).endswith("did you mean several/a?\n")
 
 
 def test_runs_of_different_stores_do_not_mix(lmtool: Run) -> None:

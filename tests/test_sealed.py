@@ -210,6 +210,10 @@ def test_verify_finds_what_belongs_to_a_run(lmtool: Command) -> None:
     assert {"mix/run.json", "mix/scores.h5", "kn/model.h5", "classes/classes.txt", "classes/vocabulary.txt"} < names
     assert any(name.startswith("stores/toy") for name in names) and {file["condition"] for file in files} == {"whole"}
     assert "condition" in said and "unverified" not in said
+    lmtool("verify", "kn", "mix", "stores", "hydra.run.dir=again")  # the mixture names kn and its store too
+    again = [Path(file["file"]) for file in json.loads(Path("again/result.json").read_text())["files"]]
+    assert len({path.resolve() for path in again}) == len(again) and Path("kn/model.h5") in again
+    assert f"{Path('classes').resolve()}/model.h5" in map(str, again)
     (store,) = Path("stores").glob("toy*.h5")
     content = bytearray(store.read_bytes())
     content[-10_000] ^= 1

@@ -162,7 +162,7 @@ def page(group: str, name: str) -> str:
     if said.command:
         parts.append(f"```sh\n{said.command}\n```\n")
     if said.aliases:
-        parts.append(f"Other names for it: {plain(said.aliases)}.\n")
+        parts.append(f"Elsewhere called: {plain(said.aliases)}. Here the name to type is `{name}`.\n")
     if said.base is not None:
         parts += [_preset(group, name, said)]
     elif text is not None:

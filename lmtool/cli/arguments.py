@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, VERBS, keys_of
 from lmtool.config.overrides import key_of, quoted
 from lmtool.errors import UserError
-from lmtool.system.spelling import nearest
+from lmtool.system.spelling import close_words, nearest
 
 # Hydra's forms: key=value, +key=value, ++key=value, group@package=option, ~key and ~key=value.
 SETTING = re.compile(r"(?:\+{0,2}(\w+)[\w./@:-]*=|~(\w+)[\w./@:-]*(?:=|$))")
@@ -65,14 +66,14 @@ def split_line(words: list[str]) -> CommandLine:
     flags: list[str] = []
     overrides: list[str] = []
     waiting: str | None = None  # a flag whose value comes next
-    for word in words:
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
         if waiting is not None:
             flags.append(_flag_value(waiting, word))
             waiting = None
         elif is_flag(word):
             flag, equals, value = word.partition("=")
             if flag not in FLAGS:
-                raise UserError(f"no flag {flag}{nearest(flag, USUAL_FLAGS)}{_as_text(word, verb)}")
+                raise UserError(f"no flag {flag}{_instead_of(word, after)}{_as_text(word, verb)}")
             if flag in FLAGS_MAYBE_VALUE:
                 choices = FLAGS_MAYBE_VALUE[flag]
                 flags.append(f"{flag}={_one_of(flag, value if equals else choices[0], choices)}")
@@ -105,6 +106,18 @@ def _one_of(flag: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise UserError(f"{flag} {value}: must be one of {', '.join(choices)}")
     return value
+
+
+def _instead_of(word: str, after: str) -> str:
+    """What an unknown flag was meant to be: a flag spelt like it; else a setting, as `--model ngram` of other tools."""
+    flag, _, value = word.partition("=")
+    name = flag.strip("-")
+    if close := close_words(name, [known.strip("-") for known in USUAL_FLAGS if known.startswith("--")]):
+        return f"; did you mean {' or '.join(f'--{other}' for other in close)}?"
+    if not flag.startswith("--") or not name:
+        return nearest(flag, USUAL_FLAGS)
+    value = value or (after if after and not is_flag(after) and "=" not in after else "value")
+    return f"; settings have no dashes: write {name.replace('-', '_')}={value}"
 
 
 def _as_text(word: str, verb: str | None) -> str:

@@ -49,8 +49,7 @@ def _word(word: str, settings: LineSettings, multirun: bool) -> str:
             return word  # a deletion
         if "=" in word:
             raise unreadable(word)
-        known = settings.is_group(word) or settings.type_of(word) is not None
-        raise UserError(f"{word!r} is no setting: write {word if known else 'key'}=value, without spaces around =")
+        raise UserError(f"{word!r} is no setting: write {_as_setting(word, settings)}")
     if match["key"] != match["key"].strip():
         raise UserError(f"{word!r}: write {match['key'].strip()}={match['value'].strip()}, without spaces around =")
     prefix, text = f"{match['key']}=", match["value"]
@@ -70,6 +69,17 @@ def _word(word: str, settings: LineSettings, multirun: bool) -> str:
         if type is None:
             raise UserError(unknown_key(word, settings)) from None
         raise UserError(f"{word}: {error}") if isinstance(error, _SeveralValuesError) else unreadable(word) from None
+
+
+def _as_setting(word: str, settings: LineSettings) -> str:
+    """How a word without a key is given as a setting: of a folder, as the run that it probably is."""
+    if os.path.isdir(word):
+        if settings.type_of("run") is not None:
+            return f"run={word}"
+        if settings.type_of("runs") is not None:
+            return f"runs=[{word},...]"
+    known = os.sep not in word and (settings.is_group(word) or settings.type_of(word) is not None)
+    return f"{word if known else 'key'}=value, without spaces around ="
 
 
 def _group(word: str, group: str, text: str, settings: LineSettings, multirun: bool) -> str:

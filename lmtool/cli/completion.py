@@ -12,7 +12,16 @@ import shlex
 import sys
 
 from lmtool.cli.arguments import USUAL_FLAGS, CommandLine
-from lmtool.cli.help_pages import CONFIG_DIR, EXPERIMENT, MULTIRUN, PLUGINS, VERBS, config_dir_of, option_text
+from lmtool.cli.help_pages import (
+    CONFIG_DIR,
+    EXPERIMENT,
+    MULTIRUN,
+    PLUGINS,
+    VERBS,
+    completion_page,
+    config_dir_of,
+    option_text,
+)
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
 from lmtool.cli.yaml_text import Entry, read
 from lmtool.config.options import conf_dir, folder_in_use, yaml_files
@@ -62,7 +71,8 @@ SPECIAL = re.compile(r"([^\w@%+=:,./~\[\]-])")  # escaped by a backslash in all 
 
 
 def run(words: list[str]) -> int:
-    """`lmtool completion <shell>` prints the shell's script; `query <line> [<part>]` the candidates for its last word.
+    """`lmtool completion <shell>` prints the shell's script; `query <line> [<part>]` the candidates for its last word;
+    --help the page.
 
     part: the end of the last word that candidates replace. Raises UserError for an unknown shell.
     """
@@ -74,7 +84,10 @@ def run(words: list[str]) -> int:
     if len(words) == 1 and words[0] in SCRIPTS:
         sys.stdout.write(SCRIPTS[words[0]])
         return 0
-    raise UserError(f"completion {' '.join(words)}: name a shell, one of {', '.join(SCRIPTS)}")
+    if words[:1] in (["--help"], ["-h"]):
+        print(completion_page())
+        return 0
+    raise UserError(f"{' '.join(['completion', *words])}: name a shell, one of {', '.join(SCRIPTS)}")
 
 
 def candidates(line: str) -> list[str]:

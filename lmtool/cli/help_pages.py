@@ -156,7 +156,7 @@ VERBS = {
     ),
 }
 
-
+COMPLETION = "the shell's script for completing verbs, groups and keys"
 SWEEPS = (
     "-m runs every combination of comma-separated values, one after the other, or at once with hydra/launcher=joblib,",
     "submitit_local or submitit_slurm; hydra/sweeper=optuna searches; -m resume=DIR resumes a sweep.",
@@ -257,7 +257,7 @@ def overview() -> str:
     lines = ["lmtool: train, evaluate, mix and compare the language models that came before Transformers", ""]
     lines += ["Usage: lmtool <verb> [group=option] [key=value] [-m]", "", "Verbs:"]
     lines += [f"  {name:<11} {verb.summary}" for name, verb in VERBS.items()]
-    lines += ["  completion  the shell's script for completing verbs, groups and keys", "", "Examples:"]
+    lines += [f"  completion  {COMPLETION}", "", "Examples:"]
     lines += [f"  {VERBS[name].examples[0]}" for name in VERBS]
     lines += [
         "",
@@ -269,8 +269,22 @@ def overview() -> str:
     return "\n".join(lines)
 
 
+def completion_page() -> str:
+    """The page of `lmtool completion --help`."""
+    return f"""lmtool completion SHELL: {COMPLETION}
+
+Tab then completes verbs, groups, options, keys, their values, files and folders.
+
+Examples:
+  eval "$(lmtool completion bash)"       # in ~/.bashrc
+  eval "$(lmtool completion zsh)"        # in ~/.zshrc
+  lmtool completion fish | source        # in ~/.config/fish/config.fish"""
+
+
 def verb_page(verb: str, words: list[str]) -> str:
     """The page of `lmtool <verb> --help`; overrides on the line choose which options are shown in full."""
+    if verb == "completion":
+        return completion_page()
     if verb not in VERBS:
         raise UserError(f"no verb {verb!r}{nearest(verb, VERBS)}")
     groups = chosen_groups(verb, words)
@@ -287,7 +301,7 @@ def verb_page(verb: str, words: list[str]) -> str:
     if verb == "train":
         lines += [f"+{EXPERIMENT}= complete settings by name"]
         lines += [f"    {name:<20} {about}" for name, about in options_of(EXPERIMENT, words).items()] + [""]
-    lines += ["Keys (* marks the options chosen above):", ""]
+    lines += ["Keys (* marks the options chosen above):" if groups else "Keys:", ""]
     lines += [_line(entry, "") for name in ("common", verb) for entry in read(conf_dir() / f"{name}.yaml").entries]
     for group, option in groups.items():
         lines += ["", f"{group}={option}"]

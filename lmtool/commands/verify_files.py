@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -44,7 +45,7 @@ def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
     found: dict[Path, str | None] = {}
     waiting, seen = list(paths), set()
     while waiting:
-        path = waiting.pop()
+        path = waiting.pop(0)  # those that were named first, under their names
         if not path.exists():
             raise UserError(f"{path} is not there: name runs, stores and folders of them")
         if path.resolve() in seen:
@@ -55,7 +56,17 @@ def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
                 found.setdefault(file, None)
             if file.name == "run.json":
                 waiting += _of_run(file.parent, found)
-    return found
+    return _once(found)
+
+
+def _once(found: dict[Path, str | None]) -> dict[Path, str | None]:
+    """Each file once, by the relative path where it has one: a mixture names its members by absolute ones."""
+    names: dict[str, Path] = {}
+    checksums: dict[Path, str | None] = {}
+    for path in sorted(found, key=Path.is_absolute):
+        name = names.setdefault(os.path.realpath(path), path)
+        checksums[name] = checksums.get(name) or found[path]
+    return checksums
 
 
 def _below(folder: Path) -> list[Path]:

@@ -130,7 +130,9 @@ class Run:
         if not folder.is_dir():
             raise UserError(f"no run folder {folder}: check the path, or name another run with run=PATH")
         if not (folder / "run.json").is_file():
-            raise UserError(f"{folder} is not a finished run (it has no run.json): {REMEDY}")
+            inside = sorted(path.parent for path in folder.glob("*/run.json"))
+            meant = f"; did you mean {', '.join(map(str, inside[:3]))}?" if inside else f": {REMEDY}"
+            raise UserError(f"{folder} is not a finished run (it has no run.json){meant}")
         saved = read_json(folder / "run.json", REMEDY)
         try:
             if saved["format"] != FORMAT:

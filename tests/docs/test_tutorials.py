@@ -3,7 +3,7 @@
 A block of the language `sh` has lines `lmtool ...`; `python` blocks of a page share their names. A comment before a
 block says more: `<!-- file: PATH -->` writes it to a file, and `<!-- output -->` asks for its lines, in their order, in
 what the block before it printed; `...` stands for anything, and `<!-- output within 25 % -->` allows numbers as much.
-`console` blocks are what cannot run here: their lmtool lines are composed by Hydra, and not run.
+`bash` blocks are what cannot run here: their lmtool lines are composed by Hydra, and not run.
 """
 
 from __future__ import annotations
@@ -102,15 +102,28 @@ def test_a_tutorial_runs(page: str, lmtool: Callable[..., str], capfd: pytest.Ca
 
 
 def commands_not_run() -> list[list[str]]:
-    """Those of all pages: of `console` blocks, after the prompt if there is one."""
+    """Those of all pages, of `bash` blocks."""
     lines = [
         words
         for page in PAGES
         for block in blocks_of(page)
-        if block.language == "console"
+        if block.language == "bash"
         for words in commands_of(block.text)
     ]
     return [words for words in lines if words[0] == "lmtool"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_file_has_its_name_above_it(page: str) -> None:
+    """The comment that tells these tests of a file is not shown."""
+    text = (TUTORIALS / f"{page}.md").read_text(encoding="utf-8")
+    for path in re.findall(r"^<!-- file: (\S+) -->$", text, flags=re.M):
+        assert f"`{path}`:\n\n<!-- file: {path} -->" in text, path
+
+
+def test_no_block_is_a_console() -> None:
+    # Without prompts a `console` block is all output to Pygments: grey, and left out by the button that copies.
+    assert not [page for page in PAGES if any(block.language == "console" for block in blocks_of(page))]
 
 
 def test_commands_that_cannot_run_here_have_no_wrong_key(lmtool: Callable[..., str]) -> None:
