@@ -44,7 +44,8 @@ class NgramScorer:
         self.width = table.order - 1
         self._contexts = table.trie.first(table.order)  # the number of nodes that may be a context
         self._unigrams = np.append(self.arrays.unigrams, self.arrays.missing)
-        self._numbers = np.array([self.arrays.word_width, marks.bos, table.suffix_closed], dtype=np.int64)
+        eos = -1 if marks.eos is None else marks.eos
+        self._numbers = np.array([self.arrays.word_width, marks.bos, eos, table.suffix_closed], dtype=np.int64)
 
     def initial_state(self, *, sentence_start: bool) -> IntArray:
         """The state after `<s>`; without any words where nothing before is known."""
@@ -77,7 +78,7 @@ class NgramScorer:
             else (advance_hashed, *ngrams, self._unigrams, self._numbers)
         )
         run((*kernel, *(array[a:b] for array in arrays)) for a, b in pieces)
-        if self.marks.eos is not None:
+        if ngrams is None and self.marks.eos is not None:
             after[words == self.marks.eos] = self.initial_state(sentence_start=True)
         return log_prob, after, matched
 

@@ -44,6 +44,7 @@ class NgramModel:
         self._bigrams = NO_TABLE
         self._ngrams: NgramHash | None = None
         self._tokens_scored = self._words_advanced = 0
+        self._hash_pays = sum(table.sizes) // 4  # words advanced
         # Compiled code is loaded by its first call: now, so that no measured time contains it.
         self.log_prob_text(np.zeros(1, dtype=np.int64), np.array([0, 1]))
 
@@ -127,9 +128,9 @@ class NgramModel:
         """The hash table of all n-grams to advance states by so many more words with; None until it pays, and for a
         table that has none (see hash_ngrams).
         """
-        before, pays = self._words_advanced, sum(self.table.sizes) // 4
+        before = self._words_advanced
         self._words_advanced += words
-        if before <= pays < self._words_advanced:
+        if before <= self._hash_pays < self._words_advanced:
             self._ngrams = hash_ngrams(self.table)
         return self._ngrams
 

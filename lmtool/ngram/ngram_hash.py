@@ -23,6 +23,7 @@ from lmtool.system.memory import memory_available
 
 EMPTY_SLOT = np.uint64(0xFFFFFFFFFFFFFFFF)
 NODE_BITS = 31
+AT_ONCE = 256  # words that are advanced together: what is noted of them stays in the first cache
 SHARE = 4  # of the memory that is available: no table takes more than one part in so many
 
 
@@ -147,55 +148,62 @@ def advance_hashed(
     after: Any,
     matched: Any,
 ) -> None:
-    """The same as incremental.advance_states, to the bit. numbers: word_width, the id of `<s>`, whether the table is
-    suffix-closed, as int64; and unigrams with the weight `missing` behind them, float64 `[V + 1]`.
+    """The same as incremental.advance_states, to the bit; and after `</s>` a sentence begins.
 
-    The slots of an order are read for all words before the first is compared: nothing then waits for one alone.
+    numbers: word_width, the ids of `<s>` and of `</s>` (-1 where there is none), whether the table is suffix-closed,
+    int64. unigrams: with the weight `missing` behind them, float64 `[V + 1]`.
+    Some words at a time, whose slots of an order are all read before the first is compared: none waits for another.
     """
-    word_width, bos, closed = np.uint64(numbers[0]), numbers[1], numbers[2] != 0
+    word_width, bos, eos, closed = np.uint64(numbers[0]), numbers[1], numbers[2], numbers[3] != 0
     missing = unigrams[-1]
-    size, order, slots = len(words), states.shape[1] + 1, len(entries)
-    place = np.empty(size, np.int64)  # of each query
-    key, slot = np.empty(size, np.uint64), np.empty(size, np.int64)
-    found, value = np.empty(size, np.uint64), np.empty(size, np.uint64)
-    length = np.empty(size, np.int64)  # of the state after each word
-    for i in range(size):
-        log_prob[i] = unigrams[words[i]]
-        after[i, 0] = words[i]
-        length[i] = extends[words[i]]
-    for k in range(2, order + 1):
-        queries = 0
-        for i in range(size):
-            context = states[i, k - 2]
-            if k < order:
-                after[i, k - 1] = SHORT if context == SHORT or words[i] == bos else UNSEEN
-            key[queries] = (np.uint64(context) << word_width) | np.uint64(words[i])
-            slot[queries] = slot_of(key[queries], slots)
-            place[queries] = i
-            if context == UNSEEN:
-                log_prob[i] += missing
-            elif context >= 0 and words[i] != bos and (matched[i] == k - 1 or not closed):
-                queries += 1
-            elif context >= 0:
-                log_prob[i] += log_backoff[context]
-        for j in range(queries):
-            found[j] = entries[slot[j], 0]
-            value[j] = entries[slot[j], 1]
-        for j in range(queries):
-            i = place[j]
-            while found[j] != key[j] and found[j] != EMPTY_SLOT:
-                slot[j] = slot[j] + 1 if slot[j] + 1 < slots else 0
+    order, slots = states.shape[1] + 1, len(entries)
+    place = np.empty(AT_ONCE, np.int64)  # of each query
+    key, slot = np.empty(AT_ONCE, np.uint64), np.empty(AT_ONCE, np.int64)
+    found, value = np.empty(AT_ONCE, np.uint64), np.empty(AT_ONCE, np.uint64)
+    length = np.empty(AT_ONCE, np.int64)  # of the state after each word
+    for first in range(0, len(words), AT_ONCE):
+        last = min(first + AT_ONCE, len(words))
+        for i in range(first, last):
+            log_prob[i] = unigrams[words[i]]
+            after[i, 0] = words[i]
+            length[i - first] = extends[words[i]]
+        for k in range(2, order + 1):
+            queries = 0
+            for i in range(first, last):
+                context = states[i, k - 2]
+                if k < order:
+                    after[i, k - 1] = SHORT if context == SHORT or words[i] == bos else UNSEEN
+                key[queries] = (np.uint64(context) << word_width) | np.uint64(words[i])
+                slot[queries] = slot_of(key[queries], slots)
+                place[queries] = i
+                if context == UNSEEN:
+                    log_prob[i] += missing
+                elif context >= 0 and words[i] != bos and (matched[i] == k - 1 or not closed):
+                    queries += 1
+                elif context >= 0:
+                    log_prob[i] += log_backoff[context]
+            for j in range(queries):
                 found[j] = entries[slot[j], 0]
                 value[j] = entries[slot[j], 1]
-            if found[j] == key[j]:
-                log_prob[i] = log_prob_of(value[j])
-                matched[i] = k
-                if k < order:
-                    after[i, k - 1] = node_of(value[j])
-                    if goes_on(value[j]):
-                        length[i] = k
-            else:
-                log_prob[i] += log_backoff[states[i, k - 2]]
-    if missing == 0.0:
-        for i in range(size):
-            after[i, length[i] :] = SHORT
+            for j in range(queries):
+                i = place[j]
+                while found[j] != key[j] and found[j] != EMPTY_SLOT:
+                    slot[j] = slot[j] + 1 if slot[j] + 1 < slots else 0
+                    found[j] = entries[slot[j], 0]
+                    value[j] = entries[slot[j], 1]
+                if found[j] == key[j]:
+                    log_prob[i] = log_prob_of(value[j])
+                    matched[i] = k
+                    if k < order:
+                        after[i, k - 1] = node_of(value[j])
+                        if goes_on(value[j]):
+                            length[i - first] = k
+                else:
+                    log_prob[i] += log_backoff[states[i, k - 2]]
+        for i in range(first, last):
+            if words[i] == eos:
+                after[i, 0] = bos
+                length[i - first] = 1
+            if missing == 0.0 or words[i] == eos:
+                for k in range(length[i - first], order - 1):
+                    after[i, k] = SHORT

@@ -46,9 +46,11 @@ def whole_numbers(where: str, value: object, shape: Sequence[Size], *, below: in
     integers = np.issubdtype(array.dtype, np.integer) or array.size == 0
     if list(array.shape) != sizes or len(shape) != array.ndim or not integers:
         raise ValueError(f"{where} must be integers{ids} [{', '.join(map(str, shape))}]; got {described(array)}")
-    if array.size:
+    most = (1 << 63) if below is None else below
+    # Negative numbers are the largest without their sign: one pass for both ends.
+    if array.size and not (array.dtype == np.int64 and array.view(np.uint64).max() < most):
         low, high = int(array.min()), int(array.max())
-        if low < 0 or high >= (1 << 63 if below is None else below):
+        if low < 0 or high >= most:
             raise ValueError(f"{where} must be integers{ids or ' of 0 or more'}; got {out_of_range(low, high)}")
     return np.require(array, np.int64, ["C", "W"])
 
