@@ -122,19 +122,22 @@ class _NgramStates:
         self._inner = 8 * (self._states.order - 1)  # bytes without the matched length
 
     def begin(self, state: State, *, sentence_start: bool) -> None:
+        self._renew(state, sentence_start=sentence_start)
+        ngrams = self._ngrams(self._states.words_scored())
+        if ngrams is not None:
+            self._states.use(ngrams)
+
+    def _renew(self, state: State, *, sentence_start: bool) -> None:
         numbers = self._states.new_state()
         if sentence_start and len(numbers) > 1:
             numbers[0] = self._bos
         state.owner, state.numbers, state.address = self, numbers, ctypes.addressof(numbers)
-        ngrams = self._ngrams(self._states.words_scored())
-        if ngrams is not None:
-            self._states.use(ngrams)
 
     def key(self, state: State) -> bytes:
         return bytes(state.numbers)[: self._inner]  # type: ignore[arg-type]
 
     def copy(self, state: State, copy: State) -> None:
-        self.begin(copy, sentence_start=False)
+        self._renew(copy, sentence_start=False)
         ctypes.memmove(copy.address, state.address, self._inner + 8)
 
     @property

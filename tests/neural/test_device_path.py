@@ -27,13 +27,10 @@ from lmtool.neural.kernels.sparse_rows import lookup
 from lmtool.neural.outputs import padded_paths, softmax, tree_nodes
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.noise import Noise
-from lmtool.trees import Tree, from_codes, huffman_tree
+from lmtool.trees import Tree
 from tests.conftest import nplm
+from tests.neural.test_outputs import COUNTS, SEVERAL, TREE, B, D, O
 
-O, D, B = 23, 6, 9  # noqa: E741
-COUNTS = torch.arange(O, 0, -1) ** 2
-TREE = huffman_tree(COUNTS.numpy())
-SEVERAL = from_codes([(0, "00"), (1, "010"), (0, "011"), (2, "100"), (2, "101"), (1, "11")])
 ONE = Tree(np.empty((0, 2), dtype=np.int32), np.zeros(1, dtype=np.int32))
 
 

@@ -52,13 +52,15 @@ def serves(*tensors: Tensor) -> bool:
     They must be in float32 or bf16, D at most WIDEST, on a CUDA device of capability 8.0 or later where triton is
     installed and LMTOOL_TRITON=1 asks for them; or on the CPU under TRITON_INTERPRET=1, which is for tests.
     """
-    hidden, switch = tensors[0], os.environ.get(SWITCH)
-    wanted = switch == "1" or (hidden.device.type == "cpu" and switch != "0")
-    if not wanted or (hidden.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1") or not _installed():
+    hidden = tensors[0]
+    on_cpu = hidden.device.type == "cpu"
+    if os.environ.get("TRITON_INTERPRET" if on_cpu else SWITCH) != "1":  # all that a step on a CPU asks
+        return False
+    if os.environ.get(SWITCH) == "0" or not _installed():
         return False
     if any(tensor.dtype not in DTYPES or tensor.shape[-1] > WIDEST for tensor in tensors):
         return False
-    return hidden.device.type == "cpu" or (hidden.device.type == "cuda" and _capable(hidden.device.index or 0))
+    return on_cpu or (hidden.device.type == "cuda" and _capable(hidden.device.index or 0))
 
 
 def serves_columns(*tensors: Tensor, narrow: bool = False) -> bool:
