@@ -62,7 +62,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
         contexts, targets = (torch.from_numpy(array) for array in split.windows(np.arange(400_000), 5))
         model = measure_neural.model_of(corpus, name, embed, hidden)
         engine = _Training(model, split, corpus.split("valid"), plan, Path(folder), Processes(), bar=False)
-        optimisers = engine.optimisers
+        optimisers = engine.steps.optimisers
         order = torch.randperm(400_000)
         stop = Stop()
 

@@ -323,7 +323,7 @@ ODD = [
     ("eval hydra/launcher=jobli -m split=test,valid", "no hydra/launcher=jobli; did you mean joblib?"),
     ("eval hydra.launcher.n_jobs=2", "choose one of joblib"),
     ("predict -5", "for text that begins with a dash, text=-5"),
-    ("tree levels=größe", "levels: Value 'größe'"),
+    ("tree levels=größe", "levels=größe: must be a whole number"),
 ]
 
 

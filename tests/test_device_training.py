@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from lmtool.commands import lr_range
 from lmtool.config.training import Gradients
 from lmtool.neural.devices import device_path
-from lmtool.training import captured_step, loop
+from lmtool.training import captured_step, steps
 from lmtool.training.captured_step import WARM_UP, CapturedStep
 from lmtool.training.optimisers import give_memory, set_rate, use_gradients
 from tests.recorded_graph import RecordedGraph
@@ -192,25 +192,25 @@ def test_a_captured_training_is_the_training(name: str, lmtool: Run, monkeypatch
     given = [word for word in SMALL if word not in ("model.dropout=0", "training.precision=fp32")]
     given = [word for word in given if "model=nplm" in CAPTURED[name] or "hidden_dim" not in word]
     words = [*given, "model.dropout=0.2", "training.clip_norm=0.5", "training.save_every=0", *CAPTURED[name]]
-    steps: list[weakref.ref[CapturedStep]] = []
+    captured: list[weakref.ref[CapturedStep]] = []
     graph = RecordedGraph()
 
     class Recorded(CapturedStep):
         def __init__(self, step: Any, optimisers: Any) -> None:
             super().__init__(step, optimisers, capture=graph)
-            steps.append(weakref.ref(self))
+            captured.append(weakref.ref(self))
 
     with device_path():
         lmtool("train", *words, "hydra.run.dir=plain")
-        monkeypatch.setattr(loop, "CapturedStep", Recorded)
-        monkeypatch.setattr(loop, "can_capture", lambda model, optimisers: not model.row_parameters())
+        monkeypatch.setattr(steps, "CapturedStep", Recorded)
+        monkeypatch.setattr(steps, "can_capture", lambda model, optimisers: not model.row_parameters())
         lmtool("train", *words, "hydra.run.dir=replayed")
         assert (graph.captures, graph.replays) == (1, 20 - WARM_UP)
         compare(Path("plain"), Path("replayed"), 1e-6)  # its rate is rounded to float32
         lmtool("train", "resume=replayed", "training.steps=26")
     assert (graph.captures, graph.replays) == (2, 20 - WARM_UP + 6 - WARM_UP)
     assert history(Path("replayed"))[-1]["step"] == 26
-    assert all(step() is None for step in steps), "memory is given back at the end of a training"
+    assert all(step() is None for step in captured), "memory is given back at the end of a training"
 
 
 def test_a_capture_that_fails_leaves_the_generator_usable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights
-from lmtool.training import loop
+from lmtool.training import loop, steps
 from lmtool.training.loop import Plan
 from lmtool.training.optim.adagrad import AdagradOptim
 from lmtool.training.optim.adam import AdamOptim
@@ -55,7 +55,7 @@ def test_an_evaluation_in_the_middle_is_the_best(toy: Corpus, tmp_path: Path, mo
 
 
 def test_rows_are_limited_after_each_epoch(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps: list[int] = []
+    after: list[int] = []
     before = loop._Training._step
 
     def step(self: Any, done: float) -> None:
@@ -64,13 +64,13 @@ def test_rows_are_limited_after_each_epoch(toy: Corpus, tmp_path: Path, monkeypa
 
     def renormalise(weight: Tensor, max_norm: float) -> None:
         assert weight is model.encoder.embedding.weight and max_norm == 0.25
-        steps.append(model.step_now)
+        after.append(model.step_now)
 
     monkeypatch.setattr(loop._Training, "_step", step)
     monkeypatch.setattr(loop, "renormalise_rows", renormalise)
     model: Any = neural(toy)
     run(toy, tmp_path, training(epochs=2.5, max_norm=0.25, evaluate_every=0.5), model=model)
-    assert steps == [8, 16]  # 8 batches are an epoch
+    assert after == [8, 16]  # 8 batches are an epoch
 
 
 def test_rows_above_the_limit_alone_are_scaled() -> None:
@@ -94,11 +94,11 @@ def test_gradients_are_clipped_after_they_are_shared(
         for parameter in begins.model.row_parameters():
             parameter.grad = 1000 * parameter.grad
 
-    monkeypatch.setattr(begins.shared, "share_rows", share)
+    monkeypatch.setattr(begins.steps.shared, "share_rows", share)
     contexts, targets = next(begins.examples)
     begins.model.train()
-    begins._graph_step(contexts, targets)
-    grads = [parameter.grad.to_dense() for parameter in begins.parameters if parameter.grad is not None]
+    begins.steps.make(contexts, targets, 0.1, lambda loss: None)
+    grads = [parameter.grad.to_dense() for parameter in begins.steps.parameters if parameter.grad is not None]
     assert torch.linalg.vector_norm(torch.cat([grad.ravel() for grad in grads])).item() == pytest.approx(0.5, rel=1e-4)
     rows = sum(p.grad.to_dense().square().sum().item() for p in begins.model.row_parameters())
     assert rows == pytest.approx(0.25, rel=1e-2)  # almost all of it theirs
@@ -107,7 +107,7 @@ def test_gradients_are_clipped_after_they_are_shared(
 def test_each_process_draws_its_own_dropout_and_noise(
     toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "SharedModel", lambda model, processes: SimpleNamespace(loss=model))
+    monkeypatch.setattr(steps, "SharedModel", lambda model, processes: SimpleNamespace(loss=model))
     drawn = []
     for rank in (0, 1, 2):
         model: Any = neural(toy, NCE, dropout=0.5)
@@ -147,13 +147,13 @@ def test_training_goes_on_with_dropout_after_an_evaluation(
     toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes: list[bool] = []
-    before = loop._Training._graph_step
+    before = steps.Steps.make
 
-    def step(self: Any, contexts: Tensor, targets: Tensor) -> None:
+    def make(self: Any, *given: Any) -> None:
         modes.append(all(module.training for module in self.model.modules()))
-        before(self, contexts, targets)
+        before(self, *given)
 
-    monkeypatch.setattr(loop._Training, "_graph_step", step)
+    monkeypatch.setattr(steps.Steps, "make", make)
     model: Any = neural(toy, dropout=0.1)
     model.eval()
     run(toy, tmp_path, training(epochs=1, evaluate_every=0.25), model=model)

@@ -15,33 +15,23 @@ import torch
 from torch import Tensor
 
 from lmtool.config.groups import OptimConfig, ScheduleConfig
-from lmtool.config.training import Gradients, TrainingConfig
+from lmtool.config.training import TrainingConfig
 from lmtool.data.corpus import Split
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import Interrupted, UserError
 from lmtool.evaluation.score import accuracy, score
 from lmtool.neural.devices import on_cpu
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.sparse_optim import clip_gradients
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.training.batches import Batches
-from lmtool.training.captured_step import CapturedStep, can_capture
 from lmtool.training.interruption import Stop, signals_noted
 from lmtool.training.learning_rate import budget_done, learning_rate
-from lmtool.training.optimisers import (
-    give_memory,
-    make_optimisers,
-    make_plain_step,
-    memory_of,
-    renormalise_rows,
-    set_rate,
-    use_gradients,
-)
-from lmtool.training.processes import Processes, SharedModel
+from lmtool.training.optimisers import give_memory, memory_of, renormalise_rows
+from lmtool.training.processes import Processes
 from lmtool.training.reporting import Reporter
 from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
+from lmtool.training.steps import DIVERGED, Steps
 
-DIVERGED = 1e6  # nats, the size of a loss from which no training comes back
 HIGHEST_VALID = 700.0  # the same on valid, whose perplexity has to be a finite number
 VALID_CHUNK = 1 << 14  # tokens of valid that are scored between two checks for a signal
 READ_EVERY = 32  # steps between two readings of the loss where it is on a GPU, which wait for the GPU
@@ -130,7 +120,7 @@ def train(
         return training.result()
     finally:
         training.reporter.close()
-        training.captured_step = None  # which refers to the training: a GPU's memory would wait for Python's collector
+        training.steps.forget_captured()
 
 
 class _Training:
@@ -150,14 +140,6 @@ class _Training:
         settings = plan.training
         self.model, self.plan, self.out, self.processes = model, plan, out, processes
         self.train_split, self.valid_split = train_split, valid_split
-        model.use_precision(settings.precision)
-        self._gradients_until_05 = (Gradients.sparse if model.row_parameters() else Gradients.dense).name
-        dense = use_gradients(model, settings.gradients, processes)
-        if settings.compile:
-            model.encoder.compile()
-        self.parameters = list(model.parameters())
-        self.optimisers = make_optimisers(model, plan.optim)
-        self.shared = SharedModel(model, processes)
         self.batches = Batches(
             train_split,
             settings.batch_size,
@@ -168,12 +150,7 @@ class _Training:
             part=processes.part,
         )
         self.examples = iter(self.batches)
-        alone = processes.size == 1
-        size, max_norm = self.batches.size, settings.clip_norm
-        self.plain_step = make_plain_step(model, plan.optim, size, max_norm) if alone and not dense else None
-        self.captured_step: CapturedStep | None = None
-        if settings.cuda_graph and alone and can_capture(model, self.optimisers) and not settings.compile:
-            self.captured_step = CapturedStep(self._device_step, self.optimisers)
+        self.steps = Steps(model, settings, plan.optim, processes, self.batches.size // processes.size)
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         self.progress = Progress()
         self.reporter = Reporter(
@@ -193,11 +170,6 @@ class _Training:
     def epoch(self) -> float:
         """Epochs done."""
         return self.progress.step / self.batches.per_epoch
-
-    @property
-    def gradients(self) -> str:
-        """Which of training.gradients this training has, auto being resolved."""
-        return Gradients.sparse.name if self.model.row_parameters() else Gradients.dense.name
 
     def done(self) -> float:
         """The share of the budget that is used up."""
@@ -238,7 +210,7 @@ class _Training:
         To ask waits for a GPU; a budget without minutes, which all processes count alike, needs it only now and then.
         """
         overdue = time.perf_counter() - self._last_save >= 60 * self.plan.training.save_every
-        counted = self.plan.training.minutes is None and not on_cpu(self.parameters[0])
+        counted = self.plan.training.minutes is None and not on_cpu(self.steps.parameters[0])
         if self.processes.size > 1 and counted and self.progress.step % READ_EVERY:
             return [self.done(), 0, False]
         return self.processes.largest(self.done(), stop.signal, overdue)
@@ -250,48 +222,20 @@ class _Training:
             self.plan.schedule, self.plan.optim.lr, done=done, steps=progress.step, drops=progress.drops
         )
         self.reporter.rate(progress.step, progress.rate)
-        if self.plain_step is None:
-            self._graph_step(contexts, targets)
-        else:
-            loss = self.plain_step.step(contexts, targets, progress.rate, DIVERGED)
-            progress.loss_sum += _converging(loss, progress.step + 1, self.out)
+        self.steps.make(contexts, targets, progress.rate, self._count)
         progress.step += 1
         progress.since += 1
         if settings.max_norm is not None and progress.step % self.batches.per_epoch == 0:
             renormalise_rows(self.model.encoder.embedding.weight, settings.max_norm)
 
-    def _graph_step(self, contexts: Tensor, targets: Tensor) -> None:
-        set_rate(self.optimisers, self.progress.rate)
-        if self.captured_step is not None:
-            self._count(self.captured_step(contexts, targets))
+    def _count(self, loss: Tensor | float) -> None:
+        """Add a loss to the sum, on a GPU several at once. Raises UserError where the training diverges."""
+        step = self.progress.step + 1
+        if isinstance(loss, float) or on_cpu(loss):
+            self.progress.loss_sum += _converging(float(loss), step, self.out)
             return
-        loss = self._loss_and_gradients(contexts, targets)
-        # Checked before the step is made: weights that are not finite are never saved.
-        self._count(loss.detach())
-        for optimiser in self.optimisers:
-            optimiser.step()
-
-    def _device_step(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """A step of which nothing is read, so that it can be captured; the loss is, before weights are saved."""
-        loss = self._loss_and_gradients(contexts, targets)
-        for optimiser in self.optimisers:
-            optimiser.step()
-        return loss.detach()
-
-    def _loss_and_gradients(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        loss = self.shared.loss(contexts, targets)
-        for parameter in self.parameters:  # what zero_grad does, without its hooks
-            parameter.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.shared.share_rows()
-        if self.plan.training.clip_norm is not None:
-            clip_gradients(self.parameters, self.plan.training.clip_norm)
-        return loss
-
-    def _count(self, loss: Tensor) -> None:
-        """Add a loss to the sum, on a GPU several at once."""
-        self._unread.append((self.progress.step + 1, loss))
-        if loss.device.type == "cpu" or len(self._unread) >= READ_EVERY:
+        self._unread.append((step, loss))
+        if len(self._unread) >= READ_EVERY:
             self._read_losses()
 
     def _read_losses(self) -> None:
@@ -386,13 +330,13 @@ class _Training:
         if not self.processes.first:
             return
         tensors = {f"model.{name}": tensor for name, tensor in model_tensors(self.model).items()}
-        tensors |= {f"optimiser.{name}": tensor for name, tensor in memory_of(self.optimisers).items()}
+        tensors |= {f"optimiser.{name}": tensor for name, tensor in memory_of(self.steps.optimisers).items()}
         tensors |= {f"random.{rank}.{name}": t for rank, states in enumerate(random) for name, t in states.items()}
         values = {
             "about": self.plan.about,
             "processes": self.processes.size,
             "streamed": self.batches.streamed,
-            "gradients": self.gradients,
+            "gradients": self.steps.gradients,
             "progress": asdict(self.progress),
             "position": self.batches.position(),
             "loss_sums": loss_sums,
@@ -406,8 +350,8 @@ class _Training:
         _require_same("processes", values["processes"], self.processes.size, self.out)
         streaming = "streaming of the train split (training.memory)"
         _require_same(streaming, values["streamed"], self.batches.streamed, self.out)
-        gradients = values.get("gradients", self._gradients_until_05)  # missing before 0.6
-        _require_same("training.gradients", gradients, self.gradients, self.out)
+        gradients = values.get("gradients", self.steps.gradients_until_05)  # missing before 0.6
+        _require_same("training.gradients", gradients, self.steps.gradients, self.out)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "random": {}}
         for name, tensor in state.tensors.items():
             kind, _, rest = name.partition(".")
@@ -418,7 +362,7 @@ class _Training:
         with torch.no_grad():
             for name, tensor in parts["model"].items():
                 tensors[name].copy_(tensor)
-        give_memory(self.optimisers, parts["optimiser"])
+        give_memory(self.steps.optimisers, parts["optimiser"])
         self.batches.go_to(values["position"])
         for field in fields(Progress):
             setattr(self.progress, field.name, values["progress"][field.name])

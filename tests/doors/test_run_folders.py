@@ -82,7 +82,7 @@ SETTINGS: list[tuple[dict[str, object], str]] = [
     ({"kind": "../../evil"}, "no option of lmtool answers to it"),
     ({"kind": "ngram.__class__"}, "no option of lmtool answers to it"),
     ({"_target_": "os.mkdir"}, "no key 'model._target_'"),
-    ({"order": "${oc.env:HOME}"}, "Value '${oc.env:HOME}' of type 'str'"),
+    ({"order": "${oc.env:HOME}"}, "order=${oc.env:HOME}: must be a whole number"),
 ]
 
 
