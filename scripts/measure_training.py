@@ -1,4 +1,4 @@
-"""The measurements of training for ./scripts/measure: cost per step, memory, several processes, killed runs."""
+"""The measurements of training for ./scripts/measure: cost per step, memory."""
 
 from __future__ import annotations
 
@@ -117,24 +117,3 @@ def memory(lmtool: Callable[..., float]) -> None:
         print(
             f"model={model}: at most {used.ru_maxrss / 2**20:.2f} GiB, {time.perf_counter() - start:.0f} s", flush=True
         )
-
-
-def processes(lmtool: Callable[..., float]) -> None:
-    """Examples a second of one process with two threads, and of two processes with one each, in turns."""
-    import json
-
-    lmtool("preprocess", "data=ptb")
-    cases = [("nplm", [], 1024), ("nplm", [], 128), ("hsoftmax", ["tree=huffman"], 4096), ("nce", [], 4096)]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "lmtool"]
-    for model, more, batch in cases:
-        found: dict[int, list[float]] = {1: [], 2: []}
-        for turn in range(3):
-            for count in found:
-                run = f"{model}-{batch}-{count}-{turn}"
-                words = ["train", f"model={model}", "data=ptb", f"training.batch_size={batch}", "training.epochs=null"]
-                words += [*more, "training.minutes=0.25", "training.accuracy_on=0", f"hydra.run.dir={run}"]
-                start = measure_neural.LMTOOL if count == 1 else torchrun
-                subprocess.run([*start, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                found[count].append(json.loads(Path(run, "result.json").read_text())["examples_per_second"])
-        one, two = statistics.median(found[1]), statistics.median(found[2])
-        print(f"{model}, batch {batch}: one process {one:,.0f}, two {two:,.0f} examples/s: {two / one:.2f}", flush=True)
