@@ -23,7 +23,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 CASES = [("nplm", [], 1024, 30), ("nplm", [], 128, 100)]
 CASES += [("hsoftmax", ["tree=huffman"], 4096, 60), ("nce", [], 4096, 60)]
 
-TURNS = 3
+TURNS = int(os.environ.get("TURNS", "3"))
 SIZES = (2, 8, 64)
 NETWORKS = {"10 Gbit/s, 50 us": (50e-6, 10e9 / 8), "100 Gbit/s, 10 us": (10e-6, 100e9 / 8)}  # latency, bytes a second
 

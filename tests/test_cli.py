@@ -44,7 +44,7 @@ MISTAKES = [
     ("train model=npml", ["model=npml", "did you mean nplm"]),
     ("train optim.lrr=3", ["'optim.lrr'", "did you mean optim.lr?"]),
     ("train modle=ngram", ["'modle'", "did you mean model"]),
-    ("train optim.lr=abc", ["optim.lr", "'abc'", "Float"]),
+    ("train optim.lr=abc", ["optim.lr=abc: ", "must be a number"]),
     ("train optim.lr=-1", ["optim.lr=-1.0", "more than 0"]),
     ("train data.vocabulary.unit=xx", ["data.vocabulary.unit", "word, char"]),
     ("train model.context_size=0", ["model.context_size=0", "1 or more"]),

@@ -21,8 +21,8 @@ def test_rows_sum_to_one_beside_a_likely_word() -> None:
     scores = np.full((1, 20_001), np.log(2.0**-25), dtype=np.float32)
     scores[0, 0] = 0
     softmax_rows(scores, np.zeros(1, dtype=np.float32), 20_001, 0, 1)
-    assert scores.sum(dtype=np.float64) == pytest.approx(1, abs=1e-7)
-    assert scores[0, 0] == pytest.approx(1 / (1 + 20_000 / 2**25), abs=1e-7)
+    assert scores.sum(dtype=np.float64) == pytest.approx(1, abs=3e-7)  # the sum and each word are rounded once
+    assert scores[0, 0] == pytest.approx(1 / (1 + 20_000 / 2**25), abs=3e-7)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
