@@ -25,7 +25,7 @@ from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels.sparse_rows import Array, coalesced, compiled
 from lmtool.system import parallel
 
-SMALL = 1 << 15  # numbers to change for which a second thread is not worth its start
+SMALL = 1 << 17  # numbers to change for which a second thread is not worth its start
 
 Parameters = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
 

@@ -37,7 +37,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 TANH, GELU, RELU, SIGMOID = range(4)
 NUMBERS = {name: number for number, name in enumerate(FUNCTIONS)}
-SMALL = 1 << 13  # units for which a second thread is not worth its start
+SMALL = 1 << 16  # units for which a second thread is not worth its start
 
 
 def dropout(x: Tensor, share: float, training: bool) -> Tensor:

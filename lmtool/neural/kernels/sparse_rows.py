@@ -23,7 +23,7 @@ from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels import loops
 from lmtool.system import parallel
 
-SMALL = 1 << 14  # numbers to read for which a second thread is not worth its start
+SMALL = 1 << 17  # numbers to read for which a second thread is not worth its start
 Array = npt.NDArray[Any]
 
 

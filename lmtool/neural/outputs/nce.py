@@ -29,7 +29,8 @@ from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.neural.checks import require_counts, require_ids
 from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels.row_losses import noise_loss, signed_loss
-from lmtool.neural.kernels.sparse_rows import logistic_loss, lookup, pairs_of, row_scores
+from lmtool.neural.kernels.shared_rows import own_and_shared_scores
+from lmtool.neural.kernels.sparse_rows import logistic_loss, pairs_of, row_scores
 from lmtool.neural.outputs.base import require_at_most_words, takes_words
 from lmtool.neural.outputs.noise import Noise, noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
@@ -139,11 +140,8 @@ class NCELoss(WordScores):
                 return noise_loss(h, self.vectors, offset, y, noise)
             return signed_loss(h, self.vectors, offset, torch.cat([y[:, None], noise], 1), self.signs)
         if noise.dim() == 1:
-            words = torch.cat([y, noise])
-            offset = lookup(self.bias, words, sparse=self.sparse) - self.log_kq[words]
-            vectors = lookup(self.vectors, words, sparse=self.sparse)  # [B + k, D]
-            real = (h * vectors[: len(y)]).sum(1) + offset[: len(y)]
-            fake = torch.addmm(offset[len(y) :], h, vectors[len(y) :].T)  # [B, k]
+            weights = self.vectors, self.bias, self.log_kq
+            real, fake = own_and_shared_scores(h, *weights, y, noise, sparse=self.sparse)  # [B], [B, k]
         else:
             pairs = pairs_of(torch.cat([y[:, None], noise], 1))
             both = row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse) - self.log_kq[pairs.rows]

@@ -29,7 +29,7 @@ from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.neural.checks import require_counts, require_ids
 from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels.row_losses import sampled_loss
-from lmtool.neural.kernels.sparse_rows import lookup
+from lmtool.neural.kernels.shared_rows import own_and_shared_scores
 from lmtool.neural.outputs.base import require_at_most_words, takes_words
 from lmtool.neural.outputs.noise import Noise, noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
@@ -108,10 +108,7 @@ class SampledSoftmax(WordScores):
             return losses.sampled_loss(h, self.vectors, self.bias, self.log_kq, y, samples, self.sparse)
         if not (on_cpu(h) or self.sparse):
             return sampled_loss(h, self.vectors, self.bias - self.log_kq, y, samples)
-        words = torch.cat([y, samples])
-        offset = lookup(self.bias, words, sparse=self.sparse) - self.log_kq[words]
-        vectors = lookup(self.vectors, words, sparse=self.sparse)  # [B + k, D]
-        real = (h * vectors[: len(y)]).sum(1) + offset[: len(y)]
-        others = torch.addmm(offset[len(y) :], h, vectors[len(y) :].T)  # [B, k]
+        weights = self.vectors, self.bias, self.log_kq
+        real, others = own_and_shared_scores(h, *weights, y, samples, sparse=self.sparse)  # [B], [B, k]
         others = others.masked_fill(y[:, None] == samples, -torch.inf)
         return F.cross_entropy(torch.cat([real[:, None], others], 1), torch.zeros_like(y))
