@@ -148,7 +148,8 @@ class _Engine:
         import torch
         import torch.distributed as dist
 
-        dense, rows = torch.zeros(self.dense_bytes // 4), torch.zeros(max(1, apart.row_bytes // 4))
+        (most,) = self._processes.largest(apart.row_bytes)  # each process's batch uses other rows
+        dense, rows = torch.zeros(self.dense_bytes // 4), torch.zeros(max(1, int(most) // 4))
         parts = [torch.empty_like(rows) for _ in range(self._processes.size)]
         tiny = torch.zeros(8)
         shared = self._training.steps.shared
