@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import multiprocessing
 import os
 import shutil
 import signal
@@ -297,6 +298,16 @@ def test_a_plugin_that_is_missing_is_named(tmp_path: Path) -> None:
 )
 def test_launchers_mistaken(words: tuple[str, ...], said: str, lmtool: Run) -> None:
     assert said in lmtool(*NGRAM, *words, code=2)
+
+
+def test_joblib_without_semaphores_is_refused(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_lock() -> object:
+        raise FileNotFoundError(2, "No such file or directory")  # as without a /dev/shm
+
+    monkeypatch.setattr(multiprocessing, "Lock", no_lock)
+    said = lmtool(*NGRAM, "model.order=2,3", *JOBLIB, code=2)
+    assert said.startswith("lmtool: hydra/launcher=joblib: its processes need named semaphores")
+    assert said.count("\n") == 1
 
 
 def launcher(kind: str, **settings: object) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 def looked_after(launcher: Mapping[str, Any]) -> Iterator[None]:
     """End the processes of Hydra's launcher with these settings when this block, in which it launches, ends.
 
-    Raises UserError for SLURM's launcher where SLURM is not installed.
+    Raises UserError for SLURM's launcher where SLURM is not installed, and for joblib's where there are no semaphores.
     """
     target = str(launcher.get("_target_", ""))
     if target.endswith("JoblibLauncher"):
@@ -40,6 +41,13 @@ def looked_after(launcher: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _joblib() -> Iterator[None]:
+    try:
+        multiprocessing.Lock()
+    except (ImportError, OSError):  # joblib would run the jobs in threads of this process, which they cannot share
+        raise UserError(
+            "hydra/launcher=joblib: its processes need named semaphores, which this machine does not give (is there a "
+            "/dev/shm that can be written to?); without the launcher the jobs run one after the other"
+        ) from None
     try:
         yield
     except BaseException:
