@@ -138,6 +138,11 @@ class _Engine:
         return sum(4 * each.numel() for each in self._training.model.parameters() if id(each) not in sparse)
 
     @property
+    def table_bytes(self) -> int:
+        """Of the whole parameters that have sparse gradients."""
+        return sum(4 * each.numel() for each in self._training.model.row_parameters())
+
+    @property
     def row_bytes(self) -> int:
         """Of the rows of sparse gradients that a batch uses, with their ids; after a step."""
         grads = [p.grad for p in self._training.model.row_parameters() if p.grad is not None]
@@ -148,43 +153,57 @@ class _Engine:
         import torch
         import torch.distributed as dist
 
+        from lmtool.training import row_exchange
+
         (most,) = self._processes.largest(apart.row_bytes)  # each process's batch uses other rows
         dense, rows = torch.zeros(self.dense_bytes // 4), torch.zeros(max(1, int(most) // 4))
         parts = [torch.empty_like(rows) for _ in range(self._processes.size)]
         tiny = torch.zeros(8)
-        shared = self._training.steps.shared
+        shared, always = self._training.steps.shared, row_exchange.GATHERED
+        table = torch.zeros(max(1, self.table_bytes // 4))
         given = [parameter.grad for parameter in apart._training.model.row_parameters()]
 
-        def rows_again() -> None:
+        def rows_again(limit: float) -> None:
             for parameter, grad in zip(self._training.model.row_parameters(), given, strict=True):
                 parameter.grad = grad
+            row_exchange.GATHERED = limit
             shared.share_rows()
+            row_exchange.GATHERED = always
 
         return {
             "latency": lambda: dist.all_reduce(tiny),
             "dense": lambda: dist.all_reduce(dense),
             "rows": lambda: dist.all_gather(parts, rows),
-            "rows, added up": rows_again,
+            "rows, added up": lambda: rows_again(math.inf),
+            "table": lambda: dist.all_reduce(table),
+            "table, applied": lambda: rows_again(0),
         }
 
 
 def _print(name: str, seconds: dict[str, float], engine: _Engine) -> None:
-    dense, rows = engine.dense_bytes, engine.row_bytes
+    dense, rows, table = engine.dense_bytes, engine.row_bytes, engine.table_bytes
     computing, whole = seconds["computing"], seconds["whole"]
     merging = max(0.0, seconds["rows, added up"] - seconds["rows"]) / 2 if rows else 0.0  # of one process's rows
-    mb = f"{dense / 1e6:.1f} MB dense, {rows / 1e6:.2f} MB of rows"
+    applying = max(0.0, seconds["table, applied"] - seconds["table"])
+    mb = f"{dense / 1e6:.1f} MB dense, {rows / 1e6:.2f} MB of rows, of {table / 1e6:.1f} MB"
     print(f"{name}: computing {1e3 * computing:.2f}, whole {1e3 * whole:.2f} ms; {mb};", end=" ")
-    print(", ".join(f"{part} {1e3 * seconds[part]:.2f}" for part in ("latency", "dense", "rows", "rows, added up")))
+    parts = ("latency", "dense", "rows", "rows, added up", "table", "table, applied")
+    print(", ".join(f"{part} {1e3 * seconds[part]:.2f}" for part in parts))
     print(f"  2 here: {computing / whole:.2f}", end="")
     for network, (latency, width) in NETWORKS.items():
         shares = []
         for size in SIZES:
-            agreeing = 2 * math.log2(size) * latency
-            ring = 2 * (size - 1) / size * dense / width + 2 * (size - 1) * latency if dense else 0.0
-            gathered = 3 * (size - 1) * latency + (size - 1) * rows / width + size * merging if rows else 0.0
-            shares.append(f"{size}: {computing / (computing + agreeing + ring + gathered):.2f}")
+            exchanged = 2 * math.log2(size) * latency + _ring(dense, size, latency, width)
+            gathered = 3 * (size - 1) * latency + (size - 1) * rows / width + size * merging
+            exchanged += min(gathered, _ring(table, size, latency, width) + applying) if rows else 0.0
+            shares.append(f"{size}: {computing / (computing + exchanged):.2f}")
         print(f"; {network}: {', '.join(shares)}", end="")
     print(flush=True)
+
+
+def _ring(moved: int, size: int, latency: float, width: float) -> float:
+    """Seconds in which so many bytes are added up over processes in a ring."""
+    return 2 * (size - 1) / size * moved / width + 2 * (size - 1) * latency if moved else 0.0
 
 
 if __name__ == "__main__":

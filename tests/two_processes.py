@@ -16,6 +16,7 @@ from lmtool.evaluation.score import score
 from lmtool.neural.outputs.adaptive import AdaptiveOutput
 from lmtool.neural.outputs.classes import ClassesOutput
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.training import row_exchange
 from lmtool.training.batches import Batches
 from lmtool.training.processes import SharedModel, joined_processes
 from lmtool.trees import huffman_tree
@@ -38,19 +39,24 @@ def main(store: Path) -> None:
             model = neural(toy, *arguments)
             shared = SharedModel(model, processes)
             mine, whole = (iter(Batches(split, 16, 3, 1, part=part)) for part in (processes.part, (0, 1)))
-            for _ in range(2):
+            for how_often in (2, 0):
                 part, batch = next(mine), next(whole)
                 half = slice(8 * processes.rank, 8 * processes.rank + 8)
                 assert all(torch.equal(p, b[half]) for p, b in zip(part, batch, strict=True))
                 model.zero_grad()
                 shared.loss(*part).backward()
+                row_exchange.GATHERED = how_often  # the rows are sent to all, or added up as a whole
                 shared.share_rows()
+                assert all(parameter.grad.is_coalesced() for parameter in model.row_parameters())
                 found = [parameter.grad.to_dense() for parameter in model.parameters()]
                 model.zero_grad()
                 model(*batch).backward()
                 wanted = [parameter.grad.to_dense() for parameter in model.parameters()]
                 for (parameter, _), f, w in zip(model.named_parameters(), found, wanted, strict=True):
                     torch.testing.assert_close(f, w, rtol=1e-10, atol=1e-12, msg=f"{name} {parameter}")
+                model.zero_grad()
+                shared.share_rows()  # of which no process has any
+                assert all(parameter.grad._nnz() == 0 for parameter in model.row_parameters())
             first, last = processes.share(toy.split("valid").tokens)
             shares = processes.joined(score(model, toy.split("valid"), between=(first, last)).log_prob)
             np.testing.assert_allclose(shares, score(model, toy.split("valid")).log_prob, rtol=1e-12)

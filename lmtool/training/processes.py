@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lmtool.language_model import FloatArray
-from lmtool.neural.kernels.sparse_rows import coalesced
 from lmtool.neural.model import NeuralModel
+from lmtool.training.row_exchange import share_rows
 
 PATIENCE = datetime.timedelta(hours=6)  # how long the others wait while the first one makes the store
 
@@ -151,38 +151,5 @@ class SharedModel:
 
     def share_rows(self) -> None:
         """Replace the sparse gradients by their mean over the processes; after the backward pass."""
-        if self._processes.size > 1:
-            for parameter in self._sparse:
-                parameter.grad = _mean_rows(parameter, self._processes.size)
-
-
-def _mean_rows(parameter: nn.Parameter, size: int) -> Tensor:
-    """The mean of a parameter's sparse gradients, which have other rows in each process."""
-    grad = parameter.grad
-    if grad is None:
-        width = parameter.shape[1:]
-        grad = torch.sparse_coo_tensor(
-            torch.empty(1, 0, dtype=torch.int64, device=parameter.device),
-            parameter.new_empty(0, *width),
-            parameter.shape,
-            check_invariants=False,
-        )
-    grad = coalesced(grad)
-    rows, values = grad.indices()[0], grad.values()
-    counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(size)]
-    dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
-    most = max(int(count) for count in counts)
-    all_rows, all_values = _gathered(rows, most, size), _gathered(values, most, size)
-    used = [slice(0, int(count)) for count in counts]
-    joined = torch.cat([part[filled] for part, filled in zip(all_rows, used, strict=True)])
-    summed = torch.cat([part[filled] for part, filled in zip(all_values, used, strict=True)]) / size
-    return torch.sparse_coo_tensor(joined[None], summed, parameter.shape, check_invariants=False).coalesce()
-
-
-def _gathered(part: Tensor, most: int, size: int) -> Iterable[Tensor]:
-    """The tensor `part` of every process, each padded with zeros to `most` rows."""
-    padded = part.new_zeros(most, *part.shape[1:])
-    padded[: len(part)] = part
-    parts = [torch.empty_like(padded) for _ in range(size)]
-    dist.all_gather(parts, padded)
-    return parts
+        if self._processes.size > 1 and self._sparse:
+            share_rows(self._sparse, self._processes.size)
