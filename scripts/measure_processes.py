@@ -209,3 +209,5 @@ def _ring(moved: int, size: int, latency: float, width: float) -> float:
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent))
     _parts()
+    sys.stdout.flush()
+    os._exit(0)  # Python's end may abort beside gloo's threads
