@@ -117,6 +117,9 @@ GOLDEN = {  # valid perplexity after the second epoch
 }
 
 
+@pytest.mark.skipif(
+    [int(part) for part in torch.__version__.split(".")[:2]] < [2, 13], reason="torch drew other numbers before 2.13"
+)
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_loss(name: str, toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # From torch's seeded generator on a CPU, as the plain forms draw from it; a refactor must not move it.

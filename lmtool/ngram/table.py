@@ -202,7 +202,8 @@ class BackoffTable:
                 raise ValueError("<s> is not a word")
             return table
         except (OSError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-            raise UserError(f"{path} is damaged or cut off ({error}): {REMEDY}") from error
+            newer = f"of a newer HDF5 than {h5py.version.hdf5_version}"
+            raise UserError(f"{path} is damaged or cut off, or {newer} ({error}): {REMEDY}") from error
 
 
 def _between(values: Array | QuantisedValues, first: int, last: int) -> Array:
