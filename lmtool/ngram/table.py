@@ -23,7 +23,7 @@ from lmtool.ngram.quantised import QuantisedValues, quantise, read_quantised, wr
 from lmtool.ngram.storage import Storage, whole_numbers_below
 from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.system.hdf5_content import require_own_content
-from lmtool.system.hdf5_files import open_hdf5, written_hdf5
+from lmtool.system.hdf5_files import VERSION, open_hdf5, written_hdf5
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
@@ -202,8 +202,9 @@ class BackoffTable:
                 raise ValueError("<s> is not a word")
             return table
         except (OSError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-            newer = f"of a newer HDF5 than {h5py.version.hdf5_version}"
-            raise UserError(f"{path} is damaged or cut off, or {newer} ({error}): {REMEDY}") from error
+            raise UserError(
+                f"{path} is damaged or cut off, or of a newer HDF5 than {VERSION} ({error}): {REMEDY}"
+            ) from error
 
 
 def _between(values: Array | QuantisedValues, first: int, last: int) -> Array:

@@ -19,6 +19,7 @@ from lmtool.system.files import cannot_write, reserve, written_whole
 from lmtool.system.sealed import BLOCK, HEADER, DamagedFile, SealedReader, read_header, seal, verify
 
 _open_pieces: weakref.WeakSet[h5py.File] = weakref.WeakSet()  # one that is open at the end is a segmentation fault
+VERSION = h5py.version.hdf5_version  # of the library, which does not read all that later ones write
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # with which files that are not sealed begin
 # Arrays aligned; in the format that HDF5 1.10 reads, whose objects have no times: the same numbers are the same bytes.
 MAPPED = {"libver": ("earliest", "v110"), "alignment_threshold": 1, "alignment_interval": 8}
