@@ -105,10 +105,30 @@ def _reader(folder: Path) -> Iterator[Any]:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The multilingual functions are not available")
-                wordnet_reader = reader.WordNetCorpusReader(str(copied), None)
-            yield wordnet_reader
+                wordnet_reader = _closed_at_the_end(reader.WordNetCorpusReader)(str(copied), None)
+            try:
+                yield wordnet_reader
+            finally:
+                for stream in wordnet_reader.opened:
+                    stream.close()
         finally:
             allowed.remove(temporary)
+
+
+def _closed_at_the_end(reader: Any) -> Any:
+    """A kind of NLTK's reader that remembers in `opened` the files that it opens, of which it leaves some open."""
+
+    class Reader(reader):  # type: ignore[misc]
+        def __init__(self, *arguments: Any) -> None:
+            self.opened: list[Any] = []
+            super().__init__(*arguments)
+
+        def open(self, file: str) -> Any:
+            stream = super().open(file)
+            self.opened.append(stream)
+            return stream
+
+    return Reader
 
 
 def _sense(reader: Any, word: str) -> Any:
