@@ -62,6 +62,18 @@ def test_a_call_within_a_call_stays_on_its_thread(kind: str) -> None:
     assert len({thread for _, thread in parallel.run((native, n) for n in range(3))}) == 3
 
 
+@pytest.mark.parametrize(
+    ("most", "pieces"),
+    [(0, [(0, 10)]), (1, [(0, 10)]), (2, [(0, 5), (5, 10)]), (9, [(0, 3), (3, 6), (6, 10)])],
+)
+def test_no_more_pieces_than_there_is_work_for(
+    most: int, pieces: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "_threads", 3)
+    found = parallel.run_pieces(lambda *given: given, ["a", 1], 10, most)
+    assert found == [("a", 1, first, last) for first, last in pieces]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
 def test_the_team_is_that_of_torch() -> None:
     # A build of torch with another OpenMP has no such function; the wheels for Linux have.

@@ -132,10 +132,8 @@ def _change_rows(
     for array in arrays[2:]:
         if array.shape not in (shape, shape[:1]):
             raise ValueError(f"the state of a parameter {list(shape)} must be as long; got {described(array)}")
-    arguments = *arrays, *tables, *map(number, numbers)
-    pieces = min(parallel.threads(), len(row_array) * shape[1] // SMALL)
-    cuts = parallel.cut_evenly(len(row_array), max(pieces, 1))
-    parallel.run((kernel, row_array, *arguments, first, last) for first, last in cuts)
+    arguments = row_array, *arrays, *tables, *map(number, numbers)
+    parallel.run_pieces(kernel, arguments, len(row_array), len(row_array) * shape[1] // SMALL)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

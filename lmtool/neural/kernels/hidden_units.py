@@ -115,8 +115,7 @@ def _limit(share: float) -> Any:
 
 
 def _run(kernel: Any, size: int, units: int, *arguments: Any) -> list[Any]:
-    pieces = max(1, min(parallel.threads(), size * units // SMALL))
-    return parallel.run((kernel, *arguments, *cut) for cut in parallel.cut_evenly(size, pieces))
+    return parallel.run_pieces(kernel, arguments, size, size * units // SMALL)
 
 
 class _Dropout(torch.autograd.Function):

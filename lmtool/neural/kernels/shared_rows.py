@@ -19,11 +19,10 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.neural.kernels.loops import FAST
-from lmtool.neural.kernels.sparse_rows import Groups, compiled, lookup, rows_gradient
+from lmtool.neural.kernels.sparse_rows import SMALL, Groups, compiled, lookup, rows_gradient
 from lmtool.system import parallel
 
 Array = npt.NDArray[Any]
-SMALL = 1 << 17  # numbers to read for which a second thread is not worth its start
 
 
 def own_and_shared_scores(
@@ -61,7 +60,8 @@ class _OwnAndShared(torch.autograd.Function):
         used = weight.index_select(0, shared)  # [N, H]
         others = torch.addmm(bias.index_select(0, shared) - shift.index_select(0, shared), h, used.T)
         scores = bias.index_select(0, own) - shift.index_select(0, own)
-        _run(_add_dots, len(h), h.shape[1], *(each.detach().numpy() for each in (h, weight, own, scores)))
+        arrays = [each.detach().numpy() for each in (h, weight, own, scores)]
+        parallel.run_pieces(_add_dots, arrays, len(h), h.numel() // SMALL)
         ctx.save_for_backward(h, weight, own, shared, used)
         ctx.sparse, ctx.biases = sparse, bias.shape
         return scores, others
@@ -74,7 +74,8 @@ class _OwnAndShared(torch.autograd.Function):
         grad_h = None
         if ctx.needs_input_grad[0]:
             grad_h = torch.mm(grad_others, used)
-            _run(_add_rows, size, width, *(each.detach().numpy() for each in (grad_own, weight, own, grad_h)))
+            arrays = [each.detach().numpy() for each in (grad_own, weight, own, grad_h)]
+            parallel.run_pieces(_add_rows, arrays, size, h.numel() // SMALL)
         groups = Groups(torch.cat([own, shared]))
         grad_weight, grad_bias = h.new_empty(len(groups.unique), width), h.new_empty(len(groups.unique))
         of_shared = torch.mm(grad_others.T, h), grad_others.sum(0)  # [N, H], [N]
@@ -83,12 +84,6 @@ class _OwnAndShared(torch.autograd.Function):
         unique = torch.from_numpy(groups.unique)
         of_weight = rows_gradient(unique, grad_weight, shape, ctx.sparse)
         return grad_h, of_weight, rows_gradient(unique, grad_bias, ctx.biases, ctx.sparse), None, None, None, None
-
-
-def _run(kernel: Any, count: int, width: int, *arguments: Any) -> None:
-    """Run a kernel over so many examples of `width` numbers each, on several threads where there is enough work."""
-    pieces = max(1, min(parallel.threads(), count * width // SMALL))
-    parallel.run((kernel, *arguments, *cut) for cut in parallel.cut_evenly(count, pieces))
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)

@@ -194,9 +194,8 @@ class _Logistic(torch.autograd.Function):
 def _logistic_loss_and_gradient(scores: Tensor, signs: Tensor) -> tuple[Tensor, Tensor]:
     gradient = torch.empty_like(scores)
     arrays = [tensor.detach().view(-1).numpy() for tensor in (scores, signs, gradient)]
-    pieces = max(1, min(parallel.threads(), scores.numel() // SMALL))
-    cuts = parallel.cut_evenly(scores.numel(), pieces)
-    return scores.new_tensor(sum(parallel.run((loops.logistic, *arrays, *cut) for cut in cuts))), gradient
+    sums = parallel.run_pieces(loops.logistic, arrays, scores.numel(), scores.numel() // SMALL)
+    return scores.new_tensor(sum(sums)), gradient
 
 
 def take_gradients(ctx: Any, scale: Tensor, compute: Callable[[], list[Tensor]]) -> list[Tensor]:
