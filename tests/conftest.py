@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from lmtool.neural.encoders.nplm import Activation, NplmModel
 from lmtool.neural.outputs.softmax import Precision, SoftmaxOutput
 
 ROOT = Path(__file__).resolve().parent.parent
+of_torch_2_13 = pytest.mark.skipif(
+    [int(part) for part in version("torch").split(".")[:2]] < [2, 13], reason="torch drew other numbers before 2.13"
+)
 RULES = VocabularyConfig(file=None, size=None, min_count=1, lowercase=False, unit=Unit.word)
 
 SOFTMAX = SoftmaxOutput("softmax", Precision.fp32)

@@ -15,7 +15,7 @@ import pytest
 
 from lmtool import load
 from lmtool.neural.kernels import hidden_units
-from tests.conftest import ROOT
+from tests.conftest import ROOT, of_torch_2_13
 
 Run = Callable[..., str]
 # HDF5 2 wrote the n-gram model, with types that no version before it reads.
@@ -50,11 +50,12 @@ def test_mixed_with_a_run_of_today(lmtool: Run, older: Path) -> None:
     assert log_prob == pytest.approx(LOG_PROBS["bigram"], rel=1e-12)
 
 
+@of_torch_2_13
 def test_resumed(lmtool: Run, older: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hidden_units, "_loops_can", lambda x: False)  # dropout draws from torch's generator, as there
     lmtool("train", "resume=nplm", "training.epochs=2")
     losses = [json.loads(line)["valid_loss"] for line in Path("nplm/metrics.jsonl").read_text().splitlines()]
-    assert losses == pytest.approx([2.929637998965788, 2.924990851288585], rel=3e-5)  # the second by 0.5.0 too
+    assert losses == pytest.approx([2.929637998965788, 2.924990851288585], rel=1e-5)  # the second by 0.5.0 too
 
 
 def test_defaults_that_have_changed_do_not_reach_it(lmtool: Run, older: Path) -> None:

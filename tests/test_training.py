@@ -41,7 +41,7 @@ from lmtool.training.schedules.linear import LinearSchedule
 from lmtool.training.schedules.plateau import PlateauSchedule
 from lmtool.training.schedules.steps import StepsSchedule
 from lmtool.trees import huffman_tree
-from tests.conftest import SOFTMAX, neural, nplm
+from tests.conftest import SOFTMAX, neural, nplm, of_torch_2_13
 
 MODEL = nplm(embedding_dim=8, hidden_dim=16, tied=True, activation=Activation.gelu, layer_norm=True, dropout=0.1)
 ADAM = AdamwOptim("adamw", 0.02, 0.0, 0.9, 0.99, 1e-8)
@@ -117,9 +117,7 @@ GOLDEN = {  # valid perplexity after the second epoch
 }
 
 
-@pytest.mark.skipif(
-    [int(part) for part in torch.__version__.split(".")[:2]] < [2, 13], reason="torch drew other numbers before 2.13"
-)
+@of_torch_2_13
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_loss(name: str, toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # From torch's seeded generator on a CPU, as the plain forms draw from it; a refactor must not move it.

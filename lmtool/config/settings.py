@@ -23,7 +23,7 @@ from omegaconf.errors import (
 
 from lmtool.config.options import HOMES, settings_class, use_folder
 from lmtool.config.overrides import escaped
-from lmtool.config.value_types import as_typed, rule_of
+from lmtool.config.value_types import as_written, rule_of
 from lmtool.errors import UserError, first_line
 from lmtool.system.spelling import nearest
 
@@ -159,7 +159,7 @@ def error_line(error: OmegaConfBaseException, group: str = "") -> str:
         return f"no key {key!r}{nearest(str(error.key), keys_beside(error))}"
     if isinstance(error, ValidationError):
         rule = rule_of(error)
-        return f"{key}: {first_line(error)}" if rule is None else f"{key}={as_typed(error.value)}: must be {rule}"
+        return f"{key}: {first_line(error)}" if rule is None else f"{key}={as_written(error.value)}: must be {rule}"
     return f"{key}: {first_line(error)}" if key not in first_line(error) else first_line(error)
 
 

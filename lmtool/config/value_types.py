@@ -45,7 +45,7 @@ def _without_null(type_: Any) -> Any:
     return others[0] if get_origin(type_) in (Union, UnionType) and len(others) == 1 else type_
 
 
-def as_typed(value: Any) -> str:
+def as_written(value: Any) -> str:
     """A value as one writes it on the command line or in YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]

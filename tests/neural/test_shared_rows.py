@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmtool.neural.kernels import shared_rows, sparse_rows
+from lmtool.neural.kernels import sparse_rows
 from lmtool.neural.kernels.shared_rows import own_and_shared_scores, own_and_shared_scores_plain
 
 Form = Callable[..., tuple[Tensor, Tensor]]
@@ -16,8 +16,7 @@ Form = Callable[..., tuple[Tensor, Tensor]]
 
 @pytest.fixture(params=[1 << 15, 1], ids=["one thread", "several"])
 def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (shared_rows, sparse_rows):
-        monkeypatch.setattr(module, "SMALL", request.param)
+    monkeypatch.setattr(sparse_rows, "SMALL", request.param)
 
 
 def given(dtype: torch.dtype, examples: int = 9, rows: int = 6, shared: int = 4) -> tuple[Tensor, ...]:

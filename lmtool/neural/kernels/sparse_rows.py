@@ -112,9 +112,7 @@ def sums_of_rows(ids: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         unique, place = torch.unique(ids.long(), return_inverse=True)
         return unique, values.new_zeros(len(unique), values.shape[1]).index_add_(0, place, values)
     groups = Groups(ids)
-    sums = values.new_empty(len(groups.unique), values.shape[1])
-    groups.run(values.shape[1], loops.sum_rows, values.numpy(), groups.order, groups.starts, sums.numpy())
-    return torch.from_numpy(groups.unique), sums
+    return torch.from_numpy(groups.unique), groups.sums(values)
 
 
 def row_scores(h: Tensor, weight: Tensor, bias: Tensor, pairs: Pairs, *, sparse: bool) -> Tensor:
@@ -142,7 +140,7 @@ class _RowScores(torch.autograd.Function):
             pairs,
             h.shape[1],
             loops.dot_rows,
-            *_arrays(h, weight, bias, pairs.starts, pairs.rows, scores),
+            *as_arrays(h, weight, bias, pairs.starts, pairs.rows, scores),
         )
         return scores
 
@@ -152,11 +150,11 @@ class _RowScores(torch.autograd.Function):
         pairs, sparse, grad = ctx.pairs, ctx.sparse, grad_output[0].contiguous()
         width, grad_h = h.shape[1], torch.empty_like(h)
         if ctx.needs_input_grad[0]:
-            arrays = _arrays(grad, weight, pairs.starts, pairs.rows, grad_h)
+            arrays = as_arrays(grad, weight, pairs.starts, pairs.rows, grad_h)
             each_example(pairs, width, loops.dot_rows_grad_h, *arrays)
         groups = Groups(pairs.rows)
         grad_weight, grad_bias = h.new_empty(len(groups.unique), width), h.new_empty(len(groups.unique))
-        g, h_, owner, weight_, bias_ = _arrays(grad, h, pairs.owner, grad_weight, grad_bias)
+        g, h_, owner, weight_, bias_ = as_arrays(grad, h, pairs.owner, grad_weight, grad_bias)
         groups.run(width, loops.dot_rows_grad_weight, g, h_, owner, groups.order, groups.starts, weight_, bias_)
         shape, unique = weight.shape, torch.from_numpy(groups.unique)
         return (
@@ -230,6 +228,12 @@ class Groups:
         places[self.order] = np.repeat(np.arange(len(self.unique), dtype=np.int32), np.diff(self.starts))
         return places
 
+    def sums(self, values: Tensor) -> Tensor:
+        """The sum of the values `[P, H]` of each of the different rows, `[U, H]`."""
+        sums = values.new_empty(len(self.unique), values.shape[1])
+        self.run(values.shape[1], loops.sum_rows, values.numpy(), self.order, self.starts, sums.numpy())
+        return sums
+
     def run(self, width: int, kernel: Any, *arguments: Any) -> None:
         """Run a kernel over the groups, on several threads where there is enough work; width: numbers per place."""
         _on_threads(kernel, arguments, self.starts, width)
@@ -242,7 +246,8 @@ def rows_gradient(unique: Tensor, values: Tensor, shape: torch.Size, sparse: boo
     return torch.sparse_coo_tensor(unique[None], values, shape, is_coalesced=True, check_invariants=False)
 
 
-def _arrays(*tensors: Tensor) -> list[Array]:
+def as_arrays(*tensors: Tensor) -> list[Array]:
+    """The memory of tensors on a CPU, for compiled loops."""
     return [tensor.detach().numpy() for tensor in tensors]
 
 
