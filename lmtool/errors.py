@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 LONGEST = 2000  # letters of a message; more come with what was given, as a line of a file without line ends
 
@@ -42,6 +45,23 @@ def for_terminal(text: str) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of what an error says; the name of its type where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+# What the system has against a path itself, wherever it is looked at.
+_AGAINST_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ESTALE, errno.EIO)
+
+
+@contextmanager
+def of_paths() -> Iterator[None]:
+    """Raise UserError in place of OSError where a path cannot be looked at: its name is too long, or a folder above it
+    may not be entered.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _AGAINST_PATH or error.filename is None:
+            raise
+        raise UserError(f"{error.filename}: {error.strerror}; name another path, or allow this one") from error
 
 
 class Interrupted(KeyboardInterrupt):

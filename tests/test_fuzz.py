@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+import lmtool
 from lmtool.cli.arguments import split_line
-from lmtool.errors import UserError
+from lmtool.cli.command_line import main
+from lmtool.errors import UserError, of_paths
 from tests.conftest import ROOT
 
 Run = Callable[..., str]
@@ -288,3 +291,27 @@ def test_vocabularies_that_campaigns_found(tmp_path: Path) -> None:
         (tmp_path / "v.txt").write_text(right.replace("2", count))
         with pytest.raises(UserError, match=r"v\.txt is damaged"):
             load_vocabulary(tmp_path / "v.txt")
+
+
+def test_a_path_that_cannot_be_looked_at_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a" * 300  # most file systems end names after 255 letters
+    for call in (
+        lambda: lmtool.load(name),
+        lambda: lmtool.evaluate(name),
+        lambda: lmtool.export("kn", name),
+        lambda: lmtool.evaluate(tmp_path / name / "kn"),
+    ):
+        with pytest.raises(UserError, match="File name too long; name another path"):
+            call()
+    for words in (["eval", f"run={name}"], ["export", "run=kn", f"to={name}.txt"], ["verify", name]):
+        assert main([*words, f"hydra.run.dir={tmp_path}/run"]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_other_errors_of_files_are_not_taken_for_paths() -> None:
+    with pytest.raises(UserError, match=r"^/x/y: Permission denied; name another path, or allow this one$"), of_paths():
+        raise PermissionError(errno.EACCES, "Permission denied", "/x/y")
+    with pytest.raises(FileNotFoundError), of_paths():
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/x/y")
+    with pytest.raises(OSError, match="File name too long"), of_paths():
+        raise OSError(errno.ENAMETOOLONG, "File name too long")

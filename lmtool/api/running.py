@@ -19,7 +19,7 @@ from lmtool.cli.help_pages import config_dir_of
 from lmtool.config.options import HOMES, folder_in_use
 from lmtool.config.overrides import key_of, value_of
 from lmtool.config.settings import plain_values, typed
-from lmtool.errors import UserError
+from lmtool.errors import UserError, of_paths
 from lmtool.results import MixedRun, TrainedRun
 from lmtool.runs.resume import Begun
 from lmtool.session import Session, on_terminal
@@ -52,7 +52,7 @@ def call(
     """Run a command. keeps: whether its folder stays where `out` is None."""
     from lmtool.cli.resume import with_earlier_words
 
-    with ExitStack() as stack:
+    with of_paths(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
         line = with_earlier_words(CommandLine(verb, [], overrides_of(plain(settings))))
         composed, choices = compose(line)
@@ -145,7 +145,8 @@ def named_run(run: RunLike) -> dict[str, Any]:
 def named_model(run: RunLike) -> dict[str, Any]:
     """The same, or the setting arpa= for a file."""
     path = folder_of(run)
-    return {"arpa": str(path)} if path.is_file() else named_run(run)
+    with of_paths():
+        return {"arpa": str(path)} if path.is_file() else named_run(run)
 
 
 def shows_progress(wanted: bool | None) -> bool:

@@ -13,7 +13,7 @@ from lmtool import __version__
 from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
 from lmtool.config.options import folder_in_use
-from lmtool.errors import Interrupted, UserError, for_terminal
+from lmtool.errors import Interrupted, UserError, for_terminal, of_paths
 from lmtool.system.output import discard_output, write_out
 
 
@@ -21,7 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done, 2 the user's mistake, 1 anything else."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _dispatch(words)
+        with of_paths():
+            code = _dispatch(words)
         write_out()
         return code
     except UserError as error:

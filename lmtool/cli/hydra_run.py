@@ -27,6 +27,7 @@ from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, config_dir_of
 from lmtool.cli.hydra_rules import CheckedLoader, require_no_search_path
 from lmtool.config.options import conf_dir, places
 from lmtool.config.settings import typed
+from lmtool.errors import of_paths
 from lmtool.results import Result
 from lmtool.session import Session
 from lmtool.sweeps import job, sweep
@@ -166,7 +167,8 @@ def _command(module: str, *, quiet: bool) -> Callable[[Any], float | None]:
 
     def run(composed: Any) -> float | None:
         command = importlib.import_module(module)
-        result = command.run(typed(composed, command.SETTINGS), Session.of_hydra(quiet=quiet))
+        with of_paths():
+            result = command.run(typed(composed, command.SETTINGS), Session.of_hydra(quiet=quiet))
         return result.metric if isinstance(result, Result) else None
 
     return run

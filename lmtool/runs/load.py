@@ -18,7 +18,7 @@ from lmtool.data.remote import is_there, place
 from lmtool.data.text_files import text_files
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.errors import UserError
+from lmtool.errors import UserError, of_paths
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.build import build_mixture
 from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
@@ -46,9 +46,9 @@ def load(
     UserError where the run is missing, unfinished or damaged, or uses an option that is not in use here.
     """
     require_device(device)
-    if Path(path).is_file():
-        return load_arpa(str(path))
-    with folder_in_use(options):
+    with of_paths(), folder_in_use(options):
+        if Path(path).is_file():
+            return load_arpa(str(path))
         run = Run.open(Path(path))
         vocabulary = vocabulary_of(run, store_dir)
         model = load_model(run, vocabulary, device)
