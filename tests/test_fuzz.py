@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 import lmtool
 from lmtool.cli.arguments import split_line
 from lmtool.cli.command_line import main
+from lmtool.cli.help_pages import VERBS
 from lmtool.errors import UserError, of_paths
 from tests.conftest import ROOT
 
@@ -189,9 +191,54 @@ def test_all_campaigns_run(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split("|")[1:4] for line in done.stdout.splitlines() if line.startswith("| ")][1:]
-    assert [name.strip() for name, _, _ in rows] == ["files", "library", "numbers", "text", "words", "yaml"]
+    guided = ["guided"] if find_spec("atheris") else []
+    assert [name.strip() for name, _, _ in rows] == ["files", *guided, "library", "numbers", "text", "words", "yaml"]
     assert all(int(cases) >= 1 for _, _, cases in rows)
     assert not list(tmp_path.iterdir()), "the campaigns leave nothing behind"
+
+
+@needs_scripts
+def test_bytes_of_a_file_are_read_again(fuzzing: Any, tmp_path: Path) -> None:
+    """What the guided search writes down of a file is a case of the campaign `text`."""
+    from fuzzing import guided, text
+
+    file = guided.file_of(bytes([4, 33]) + b"the\ncat\n")
+    assert file == [4, "dGhlCmNhdAo=", 1] and text.content_of(file) == ("w.txt", b"the\ncat\n")
+    assert guided.file_of(b"")[1:] == ["", 0]
+
+
+@needs_scripts
+def test_the_guided_search_is_left_out_without_atheris(
+    fuzzing: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fuzzing import guided
+
+    monkeypatch.setattr(guided, "find_spec", lambda name: None)
+    assert guided.run(tmp_path, 60, 1) is None
+    assert "left out" in capsys.readouterr().out and not list(tmp_path.iterdir())
+
+
+@needs_scripts
+@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed: pip install -e .[fuzz]")
+def test_the_guided_search_finds_a_planted_fault(
+    fuzzing: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fuzzing import guided
+
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{SCRIPTS}")
+    planted = "import sys\nfrom fuzzing import guided\n"
+    planted += "guided.search(sys.argv[1:], lambda file, folder: 1 // (file[0] - 4))\n"
+    (tmp_path / "planted.py").write_text(planted)
+    row = guided.run(tmp_path, 60, 1, 400, command=[sys.executable, str(tmp_path / "planted.py")])
+    assert list(row.found) == ["ZeroDivisionError"] and row.cases >= 400
+    assert "again: ./scripts/fuzz text '[[4, " in capsys.readouterr().out
+
+
+@needs_scripts
+def test_every_verb_has_lines(fuzzing: Any) -> None:
+    from fuzzing import words
+
+    assert set(words.RIGHT) == set(VERBS)
 
 
 def test_a_message_is_one_line_whatever_it_holds(lmtool: Run) -> None:
@@ -206,6 +253,7 @@ FOUND = [
     (["train", "--info=x"], ["--info x", "defaults-tree"]),
     (["eval", "run=x", "hydra.searchpath=[file://nowhere]"], ["no such folder nowhere"]),
     (["eval", "run=x", "text==${.x}"], ["x"]),
+    (["eval", "run=x", "options=~nobody-of-this-name/x"], ["no such folder"]),
 ]
 
 
@@ -300,6 +348,8 @@ def test_a_path_that_cannot_be_looked_at_is_one_line(tmp_path: Path, capsys: pyt
         lambda: lmtool.evaluate(name),
         lambda: lmtool.export("kn", name),
         lambda: lmtool.evaluate(tmp_path / name / "kn"),
+        lambda: lmtool.Corpus.open(name),
+        lambda: lmtool.Corpus.from_texts(["the cat"], ["the"], store_dir=tmp_path / name),
     ):
         with pytest.raises(UserError, match="File name too long; name another path"):
             call()

@@ -113,3 +113,24 @@ if not child:
 assert os.waitpid(child, 0)[1] == 0
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent, timeout=60)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_trains_and_scores(tmp_path: Path) -> None:
+    # Its process has used torch's team of threads, for whose work a child would wait for ever.
+    code = """
+import os, lmtool, torch
+torch.set_num_threads(2)
+torch.ones(1000, 1000) @ torch.ones(1000, 1000)
+corpus = lmtool.Corpus.from_texts(["the cat sat on the mat"] * 300, ["the cat"])
+small = {"epochs": 1, "minutes": None, "batch_size": 1024}
+def perplexity(out):
+    return lmtool.train("nplm", corpus, out=out, threads=2, training=small).model.perplexity("the cat")
+there = perplexity("there")
+child = os.fork()
+if not child:
+    os._exit(0 if abs(perplexity("here") / there - 1) < 1e-3 and torch.get_num_threads() == 1 else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, timeout=60, env=environment)

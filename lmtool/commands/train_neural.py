@@ -33,6 +33,7 @@ from lmtool.runs.run import METRICS, Run, has_state, save_trained
 from lmtool.runs.store import require_splits
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
+from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import held
 from lmtool.system.malloc import keep_freed_memory
@@ -51,7 +52,7 @@ def train_neural(config: TrainConfig, model: EncoderConfig, session: Session) ->
     Raises UserError where the store, the settings and the checkpoint to resume from do not fit.
     """
     start = time.perf_counter()
-    torch.set_num_threads(session.use_threads(config.threads))
+    parallel.of_torch(session.use_threads(config.threads))
     keep_freed_memory()
     device = choose_device(config.device)
     if device.type == "cuda":

@@ -110,7 +110,7 @@ def use_folder(folder: str | Path | None) -> None:
     """Add the options of a folder for this process; None adds none. Raises UserError where there is no such folder."""
     if folder is None:
         return
-    path = Path(folder).expanduser().resolve()
+    path = Path(os.path.expanduser(folder)).resolve()  # Path's raises an error for ~NAME of nobody
     if not path.is_dir():
         raise UserError(f"options={folder}: no such folder; name one that holds GROUP/NAME.yaml and GROUP/NAME.py")
     place = Place(path, None)

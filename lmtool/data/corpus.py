@@ -23,7 +23,7 @@ from lmtool.data.remote import is_address, is_there, open_pieces, place
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.windows import FAR, StoredTokens, Windows, begin_anew, positions
-from lmtool.errors import UserError
+from lmtool.errors import UserError, of_paths
 from lmtool.language_model import IntArray
 from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces
@@ -137,6 +137,7 @@ class Corpus:
         self.counted = "first_places" in file["vocabulary"]
 
     @classmethod
+    @of_paths()
     def open(cls, path: str | Path) -> Corpus:
         """Open a store, also at an address (lmtool.data.remote.place).
 
@@ -172,6 +173,7 @@ class Corpus:
         return None if is_address(str(self.path)) else self.path.parent
 
     @classmethod
+    @of_paths()
     def from_texts(
         cls,
         train: Iterable[Sentence],

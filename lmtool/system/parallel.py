@@ -42,6 +42,16 @@ def threads() -> int:
     return _threads or use(None)
 
 
+def of_torch(count: int) -> int:
+    """Set the number of threads of torch's own operations, which is 1 in a forked child: the team of OpenMP stayed
+    behind, and what waits for it waits for ever. Returns it.
+    """
+    import torch
+
+    torch.set_num_threads(1 if _is_fork else count)
+    return torch.get_num_threads()
+
+
 def cut_evenly(total: int, pieces: int | None = None) -> list[tuple[int, int]]:
     """range(total) in consecutive pieces of about equal size, as (first, last + 1); by default one per thread."""
     count = pieces or threads()
@@ -151,6 +161,8 @@ def _forked() -> None:
     global _is_fork
     _is_fork = True
     _workers.clear()
+    if hasattr(sys.modules.get("torch"), "set_num_threads"):  # it may be half imported
+        of_torch(1)
 
 
 if hasattr(os, "register_at_fork"):

@@ -52,5 +52,5 @@ def clustered(
     first, second, counted = bigrams(ids, offsets, words)
     after = neighbours(rank[first], rank[second], counted, words)
     before = neighbours(rank[second], rank[first], counted, words)
-    cluster_of, merges, losses = merge_words(*after, *before, clusters, f_table())
+    cluster_of, merges, losses = merge_words(*after, *before, min(clusters, words), f_table())
     return order[cluster_of[rank]], order[merges], losses

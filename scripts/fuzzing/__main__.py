@@ -12,13 +12,13 @@ from pathlib import Path
 
 from fuzzing.campaign import Generator, Row, campaign, repeat, table, temporary_folder
 
-GENERATOR = re.compile(r"^CASES\b", re.MULTILINE)  # what a file has that is one
+CAMPAIGN = re.compile(r"^(CASES\b|def run\()", re.MULTILINE)  # what a file has that is one
 
 
 def names() -> list[str]:
-    """The generators: the files of this folder that have cases."""
+    """The campaigns: the files of this folder that have cases, or search for them."""
     files = Path(__file__).parent.glob("*.py")
-    return sorted(path.stem for path in files if GENERATOR.search(path.read_text(encoding="utf-8")))
+    return sorted(path.stem for path in files if CAMPAIGN.search(path.read_text(encoding="utf-8")))
 
 
 def generator(name: str) -> Generator:
@@ -43,7 +43,9 @@ def main(words: list[str]) -> int:
             return repeat(generator(given.name), top, json.loads(given.seconds))
         rows: list[Row] = []
         for name in names() if given.name == "all" else [given.name]:
-            rows.append(campaign(name, generator(name), top, float(given.seconds), given.seed, given.cases))
+            module, limits = generator(name), (top, float(given.seconds), given.seed, given.cases)
+            row = module.run(*limits) if hasattr(module, "run") else campaign(name, module, *limits)
+            rows += [row] if row is not None else []
     print(table(rows))
     return int(any(row.found for row in rows))
 

@@ -77,7 +77,7 @@ def campaign(
         known = set(row.found)
         _round(row, generator, top, number, start + seconds, most)
         for signature in row.found.keys() - known:
-            _print_found(row, signature, number)
+            print_found(row, signature, number)
         number += 1
     row.seconds = time.monotonic() - start
     return row
@@ -96,6 +96,14 @@ def table(rows: list[Row]) -> str:
     lines = ["| campaign | seed | cases | seconds | found |", "|---|---|---|---|---|"]
     lines += [f"| {row.name} | {row.seed} | {row.cases:,} | {row.seconds:.0f} | {len(row.found)} |" for row in rows]
     return "\n".join(lines)
+
+
+def print_found(row: Row, signature: str, number: int, of: str | None = None) -> None:
+    """Print the smallest case of a fault. number: its seed. of: the campaign that repeats it, if it is another one."""
+    case, fault = row.found[signature]
+    print(f"found by {row.name}, seed {number}: {signature}")
+    print("\n".join(f"    {line}" for line in fault.report.strip().splitlines()[-12:]))
+    print(f"  again: ./scripts/fuzz {of or row.name} {shlex.quote(json.dumps(case))}", flush=True)
 
 
 @contextmanager
@@ -164,10 +172,3 @@ def _fault_of(generator: Generator, case: Any, top: Path) -> Fault | None:
     finally:
         remove(place)
     return None
-
-
-def _print_found(row: Row, signature: str, number: int) -> None:
-    case, fault = row.found[signature]
-    print(f"found by {row.name}, seed {number}: {signature}")
-    print("\n".join(f"    {line}" for line in fault.report.strip().splitlines()[-12:]))
-    print(f"  again: ./scripts/fuzz {row.name} {shlex.quote(json.dumps(case))}", flush=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import math
 import random
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +17,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuzzing import plain
+from fuzzing import commands, plain
 
 BOM = codecs.BOM_UTF8
 
 
 class Wrong(Exception):
     """A file was accepted and read as something else than it says, or refused without a reason."""
+
+
+def signature_of(error: BaseException) -> str:
+    """The same for errors that show the same fault: its type, the function of lmtool it is from, and what is wrong."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/lmtool/" in frame.filename]
+    where = f" in {frames[-1].filename.rpartition('/lmtool/')[2]}:{frames[-1].name}" if frames else ""
+    what = str(error).partition(":")[0][:60] if isinstance(error, Wrong) else ""
+    return f"{type(error).__name__}{where} {commands.without_names(what)}".strip()
 
 
 class Given(NamedTuple):

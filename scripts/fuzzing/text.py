@@ -6,6 +6,7 @@ some by whole commands.
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -151,8 +152,10 @@ def _sentencepiece(model_type: int) -> bytes:
     return out + field(2, field(3, model_type) + b"\x98\x02\x01")  # 35: byte_fallback
 
 
-def _content(file: list[Any]) -> tuple[str, bytes]:
-    """The name and the bytes of a file."""
+def content_of(file: list[Any]) -> tuple[str, bytes]:
+    """The name and the bytes of a file, which are as `files` draws them, or the bytes themselves, in Base64."""
+    if isinstance(file[1], str):
+        return KINDS[file[0]].name, base64.b64decode(file[1])
     number, base, changes, suffix, after, _ = file
     kind = KINDS[number]
     text = kind.bases[base]
@@ -163,17 +166,17 @@ def _content(file: list[Any]) -> tuple[str, bytes]:
     return f"{kind.name}{suffix}", edited(packed(edited(right, changes), suffix), after)
 
 
-def _read(file: list[Any], folder: Path) -> None:
+def read(file: list[Any], folder: Path) -> None:
     """Write a file and read it. Raises Wrong, or whatever a reader raises but UserError."""
     from lmtool.errors import UserError
 
-    name, raw = _content(file)
+    name, raw = content_of(file)
     path = folder / f"given-{name}"
     path = path.with_name(name) if name.startswith(("answers", "costs", "own")) else path
     path.write_bytes(raw)
     suffix = Path(name).suffix if Path(name).suffix in SUFFIXES else ""
     try:
-        KINDS[file[0]].read(readings.Given(path, raw, suffix, file[5]))
+        KINDS[file[0]].read(readings.Given(path, raw, suffix, file[-1]))
     except UserError as error:
         said = str(error)
         if folder == Path():
@@ -186,7 +189,7 @@ def _is_right(file: list[Any]) -> bool:
     from lmtool.errors import UserError
 
     try:
-        _read(file, Path())
+        read(file, Path())
     except UserError:
         return False
     return True
@@ -196,7 +199,7 @@ def check(case: Any, place: Path) -> None:
     """Read the files of a case in a child, or run a command with one. Raises Fault."""
     if isinstance(case, dict):
         file = case["command"]
-        name, raw = _content(file)
+        name, raw = content_of(file)
         words = [word.replace("FILE", name) for word in KINDS[file[0]].words]
         if words:
             commands.checked(words, place, lambda work: (work / name).write_bytes(raw) and None)
@@ -242,14 +245,11 @@ def _read_all(case: list[Any], at: Path) -> int:
         at.write_text(str(number))
         signal.alarm(OF_ONE)
         try:
-            _read(file, Path.cwd())
+            read(file, Path.cwd())
         except BaseException as error:
             signal.alarm(0)
             traceback.print_exc(file=sys.stderr)
-            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/lmtool/" in frame.filename]
-            where = f" in {frames[-1].filename.rpartition('/lmtool/')[2]}:{frames[-1].name}" if frames else ""
-            what = str(error).partition(":")[0][:60] if isinstance(error, readings.Wrong) else ""
-            print(f"{type(error).__name__}{where} {commands.without_names(what)}", file=sys.stderr)
+            print(readings.signature_of(error), file=sys.stderr)
             return 1
         signal.alarm(0)
     return 0

@@ -36,6 +36,7 @@ RIGHT = {
     "generate": [["the", "run=kn", "count=1", "length=4"], ["run=net", "count=1", "length=2", "seed=1"]],
     "neighbors": [["the", "cat", "run=net"]],
     "report": [["kn", "map=none"]],
+    "verify": [["kn"], ["net", "mix"]],
     "export": [["run=kn", "to=a.arpa"], ["run=net", "to=v.txt"], ["run=net", "to=w.safetensors"]],
     "convert": [
         ["run=kn", "to=b.arpa"],

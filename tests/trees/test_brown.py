@@ -102,7 +102,7 @@ def test_words_with_the_same_neighbours_share_a_cluster() -> None:
     assert all(found[word][:-1] == found[word + 1][:-1] for word in (0, 2, 4))
 
 
-@pytest.mark.parametrize("clusters", [1, 2, 7, 40, 1000])
+@pytest.mark.parametrize("clusters", [1, 2, 7, 40, 1000, 2**70])
 def test_whole_trees(clusters: int) -> None:
     ids, offsets, counts = text(3, 40, 2000)
     counts = np.concatenate([counts, [0, 0, 0]])  # words that train has not

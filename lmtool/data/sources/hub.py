@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -56,7 +57,7 @@ class HubData(DataConfig):
         Raises UserError where `datasets` is not installed or cannot have the data set, and for a split or a column that
         is not there; NotKept for one of the Hub where a store of it exists already.
         """
-        folder = Path(self.path).expanduser()
+        folder = Path(os.path.expanduser(self.path))
         on_disk = any((folder / name).is_file() for name in ON_DISK)
         if not on_disk and not download:
             raise NotKept(f"data.path={self.path} is a data set of the Hub: its store is used as it is")
