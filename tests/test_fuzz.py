@@ -214,7 +214,7 @@ def test_the_guided_search_is_left_out_without_atheris(
     from fuzzing import guided
 
     monkeypatch.setattr(guided, "find_spec", lambda name: None)
-    assert guided.run(tmp_path, 60, 1) is None
+    assert guided.run_campaign(tmp_path, 60, 1) is None
     assert "left out" in capsys.readouterr().out and not list(tmp_path.iterdir())
 
 
@@ -229,7 +229,7 @@ def test_the_guided_search_finds_a_planted_fault(
     planted = "import sys\nfrom fuzzing import guided\n"
     planted += "guided.search(sys.argv[1:], lambda file, folder: 1 // (file[0] - 4))\n"
     (tmp_path / "planted.py").write_text(planted)
-    row = guided.run(tmp_path, 60, 1, 400, command=[sys.executable, str(tmp_path / "planted.py")])
+    row = guided.run_campaign(tmp_path, 60, 1, 400, command=[sys.executable, str(tmp_path / "planted.py")])
     assert list(row.found) == ["ZeroDivisionError"] and row.cases >= 400
     assert "again: ./scripts/fuzz text '[[4, " in capsys.readouterr().out
 

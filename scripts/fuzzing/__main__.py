@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fuzzing.campaign import Generator, Row, campaign, repeat, table, temporary_folder
 
-CAMPAIGN = re.compile(r"^(CASES\b|def run\()", re.MULTILINE)  # what a file has that is one
+CAMPAIGN = re.compile(r"^(CASES\b|def run_campaign\()", re.MULTILINE)  # what a file has that is one
 
 
 def names() -> list[str]:
@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
         rows: list[Row] = []
         for name in names() if given.name == "all" else [given.name]:
             module, limits = generator(name), (top, float(given.seconds), given.seed, given.cases)
-            row = module.run(*limits) if hasattr(module, "run") else campaign(name, module, *limits)
+            row = module.run_campaign(*limits) if hasattr(module, "run_campaign") else campaign(name, module, *limits)
             rows += [row] if row is not None else []
     print(table(rows))
     return int(any(row.found for row in rows))

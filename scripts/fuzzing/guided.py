@@ -30,7 +30,9 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "fuzzing.guided"]
 
 
-def run(top: Path, seconds: float, seed: int, most: int | None = None, command: Sequence[str] = COMMAND) -> Row | None:
+def run_campaign(
+    top: Path, seconds: float, seed: int, most: int | None = None, command: Sequence[str] = COMMAND
+) -> Row | None:
     """Search in a folder for so many seconds, or `most` files. Prints what is found; None without atheris.
 
     command: begins the process that searches.
