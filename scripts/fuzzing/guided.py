@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -31,13 +32,13 @@ COMMAND = [sys.executable, "-m", "fuzzing.guided"]
 
 
 def run_campaign(
-    top: Path, seconds: float, seed: int, most: int | None = None, command: Sequence[str] = COMMAND
+    top: Path, seconds: float, seed: int, most: int | None = None, *, command: Sequence[str] = COMMAND
 ) -> Row | None:
     """Search in a folder for so many seconds, or `most` files. Prints what is found; None without atheris.
 
     command: begins the process that searches.
     """
-    row = Row("guided", seed=seed)
+    row, start = Row("guided", seed=seed), time.monotonic()
     if find_spec("atheris") is None:
         print("guided: left out: it needs atheris, which is in the extra fuzz: pip install -e .[fuzz]")
         return None
@@ -59,7 +60,7 @@ def run_campaign(
     if ended.returncode and not row.found:
         raise RuntimeError(f"the search did not begin: {ended.stderr[-3000:]}")
     counted = re.findall(r"^#(\d+)\s", ended.stderr, re.MULTILINE)
-    row.cases, row.seconds = int(counted[-1]) if counted else 0, seconds
+    row.cases, row.seconds = int(counted[-1]) if counted else 0, time.monotonic() - start
     for signature in row.found:
         print_found(row, signature, seed, of="text")
     return row
