@@ -153,8 +153,9 @@ class Subwords:
     def _encoded(self, words: Sequence[str]) -> list[list[int]]:
         """The library's ids of each word. Raises UserError for a word that they do not write back."""
         texts = [self._lead + word for word in words]
-        ids = [list(one.ids) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-        written = self._tokenizer.decode_batch(ids, skip_special_tokens=False)
+        with library_errors(self.name):  # a letter may have no piece, and none be that of unknown ones
+            ids = [list(one.ids) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+            written = self._tokenizer.decode_batch(ids, skip_special_tokens=False)
         for word, back in zip(words, written, strict=True):
             if back.removeprefix(" ") != word:
                 raise UserError(

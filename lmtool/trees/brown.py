@@ -86,8 +86,8 @@ def brown_tree(ids: npt.NDArray[Any], offsets: Int64s, counts: Int64s, clusters:
     `[W]`. clusters: how many there are at a time, at most W of them. Raises UserError for less than 1, and ValueError
     for what are no counts, ids of W or more, and offsets that do not ascend from 0 to N.
     """
-    if clusters < 1:
-        raise UserError(f"tree.clusters={clusters}: must be 1 or more; some hundreds are usual")
+    if not isinstance(clusters, int | np.integer) or clusters < 1:
+        raise UserError(f"tree.clusters={clusters}: must be a whole number, 1 or more; some hundreds are usual")
     counts = word_counts("brown_tree: counts", counts)
     ids = whole_numbers("brown_tree: ids", ids, ("N",), below=len(counts))
     offsets = sentence_offsets("brown_tree: offsets", offsets, len(ids))

@@ -146,8 +146,9 @@ def test_small_vocabularies() -> None:
     check(brown_tree(np.array([0, 0, 0]), np.array([0, 3]), np.array([3]), 5), 1)
     check(brown_tree(np.array([0, 1, 0]), np.array([0, 3]), np.array([2, 1]), 5), 2)
     check(brown_tree(empty, np.array([0]), np.zeros(4, dtype=np.int64), 2), 4)
-    with pytest.raises(UserError, match=r"tree\.clusters=0: must be 1 or more"):
-        brown_tree(empty, np.array([0]), np.zeros(4, dtype=np.int64), 0)
+    for clusters in (0, 1.5, None):
+        with pytest.raises(UserError, match=rf"tree\.clusters={clusters}: must be a whole number, 1 or more"):
+            brown_tree(empty, np.array([0]), np.zeros(4, dtype=np.int64), clusters)  # type: ignore[arg-type]
 
 
 def test_losses_stay_exact_over_many_mergings() -> None:
