@@ -224,7 +224,7 @@ def test_a_letter_without_a_piece_is_one_line() -> None:
     pieces = [message((1, piece.encode()), (2, -1.0)) for piece in ("\u2581a", "\u2581", "t", "h", "e", "\u2581the")]
     unigram = subwords_of_model(message(*((1, piece) for piece in pieces), (2, message((3, 1)))), "m", Unit.unigram)
     assert unigram.pieces(["the"]) == ["\u2581the"]
-    with pytest.raises(UserError, match="m is no tokeniser that tokenizers reads .*unk"):
+    with pytest.raises(UserError, match=r"m is no tokeniser that tokenizers reads .*unk"):
         unigram.pieces(["\u00fc"])
 
 
