@@ -160,7 +160,11 @@ MISTAKES = [
     ("train model=nplm output=adaptive output.cutoffs=[5,23] data=toy", ["cutoffs=[5, 23]", "from 1 to 22"]),
     ("train model=nplm output=classes output.classes=24 data=toy", ["output.classes=24", "at most 23"]),
     ("train model=hsoftmax tree=classes tree.classes=24 data=toy", ["tree.classes=24", "at most 23"]),
-    ("train model=hsoftmax tree=clusters data=toy", ["tree.run", "tree.run=..."]),
+    (
+        "train model=hsoftmax tree=clusters tree.representation=contexts data=toy",
+        ["earlier run", "tree.run=runs/first"],
+    ),
+    ("train model=hsoftmax tree=union tree.trees=[brown,bron]", ["tree.trees[1]=bron", "did you mean brown?"]),
     ("train model=hsoftmax tree=clusters tree.run=nowhere data=toy", ["no run folder nowhere"]),
     ("train model=hsoftmax tree=clusters tree.run=x tree.epsilon=0.6", ["tree.epsilon=0.6", "below 0.5"]),
     ("train model=hsoftmax tree=clusters tree.run=x tree.epsilon=0.2 tree.split=balanced", ["tree.split=adaptive"]),

@@ -21,7 +21,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from lmtool.config.options import HOMES, settings_class, use_folder
+from lmtool.config.options import HOMES, meant, settings_class, use_folder, yaml_files
 from lmtool.config.overrides import escaped
 from lmtool.config.value_types import as_written, rule_of
 from lmtool.errors import UserError, first_line
@@ -75,6 +75,26 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
         return _object(_option(values, group, (origins or {}).get(group)), {}, group)
     except UserError as error:
         raise UserError(f"the run's {group} settings do not fit this version of lmtool: {error}") from error
+
+
+def option_named(group: str, given: Any, key: str) -> Any:
+    """The settings of an option that a setting of another one names: by its name, or by a mapping that has it as `kind`
+    and values in place of those of its YAML file.
+
+    key: of that setting. Raises UserError for what names no option, and for settings that do not fit it.
+    """
+    values = {"kind": given} if isinstance(given, str) else given
+    if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
+        raise SettingError(f"{key}={given}: must be the name of an option of {group}=, or {{kind: NAME, ...}}", key)
+    name = values["kind"]
+    path = yaml_files(group).get(name)
+    if path is None:
+        raise SettingError(f"{key}={name}: no option of {group}={meant(group, name)}", key)
+    written = OmegaConf.to_container(OmegaConf.load(path))
+    if not isinstance(written, dict) or "defaults" in written:
+        raise SettingError(f"{key}={name}: {path.name} is made of several files; name the option that it changes", key)
+    schema = OmegaConf.structured(settings_class(group, str(written.get("kind"))))
+    return _object(schema, {**written, **values, "kind": written["kind"]}, key)  # type: ignore[dict-item]
 
 
 def _literal(value: Any) -> Any:

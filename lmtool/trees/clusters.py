@@ -6,7 +6,8 @@ r"""Words with similar vectors together: a set of words is divided in two by the
     \log \frac{r_2(x)}{r_1(x)} &= \frac{1}{\sigma^2} \left( (\mu_2 - \mu_1) \cdot x -
         \frac{|\mu_2|^2 - |\mu_1|^2}{2} \right) + \log \frac{\pi_2}{\pi_1}
 
-x is the vector of a word in an earlier run: in the paper, the mean of what a model predicts in its contexts. The
+x is the vector of a word: in the paper, the mean of what an earlier model predicts in its contexts; without an earlier
+run, principal components of the square roots of its neighbours' probabilities in train (Lebret & Collobert 2014). The
 mixture is fitted to each set by EM; r are its responsibilities. A word goes to the likelier half, or with
 `split=balanced` to that of its place in the order of the odds; where |r - 0.5| < `epsilon` it goes to both and gets
 several codes. With `method=kmeans` the odds are half the difference of squared distances.
@@ -25,11 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.groups import TreeConfig
-from lmtool.config.rules import MISSING, require, require_seed
+from lmtool.config.rules import MISSING, require, require_seed, require_whole
 from lmtool.errors import UserError
 from lmtool.system.arrays import as_array, described, word_counts
 from lmtool.trees.assemble import arranged
 from lmtool.trees.base import TreeWords
+from lmtool.trees.neighbour_vectors import neighbour_vectors
 from lmtool.trees.tree import Int64s, Tree
 from lmtool.trees.two_means import divide
 
@@ -54,16 +56,22 @@ class Method(Enum):
 class Representation(Enum):
     """Which vectors the words have."""
 
+    neighbours = "neighbours"
     contexts = "contexts"
     embeddings = "embeddings"
 
 
 @dataclass(slots=True)
 class ClustersTree(TreeConfig):
-    """Clusters of words by their vectors in an earlier run (Mnih & Hinton 2009)."""
+    """Clusters of words by their neighbours in train, or their vectors in an earlier run (Mnih & Hinton 2009).
 
-    run: str = MISSING
-    representation: Representation = MISSING
+    tokens: of the beginning of train, for neighbours. dimensions: of the vectors made of these.
+    """
+
+    run: str | None = MISSING
+    representation: Representation | None = MISSING
+    dimensions: int = MISSING
+    tokens: int | None = MISSING
     split: Division = MISSING
     method: Method = MISSING
     epsilon: float = MISSING
@@ -71,12 +79,23 @@ class ClustersTree(TreeConfig):
 
     def __post_init__(self) -> None:
         require_seed("tree.seed", self.seed)
+        require_whole("tree.dimensions", self.dimensions)
+        require_whole("tree.tokens", self.tokens, null=True)
+        if self.run is None and self.representation in (Representation.contexts, Representation.embeddings):
+            name = self.representation.value
+            raise UserError(f"tree.representation={name}: these are of an earlier run; name it, as tree.run=runs/first")
+        if self.run is not None and self.representation is Representation.neighbours:
+            raise UserError(f"tree.run={self.run}: has no part in tree.representation=neighbours; leave one out")
         _require_division(self.split.value, self.method.value, self.epsilon)
 
     def build(self, words: TreeWords) -> Tree:
-        """The tree of the run's vectors. Raises UserError for a run of another vocabulary or without word vectors."""
+        """The tree of the words' vectors. Raises UserError for a run of another vocabulary or without word vectors."""
+        if self.run is None:
+            vectors = neighbour_vectors(words.train().ids[: self.tokens], words.counts, self.dimensions)
+        else:
+            vectors = words.run_vectors(self.run, self.representation is not Representation.embeddings)
         return clusters_tree(
-            words.run_vectors(self.run, self.representation is Representation.contexts),
+            vectors,
             words.counts,
             split=self.split.value,
             method=self.method.value,

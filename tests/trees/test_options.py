@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +25,13 @@ from lmtool.trees.frequency import FrequencyTree, frequency_tree
 from lmtool.trees.halving import balanced_tree
 from lmtool.trees.huffman import HuffmanTree
 from lmtool.trees.huffman_code import huffman_tree
+from lmtool.trees.neighbour_vectors import neighbour_vectors
 from lmtool.trees.random import RandomTree, random_tree
 from lmtool.trees.tree import Tree
 from lmtool.trees.tree_file import write_tree
+from lmtool.trees.union import UnionTree, union
 from lmtool.trees.wordnet import WordnetTree
-from tests.trees.checks import same
+from tests.trees.checks import check, codes, same
 
 NAMES = ("the", "cat", "<unk>", "sat", "a", "mat")
 COUNTS = np.array([9, 5, 4, 3, 2, 0])
@@ -43,12 +46,22 @@ def run_vectors(path: str, of_contexts: bool) -> np.ndarray:
 
 
 WORDS = TreeWords(NAMES, COUNTS, lambda: TRAIN, run_vectors)
-BY_CONTEXTS = ClustersTree(
-    "clusters", "runs/first", Representation.contexts, Division.adaptive, Method.gaussians, 0.25, 3
-)
-BY_EMBEDDINGS = ClustersTree(
-    "clusters", "runs/first", Representation.embeddings, Division.balanced, Method.kmeans, 0.0, 3
-)
+
+
+def clusters(
+    run: str | None,
+    representation: Representation | None,
+    split: Division = Division.adaptive,
+    method: Method = Method.gaussians,
+    epsilon: float = 0.25,
+) -> ClustersTree:
+    settings = {"split": split, "method": method, "epsilon": epsilon, "seed": 3, "dimensions": 2, "tokens": 150}
+    return ClustersTree("clusters", run=run, representation=representation, **settings)
+
+
+BY_CONTEXTS = clusters_tree(VECTORS, COUNTS, "adaptive", "gaussians", 0.25, 3)
+BY_EMBEDDINGS = clusters_tree(-2 * VECTORS[::-1], COUNTS, "balanced", "kmeans", 0.0, 3)
+BY_NEIGHBOURS = clusters_tree(neighbour_vectors(IDS[:150], COUNTS, 2), COUNTS, "adaptive", "gaussians", 0.25, 3)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +74,16 @@ BY_EMBEDDINGS = ClustersTree(
         (ClassesTree("classes", classes=None), classes_tree(COUNTS, None)),
         (ClassesTree("classes", classes=3), classes_tree(COUNTS, 3)),
         (BrownTree("brown", clusters=3), brown_tree(IDS, np.array([0, 90, 200]), COUNTS, 3)),
-        (BY_CONTEXTS, clusters_tree(VECTORS, COUNTS, "adaptive", "gaussians", 0.25, 3)),
-        (BY_EMBEDDINGS, clusters_tree(-2 * VECTORS[::-1], COUNTS, "balanced", "kmeans", 0.0, 3)),
+        (clusters("runs/first", Representation.contexts), BY_CONTEXTS),
+        (clusters("runs/first", None), BY_CONTEXTS),
+        (clusters("runs/first", Representation.embeddings, Division.balanced, Method.kmeans, 0.0), BY_EMBEDDINGS),
+        (clusters(None, None), BY_NEIGHBOURS),
+        (clusters(None, Representation.neighbours), BY_NEIGHBOURS),
+        (UnionTree("union", ["huffman", "frequency"]), union([huffman_tree(COUNTS), frequency_tree(COUNTS)])),
+        (
+            UnionTree("union", [{"kind": "random", "seed": 4}, "huffman"]),
+            union([random_tree(6, 4), huffman_tree(COUNTS)]),
+        ),
     ],
     ids=lambda value: value.kind if isinstance(value, TreeConfig) else "",
 )
@@ -97,15 +118,55 @@ def test_the_settings_follow_the_rule_of_the_function(
     division: Division, method: Method, epsilon: float, said: str
 ) -> None:
     with pytest.raises(UserError) as by_settings:
-        ClustersTree("clusters", "x", Representation.contexts, division, method, epsilon, 1)
+        clusters("x", Representation.contexts, division, method, epsilon)
     with pytest.raises(UserError) as by_function:
         clusters_tree(VECTORS, COUNTS, division.value, method.value, epsilon, 1)
     assert said in str(by_settings.value) and str(by_settings.value) == str(by_function.value)
 
 
+def test_the_codes_of_a_union() -> None:
+    halves = balanced_tree(np.arange(3))  # 00, 01, 1
+    both = union([halves, balanced_tree(np.array([2, 1, 0]))])
+    check(both, 3, one_code=False)
+    assert list(zip(both.leaf_words.tolist(), codes(both), strict=True)) == [
+        *((0, "000"), (0, "11")),
+        *((1, "001"), (1, "101")),
+        *((2, "01"), (2, "100")),
+    ]
+    three = union([halves] * 3)
+    check(three, 3, one_code=False)
+    assert [codes(three)[leaf] for leaf in np.flatnonzero(three.leaf_words == 2)] == ["001", "011", "11"]
+    one_word = union([balanced_tree(np.arange(1))] * 2)
+    assert codes(one_word) == ["0", "1"] and one_word.words == 1
+
+
+@pytest.mark.parametrize(
+    ("trees", "said"),
+    [
+        (["brown"], r"^tree\.trees=\['brown'\]: must be 2 to 16 options of tree=$"),
+        (["brown", "bron"], r"^tree\.trees\[1\]=bron: no option of tree=; did you mean brown\?$"),
+        ([3, "brown"], r"^tree\.trees\[0\]=3: must be the name of an option of tree=, or \{kind: NAME, \.\.\.\}$"),
+        (["brown", {"kind": "brown", "cluster": 3}], r"no key 'tree\.trees\[1\]\.cluster'; did you mean clusters\?"),
+        (["brown", {"kind": "brown", "clusters": "x"}], r"tree\.trees\[1\]\.clusters=x: must be a whole number"),
+        (["brown", {"kind": "file"}], r"tree\.trees\[1\]\.path has no value"),
+        ([{"kind": "clusters", "representation": "contexts"}, "brown"], "of an earlier run; name it, as tree.run="),
+    ],
+)
+def test_what_is_no_union(trees: list[Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        UnionTree("union", trees)
+
+
 def test_vectors_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match=r"vectors must be numbers \[6, D\], .*; got float64 \[5, 4\]"):
         clusters_tree(VECTORS[:5], COUNTS, "balanced", "kmeans", 0.0, 1)
+
+
+def test_runs_and_neighbours_exclude_each_other() -> None:
+    with pytest.raises(UserError, match=r"^tree\.representation=embeddings: these are of an earlier run; name it"):
+        clusters(None, Representation.embeddings)
+    with pytest.raises(UserError, match=r"^tree\.run=x: has no part in tree\.representation=neighbours"):
+        clusters("x", Representation.neighbours)
 
 
 def test_each_yaml_has_its_option() -> None:

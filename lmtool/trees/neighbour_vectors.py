@@ -1,0 +1,109 @@
+"""Vectors of words from the words around them in a text: principal components of square roots of probabilities.
+
+The Hellinger distance of two distributions is the Euclidean one of their square roots (Lebret & Collobert 2014, "Word
+embeddings through Hellinger PCA", EACL). Here the distributions are of the word two places before, one before and one
+after; they are smoothed with the unigrams, so that rare words are near the mean, and words weigh by the square root of
+their count, so that the many rare ones do not choose the components.
+
+Legend of shapes: W words, C neighbours (a frequent word at one place), D components, E pairs that occur.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.trees.tree import Int64s
+
+PLACES = (-2, -1, 1)  # of the neighbours, relative to the word
+FREQUENT = 2000  # words that count as neighbours, the most frequent; the others are one together
+PRIOR = 20.0  # occurrences with the unigrams' neighbours that are added to each word
+MORE = 10  # components that are computed beside those that are wanted, for precision (Halko et al. 2011)
+ROUNDS = 4  # of subspace iteration
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Roots:
+    """The matrix `[W, C]` of square roots: across[w] along[c], plus `values` `[E]` at (rows, columns), which are the
+    pairs that occur; less the mean `[C]`.
+    """
+
+    rows: Int64s
+    columns: Int64s
+    values: Floats
+    across: Floats
+    along: Floats
+    mean: Floats
+
+    def times(self, right: Floats) -> Floats:
+        """The matrix times `[C, D]`: `[W, D]`."""
+        product = _sparse(self.rows, self.columns, self.values, len(self.across), right)
+        return product + np.outer(self.across, self.along @ right) - self.mean @ right
+
+    def transposed_times(self, right: Floats) -> Floats:
+        """Its transpose times `[W, D]`: `[C, D]`."""
+        product = _sparse(self.columns, self.rows, self.values, len(self.along), right)
+        return product + np.outer(self.along, self.across @ right) - np.outer(self.mean, right.sum(axis=0))
+
+
+def neighbour_vectors(ids: npt.NDArray[Any], counts: Int64s, dimensions: int) -> npt.NDArray[np.float32]:
+    """The vectors of the words, `[W, D]`, D being `dimensions` or what there is.
+
+    ids: `[N]` of any integer type, below W: the text, whose sentences follow one another. counts: int64 `[W]`. The same
+    text gives the same vectors; their first component varies most.
+    """
+    roots = _roots(ids, counts)
+    weight = np.sqrt(counts + 0.5)
+    weight /= weight.sum()
+    roots = _Roots(roots.rows, roots.columns, roots.values, roots.across, roots.along, _mean(roots, weight))
+    scale = np.sqrt(weight)[:, None]
+    wanted = min(dimensions, *(len(roots.across), len(roots.along)))
+    basis = np.random.default_rng(0).normal(size=(len(roots.along), min(wanted + MORE, len(roots.along))))
+    for _ in range(ROUNDS):
+        basis = np.linalg.qr(roots.transposed_times(scale * (scale * roots.times(basis))))[0]
+    _, _, turn = np.linalg.svd(scale * roots.times(basis), full_matrices=False)
+    return roots.times(basis @ turn[:wanted].T).astype(np.float32)
+
+
+def _roots(ids: npt.NDArray[Any], counts: Int64s) -> _Roots:
+    """The square roots of the smoothed probabilities; their mean is still 0."""
+    frequent = np.argsort(-counts, kind="stable")[:FREQUENT]
+    slots = len(frequent) + 1
+    slot = np.full(len(counts), slots - 1, dtype=np.int64)
+    slot[frequent] = np.arange(len(frequent))
+    rows, columns, values, along = [], [], [], []
+    occurrences = np.bincount(ids, minlength=len(counts)).astype(np.float64)
+    for place, distance in enumerate(PLACES):
+        words, others = (ids[-distance:], ids[:distance]) if distance < 0 else (ids[:-distance], ids[distance:])
+        keys, number = np.unique(words.astype(np.int64) * slots + slot[others], return_counts=True)
+        word, other = keys // slots, keys % slots
+        unigram = np.bincount(slot[ids], minlength=slots) / max(1, len(ids))
+        total = occurrences[word] + PRIOR
+        prior = PRIOR * unigram[other]
+        rows.append(word)
+        columns.append(place * slots + other)
+        values.append((np.sqrt(number + prior) - np.sqrt(prior)) / np.sqrt(total))
+        along.append(np.sqrt(unigram))
+    across = np.sqrt(PRIOR / (occurrences + PRIOR))
+    whole = np.concatenate(along)
+    where = np.concatenate(rows), np.concatenate(columns)
+    return _Roots(*where, np.concatenate(values), across, whole, np.zeros(len(whole)))
+
+
+def _mean(roots: _Roots, weight: Floats) -> Floats:
+    """The mean row `[C]` by the words' weights `[W]`, which sum to one."""
+    return roots.transposed_times(weight[:, None])[:, 0]
+
+
+def _sparse(rows: Int64s, columns: Int64s, values: Floats, height: int, right: Floats) -> Floats:
+    """The matrix of values at (rows, columns), `[height, ...]`, times a dense one."""
+    import torch
+
+    where = torch.from_numpy(np.stack([rows, columns]))
+    matrix = torch.sparse_coo_tensor(where, torch.from_numpy(values), (height, len(right)), check_invariants=False)
+    product: Floats = torch.sparse.mm(matrix, torch.from_numpy(np.ascontiguousarray(right))).numpy()
+    return product
