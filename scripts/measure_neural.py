@@ -244,13 +244,15 @@ def trees(lmtool: Callable[..., float]) -> None:
     budget = ["training.epochs=1", "training.minutes=null", "training.evaluate_every=1"]
     budget += ["model.dropout=0.2", "model.input_dropout=0", "data=ptb"]
     chosen = [["huffman"], ["brown"], ["wordnet"], ["random"], ["classes"], ["frequency"], ["balanced"]]
+    chosen += [["clusters"], ["clusters", "tree.epsilon=0.25"], ["union"]]
     run = ["clusters", "tree.run=nplm"]
     chosen += [run, [*run, "tree.split=balanced"], [*run, "tree.epsilon=0.25"]]
     chosen += [[*run, "tree.representation=embeddings", "tree.split=balanced"]]
+    chosen += [["union", "tree.trees=[brown,{kind:clusters,run:nplm,epsilon:0.25}]"]]
     for number, (name, *settings) in enumerate(chosen):
         folder = f"tree{number}"
         lmtool("train", "model=hsoftmax", f"tree={name}", *settings, *budget, f"hydra.run.dir={folder}")
         lmtool("tree", f"tree={name}", *settings, "data=ptb", f"hydra.run.dir={folder}-tree")
         depth = result(f"{folder}-tree")
-        _print(" ".join([name, *settings[1:]]), result(folder))
+        _print(" ".join([name, *(word for word in settings if word != "tree.run=nplm")]), result(folder))
         print(f"{'':<28} depth {depth['weighted_mean_depth']:.2f} by frequency, built in {depth['seconds']:.1f} s")

@@ -10,7 +10,7 @@ together.
 
 Source: Mnih & Hinton (2009), "A scalable hierarchical distributed language model", NIPS, section 5 (their trees "x 2"
     and "x 4", of one kind with different seeds).
-Complexity: that of all its trees together, to build and in each step.
+Complexity: as of all its trees together, to build and in each step.
 """
 
 from __future__ import annotations
