@@ -37,7 +37,7 @@ OFTEN = "training.evaluate_every=0.3"
 OF_NPLM = ("model.hidden_dim=12", "model.input_dropout=0")
 FIFTY = [*SMALL, "training.steps=50", "training.gradients=dense"]
 HIERARCHICAL = [*NPLM, "output=hierarchical"]
-TREES = ["huffman", "balanced", "random", "brown", "frequency", "classes"]
+TREES = ["huffman", "balanced", "random", "brown", "frequency", "classes", "union"]
 MODELS = {
     "softmax": [*NPLM, "output=softmax"],
     "tied": ["model=nplm", "model.input_dropout=0", "model.tied=true"],

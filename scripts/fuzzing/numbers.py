@@ -40,7 +40,17 @@ OUTPUTS = [
     {"kind": "classes"},
     {"kind": "classes", "classes": 2},
 ]
-TREES = ["balanced", "brown", "classes", "frequency", "huffman", "random", {"kind": "brown", "clusters": 2}]
+TREES = [
+    "balanced",
+    "brown",
+    "classes",
+    "clusters",
+    "frequency",
+    "huffman",
+    "random",
+    "union",
+    {"kind": "brown", "clusters": 2},
+]
 SMOOTHERS = [
     {"kind": "modified_kneser_ney"},
     {"kind": "modified_kneser_ney", "interpolate": False},

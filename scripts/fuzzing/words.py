@@ -31,7 +31,7 @@ RIGHT = {
     ],
     "compare": [["runs=[kn,net]", "resamples=100"]],
     "distil": [["run=net", "like=kn"]],
-    "tree": [["data=toy", f"tree={name}"] for name in ("huffman", "brown", "random", "balanced", "classes")],
+    "tree": [["data=toy", f"tree={name}"] for name in ("huffman", "brown", "union", "random", "classes")],
     "predict": [["the cat", "run=kn"], ["a", "run=net", "oov=unk"], ["run=mix"]],
     "generate": [["the", "run=kn", "count=1", "length=4"], ["run=net", "count=1", "length=2", "seed=1"]],
     "neighbors": [["the", "cat", "run=net"]],
