@@ -144,6 +144,12 @@ def test_a_campaign_tells_a_good_end_from_a_bad_one(kills: Any, tmp_path: Path, 
     (tmp_path / "out" / "run.json").write_text('{"a": ')
     kills.judge.check_whole(row, tmp_path, "the line")
     assert row.whole == 0 and any(signature.startswith("not whole: out/run.json") for signature in row.found)
+    (tmp_path / "out" / "run.json").write_text("{}")
+    (tmp_path / "counts-own.h5").write_bytes(b"\x89HDF")
+    for cached in (False, True):
+        row = kills.judge.Row("planted")
+        kills.judge.check_whole(row, tmp_path, "the line", cached=cached)
+        assert [signature.partition(":")[0] for signature in row.found] == ["not whole"] * cached
 
 
 def test_a_full_disk_where_hydra_writes(tmp_path: Path) -> None:

@@ -79,9 +79,9 @@ def finish(command: Command, words: list[str], work: Path) -> End:
     return run_ranks(words, work, command.ranks)
 
 
-def check_whole(row: Row, work: Path, context: str) -> None:
-    """Look at every file that has its final name."""
-    reason = place.not_whole(work)
+def check_whole(row: Row, work: Path, context: str, *, cached: bool = True) -> None:
+    """Look at every file that has its final name. cached: at counts that are kept to save time, too."""
+    reason = place.not_whole(work, cached=cached)
     if reason is None:
         row.whole += 1
     else:

@@ -99,13 +99,18 @@ def different(wanted: dict[str, bytes], found: dict[str, bytes]) -> str | None:
     return "; ".join(parts) or None
 
 
-def not_whole(work: Path) -> str | None:
-    """The first file with a final name that cannot be read to its end, and why; None where there is none."""
+def not_whole(work: Path, *, cached: bool = True) -> str | None:
+    """The first file with a final name that cannot be read to its end, and why; None where there is none.
+
+    cached: whether to look at cached counts, which are not synced, as they are counted again where they are damaged.
+    """
     for base, folders, names in os.walk(work):
         folders[:] = [folder for folder in folders if not LOGS.fullmatch(folder)]
         for name in sorted(names):
             path = Path(base) / name
             if name.startswith(".") or name.endswith(".jsonl"):  # its last line may be cut off
+                continue
+            if name.startswith("counts-") and not cached:
                 continue
             reason = damaged(path) or _damaged_weights(path)
             if reason is not None:

@@ -35,7 +35,7 @@ def campaign(command: Command, seconds: float, seed: int, most: int | None = Non
         lay_out(tree, work)
         row.cases += 1
         context = f"{' '.join(command.words)}\n{about}\n{_listed(tree, history)}"
-        check_whole(row, work, context)
+        check_whole(row, work, context, cached=False)
         line = command.again(command.words, work)
         check_end(row, command, work, finish(command, line, work), wanted, context)
     row.seconds = time.monotonic() - begun
