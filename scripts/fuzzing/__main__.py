@@ -7,7 +7,9 @@ import importlib
 import json
 import os
 import re
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fuzzing.campaign import Generator, Row, campaign, repeat, table, temporary_folder
@@ -37,17 +39,39 @@ def main(words: list[str]) -> int:
     parser.add_argument("seed", nargs="?", type=int, default=1)
     parser.add_argument("--cases", type=int, default=None, help="end after this many")
     given = parser.parse_args(words)
+    if given.name == "all":
+        return _all(float(given.seconds), given.seed, given.cases)
     with temporary_folder() as top:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(top / "torch")  # which torch makes when it is imported
         if given.seconds.lstrip()[:1] in ("[", "{", '"'):
             return repeat(generator(given.name), top, json.loads(given.seconds))
-        rows: list[Row] = []
-        for name in names() if given.name == "all" else [given.name]:
-            module, limits = generator(name), (top, float(given.seconds), given.seed, given.cases)
-            row = module.run_campaign(*limits) if hasattr(module, "run_campaign") else campaign(name, module, *limits)
-            rows += [row] if row is not None else []
-    print(table(rows))
-    return int(any(row.found for row in rows))
+        module, limits = generator(given.name), (top, float(given.seconds), given.seed, given.cases)
+        run: Row | None = (
+            module.run_campaign(*limits) if hasattr(module, "run_campaign") else campaign(given.name, module, *limits)
+        )
+    print(table([run] if run is not None else []))
+    return int(run is not None and bool(run.found))
+
+
+def _all(seconds: float, seed: int, cases: int | None) -> int:
+    """Run all campaigns, as many at once as there are cores, so that each has as many times the seconds."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+    def one(name: str) -> subprocess.CompletedProcess[str]:
+        words = [name, str(seconds * cores), str(seed), *(["--cases", str(cases)] if cases else [])]
+        done = subprocess.run([sys.executable, "-m", "fuzzing", *words], stdout=subprocess.PIPE, text=True)
+        found = [line for line in done.stdout.splitlines() if line and not line.startswith("|")]
+        if found:
+            print("\n".join(found), flush=True)
+        return done
+
+    with ThreadPoolExecutor(cores) as pool:
+        ended = list(pool.map(one, names()))
+    print(table([]))
+    for done in ended:
+        rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
+        print("".join(f"{row}\n" for row in rows[2:]), end="")
+    return max(done.returncode for done in ended)
 
 
 if __name__ == "__main__":
