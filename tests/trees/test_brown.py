@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from lmtool.errors import UserError
 from lmtool.trees.base import TreeWords
 from lmtool.trees.brown import BrownTree, _without, brown_tree
-from lmtool.trees.brown_clusters import bigrams, clustered
+from lmtool.trees.brown_clusters import bigrams, clustered, neighbours
+from lmtool.trees.brown_kernels import cheapest, f_table, merge_words
 from tests.trees.checks import check, codes, same, zipf
 
 
@@ -76,7 +77,37 @@ def test_every_merging_is_the_cheapest(seed: int, words: int, clusters: int) -> 
             members[kept] += members.pop(gone)
             names.remove(gone)
             step += 1
-    assert step == words - 1
+    assert step == len(losses) == words - 1
+
+
+def test_f_by_hand() -> None:
+    np.testing.assert_allclose(f_table()[:4], [0, 0, 2 * np.log(2), 3 * np.log(3)], rtol=1e-15)
+
+
+@pytest.mark.parametrize("length", [2, 3, 5, 9, 14, 30])
+def test_counts_beyond_the_table(length: int) -> None:
+    """F of these is computed, and the mergings are the same."""
+    words = 9
+    ids, offsets, _ = text(5, words)
+    first, second, often = bigrams(ids, offsets, words)
+    both = *neighbours(first, second, often, words), *neighbours(second, first, often, words)
+    wanted, found = (merge_words(*both, 6, table) for table in (f_table(), f_table()[:length]))
+    np.testing.assert_array_equal(found[0], wanted[0])
+    np.testing.assert_array_equal(found[1], wanted[1])
+    np.testing.assert_allclose(found[2], wanted[2], rtol=1e-9)
+
+
+def test_of_the_cheapest_mergings_the_last() -> None:
+    pairs = [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]
+    margins, joint = np.full((5, 5), 9.0), np.full((5, 5), 2.0)
+    for place, (a, b) in enumerate(pairs):
+        margins[b, a] = 4.0
+        assert cheapest(4, joint, margins) == (a, b, 2.0)
+        if place:  # of equal ones
+            margins[pairs[place - 1][::-1]] = 4.0
+            assert cheapest(4, joint, margins) == (a, b, 2.0)
+        margins[:] = 9.0
+    assert cheapest(2, joint, margins) == (0, 1, 7.0)
 
 
 def test_bigrams_do_not_cross_sentences() -> None:

@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lmtool.trees.brown_clusters import bigrams
+from lmtool.trees.brown_kernels import f_table
 from lmtool.trees.exchange import Bigrams, exchange
 from tests.trees.test_brown import information, text
 
@@ -93,6 +94,17 @@ def test_counts_beyond_the_table() -> None:
     one, other = (exchange(pairs, start, 3, order, np.zeros(3, bool), 20) for pairs in (few, many))
     np.testing.assert_array_equal(one.class_of, other.class_of)
     assert one.information == pytest.approx(other.information, rel=1e-9)
+
+
+@pytest.mark.parametrize("length", [2, 3, 5, 9, 14, 30])
+def test_a_short_table_changes_nothing(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, offsets, counts = text(5, 9)
+    given = Bigrams(*bigrams(ids, offsets, 9)), np.arange(9) % 4, 4, np.argsort(-counts), np.zeros(4, bool), 20
+    whole, table = exchange(*given), f_table()
+    monkeypatch.setattr("lmtool.trees.exchange.f_table", lambda: table[:length])
+    found = exchange(*given)
+    assert found.class_of.tolist() == whole.class_of.tolist() and found.passes == whole.passes > 2
+    assert found.information == pytest.approx(whole.information, rel=1e-12)
 
 
 def test_a_text_without_bigrams() -> None:
