@@ -66,6 +66,7 @@ def test_weights_that_are_known_are_not_fitted() -> None:
     # Theta is looked for with the weights as they are.
     found, said = fitted(models, weights=[0.3, 0.5, 0.2], cache=CacheKind.neural)
     assert found.weights.tolist() == [0.3, 0.5, 0.2] and found.result.keys() == {"theta"} and "EM" not in said
+    assert said.startswith("theta of the cache with the highest likelihood of valid: ")
     assert found.mixture["cache"]["theta"] == found.result["theta"] > 0
 
 
@@ -85,7 +86,7 @@ def test_the_weight_of_a_cache_leaves_out_the_first_token() -> None:
 def test_theta_is_looked_for_among_powers_of_two(best: float, found: float, monkeypatch: pytest.MonkeyPatch) -> None:
     # |h|^2 = 4: from a quarter of 1/4 on, in steps of a factor of 2, then of its roots.
     monkeypatch.setattr(fit, "neural_cache", lambda hidden, ids, size, thetas: np.array(thetas)[:, None])
-    hidden = np.array([[2.0, 0.0], [0.0, -2.0]], dtype=np.float32)
+    hidden = np.array([[2.0, 0.0, 0.0], [0.0, -2.0, 0.0]], dtype=np.float32)
     theta = fit._best_theta(hidden, text([0, 1]), 5, lambda row: -abs(float(np.log2(row[0] * 4)) - best))
     assert theta == pytest.approx(0.25 * 2**found)
     # Where |h|^2 is 1/2500, from a quarter of 2500 on.
