@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -139,6 +140,12 @@ def test_whole_trees(clusters: int) -> None:
     counts = np.concatenate([counts, [0, 0, 0]])  # words that train has not
     tree = brown_tree(ids, offsets, counts, clusters)
     check(tree, 43)
+    # Of each two children the one with more of the text is child 0.
+    below: dict[str, int] = defaultdict(int)
+    for code, count in zip(codes(tree), counts.tolist(), strict=True):
+        for length in range(1, len(code) + 1):
+            below[code[:length]] += count
+    assert all(below[code[:-1] + "0"] >= below[code[:-1] + "1"] for code in below)
     assert same(tree, brown_tree(ids.astype(np.uint32), offsets, counts, clusters))
 
 
@@ -147,6 +154,8 @@ def test_words_that_are_left_out() -> None:
     ids, offsets = np.array([0, 1, 2, 3, 4, 3, 2, 0]), np.array([0, 5, 8])
     found, begins = _without(np.array([1, 4]), ids, offsets, 5)
     assert found.tolist() == [0, 1, 2, 2, 1, 0] and begins.tolist() == [0, 1, 3, 6]
+    found, begins = _without(np.array([1]), np.array([1, 0, 1, 1, 2]), np.array([0, 5]), 3)
+    assert found.tolist() == [0, 1] and begins.tolist() == [0, 1, 2]  # each once
 
 
 def test_the_most_frequent_words_of_the_beginning() -> None:

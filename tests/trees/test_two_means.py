@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 
 from lmtool.trees.assemble import arranged
+from lmtool.trees.clusters import ROUNDS, clusters_tree
 from lmtool.trees.two_means import _halve, _next_random, divide, log_odds
 from tests.trees.checks import codes
 
@@ -55,6 +57,7 @@ CLOUDS: dict[str, np.ndarray] = {
     "far": NOISE + np.repeat([[60.0, 0, 0], [0, 0, 0]], [4, 8], axis=0),
     "points": np.repeat([[0.0, 1.0], [2.0, 1.0]], [3, 2], axis=0),
     "equal": np.ones((5, 2)),
+    "line": np.array([[0.0], [1], [2]]),
     "outlier": np.array([[0.0], [1], [2], [3], [90]]),
 }
 
@@ -92,7 +95,7 @@ def plain_division(
     deep: int,
     seed: int,
 ) -> list[tuple[int, str]]:
-    """Words and codes, as `divide` has them with 9 rounds, at most `most` codes per word and depth `deep`."""
+    """Words and codes, as `divide` has them with ROUNDS, at most `most` codes per word and depth `deep`."""
     found: list[tuple[int, str]] = []
     number = np.ones(len(vectors), dtype=int)
     nodes = itertools.count()
@@ -102,7 +105,7 @@ def plain_division(
             found.append((int(piece[0]), code))
             return
         state = (splitmix64(seed) >> 2) + 2 * next(nodes)
-        odds = np.array([-1, 1]) if len(piece) == 2 else plain_log_odds(vectors[piece], gaussians, 9, state)
+        odds = np.array([-1, 1]) if len(piece) == 2 else plain_log_odds(vectors[piece], gaussians, ROUNDS, state)
         second = odds > 0
         halves = [piece[:0], piece]
         if adaptive and len(code) < deep:
@@ -139,7 +142,18 @@ def test_words_are_divided_as_a_plain_program_does(
     for seed, words in itertools.product(range(4), (1, 2, 3, 12)):
         rng = np.random.default_rng(seed)
         vectors, counts = rng.normal(size=(words, 2)).astype(np.float32), rng.integers(0, 3, words)
-        children, leaf_words = divide(vectors, counts, gaussians, adaptive, margin, most, deep, 9, seed)
+        children, leaf_words = divide(vectors, counts, gaussians, adaptive, margin, most, deep, ROUNDS, seed)
         tree = arranged(children, 0, leaf_words)
         wanted = plain_division(vectors.astype(np.float64), counts, gaussians, adaptive, margin, most, deep, seed)
+        assert list(zip(tree.leaf_words.tolist(), codes(tree), strict=True)) == wanted
+
+
+def test_the_tree_of_clusters_has_the_margin_of_epsilon() -> None:
+    # Responsibilities of 1/4 and 3/4 are odds of 1/3 and 3.
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        vectors, counts = rng.normal(size=(12, 2)).astype(np.float32), rng.integers(0, 3, 12)
+        tree = clusters_tree(vectors, counts, "adaptive", "gaussians", 0.25, seed)
+        centred = (vectors - vectors.mean(axis=0, dtype=np.float64)).astype(np.float32).astype(np.float64)
+        wanted = plain_division(centred, counts, True, True, math.log(3), 8, 12, seed)
         assert list(zip(tree.leaf_words.tolist(), codes(tree), strict=True)) == wanted
