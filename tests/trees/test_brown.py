@@ -85,17 +85,29 @@ def test_f_by_hand() -> None:
     np.testing.assert_allclose(f_table()[:4], [0, 0, 2 * np.log(2), 3 * np.log(3)], rtol=1e-15)
 
 
-@pytest.mark.parametrize("length", [2, 3, 5, 9, 14, 30])
-def test_counts_beyond_the_table(length: int) -> None:
+# Text, and sentences whose first words, or else last words, are never anywhere else.
+SENTENCES = np.repeat([[0, 2], [1, 2], [3, 2], [0, 4], [1, 5]], [9, 5, 3, 2, 1], axis=0)
+ENDS = np.arange(0, 41, 2)
+TEXTS = {
+    "text": text(5, 9)[:2],
+    "first": (SENTENCES.ravel(), ENDS),
+    "last": (SENTENCES[:, ::-1].ravel(), ENDS),
+    "two": (SENTENCES[:14].ravel(), ENDS[:15]),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_counts_beyond_the_table(name: str) -> None:
     """F of these is computed, and the mergings are the same."""
-    words = 9
-    ids, offsets, _ = text(5, words)
-    first, second, often = bigrams(ids, offsets, words)
+    words = int(TEXTS[name][0].max()) + 1
+    first, second, often = bigrams(*TEXTS[name], words)
     both = *neighbours(first, second, often, words), *neighbours(second, first, often, words)
-    wanted, found = (merge_words(*both, 6, table) for table in (f_table(), f_table()[:length]))
-    np.testing.assert_array_equal(found[0], wanted[0])
-    np.testing.assert_array_equal(found[1], wanted[1])
-    np.testing.assert_allclose(found[2], wanted[2], rtol=1e-9)
+    wanted = merge_words(*both, 5, f_table())
+    for length in range(2, 24):
+        found = merge_words(*both, 5, f_table()[:length])
+        np.testing.assert_array_equal(found[0], wanted[0])
+        np.testing.assert_array_equal(found[1], wanted[1])
+        np.testing.assert_allclose(found[2], wanted[2], atol=1e-9)
 
 
 def test_of_the_cheapest_mergings_the_last() -> None:
