@@ -92,7 +92,6 @@ TEXTS = {
     "text": text(5, 9)[:2],
     "first": (SENTENCES.ravel(), ENDS),
     "last": (SENTENCES[:, ::-1].ravel(), ENDS),
-    "two": (SENTENCES[:14].ravel(), ENDS[:15]),
 }
 
 
