@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -146,6 +147,22 @@ def test_words_are_divided_as_a_plain_program_does(
         tree = arranged(children, 0, leaf_words)
         wanted = plain_division(vectors.astype(np.float64), counts, gaussians, adaptive, margin, most, deep, seed)
         assert list(zip(tree.leaf_words.tolist(), codes(tree), strict=True)) == wanted
+
+
+def halved_from(depth: int, leaves: list[str]) -> bool:
+    """Whether what is left at a depth is halved, so that its codes are as short as can be."""
+    pieces = defaultdict(list)
+    for code in leaves:
+        pieces[code[:depth]].append(len(code[depth:]))
+    return all(max(lengths) == math.ceil(math.log2(len(lengths))) for lengths in pieces.values())
+
+
+def test_from_three_times_the_logarithm_on_words_are_halved() -> None:
+    # Of 38 words from depth 18 on, log2 39 being rounded up to 6. Powers of 3 are split off one after the other; the
+    # last word makes their mean 0, so that none is lost beside it.
+    vectors = np.append(3.0 ** np.arange(-18, 19), -(3.0 ** np.arange(-18, 19)).sum())[:, None]
+    leaves = codes(clusters_tree(vectors, np.arange(38), "adaptive", "kmeans", 0.0, 0))
+    assert halved_from(18, leaves) and not halved_from(17, leaves)
 
 
 def test_the_tree_of_clusters_has_the_margin_of_epsilon() -> None:
