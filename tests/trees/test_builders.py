@@ -166,6 +166,8 @@ def test_classes_are_never_empty(weights: list[int], number: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 40))
+@example([1, 1, 1], 2)  # as near to one word as to two
+@example([3, 0, 0, 0, 0, 0, 0], 2)  # as much as six words that do not occur
 def test_a_class_ends_nearest_to_its_share(weights: list[int], number: int) -> None:
     counts, number = np.array(sorted(weights, reverse=True)), min(number, len(weights))
     before = np.append(0, np.cumsum(np.maximum(counts, 0.5)))
