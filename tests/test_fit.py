@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,6 +121,20 @@ def test_log_linear_contexts_are_evenly_spread(monkeypatch: pytest.MonkeyPatch) 
         assert targets.tolist() == [TEXTS["runs"][place] for place in places]
     found, said = fitted(models, method=MixMethod.log_linear)
     assert found.result["fit"]["contexts"] == 4 and "Newton's method on 4 contexts of valid" in said
+
+
+def test_log_linear_contexts_of_a_member_that_reads_across_sentences() -> None:
+    # Two sentences of word 0 and </s>, which is 1: before the third token stands </s> for one member, <s> for another.
+    table = [[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]]
+    one, across = Fixed(table, 1), Fixed(table, 1)
+    across.across_sentences = True
+    split = replace(text([0, 1, 0, 1], bos=2), offsets=np.array([0, 2, 4]))
+    marks = SimpleNamespace(eos=1, bos=2)
+    corpus: Any = SimpleNamespace(splits=["valid"], split=lambda name: split, vocabulary=marks)
+    config: Any = SimpleNamespace(fit_split="valid", fit_contexts=100)
+    chunks, _ = fit._text_chunks(config, [one, across], corpus)
+    log_dist, _ = next(chunks())
+    np.testing.assert_allclose(np.exp(log_dist[:, :, 0]), [[0.5, 0.9, 0.5, 0.9], [0.5, 0.9, 0.2, 0.9]])
 
 
 def test_what_cannot_be_fitted() -> None:

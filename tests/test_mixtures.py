@@ -356,7 +356,7 @@ def test_a_cached_mixture_sums_to_one_and_scores_what_its_rows_say(kind: str, to
 def test_a_cache_alone_shares_its_weight_at_the_start() -> None:
     members = [Fixed([[0.9, 0.1], [0.5, 0.5]], 1), Fixed([[0.7, 0.3], [0.3, 0.7]], 1)]
     model = CachedMixture(members, np.array([0.0, 0.0, 1.0]), UnigramCache(5))
-    assert model.across_sentences is False and model.dynamic
+    assert model.across_sentences is False and model.dynamic and model.normalised is True
     found = score(model, text([0, 0, 0], bos=1)).log_prob
     np.testing.assert_allclose(np.exp(found), [0.4, 1, 1])
     # Without a text the cache is empty.
