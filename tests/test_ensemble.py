@@ -45,7 +45,7 @@ def test_the_gap_bounds_what_is_left() -> None:
     rough = fit_weights(log_prob, iterations=3)
     best = np.mean(mix(log_prob, fit_weights(log_prob, tolerance=1e-12).weights))
     left = best - np.mean(mix(log_prob, rough.weights))
-    assert 0 < left <= rough.gap
+    assert 0 < left <= rough.gap and rough.iterations == 3
 
 
 def test_a_token_that_no_model_allows() -> None:

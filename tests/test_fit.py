@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,6 +67,7 @@ def test_weights_that_are_known_are_not_fitted() -> None:
     # Theta is looked for with the weights as they are.
     found, said = fitted(models, weights=[0.3, 0.5, 0.2], cache=CacheKind.neural)
     assert found.weights.tolist() == [0.3, 0.5, 0.2] and found.result.keys() == {"theta"} and "EM" not in said
+    assert said.startswith("theta of the cache with the highest likelihood of valid: ")
     assert found.mixture["cache"]["theta"] == found.result["theta"] > 0
 
 
@@ -85,7 +87,7 @@ def test_the_weight_of_a_cache_leaves_out_the_first_token() -> None:
 def test_theta_is_looked_for_among_powers_of_two(best: float, found: float, monkeypatch: pytest.MonkeyPatch) -> None:
     # |h|^2 = 4: from a quarter of 1/4 on, in steps of a factor of 2, then of its roots.
     monkeypatch.setattr(fit, "neural_cache", lambda hidden, ids, size, thetas: np.array(thetas)[:, None])
-    hidden = np.array([[2.0, 0.0], [0.0, -2.0]], dtype=np.float32)
+    hidden = np.array([[2.0, 0.0, 0.0], [0.0, -2.0, 0.0]], dtype=np.float32)
     theta = fit._best_theta(hidden, text([0, 1]), 5, lambda row: -abs(float(np.log2(row[0] * 4)) - best))
     assert theta == pytest.approx(0.25 * 2**found)
     # Where |h|^2 is 1/2500, from a quarter of 2500 on.
@@ -119,6 +121,20 @@ def test_log_linear_contexts_are_evenly_spread(monkeypatch: pytest.MonkeyPatch) 
         assert targets.tolist() == [TEXTS["runs"][place] for place in places]
     found, said = fitted(models, method=MixMethod.log_linear)
     assert found.result["fit"]["contexts"] == 4 and "Newton's method on 4 contexts of valid" in said
+
+
+def test_log_linear_contexts_of_a_member_that_reads_across_sentences() -> None:
+    # Two sentences of word 0 and </s>, which is 1: before the third token stands </s> for one member, <s> for another.
+    table = [[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]]
+    one, across = Fixed(table, 1), Fixed(table, 1)
+    across.across_sentences = True
+    split = replace(text([0, 1, 0, 1], bos=2), offsets=np.array([0, 2, 4]))
+    marks = SimpleNamespace(eos=1, bos=2)
+    corpus: Any = SimpleNamespace(splits=["valid"], split=lambda name: split, vocabulary=marks)
+    config: Any = SimpleNamespace(fit_split="valid", fit_contexts=100)
+    chunks, _ = fit._text_chunks(config, [one, across], corpus)
+    log_dist, _ = next(chunks())
+    np.testing.assert_allclose(np.exp(log_dist[:, :, 0]), [[0.5, 0.9, 0.5, 0.9], [0.5, 0.9, 0.2, 0.9]])
 
 
 def test_what_cannot_be_fitted() -> None:

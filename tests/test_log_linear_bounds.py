@@ -61,6 +61,7 @@ def test_a_member_that_goes_takes_its_zeros_with_it() -> None:
     assert fit.value == combined(log_dist[[0, 3]], fit.weights)[np.arange(200), targets].mean()
     least = likelihood(np.array([0.9, 1e-12]), both).value
     assert alone.gap <= 1e-9 < least - fit.value <= fit.gap
+    assert fit_log_linear(both, 2, iterations=6).iterations == 6 < fit.iterations  # of both searches
 
 
 def test_nothing_kept_for_other_types_is_no_gain() -> None:
@@ -93,8 +94,9 @@ def test_the_same_member_twice() -> None:
 
 def test_too_few_steps_are_told() -> None:
     log_dist, targets = members_of_no_use()
-    fit = fit_log_linear(one_chunk(log_dist[:3], targets), 3, iterations=1)
-    assert fit.gap > 1e-9 and fit.iterations == 1
+    for most in (1, 2, 3):
+        fit = fit_log_linear(one_chunk(log_dist[:3], targets), 3, iterations=most)
+        assert fit.gap > 1e-9 and fit.iterations == most
 
 
 def two_words(first: float, targets: list[int]) -> Chunks:
@@ -141,7 +143,7 @@ def test_a_variable_that_becomes_negative_is_fixed_again() -> None:
     assert bounded_optimum(curvature, np.array([2, 1.5, 1])).tolist() == [0, pytest.approx(5), pytest.approx(0.25)]
     assert bounded_optimum(curvature, np.array([-2, 0, -1])).tolist() == [0, 0, 0]
     # In whatever unit the likelihood is.
-    for unit in (1e-12, 1e12):
+    for unit in (1e-15, 1e12):
         found = bounded_optimum(unit * curvature, unit * np.array([2, 1.5, 1]))
         assert found.tolist() == [0, pytest.approx(5), pytest.approx(0.25)]
 

@@ -71,6 +71,8 @@ def test_a_member_that_reads_a_sentence_has_its_beginning_in_place_of_what_is_be
     assert contexts_of(one, contexts, Ends(eos, bos)).tolist() == [[9, 9, 1, 2], [9] * 3 + [1], [1, 2, 3, 4], [9] * 4]
     assert contexts_of(across, contexts, Ends(eos, bos)).tolist() == contexts[:, 1:].tolist()
     assert contexts_of(one, contexts).tolist() == contexts.tolist()
+    assert Mixture([one, across], np.array([0.5, 0.5])).across_sentences
+    assert not Mixture([one, one], np.array([0.5, 0.5])).across_sentences
 
 
 def test_a_mixture_word_by_word() -> None:
@@ -98,7 +100,9 @@ def test_the_steps_of_the_class_that_takes_most_are_told() -> None:
     assert fit_weights(log_prob).iterations == 1
     fit = fit_class_weights(log_prob, np.repeat([0, 1], 4), 2)
     np.testing.assert_allclose(fit.weights, [[13 / 16, 3 / 16], [3 / 16, 13 / 16]], atol=1e-4)  # as in test_fit
-    assert fit.iterations == fit_weights(log_prob[:, :4]).iterations > 1
+    half = fit_weights(log_prob[:, :4])
+    assert fit.iterations == half.iterations > 1
+    assert half.gap > 0 and fit.gap == pytest.approx(half.gap, rel=1e-3, abs=0)
 
 
 class Last(Fixed):
@@ -143,6 +147,7 @@ def test_log_linear_by_hand() -> None:
     np.testing.assert_allclose(np.exp(mixture.log_dist(np.array([[0]]))), [[0.75, 0.25]])
     np.testing.assert_allclose(np.exp(mixture.log_prob(np.array([[0]]), np.array([1]))), [0.25])
     np.testing.assert_allclose(np.exp(mixture.log_prob_candidates(np.array([[0]]), np.array([[1, 0]]))), [[0.25, 0.75]])
+    assert mixture.log_dist(np.empty((0, 1), dtype=np.int64)).shape == (0, 2)
 
 
 def test_a_member_without_weight_has_no_say_in_zeros() -> None:
@@ -349,13 +354,37 @@ def test_a_cached_mixture_sums_to_one_and_scores_what_its_rows_say(kind: str, to
 
 
 def test_a_cache_alone_shares_its_weight_at_the_start() -> None:
-    model = CachedMixture([Fixed([[0.9, 0.1], [0.5, 0.5]], 1)], np.array([0.0, 1.0]), UnigramCache(5))
-    assert model.across_sentences is False and model.dynamic
+    members = [Fixed([[0.9, 0.1], [0.5, 0.5]], 1), Fixed([[0.7, 0.3], [0.3, 0.7]], 1)]
+    model = CachedMixture(members, np.array([0.0, 0.0, 1.0]), UnigramCache(5))
+    assert model.across_sentences is False and model.dynamic and model.normalised is True
     found = score(model, text([0, 0, 0], bos=1)).log_prob
-    np.testing.assert_allclose(np.exp(found), [0.5, 1, 1])
+    np.testing.assert_allclose(np.exp(found), [0.4, 1, 1])
     # Without a text the cache is empty.
     found = model.log_prob_candidates(np.array([[0], [1]]), np.array([[1, 0], [0, 0]]))
-    np.testing.assert_allclose(np.exp(found), [[0.1, 0.9], [0.5, 0.5]])
+    np.testing.assert_allclose(np.exp(found), [[0.2, 0.8], [0.4, 0.4]])
+
+
+def test_weights_sum_to_one() -> None:
+    members, first = [Fixed([[0.9, 0.1]], 1), Fixed([[0.2, 0.8]], 1)], Last([[0.9, 0.1]], 1)
+    for weights in (np.array([0.5, 0.6]), np.array([0.5, 0.4999])):
+        for made in (
+            lambda w: Mixture(members, w),
+            lambda w: ClassMixture([first, members[1]], np.array([[0.5, 0.5], w]), first),
+            lambda w: CachedMixture(members[:1], w, UnigramCache(5)),
+        ):
+            assert made(weights / weights.sum())
+            with pytest.raises(ValueError, match="weights must sum to one"):
+                made(weights)
+        assert LogLinear(members, weights)
+    for wrong, said in (
+        ([1.5, -0.5], "finite and 0 or more"),
+        ([np.nan, 1.0], "finite and 0 or more"),
+        ([np.inf, 1.0], "finite and 0 or more"),
+        ([1.0], r"\[2\] numbers; got float64 \[1\]"),
+        (["0", "1"], r"\[2\] numbers; got <U1 \[2\]"),
+    ):
+        with pytest.raises(ValueError, match=f"^LogLinear: weights must be {said}"):
+            LogLinear(members, np.array(wrong))
 
 
 def test_a_mixture_of_a_cached_one_reads_the_text_too(toy: Corpus) -> None:

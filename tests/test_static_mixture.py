@@ -21,6 +21,7 @@ from lmtool.ngram.scoring import score_candidates, table_arrays
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.mle import MaximumLikelihood
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
 from lmtool.ngram.smoothers.witten_bell import WittenBell
 from tests.ngram.plain import contexts_for, random_sentences, text_of
 
@@ -82,9 +83,9 @@ def members(kind: str) -> list[NgramModel]:
         model_of(random_sentences(2, 150), WittenBell(5), 5, vocabulary),
     ]
     if kind == "pruned":
-        for place, threshold in ((0, 1e-3), (2, 3e-3)):
+        for place, threshold in ((0, 1e-3), (1, 1e-3), (2, 1e-3)):
             models[place] = NgramModel(prune_by_entropy(models[place].table, threshold, vocabulary.eos), vocabulary)
-            assert not models[place].table.suffix_closed
+        assert not models[0].table.suffix_closed and not models[2].table.suffix_closed
     if kind == "words":
         models[1] = model_of(random_sentences(1, 150), WittenBell(2), 2)
         models[2] = model_of(OTHER_WORDS, WittenBell(3), 3, text_of(["w1 w2 w3 w5 x y"])[1])
@@ -117,11 +118,30 @@ def test_every_stored_ngram_has_the_probability_of_the_mixture(kind: str) -> Non
 
 def test_a_model_mixed_with_itself_or_with_nothing_stays_itself() -> None:
     model, other = members("orders")[:2]
-    for models, weights in (([model, model], [0.25, 0.75]), ([model, other], [1.0, 0.0])):
+    for models, weights in (
+        ([model, model], [0.25, 0.75]),
+        ([model, other], [1.0, 0.0]),
+        ([model, other, model], [0.25, 0.0, 0.75]),
+    ):
         table = mix_static(models, np.array(weights), model.vocabulary)
         assert table.sizes == model.table.sizes and table.unseen == pytest.approx(model.table.unseen)
         np.testing.assert_allclose(table.log_prob, model.table.log_prob, atol=1e-6)
         np.testing.assert_allclose(np.exp(table.log_backoff), np.exp(model.table.log_backoff), rtol=1e-4)
+
+
+def test_models_that_cannot_be_one() -> None:
+    large, _, other = members("words")
+    weights, union = np.array([0.5, 0.5]), union_vocabulary([large.vocabulary, other.vocabulary])
+    scores = model_of(OTHER_WORDS, StupidBackoff(2, alpha=0.4), 2)
+    for models, vocabulary, said in (
+        ([large, other], large.vocabulary, "must have all words of the models"),
+        ([large, scores], union, "must give probabilities that sum to one"),
+    ):
+        for both in (models, models[::-1]):
+            with pytest.raises(ValueError, match=said):
+                mix_static(both, weights, vocabulary)
+    with pytest.raises(ValueError, match="weights must sum to one"):
+        mix_static([large, other], np.array([0.5, 0.6]), union)
 
 
 def test_the_union_of_words_keeps_their_ends() -> None:

@@ -47,6 +47,7 @@ def test_several_codes_count_with_their_mean() -> None:
 
 
 def test_nothing_occurs_and_one_word() -> None:
+    assert analyse(CODES, np.array([0, 1, 0, 0])).entropy == 0
     found = analyse(CODES, np.zeros(4, dtype=np.int64))
     assert found.weighted_mean_depth == found.mean_depth == 2.25 and found.entropy == 0
     one = analyse(balanced_tree(np.arange(1)), np.array([3]))
@@ -63,6 +64,7 @@ def test_rows() -> None:
         PathRow("sat", 1, 0.125, 3, "110"),
         PathRow("the", 4, 0.5, 1, "0"),
     ]
+    assert path_rows(CODES, WORDS, np.array([0, 1, 0, 0]), [1]) == [PathRow("cat", 1, 1.0, 2, "10")]
     assert [row.code for row in path_rows(SEVERAL, WORDS, np.array([2, 1, 1]), [0])] == ["0", "111"]
     assert path_rows(balanced_tree(np.arange(1)), WORDS, np.array([0]), [0]) == [PathRow("the", 0, 0.0, 0, "")]
 
@@ -80,10 +82,13 @@ def test_text() -> None:
         "  0  25.0% the",
         "  1  75.0% the, cat, sat",
     ]
-    many = [" ", "\n", "w" * 30, "d", "e"]
+    many = [" ", "\n", "w" * 17, "w" * 16, "e"]
     assert tree_text(top_of(balanced_tree(np.arange(5)), many, np.zeros(5, dtype=np.int64), 0)) == (
-        f"· 100.0% ' ', \\n, {'w' * 15}…, d, … (5 words)"
+        f"· 100.0% ' ', \\n, {'w' * 15}…, {'w' * 16}, … (5 words)"
     )
+    # The most frequent first, up to four, each once.
+    assert tree_text(top_of(CODES, WORDS, np.array([1, 1, 4, 2]), 0)) == "· 100.0% sat, $ no \\frac, the, cat"
+    assert tree_text(top_of(SEVERAL, WORDS, np.array([2, 1, 1]), 0)) == "· 100.0% the, cat, sat"
     assert tree_text(top_of(balanced_tree(np.arange(1)), ["a"], np.array([1]), 4)) == "· 100.0% a"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from lmtool.errors import UserError
 from lmtool.trees.base import TreeWords
 from lmtool.trees.brown import BrownTree, _without, brown_tree
-from lmtool.trees.brown_clusters import bigrams, clustered
+from lmtool.trees.brown_clusters import bigrams, clustered, neighbours
+from lmtool.trees.brown_kernels import cheapest, f_table, merge_words
 from tests.trees.checks import check, codes, same, zipf
 
 
@@ -76,7 +78,48 @@ def test_every_merging_is_the_cheapest(seed: int, words: int, clusters: int) -> 
             members[kept] += members.pop(gone)
             names.remove(gone)
             step += 1
-    assert step == words - 1
+    assert step == len(losses) == words - 1
+
+
+def test_f_by_hand() -> None:
+    np.testing.assert_allclose(f_table()[:4], [0, 0, 2 * np.log(2), 3 * np.log(3)], rtol=1e-15)
+
+
+# Text, and sentences whose first words, or else last words, are never anywhere else.
+SENTENCES = np.repeat([[0, 2], [1, 2], [3, 2], [0, 4], [1, 5]], [9, 5, 3, 2, 1], axis=0)
+ENDS = np.arange(0, 41, 2)
+TEXTS = {
+    "text": text(5, 9)[:2],
+    "first": (SENTENCES.ravel(), ENDS),
+    "last": (SENTENCES[:, ::-1].ravel(), ENDS),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_counts_beyond_the_table(name: str) -> None:
+    """F of these is computed, and the mergings are the same."""
+    words = int(TEXTS[name][0].max()) + 1
+    first, second, often = bigrams(*TEXTS[name], words)
+    both = *neighbours(first, second, often, words), *neighbours(second, first, often, words)
+    wanted = merge_words(*both, 5, f_table())
+    for length in range(2, 24):
+        found = merge_words(*both, 5, f_table()[:length])
+        np.testing.assert_array_equal(found[0], wanted[0])
+        np.testing.assert_array_equal(found[1], wanted[1])
+        np.testing.assert_allclose(found[2], wanted[2], atol=1e-9)
+
+
+def test_of_the_cheapest_mergings_the_last() -> None:
+    pairs = [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3)]
+    margins, joint = np.full((5, 5), 9.0), np.full((5, 5), 2.0)
+    for place, (a, b) in enumerate(pairs):
+        margins[b, a] = 4.0
+        assert cheapest(4, joint, margins) == (a, b, 2.0)
+        if place:  # of equal ones
+            margins[pairs[place - 1][::-1]] = 4.0
+            assert cheapest(4, joint, margins) == (a, b, 2.0)
+        margins[:] = 9.0
+    assert cheapest(2, joint, margins) == (0, 1, 7.0)
 
 
 def test_bigrams_do_not_cross_sentences() -> None:
@@ -108,6 +151,12 @@ def test_whole_trees(clusters: int) -> None:
     counts = np.concatenate([counts, [0, 0, 0]])  # words that train has not
     tree = brown_tree(ids, offsets, counts, clusters)
     check(tree, 43)
+    # Of each two children the one with more of the text is child 0.
+    below: dict[str, int] = defaultdict(int)
+    for code, count in zip(codes(tree), counts.tolist(), strict=True):
+        for length in range(1, len(code) + 1):
+            below[code[:length]] += count
+    assert all(below[code[:-1] + "0"] >= below[code[:-1] + "1"] for code in below)
     assert same(tree, brown_tree(ids.astype(np.uint32), offsets, counts, clusters))
 
 
@@ -116,6 +165,8 @@ def test_words_that_are_left_out() -> None:
     ids, offsets = np.array([0, 1, 2, 3, 4, 3, 2, 0]), np.array([0, 5, 8])
     found, begins = _without(np.array([1, 4]), ids, offsets, 5)
     assert found.tolist() == [0, 1, 2, 2, 1, 0] and begins.tolist() == [0, 1, 3, 6]
+    found, begins = _without(np.array([1]), np.array([1, 0, 1, 1, 2]), np.array([0, 5]), 3)
+    assert found.tolist() == [0, 1] and begins.tolist() == [0, 1, 2]  # each once
 
 
 def test_the_most_frequent_words_of_the_beginning() -> None:

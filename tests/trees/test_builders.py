@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lmtool.errors import UserError
@@ -73,6 +73,30 @@ def test_frequency_by_hand() -> None:
     assert codes(frequency_tree(np.array([0, 0, 0, 0]))) == ["00", "01", "10", "11"]
     # One word of nearly all: its code is one bit.
     assert frequency_tree(np.array([2**60, 1, 1, 1])).depths.tolist() == [1, 2, 3, 3]
+
+
+def plain_frequency(counts: np.ndarray) -> list[str]:
+    """The codes of the frequency tree, every cut tried."""
+    weights, codes = np.maximum(counts, 0.5), [""] * len(counts)
+    waiting = [np.argsort(-counts, kind="stable")]
+    while waiting:
+        piece = waiting.pop()
+        if len(piece) > 1:
+            apart = [abs(weights[piece[:m]].sum() - weights[piece[m:]].sum()) for m in range(1, len(piece))]
+            parts = np.split(piece, [1 + int(np.argmin(apart))])
+            for bit, part in enumerate(parts):
+                for word in part:
+                    codes[word] += str(bit)
+            waiting += parts
+    return codes
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30))
+@example([1, 1, 1])
+@example([1, 1, 0, 0, 0])
+def test_frequency_cuts_where_the_parts_are_closest(weights: list[int]) -> None:
+    assert codes(frequency_tree(np.array(weights))) == plain_frequency(np.array(weights))
 
 
 def test_huffman_by_hand() -> None:
@@ -140,6 +164,23 @@ def test_classes_are_never_empty(weights: list[int], number: int) -> None:
     assert set(np.diff(found)) <= {0, 1} and found[0] == 0 and found[-1] == number - 1
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 40))
+@example([1, 1, 1], 2)  # as near to one word as to two
+@example([3, 0, 0, 0, 0, 0, 0], 2)  # as much as six words that do not occur
+def test_a_class_ends_nearest_to_its_share(weights: list[int], number: int) -> None:
+    counts, number = np.array(sorted(weights, reverse=True)), min(number, len(weights))
+    before = np.append(0, np.cumsum(np.maximum(counts, 0.5)))
+    wanted, start = list[int](), 0
+    for k in range(number):
+        share = (before[-1] - before[start]) / (number - k)
+        nearest = int(np.argmin(abs(before - before[start] - share)))  # the first of two
+        end = max(start + 1, min(nearest, len(counts) - (number - k - 1)))
+        wanted += [k] * (end - start)
+        start = end
+    assert class_of_words(counts, number).tolist() == wanted
+
+
 def test_classes_have_about_equal_shares() -> None:
     counts = zipf(10_000)
     found = class_of_words(counts, None)
@@ -157,6 +198,15 @@ def test_impossible_numbers_of_classes(number: int, rule: str) -> None:
         classes_tree(np.ones(5, dtype=np.int64), number)
     with pytest.raises(UserError, match=rf"^output\.classes={number}: {rule}$"):
         class_of_words(np.ones(5, dtype=np.int64), number, key="output.classes")
+
+
+def test_numbers_of_words_and_lists_that_are_none() -> None:
+    for words in (0, -1, 2.0):
+        with pytest.raises(ValueError, match=rf"^random_tree: words must be a whole number of 1 or more; got {words}$"):
+            random_tree(words, 1)
+    for order in ([], [0, 2], [1, 1], [1, 2]):
+        with pytest.raises(ValueError, match=r"^balanced_tree: order must have the ids 0 to W-1, one or more, each"):
+            balanced_tree(np.array(order, dtype=np.int64))
 
 
 def test_graft_by_hand() -> None:

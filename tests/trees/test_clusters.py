@@ -34,6 +34,8 @@ def test_whole_trees_twice(division: tuple, words: int) -> None:
     tree = clusters_tree(vectors, zipf(words), *division, 5)
     check(tree, words, one_code=not division[2])
     assert same(tree, clusters_tree(vectors, zipf(words), *division, 5))
+    if words >= 33 and division[2] == 0.49:
+        assert np.diff(tree.word_leaves).max() == 8
     if words == 1000:
         assert not same(tree, clusters_tree(vectors, zipf(words), *division, 6))
         per_word = np.diff(tree.word_leaves)
@@ -73,6 +75,22 @@ def test_the_line_by_hand() -> None:
         assert {code[0] for code in found[:2]} == {"0"} and {code[0] for code in found[3:]} == {"1"}
 
 
+def test_vectors_far_from_0() -> None:
+    # Beside 1e7 float32 does not tell them apart.
+    line, counts = np.array([[0.0], [0.01], [0.1], [0.11], [0.12]]), np.array([9, 8, 1, 1, 1])
+    for method in ("kmeans", "gaussians"):
+        near, far = (clusters_tree(line + place, counts, "adaptive", method, 0.0, 0) for place in (0, 1e7))
+        assert same(near, far) and near.depths.tolist()[:2] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "vectors", [np.zeros(3), np.zeros((3, 0)), np.zeros((2, 2)), np.zeros((3, 2, 1)), np.array([["1"]] * 3)]
+)
+def test_arrays_that_are_no_vectors(vectors: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"^clusters_tree: vectors must be numbers \[3, D\], D 1 or more"):
+        clusters_tree(vectors, np.ones(3, dtype=np.int64), "adaptive", "gaussians", 0.0, 0)
+
+
 def test_log_odds_of_two_words_by_hand() -> None:
     # At 0 and 2, which are the first means. The variance of both together is 1, so that the odds of the second against
     # the first are (x - 1) (2 - 0) / 1, or the other way round; half the difference of squared distances is the same.
@@ -98,6 +116,8 @@ def test_log_odds_of_two_words_by_hand() -> None:
         ([-3, -2, -0.1, 0.1], [0, 0, 0, 0], [0, 1, 2], [3], [0, 0, 0, 0]),  # the first half would be the whole
         ([3, 2, 0.1, -0.1], [0, 0, 0, 0], [3], [0, 1, 2], [0, 0, 0, 0]),  # the second
         ([-3, 0.1, 2], [0, 0, 0], [0], [1, 2], [0, 0, 0]),  # too few words to have any in both
+        ([-3, -2, 0.1, 0.2], [0, 0, 8, 0], [0, 1, 3], [2, 3], [0, 0, 0, 1]),  # nor is the second: word 2 stays there
+        ([-3, 0, 2, 1], [0, 8, 0, 0], [0, 1], [2, 3], [0, 0, 0, 0]),  # 0 is not above 0
         ([-0.5, -3, 0.5, 0.49], [0, 0, 0, 0], [0, 1, 3], [2, 3], [0, 0, 0, 1]),  # .5 is not below .5
     ],
 )
@@ -128,6 +148,8 @@ def test_a_word_between_two_groups_gets_two_codes() -> None:
         ({"epsilon": -0.1}, r"tree\.epsilon=-0\.1: must be"),
         ({"epsilon": 0.1, "method": "kmeans"}, r"several codes .* need tree\.split=adaptive and"),
         ({"epsilon": 0.1, "split": "balanced"}, r"several codes .* need tree\.split=adaptive and"),
+        ({"seed": -1}, r"tree\.seed=-1: must be"),
+        ({"vectors": np.array([[np.nan, 0], [1, 0], [0, 1]])}, "not finite: their model diverged"),
         ({"vectors": np.full((3, 2), np.nan, dtype=np.float32)}, "not finite: their model diverged"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

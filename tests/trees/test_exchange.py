@@ -8,8 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lmtool.trees.brown_clusters import bigrams
+from lmtool.trees.brown_kernels import f_table
 from lmtool.trees.exchange import Bigrams, exchange
-from tests.trees.test_brown import information, text
+from tests.trees.test_brown import TEXTS, information, text
 
 
 def of_classes(pairs: Bigrams, class_of: np.ndarray, classes: int) -> float:
@@ -93,6 +94,19 @@ def test_counts_beyond_the_table() -> None:
     one, other = (exchange(pairs, start, 3, order, np.zeros(3, bool), 20) for pairs in (few, many))
     np.testing.assert_array_equal(one.class_of, other.class_of)
     assert one.information == pytest.approx(other.information, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_short_table_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = int(TEXTS[name][0].max()) + 1
+    pairs = Bigrams(*bigrams(*TEXTS[name], words))
+    given = pairs, np.arange(words) // 2 % 4, 4, np.arange(words), np.zeros(4, bool), 20
+    whole, table = exchange(*given), f_table()
+    for length in range(2, 24):
+        monkeypatch.setattr("lmtool.trees.exchange.f_table", lambda end=length: table[:end])
+        found = exchange(*given)
+        assert found.class_of.tolist() == whole.class_of.tolist() and found.passes == whole.passes
+        assert found.information == pytest.approx(whole.information, rel=1e-9)
 
 
 def test_a_text_without_bigrams() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,19 @@ BY_NEIGHBOURS = clusters_tree(neighbour_vectors(IDS[:150], COUNTS, 2), COUNTS, "
 )
 def test_settings_build_their_tree(settings: TreeConfig, tree: Tree) -> None:
     assert same(settings.build(WORDS), tree)
+
+
+@pytest.mark.parametrize(
+    ("right", "change", "said"),
+    [
+        (RandomTree("random", seed=3), {"seed": -1}, "tree.seed=-1: must be"),
+        (ClassesTree("classes", classes=None), {"classes": 0}, "tree.classes=0: must be"),
+        (BY_CONTEXTS, {"seed": -1}, "tree.seed=-1: must be"),
+    ],
+)
+def test_settings_out_of_range(right: TreeConfig, change: dict[str, int], said: str) -> None:
+    with pytest.raises(UserError, match=f"^{said}"):
+        replace(right, **change)
 
 
 def test_a_tree_of_a_file(tmp_path: Path) -> None:

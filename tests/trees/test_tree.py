@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from lmtool.trees.analysis import analyse, path_rows
+from lmtool.trees.codes import code_string, code_strings
+from lmtool.trees.drawing import top_of
 from lmtool.trees.tree import Tree
+from lmtool.trees.tree_file import write_tree
 
 CHILDREN = np.array([[1, -1], [-2, -3]], dtype=np.int32)
 WORDS = np.arange(3, dtype=np.int32)
@@ -26,6 +32,7 @@ WORDS = np.arange(3, dtype=np.int32)
         (np.array([[-1, -2], [-3, 1]], np.int32), WORDS, "parents must come before"),
         (CHILDREN, WORDS[::-1], "every word must have a leaf"),
         (CHILDREN, np.array([0, 0, 2], np.int32), "every word must have a leaf"),
+        (CHILDREN, WORDS - 1, "every word must have a leaf"),
         (CHILDREN, WORDS + 1, "every word must have a leaf"),
         (CHILDREN.astype(np.float32), WORDS, "integers"),
         (CHILDREN, WORDS.astype(np.uint32), "integers"),
@@ -65,3 +72,27 @@ def test_arrays_of_other_integers_become_contiguous_int32() -> None:
         for array in (tree.children, tree.leaf_words):
             assert array.dtype == np.int32 and array.flags.c_contiguous
         assert tree.children.tolist() == children.tolist()
+
+
+def test_what_is_no_tree_and_words_that_do_not_fit(tmp_path: Path) -> None:
+    counts, names = np.ones(3, dtype=np.int64), ["a", "b", "c"]
+    of_words: dict[str, Callable[..., object]] = {
+        "path_rows": lambda tree, words: path_rows(tree, words, counts, [0]),
+        "top_of": lambda tree, words: top_of(tree, words, counts, 1),
+        "write_tree": lambda tree, words: write_tree(tmp_path / "tree.txt", tree, words),
+    }
+    of_trees: dict[str, Callable[..., object]] = {
+        "analyse": lambda tree, _: analyse(tree, counts),
+        "code_strings": lambda tree, _: code_strings(tree),
+        "code_string": lambda tree, _: code_string(tree, 0),
+    }
+    for name, call in (of_trees | of_words).items():
+        call(Tree(CHILDREN, WORDS), names)
+        with pytest.raises(ValueError, match=f"^{name}: tree must be a Tree; got a list$"):
+            call([[1, -1], [-2, -3]], names)
+    for name, call in of_words.items():
+        with pytest.raises(ValueError, match=f"^{name}: words must be the 3 of the tree; got 2$"):
+            call(Tree(CHILDREN, WORDS), names[:2])
+        for wrong in (["a", 1, "c"], dict.fromkeys(names)):
+            with pytest.raises(ValueError, match=f"^{name}: words must be a list of strings; got a "):
+                call(Tree(CHILDREN, WORDS), wrong)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.trees.codes import code_strings, from_codes
+from lmtool.trees.codes import code_string, code_strings, from_codes
 from lmtool.trees.halving import balanced_tree
 from lmtool.trees.huffman_code import huffman_tree
 from lmtool.trees.tree import Tree
@@ -66,6 +66,8 @@ def test_any_white_space_and_order(tmp_path: Path) -> None:
         ("a 0\nb 10\nc 1x\n", r"tree\.txt: the code '1x' of 'c' must be made of 0 and 1"),
         ("a 0\nb 10\nc 10\n", r"'b' and 'c' have the same code 10"),
         ("a 0\nb 01\nc 1\n", r"the code 0 of 'a' begins that of 'b', 01: not a prefix code"),
+        ("a 01\nb 0\nc 1\n", r"the code 0 of 'b' begins that of 'a', 01: not a prefix code"),
+        ("a 00\na 01\nb 1\nc 10\n", r"the code 1 of 'b' begins that of 'c', 10: not a prefix code"),
         ("a 00\nb 10\nc 11\n", r"no code begins with 01, but 00 needs it"),
         (b"a 0\nb\xff 1\n", r"line 2: not UTF-8"),
     ],
@@ -76,6 +78,28 @@ def test_what_is_wrong(text: str | bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message) as caught:
         read_tree(path, ["a", "b", "c"])
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("codes", "message"),
+    [
+        ([], "a tree without words"),
+        ([(2, "1"), (0, "0")], "the tree misses 1 words, such as 1: give each one a code"),
+        ([(0, ""), (1, "1")], "the code '' of 0 must be made of 0 and 1, one or more"),
+        ([(0, "0"), (1, "0")], "0 and 1 have the same code 0"),
+    ],
+)
+def test_codes_that_make_no_tree(codes: list[tuple[int, str]], message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}"):
+        from_codes(codes)
+
+
+def test_leaves_that_there_are_none_of() -> None:
+    tree = from_codes([(0, "0"), (1, "10"), (2, "11")])
+    assert [code_string(tree, leaf) for leaf in (0, np.int64(1), 2)] == ["0", "10", "11"]
+    for leaf in (-1, 3, 1.0):
+        with pytest.raises(ValueError, match=f"^code_string: leaf must be from 0 to 2; got {leaf}$"):
+            code_string(tree, leaf)
 
 
 def test_no_file(tmp_path: Path) -> None:

@@ -32,6 +32,13 @@ def test_a_small_hierarchy_by_hand() -> None:
     assert codes(tree) == ["0", "111", "1100", "1101", "10"]
 
 
+def test_equal_counts_are_joined_in_their_order() -> None:
+    # 1 beside 0, 3 beside 2, and of the two the later is child 0.
+    assert codes(binary_hierarchy([-1], np.zeros(4, dtype=np.int64), np.ones(4, dtype=np.int64))) == [
+        "11", "10", "01", "00",
+    ]  # fmt: skip
+
+
 def test_a_line_of_groups_leaves_no_trace() -> None:
     parents = [3, 0, 1, -1]  # 3 > 0 > 1 > 2, in any order
     tree = binary_hierarchy(parents, np.array([2, 2, 2]), np.array([5, 3, 1]))
