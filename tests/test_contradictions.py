@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lmtool.cli import hydra_errors
+from lmtool.cli.arguments import split_line
 from lmtool.errors import UserError
 
 Run = Callable[..., str]
@@ -83,6 +86,7 @@ def test_a_batch_of_more_than_there_is_comes_with_a_note(lmtool: Run) -> None:
         (MemoryError(), ""),
         (MemoryError("Unable to allocate 128. GiB for an array with shape (1,)"), "128 GiB"),
         (RuntimeError("can't allocate memory: you tried to allocate 21474836480 bytes."), "20.0 GiB"),
+        (RuntimeError("unable to mmap 50920 bytes from file </x/state.safetensors>: Cannot allocate memory (12)"), ""),
         (RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has"), "20.00 GiB"),
     ],
 )
@@ -92,6 +96,17 @@ def test_too_little_memory_on_the_way(error: Exception, amount: str) -> None:
 
     with pytest.raises(UserError, match=f"not enough memory.*{amount}.*training.batch_size"):
         hydra_errors.within_memory(run)(None)
+
+
+def test_a_full_disk_between_the_jobs_of_a_sweep() -> None:
+    """Hydra writes its files for each job, when others have run already."""
+    line = split_line(["train", "-m", "seed=1,2"])
+    full = hydra_errors.as_user_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), line, composing=False)
+    assert str(full) == (
+        "cannot use the output folder: No space left on device; choose another folder, as hydra.run.dir=FOLDER"
+    )
+    other = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "x")
+    assert hydra_errors.as_user_error(other, line, composing=False) is None
 
 
 def test_other_faults_stay_what_they_are() -> None:

@@ -40,7 +40,9 @@ from lmtool.system.spelling import nearest
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write into an open file, which names none
 # Torch's messages where memory runs out: it has an exception type for GPUs alone.
-NO_MEMORY = re.compile(r"can't allocate memory|not enough memory|out of memory|size calculation overflowed")
+NO_MEMORY = re.compile(
+    r"can't allocate memory|Cannot allocate memory|not enough memory|out of memory|size calculation overflowed"
+)
 
 
 def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = True) -> UserError | None:
@@ -60,7 +62,8 @@ def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = 
             return UserError(_yaml_syntax(cause))
         if isinstance(cause, ReaderError):
             return UserError(f"{os.path.relpath(cause.name)}: {_joined([cause])}: correct this YAML file")
-        if isinstance(cause, OSError) and composing and (cause.filename is not None or cause.errno in NO_SPACE):
+        # Hydra writes its files for each job of a sweep, too.
+        if isinstance(cause, OSError) and ((composing and cause.filename is not None) or cause.errno in NO_SPACE):
             return UserError(
                 f"cannot use {cause.filename or 'the output folder'}: {cause.strerror}; choose another folder, as "
                 "hydra.run.dir=FOLDER"
