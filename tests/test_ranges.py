@@ -122,6 +122,8 @@ def numbers_of(group: str, name: str, schema: type, prefix: str) -> Iterator[Set
                 yield from numbers_of(group, name, hint, f"{key}.")
         elif hint == dict[str, Any]:
             pass  # another program's settings, for it to refuse
+        elif hint == list[Any]:
+            pass  # settings of other options, which have their ranges there
         elif get_origin(hint) is dict:
             assert not list(numbers_of(group, name, items[1], f"{key}.")), f"{key}: this test must learn to set these"
         else:

@@ -97,7 +97,9 @@ def test_settings_build_their_tree(settings: TreeConfig, tree: Tree) -> None:
     [
         (RandomTree("random", seed=3), {"seed": -1}, "tree.seed=-1: must be"),
         (ClassesTree("classes", classes=None), {"classes": 0}, "tree.classes=0: must be"),
-        (BY_CONTEXTS, {"seed": -1}, "tree.seed=-1: must be"),
+        (clusters("runs/first", None), {"seed": -1}, "tree.seed=-1: must be"),
+        (clusters(None, None), {"dimensions": 0}, "tree.dimensions=0: must be"),
+        (clusters(None, None), {"tokens": 0}, "tree.tokens=0: must be"),
     ],
 )
 def test_settings_out_of_range(right: TreeConfig, change: dict[str, int], said: str) -> None:
