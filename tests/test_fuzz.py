@@ -254,6 +254,7 @@ FOUND = [
     (["eval", "run=x", "hydra.searchpath=[file://nowhere]"], ["no such folder nowhere"]),
     (["eval", "run=x", "text==${.x}"], ["x"]),
     (["eval", "run=x", "options=~nobody-of-this-name/x"], ["no such folder"]),
+    (["neighbors", "run=x", "a \ud81b"], [r"words: 'a \ud81b' is not UTF-8 text"]),
 ]
 
 

@@ -143,7 +143,7 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
         return words
     for word in free:
         if any("\ud800" <= letter <= "\udfff" for letter in word):  # how Python keeps bytes that it cannot decode
-            raise UserError(f"{key}: {word.encode('utf-8', 'surrogateescape')!r} is not UTF-8 text")
+            raise UserError(f"{key}: {word!r} is not UTF-8 text")
     if key != declared:
         return [*settings, f"{key}=[{','.join(map(quoted, free))}]"]
     if len(free) > 1:
