@@ -42,14 +42,13 @@ def threads() -> int:
     return _threads or use(None)
 
 
-def of_torch(count: int) -> int:
+def of_torch(count: int) -> None:
     """Set the number of threads of torch's own operations, which is 1 in a forked child: the team of OpenMP stayed
-    behind, and what waits for it waits for ever. Returns it.
+    behind, and what waits for it waits for ever.
     """
     import torch
 
     torch.set_num_threads(1 if _is_fork else count)
-    return torch.get_num_threads()
 
 
 def cut_evenly(total: int, pieces: int | None = None) -> list[tuple[int, int]]:

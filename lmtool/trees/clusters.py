@@ -31,7 +31,6 @@ from lmtool.errors import UserError
 from lmtool.system.arrays import as_array, described, word_counts
 from lmtool.trees.assemble import arranged
 from lmtool.trees.base import TreeWords
-from lmtool.trees.neighbour_vectors import neighbour_vectors
 from lmtool.trees.tree import Int64s, Tree
 from lmtool.trees.two_means import divide
 
@@ -91,6 +90,8 @@ class ClustersTree(TreeConfig):
     def build(self, words: TreeWords) -> Tree:
         """The tree of the words' vectors. Raises UserError for a run of another vocabulary or without word vectors."""
         if self.run is None:
+            from lmtool.trees.neighbour_vectors import neighbour_vectors  # with torch, which other trees do without
+
             vectors = neighbour_vectors(words.train().ids[: self.tokens], words.counts, self.dimensions)
         else:
             vectors = words.run_vectors(self.run, self.representation is not Representation.embeddings)

@@ -10,11 +10,13 @@ Legend of shapes: W words, C neighbours (a frequent word at one place), D compon
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from lmtool.trees.tree import Int64s
 
@@ -28,26 +30,23 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Roots:
-    """The matrix `[W, C]` of square roots: across[w] along[c], plus `values` `[E]` at (rows, columns), which are the
-    pairs that occur; less the mean `[C]`.
+    """The matrix `[W, C]` of square roots: across[w] along[c], plus `pairs`, sparse, for the E pairs that occur; less
+    the mean `[C]`.
     """
 
-    rows: Int64s
-    columns: Int64s
-    values: Floats
+    pairs: Tensor
     across: Floats
     along: Floats
     mean: Floats
 
     def times(self, right: Floats) -> Floats:
         """The matrix times `[C, D]`: `[W, D]`."""
-        product = _sparse(self.rows, self.columns, self.values, len(self.across), right)
-        return product + np.outer(self.across, self.along @ right) - self.mean @ right
+        return _product(self.pairs, right) + np.outer(self.across, self.along @ right) - self.mean @ right
 
     def transposed_times(self, right: Floats) -> Floats:
         """Its transpose times `[W, D]`: `[C, D]`."""
-        product = _sparse(self.columns, self.rows, self.values, len(self.along), right)
-        return product + np.outer(self.along, self.across @ right) - np.outer(self.mean, right.sum(axis=0))
+        smooth = np.outer(self.along, self.across @ right) - np.outer(self.mean, right.sum(axis=0))
+        return _product(self.pairs.t(), right) + smooth
 
 
 def neighbour_vectors(ids: npt.NDArray[Any], counts: Int64s, dimensions: int) -> npt.NDArray[np.float32]:
@@ -59,9 +58,9 @@ def neighbour_vectors(ids: npt.NDArray[Any], counts: Int64s, dimensions: int) ->
     roots = _roots(ids, counts)
     weight = np.sqrt(counts + 0.5)
     weight /= weight.sum()
-    roots = _Roots(roots.rows, roots.columns, roots.values, roots.across, roots.along, _mean(roots, weight))
+    roots = replace(roots, mean=roots.transposed_times(weight[:, None])[:, 0])
     scale = np.sqrt(weight)[:, None]
-    wanted = min(dimensions, *(len(roots.across), len(roots.along)))
+    wanted = min(dimensions, len(roots.across), len(roots.along))
     basis = np.random.default_rng(0).normal(size=(len(roots.along), min(wanted + MORE, len(roots.along))))
     for _ in range(ROUNDS):
         basis = np.linalg.qr(roots.transposed_times(scale * (scale * roots.times(basis))))[0]
@@ -75,35 +74,27 @@ def _roots(ids: npt.NDArray[Any], counts: Int64s) -> _Roots:
     slots = len(frequent) + 1
     slot = np.full(len(counts), slots - 1, dtype=np.int64)
     slot[frequent] = np.arange(len(frequent))
-    rows, columns, values, along = [], [], [], []
+    unigram = np.bincount(slot[ids], minlength=slots) / max(1, len(ids))
     occurrences = np.bincount(ids, minlength=len(counts)).astype(np.float64)
+    rows, columns, values = [], [], []
     for place, distance in enumerate(PLACES):
         words, others = (ids[-distance:], ids[:distance]) if distance < 0 else (ids[:-distance], ids[distance:])
         keys, number = np.unique(words.astype(np.int64) * slots + slot[others], return_counts=True)
         word, other = keys // slots, keys % slots
-        unigram = np.bincount(slot[ids], minlength=slots) / max(1, len(ids))
         total = occurrences[word] + PRIOR
         prior = PRIOR * unigram[other]
         rows.append(word)
         columns.append(place * slots + other)
         values.append((np.sqrt(number + prior) - np.sqrt(prior)) / np.sqrt(total))
-        along.append(np.sqrt(unigram))
     across = np.sqrt(PRIOR / (occurrences + PRIOR))
-    whole = np.concatenate(along)
-    where = np.concatenate(rows), np.concatenate(columns)
-    return _Roots(*where, np.concatenate(values), across, whole, np.zeros(len(whole)))
+    along = np.tile(np.sqrt(unigram), len(PLACES))
+    where = torch.from_numpy(np.stack([np.concatenate(rows), np.concatenate(columns)]))
+    shape = len(across), len(along)
+    pairs = torch.sparse_coo_tensor(where, torch.from_numpy(np.concatenate(values)), shape, check_invariants=False)
+    return _Roots(pairs.coalesce(), across, along, np.zeros(len(along)))
 
 
-def _mean(roots: _Roots, weight: Floats) -> Floats:
-    """The mean row `[C]` by the words' weights `[W]`, which sum to one."""
-    return roots.transposed_times(weight[:, None])[:, 0]
-
-
-def _sparse(rows: Int64s, columns: Int64s, values: Floats, height: int, right: Floats) -> Floats:
-    """The matrix of values at (rows, columns), `[height, ...]`, times a dense one."""
-    import torch
-
-    where = torch.from_numpy(np.stack([rows, columns]))
-    matrix = torch.sparse_coo_tensor(where, torch.from_numpy(values), (height, len(right)), check_invariants=False)
+def _product(matrix: Tensor, right: Floats) -> Floats:
+    """A sparse matrix times a dense one."""
     product: Floats = torch.sparse.mm(matrix, torch.from_numpy(np.ascontiguousarray(right))).numpy()
     return product

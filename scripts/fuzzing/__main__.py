@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fuzzing.campaign import Generator, Row, campaign, repeat, table, temporary_folder
+from lmtool.system.parallel import cores
 
 CAMPAIGN = re.compile(r"^(CASES\b|def run_campaign\()", re.MULTILINE)  # what a file has that is one
 
@@ -55,17 +56,17 @@ def main(words: list[str]) -> int:
 
 def _all(seconds: float, seed: int, cases: int | None) -> int:
     """Run all campaigns, as many at once as there are cores, so that each has as many times the seconds."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    at_once = cores()
 
     def one(name: str) -> subprocess.CompletedProcess[str]:
-        words = [name, str(seconds * cores), str(seed), *(["--cases", str(cases)] if cases else [])]
+        words = [name, str(seconds * at_once), str(seed), *(["--cases", str(cases)] if cases else [])]
         done = subprocess.run([sys.executable, "-m", "fuzzing", *words], stdout=subprocess.PIPE, text=True)
         found = [line for line in done.stdout.splitlines() if line and not line.startswith("|")]
         if found:
             print("\n".join(found), flush=True)
         return done
 
-    with ThreadPoolExecutor(cores) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         ended = list(pool.map(one, names()))
     print(table([]))
     for done in ended:

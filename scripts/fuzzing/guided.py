@@ -51,9 +51,7 @@ def run_campaign(
     found = (folder / "found.jsonl").read_text().splitlines() if (folder / "found.jsonl").exists() else []
     for line in found:
         case, signature, report = json.loads(line)
-        best = row.found.get(signature)
-        if best is None or len(json.dumps(case)) < len(json.dumps(best[0])):
-            row.found[signature] = case, Fault(signature, report)
+        row.found[signature] = case, Fault(signature, report)
     for path in (path for path in folder.iterdir() if path.name.startswith(("crash-", "timeout-", "oom-", "leak-"))):
         kind = path.name.partition("-")[0]
         row.found[kind] = [file_of(path.read_bytes())], Fault(kind, ended.stderr[-2000:])

@@ -52,6 +52,10 @@ def read_only(command: Command, seconds: float, seed: int, most: int | None = No
 def clocks(command: Command, seconds: float, seed: int, most: int | None = None) -> Row:
     """Files of the future and of before 1970, and a clock that jumps back and forth at every look."""
     row, rng, wanted = Row(f"clock {command.name}"), random.Random(seed), undisturbed(command)
+    # A store keeps when its files were last changed.
+    bits = {path: content for path, content in wanted.bits.items() if not path.startswith("stores/")}
+    made = tuple(name for name in command.made if name != "stores")
+    without_stores = replace(command, made=made), replace(wanted, bits=bits)
     begun = time.monotonic()
     while time.monotonic() < begun + seconds and (most is None or row.cases < most):
         work = place.fresh(command)
@@ -66,16 +70,10 @@ def clocks(command: Command, seconds: float, seed: int, most: int | None = None)
         row.cases += 1
         context = f"{' '.join(command.words)}\nclock: {kind}"
         check_whole(row, work, context)
-        # A store keeps when its files were last changed, so that it is made anew after a change.
-        bits = wanted.bits if kind == "jumps" else _without_stores(wanted.bits)
-        found = command if kind == "jumps" else replace(command, made=tuple(m for m in command.made if m != "stores"))
-        check_end(row, found, work, end, replace(wanted, bits=bits), context)
+        judged = (command, wanted) if kind == "jumps" else without_stores
+        check_end(row, judged[0], work, end, judged[1], context)
     row.seconds = time.monotonic() - begun
     return row
-
-
-def _without_stores(bits: dict[str, bytes]) -> dict[str, bytes]:
-    return {path: content for path, content in bits.items() if not path.startswith("stores/")}
 
 
 def eight(command: Command, seconds: float, seed: int, most: int | None = None) -> Row:
