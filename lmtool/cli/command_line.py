@@ -14,12 +14,18 @@ from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
 from lmtool.config.options import folder_in_use
 from lmtool.errors import Interrupted, UserError, for_terminal, of_paths
+from lmtool.system.interrupts import Interrupts, interrupts_kept
 from lmtool.system.output import discard_output, write_out
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done, 2 the user's mistake, 1 anything else."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    with interrupts_kept() as interrupts:
+        return _ended(words, interrupts)
+
+
+def _ended(words: list[str], interrupts: Interrupts) -> int:
     try:
         with of_paths():
             code = _dispatch(words)
@@ -38,11 +44,17 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"lmtool: {for_terminal(str(end))}", file=sys.stderr)
         return 128 + end.signal
     except KeyboardInterrupt:
-        print("lmtool: interrupted", file=sys.stderr)
-        return 130
+        return _interrupted()
     except Exception:
+        if interrupts.came:  # a library's own error where the exception did not come through its C code
+            return _interrupted()
         traceback.print_exc()
         return 1
+
+
+def _interrupted() -> int:
+    print("lmtool: interrupted", file=sys.stderr)
+    return 130
 
 
 def _dispatch(words: list[str]) -> int:

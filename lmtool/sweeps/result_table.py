@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmtool.errors import UserError
+from lmtool.errors import UserError, printable
 from lmtool.sweeps.job import METRICS, REFUSED, folders, read_record
 from lmtool.system.files import read_json, written_whole
 from lmtool.system.tables import Cell, csv_text, markdown_table, text_table
@@ -169,7 +169,7 @@ def write(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Pa
         with written_whole(sweep / f"{name}.csv") as temporary:
             temporary.write_text(csv_text([table[0], *table[1]]), encoding="utf-8", newline="")
         written.append(sweep / f"{name}.csv")
-    pages = [f"    {command}", *(_in_markdown(table) for table in tables.values() if table is not None)]
+    pages = [f"    {printable(command)}", *(_in_markdown(table) for table in tables.values() if table is not None)]
     with written_whole(sweep / "sweep.md") as temporary:
         temporary.write_text("\n\n".join(pages) + "\n", encoding="utf-8")
     return [*written, sweep / "sweep.md"]

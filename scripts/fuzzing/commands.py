@@ -26,6 +26,7 @@ SHARED = "shared"  # the folder of what all cases start from
 TRAIN = "the cat sat on the mat\na dog sat in the sun\nthe dog ran to the cat\nthe bird flew ünï a\n" * 3
 VALID = "the cat ran to the mat\na bird sat\n"
 # What a run folder may hold after an exit code that is not 0; Hydra's own files begin with a dot.
+OF_LAUNCHER = re.compile(r"Launching \d+ jobs locally|\t#\d+ : ")  # what Hydra says of a sweep
 LEFT = re.compile(r"(\w+\.log|begun\.json|metrics\.jsonl|state.*\.safetensors|job\.json|error\.txt|sweep.*)")
 
 
@@ -55,6 +56,7 @@ def prepare() -> None:
         ["tree", "data=toy", "tree=huffman", "to=tree.txt", "hydra.run.dir=tree"],
         # The rest is for what it imports and compiles.
         ["train", "-m", "data=toy", "model=ngram", "model.order=1,2", "threads=1"],
+        ["train", "model=hsoftmax", *NEURAL],
         ["train", "model=ngram", "modle=3"],
         ["eval", "run=kn", "text=valid.txt", "detail=true"],
         ["score", "run=kn", "text=valid.txt", "to=scores.tsv"],
@@ -148,6 +150,7 @@ def wrong_end(outcome: Outcome) -> tuple[str, str] | None:
         return f"traceback {_last_frame(outcome.err)}", said
     lines = outcome.err.splitlines()
     if outcome.code == 130 and outcome.interrupted:
+        lines = [line for line in lines if not OF_LAUNCHER.match(line)]
         return None if len(lines) <= 2 else ("interrupted, with more than one line", said)
     sweep = "also in" in outcome.out and outcome.code in (1, 2)
     if outcome.code not in (0, 2) and not sweep:

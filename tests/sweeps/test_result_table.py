@@ -115,3 +115,8 @@ def test_an_infinite_perplexity_makes_an_infinite_mean(tmp_path: Path) -> None:
         ["lr", "seeds", "mean valid_perplexity", "standard deviation", "normalised"],
         [["1", 2, math.inf, None, "yes"], ["2", 2, 6.0, pytest.approx(math.sqrt(8)), "no"]],
     )
+
+
+def test_a_word_that_is_no_text_is_written_as_an_escape(tmp_path: Path) -> None:
+    write(tmp_path, "lmtool train -m threads=\udcff", {})
+    assert (tmp_path / "sweep.md").read_text(encoding="utf-8") == "    lmtool train -m threads=\\udcff\n"
