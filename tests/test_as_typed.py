@@ -161,6 +161,11 @@ HINTS = [
     ("-o 3", "no flag -o; there are --cfg"),
     ("--mutlirun", "no flag --mutlirun; did you mean --multirun?"),
     ("--cfg", "--cfg needs a value after it"),
+    (
+        "--config-name --resolve",
+        "needs a value after it; is --resolve one? write --config-name=--resolve",
+    ),
+    ("--experimental-rerun --experimental-rerun", "--experimental-rerun needs a value after it; is"),
     ("--cfg jub", "--cfg jub: must be one of job, hydra, all"),
 ]
 
