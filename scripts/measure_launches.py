@@ -63,6 +63,7 @@ def layers(words: int, dim: int) -> dict[str, Callable[[], nn.Module]]:
     from lmtool.neural.outputs.tree_nodes import MorinBengioNodes
     from lmtool.trees import huffman_tree
     from lmtool.trees.frequency_classes import class_of_words
+    from lmtool.trees.union import union
 
     counts = torch.from_numpy(np.maximum(1, (1e7 / np.arange(1, words + 1)).astype(np.int64)))
 
@@ -74,6 +75,7 @@ def layers(words: int, dim: int) -> dict[str, Callable[[], nn.Module]]:
     return {
         "softmax": lambda: FullSoftmax(dim, counts),
         "hierarchical": lambda: HierarchicalSoftmax(dim, huffman_tree(counts.numpy()), counts),
+        "hierarchical, union": lambda: HierarchicalSoftmax(dim, union([huffman_tree(counts.numpy())] * 2), counts),
         "morin_bengio": morin_bengio,
         "nce": lambda: NCELoss(dim, counts, noise=100),
         "nce, own noise": lambda: NCELoss(dim, counts, noise=25, shared=False),
@@ -117,10 +119,12 @@ def counted(of: nn.Module, output: nn.Module, *, clip: bool) -> Operations:
     optimiser = torch.optim.AdamW(parameters, fused=True)
     x, y = torch.randint(VOCABULARY, (BATCH, of.context_size)), torch.randint(VOCABULARY, (BATCH,))
 
+    one = torch.ones(())
+
     def step() -> None:
         loss = output(of(x), y)
         optimiser.zero_grad()
-        loss.backward()
+        loss.backward(one)
         if clip:
             clip_gradients(parameters, 1.0)
         optimiser.step()

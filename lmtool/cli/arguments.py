@@ -69,9 +69,7 @@ def split_line(words: list[str]) -> CommandLine:
     for word, after in zip_longest(words, words[1:], fillvalue=""):
         if waiting is not None:
             if is_flag(word):
-                raise UserError(
-                    f"{waiting} needs a value after it; is {word} one? write {waiting}={word}"
-                )
+                raise UserError(f"{waiting} needs a value after it; is {word} one? write {waiting}={word}")
             flags.append(_flag_value(waiting, word))
             waiting = None
         elif is_flag(word):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from lmtool.config.groups import OptimConfig
@@ -37,6 +38,7 @@ class Steps:
         self.shared = SharedModel(model, processes)
         alone = processes.size == 1
         self._plain = make_plain_step(model, optim, examples, self._clip_norm) if alone and not dense else None
+        self._one: Tensor | None = None  # the gradient of the loss by itself, which backward() would make in each step
         self._captured: CapturedStep | None = None
         if settings.cuda_graph and alone and can_capture(model, self.optimisers) and not settings.compile:
             self._captured = CapturedStep(self._unread, self.optimisers)
@@ -77,7 +79,9 @@ class Steps:
         loss = self.shared.loss(contexts, targets)
         for parameter in self.parameters:  # what zero_grad does, without its hooks
             parameter.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
+        if self._one is None:
+            self._one = torch.ones_like(loss)
+        loss.backward(self._one)  # type: ignore[no-untyped-call]
         self.shared.share_rows()
         if self._clip_norm is not None:
             clip_gradients(self.parameters, self._clip_norm)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 from fuzzing.campaign import Generator, Row, campaign, repeat, table, temporary_folder
 from lmtool.system.parallel import cores
@@ -55,12 +56,22 @@ def main(words: list[str]) -> int:
 
 
 def _all(seconds: float, seed: int, cases: int | None) -> int:
-    """Run all campaigns, as many at once as there are cores, so that each has as many times the seconds."""
+    """Run all campaigns, one for each core at a time, so that each has as many times the seconds."""
     at_once = cores()
+    free: SimpleQueue[int] = SimpleQueue()
+    for core in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []:
+        free.put(core)
 
     def one(name: str) -> subprocess.CompletedProcess[str]:
         words = [name, str(seconds * at_once), str(seed), *(["--cases", str(cases)] if cases else [])]
-        done = subprocess.run([sys.executable, "-m", "fuzzing", *words], stdout=subprocess.PIPE, text=True)
+        core = None if free.empty() else free.get()
+        with subprocess.Popen([sys.executable, "-m", "fuzzing", *words], stdout=subprocess.PIPE, text=True) as process:
+            if core is not None:  # a case takes one core of those of its campaign: two campaigns' could be the same
+                os.sched_setaffinity(process.pid, {core})
+            said, _ = process.communicate()
+        if core is not None:
+            free.put(core)
+        done = subprocess.CompletedProcess(process.args, process.returncode, said)
         found = [line for line in done.stdout.splitlines() if line and not line.startswith("|")]
         if found:
             print("\n".join(found), flush=True)

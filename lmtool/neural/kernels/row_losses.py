@@ -1,8 +1,8 @@
 """Training losses over some rows of a matrix as they are computed on a GPU: few operations, each over the whole batch,
 of shapes that do not depend on the data, so that nothing waits for the device and a step can be captured as a graph.
 
-Each is an autograd.Function that is left with the gradient d of the scores after its forward pass; the gradients of
-the matrix and of the biases are dense (kernels.sparse_rows.add_rows). kernels.loops has what a CPU does instead.
+Gradients of matrices and biases are dense (kernels.sparse_rows.add_rows); d is the gradient of scores, with which a
+loss over shared rows is left after its forward pass already. kernels.loops has what a CPU does instead.
 
 Legend of shapes: B examples, H dimension of the hidden, R rows of a matrix `[R, H]`, K rows of each example, N rows
 that all examples share.
@@ -18,37 +18,59 @@ from torch.nn import functional as F
 
 from lmtool.neural.kernels.sparse_rows import add_rows
 
+ENDED = 100.0  # a score of which sigmoid is 1 in every type
 
-def signed_loss(h: Tensor, weight: Tensor, bias: Tensor, rows: Tensor, signs: Tensor) -> Tensor:
-    """Mean over the examples of the sum of -log sigmoid(sign (h . weight[r] + bias[r])) over their rows r; a number.
 
-    h: `[B, H]`. weight: `[R, H]`. bias: `[R]`. rows: `[B, K]`, int32 or int64. signs: +1, -1, or 0 for no row at all,
-    `[B, K]` or `[K]` in the type of h. Gradients of h, weight and bias.
+def own_scores(h: Tensor, weight: Tensor, bias: Tensor, rows: Tensor) -> Tensor:
+    """h . weight[r] + bias[r] of each example's own rows r: `[B, K]`.
+
+    h: `[B, H]`. weight: `[R, H]`. bias: `[R]`. rows: `[B, K]`, int32 or int64. Gradients of h, weight and bias.
     """
-    loss: Tensor = _SignedLoss.apply(h, weight, bias, rows, signs)  # type: ignore[no-untyped-call]
-    return loss
+    scores: Tensor = _OwnScores.apply(h, weight, bias, rows)  # type: ignore[no-untyped-call]
+    return scores
 
 
-class _SignedLoss(torch.autograd.Function):
+class _OwnScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, rows: Tensor, signs: Tensor) -> Tensor:
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor, rows: Tensor) -> Tensor:
         flat = rows.reshape(-1)
         used = weight.index_select(0, flat).view(*rows.shape, -1)  # [B, K, H]
         offset = bias.index_select(0, flat).view(*rows.shape, 1)
-        scores = torch.baddbmm(offset, used, h[:, :, None])[:, :, 0]  # [B, K]
-        log_p = F.logsigmoid(scores * signs)
-        ctx.save_for_backward(h, used, flat, log_p.expm1() * signs)  # -(1 - sigmoid(x)) = expm1(log sigmoid(x))
-        ctx.shapes = weight.shape, bias.shape
-        return (log_p * signs.abs()).sum() / -len(h)
+        ctx.save_for_backward(h, used, flat)
+        ctx.rows = len(weight), len(bias)
+        return torch.baddbmm(offset, used, h[:, :, None])[:, :, 0]
 
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
-        h, used, flat, d = ctx.saved_tensors
-        shape, of_bias = ctx.shapes
-        d = d * (grad_output[0] / len(h))
+        (h, used, flat), (d,) = ctx.saved_tensors, grad_output
         grad_h = torch.bmm(d[:, None], used)[:, 0]
         of_rows = (d[:, :, None] * h[:, None]).view(len(flat), -1)
-        return grad_h, add_rows(shape, flat, of_rows), add_rows(of_bias, flat, d.reshape(-1)), None, None
+        return grad_h, *add_rows(flat, *zip(ctx.rows, (of_rows, d.reshape(-1)), strict=True)), None
+
+
+def rows_of_both(weight: Tensor, bias: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """weight[r] and bias[r] of rows r `[P]`, int32 or int64: `[P, H]` and `[P]`. Gradients of weight and bias."""
+    of_weight, of_bias = _RowsOfBoth.apply(weight, bias, rows)  # type: ignore[no-untyped-call]
+    return of_weight, of_bias
+
+
+class _RowsOfBoth(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, bias: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(rows)
+        ctx.rows = len(weight), len(bias)
+        return weight.index_select(0, rows), bias.index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        return *add_rows(*ctx.saved_tensors, *zip(ctx.rows, grad_output, strict=True)), None
+
+
+def log_decisions(scores: Tensor, signs: Tensor, ended: Tensor | None = None) -> Tensor:
+    """log sigmoid(sign s) of scores s, with gradients. signs: +1, -1, or 0 where there is no decision, whose log p is
+    to be 0: `ended`, of the same shape, has ENDED there, and 0 elsewhere.
+    """
+    return F.logsigmoid(scores * signs if ended is None else torch.addcmul(ended, scores, signs))
 
 
 def noise_loss(h: Tensor, weight: Tensor, offset: Tensor, y: Tensor, noise: Tensor) -> Tensor:
@@ -97,13 +119,12 @@ class _SharedLoss(torch.autograd.Function):
         log_p: Tensor
         log_p, d = loss_of(scores, y, shared)
         ctx.save_for_backward(h, used, words, d)
-        ctx.shapes = weight.shape, offset.shape
+        ctx.rows = len(weight), len(offset)
         return log_p / -size
 
     @staticmethod
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
         h, used, words, d = ctx.saved_tensors
-        shape, of_offset = ctx.shapes
         size = len(h)
         d = d * (grad_output[0] / size)
         own, others = d[:, :1], d[:, 1:]
@@ -113,4 +134,4 @@ class _SharedLoss(torch.autograd.Function):
         torch.mm(others.T, h, out=rows[size:])
         offsets[:size] = own[:, 0]
         torch.sum(others, 0, out=offsets[size:])
-        return grad_h, add_rows(shape, words, rows), add_rows(of_offset, words, offsets), None, None, None
+        return grad_h, *add_rows(words, *zip(ctx.rows, (rows, offsets), strict=True)), None, None, None

@@ -10,6 +10,7 @@ them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -92,18 +93,23 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
         (ids,) = ctx.saved_tensors
         if not (ctx.sparse or on_cpu(ids)):
-            return add_rows(ctx.shape, ids.reshape(-1), grad_output[0].reshape(ids.numel(), *ctx.shape[1:])), None, None
+            of_rows = grad_output[0].reshape(ids.numel(), *ctx.shape[1:])
+            return *add_rows(ids.reshape(-1), (ctx.shape[0], of_rows)), None, None
         unique, sums = sums_of_rows(ids.reshape(-1), grad_output[0].reshape(ids.numel(), -1).contiguous())
         return rows_gradient(unique, sums.reshape(-1, *ctx.shape[1:]), ctx.shape, ctx.sparse), None, None
 
 
-def add_rows(shape: torch.Size, ids: Tensor, values: Tensor) -> Tensor:
-    """A dense gradient of this shape, `[R, ...]`: the sum of the values `[P, ...]` of each row's ids `[P]`, else 0.
+def add_rows(ids: Tensor, *of: tuple[int, Tensor]) -> list[Tensor]:
+    """A dense gradient for each number of rows R and values `[P, ...]`: `[R, ...]`, the sum of the values of each row's
+    ids `[P]`, else 0. All lie in one piece of memory.
 
     For a GPU: its size does not depend on the ids. Rows are added in no fixed order there, unless
     torch.use_deterministic_algorithms asks for one.
     """
-    return values.new_zeros(shape).index_add_(0, ids, values)
+    shapes = [(rows, *values.shape[1:]) for rows, values in of]
+    sizes = [math.prod(shape) for shape in shapes]
+    parts = torch.split(of[0][1].new_zeros(sum(sizes)), sizes)
+    return [part.view(shape).index_add_(0, ids, to) for part, shape, (_, to) in zip(parts, shapes, of, strict=True)]
 
 
 def sums_of_rows(ids: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import cast
 
 import torch
@@ -139,10 +140,12 @@ class AdaptiveSoftmax(OutputLayer):
         # One product has what the head and all tails make of h.
         joined = F.linear(h, torch.cat([head.weight, *projections]))
         scores, *narrow = torch.split(joined, [len(head.weight), *map(len, projections)], 1)
-        total = F.cross_entropy(scores + head.bias, entries[:, 0], reduction="sum")
-        for number, (of_tail, weight) in enumerate(zip(narrow, vectors, strict=True), start=1):
-            total = total + F.cross_entropy(F.linear(of_tail, weight), entries[:, number], reduction="sum")
-        return total / len(h)
+        in_tails = [
+            F.cross_entropy(F.linear(of_tail, weight), entries[:, number], reduction="sum")
+            for number, (of_tail, weight) in enumerate(zip(narrow, vectors, strict=True), start=1)
+        ]
+        of_head = F.cross_entropy(scores + head.bias, entries[:, 0])
+        return torch.add(of_head, reduce(torch.add, in_tails), alpha=1 / len(h))
 
     @torch.no_grad()
     def log_dist(self, h: Tensor) -> Tensor:

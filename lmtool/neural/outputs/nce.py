@@ -28,7 +28,7 @@ from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.neural.checks import require_counts, require_ids
 from lmtool.neural.devices import on_cpu
-from lmtool.neural.kernels.row_losses import noise_loss, signed_loss
+from lmtool.neural.kernels.row_losses import log_decisions, noise_loss, own_scores
 from lmtool.neural.kernels.shared_rows import own_and_shared_scores
 from lmtool.neural.kernels.sparse_rows import logistic_loss, pairs_of, row_scores
 from lmtool.neural.outputs.base import require_at_most_words, takes_words
@@ -138,7 +138,8 @@ class NCELoss(WordScores):
             offset = self.bias - self.log_kq
             if noise.dim() == 1:
                 return noise_loss(h, self.vectors, offset, y, noise)
-            return signed_loss(h, self.vectors, offset, torch.cat([y[:, None], noise], 1), self.signs)
+            scores = own_scores(h, self.vectors, offset, torch.cat([y[:, None], noise], 1))
+            return log_decisions(scores, self.signs).sum() / -len(y)
         if noise.dim() == 1:
             weights = self.vectors, self.bias, self.log_kq
             real, fake = own_and_shared_scores(h, *weights, y, noise, sparse=self.sparse)  # [B], [B, k]

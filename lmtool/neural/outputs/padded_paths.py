@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lmtool.neural.kernels.row_losses import ENDED, log_decisions
 from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
 from lmtool.trees.tree import Tree
 
@@ -25,14 +26,14 @@ CODES = 8  # of a word, likewise
 
 @dataclass(frozen=True)
 class PaddedPaths:
-    """nodes: `[L, P]`, int32, 0 where a path has ended. signs: `[L, P]` in the type of hidden, +1 where the path goes
-    to the second child, -1 where to the first, 0 where it has ended. codes: `[W, C]`, int64, the leaves of each word,
-    the first one again where there are no more; None where each word has one. no_code: `[W, C]`, 0 for a code, -inf for
-    none.
+    """nodes: `[L, P]`, int32, 0 where a path has ended. decisions: `[L, 2, P]` in the type of hidden, signs that are +1
+    where the path goes to the second child, -1 where to the first, 0 where it has ended, and then ENDED where it has, 0
+    elsewhere. codes: `[W, C]`, int64, the leaves of each word, the first one again where there are no more; None where
+    each word has one. no_code: `[W, C]`, 0 for a code, -inf for none.
     """
 
     nodes: Tensor
-    signs: Tensor
+    decisions: Tensor
     codes: Tensor | None
     no_code: Tensor | None
 
@@ -48,8 +49,9 @@ class PaddedPaths:
         paths, depths = tree.paths, tree.depths
         longest = int(depths.max())
         there = np.arange(longest) < depths[:, None]  # [L, P]
-        nodes, signs = np.zeros(there.shape, dtype=np.int32), np.zeros(there.shape, dtype=np.int8)
-        nodes[there], signs[there] = paths.nodes, 2 * paths.bits.astype(np.int8) - 1
+        nodes, signs = np.zeros(there.shape, dtype=np.int32), np.zeros(there.shape, dtype=np.float32)
+        nodes[there], signs[there] = paths.nodes, 2 * paths.bits.astype(np.float32) - 1
+        decisions = torch.from_numpy(np.stack([signs, np.where(there, np.float32(0), np.float32(ENDED))], 1))
         codes = no_code = None
         counts = np.diff(tree.word_leaves)
         if counts.max() > 1:
@@ -62,25 +64,27 @@ class PaddedPaths:
         device = like.device
         return cls(
             torch.from_numpy(nodes).to(device),
-            torch.from_numpy(signs).to(like),
+            decisions.to(like),
             None if codes is None else codes.to(device),
             no_code,
         )
 
     def serves(self, like: Tensor) -> bool:
         """Whether the paths are on the device and in the type of a tensor."""
-        return self.signs.device == like.device and self.signs.dtype == like.dtype
+        return self.decisions.device == like.device and self.decisions.dtype == like.dtype
 
     def loss(self, scored_by: DotNodes | MorinBengioNodes, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) over hidden `[B, D]` and words `[B]`, int64; a number."""
-        if self.codes is None or self.no_code is None:
-            return scored_by.padded_loss(h, self.nodes.index_select(0, y), self.signs.index_select(0, y))
-        leaves = self.codes.index_select(0, y)  # [B, C]
-        shape = len(y), leaves.shape[1], -1
-        nodes, signs = (table.index_select(0, leaves.view(-1)).view(*shape) for table in (self.nodes, self.signs))
-        scores = scored_by.padded_scores(h, nodes.flatten(1)).view_as(signs)  # [B, C, P]
-        log_code = (F.logsigmoid(scores * signs) * signs.abs()).sum(2)
-        return -(log_code + self.no_code.index_select(0, y)).logsumexp(1).mean()
+        leaves = (
+            y if self.codes is None else self.codes.index_select(0, y).view(-1)
+        )  # of each example one after another
+        nodes, decisions = self.nodes.index_select(0, leaves), self.decisions.index_select(0, leaves)
+        scores = scored_by.padded_scores(h, nodes.view(len(y), -1)).view_as(nodes)  # [B C, P]
+        log_p = log_decisions(scores, decisions[:, 0], decisions[:, 1])
+        if self.no_code is None:
+            return log_p.sum() / -len(y)
+        log_code = log_p.sum(1).view(len(y), -1) + self.no_code.index_select(0, y)  # [B, C]
+        return log_code.logsumexp(1).sum() / -len(y)
 
 
 @lru_cache(maxsize=4)

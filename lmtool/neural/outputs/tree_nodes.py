@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lmtool.neural.checks import require_hidden, require_odds, require_pairs, require_size
 from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels import tree_loops
-from lmtool.neural.kernels.row_losses import signed_loss
+from lmtool.neural.kernels.row_losses import own_scores, rows_of_both
 from lmtool.neural.kernels.sparse_rows import Groups, Pairs, compiled, each_example, lookup, row_scores
 from lmtool.system import parallel
 
@@ -62,16 +62,9 @@ class DotNodes(nn.Module):
         """`scores`, `[P]`, of a hidden `[B, D]` and of P pairs that are known to fit; nothing is checked."""
         return row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse)
 
-    def padded_loss(self, h: Tensor, nodes: Tensor, signs: Tensor) -> Tensor:
-        """Mean over hidden `[B, D]` of the sum of -log sigmoid(sign s) over the nodes of a path, `[B, K]`, signs
-        alike; 0 where a path has ended. For a GPU.
-        """
-        return signed_loss(h, self.vectors, self.bias, nodes, signs)
-
     def padded_scores(self, h: Tensor, nodes: Tensor) -> Tensor:
-        """s of nodes `[B, K]` after hidden `[B, D]`: `[B, K]`, with gradients. For a GPU."""
-        used = lookup(self.vectors, nodes, sparse=self.sparse)
-        return torch.baddbmm(lookup(self.bias, nodes, sparse=self.sparse)[:, :, None], used, h[:, :, None])[:, :, 0]
+        """s of nodes `[B, K]` after hidden `[B, D]`: `[B, K]`, with dense gradients. For a GPU."""
+        return own_scores(h, self.vectors, self.bias, nodes)
 
     @torch.no_grad()
     def all_scores(self, h: Tensor) -> Tensor:
@@ -138,24 +131,19 @@ class MorinBengioNodes(nn.Module):
         alpha = lookup(self.alpha, used, sparse=self.sparse)
         return pair_scores(self.hidden(h), q, self.beta, alpha, Pairs(rows, pairs.starts, pairs.owner))
 
-    def padded_loss(self, h: Tensor, nodes: Tensor, signs: Tensor) -> Tensor:
-        """Mean over hidden `[B, D]` of the sum of -log sigmoid(sign s) over the nodes of a path, `[B, K]`, signs
-        alike; 0 where a path has ended. For a GPU.
-        """
-        log_p = nn.functional.logsigmoid(self.padded_scores(h, nodes) * signs)
-        return (log_p * signs.abs()).sum() / -len(h)
-
     def padded_scores(self, h: Tensor, nodes: Tensor) -> Tensor:
-        """s of nodes `[B, K]` after hidden `[B, D]`: `[B, K]`, with gradients. For a GPU.
+        """s of nodes `[B, K]` after hidden `[B, D]`: `[B, K]`, with dense gradients. For a GPU.
 
         U N_n is computed of all nodes where the paths have more, else of those of the paths.
         """
+        flat = nodes.reshape(-1)
         if nodes.numel() > self.node_count:
-            q = lookup(self.node_map(self.nodes), nodes, sparse=False)
+            q, alpha = rows_of_both(self.node_map(self.nodes), self.alpha, flat)  # [B K, H], [B K]
         else:
-            q = self.node_map(lookup(self.nodes, nodes, sparse=self.sparse))  # [B, K, H]
-        alpha = lookup(self.alpha, nodes, sparse=self.sparse)
-        return torch.tanh(self.hidden(h)[:, None] + q) @ self.beta + alpha
+            own, alpha = rows_of_both(self.nodes, self.alpha, flat)
+            q = self.node_map(own)
+        units = torch.tanh(self.hidden(h)[:, None] + q.view(*nodes.shape, -1)).view(len(flat), -1)
+        return torch.addmv(alpha, units, self.beta).view(nodes.shape)
 
     @torch.no_grad()
     def all_scores(self, h: Tensor) -> Tensor:
