@@ -153,9 +153,9 @@ def launches() -> None:
     """Both tables; PARTS=names: also how often each operation is done."""
     names = "names" in os.environ.get("PARTS", "")
     print(f"one step of AdamW: {VOCABULARY:,} words, {EMBEDDING}/{HIDDEN}, batches of {BATCH:,}, dense gradients, fp32")
-    print(f"{'encoder':<24} {'output layer':<16} {'launches':>8} {'clipped':>8} {'waits':>6}")
+    print(f"{'encoder':<24} {'output layer':<19} {'launches':>8} {'clipped':>8} {'waits':>6}")
     for (of, name, plain), (_, _, clipped) in zip(table(), table(clip=True), strict=True):
         mark = "" if plain.launches <= MOST or not of.endswith("paper") else f"  more than {MOST}"
-        print(f"{of:<24} {name:<16} {plain.launches:>8} {clipped.launches:>8} {clipped.waits:>6}{mark}", flush=True)
+        print(f"{of:<24} {name:<19} {plain.launches:>8} {clipped.launches:>8} {clipped.waits:>6}{mark}", flush=True)
         if names:
             print("   ", dict(plain.count.most_common()))

@@ -113,7 +113,7 @@ def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: st
                 raise UserError(f"{name} has no column {column!r}: {remedy}: {names}")
         for batch in file.iter_batches(batch_size=ROWS, columns=columns):
             yield [batch.column(column).to_pylist() for column in columns]
-    except (pa.ArrowException, OSError) as error:  # of what is damaged inside pyarrow says the latter
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # the latter of values that Python has not
         raise UserError(f"{name} is no Parquet file, or damaged ({first_line(error)}): write it again") from error
 
 

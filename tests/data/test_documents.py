@@ -159,6 +159,14 @@ def test_packed_parquet(suffix: str, tmp_path: Path) -> None:
     assert b"".join(read_blocks(str(tmp_path / f"a.parquet{suffix}"), column="text")).decode() == LINES
 
 
+def test_text_in_parquet_that_is_not_utf8(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"text": pa.array([b"caf\xe1a"]).view(pa.string())}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet is no Parquet file, or damaged \('utf-8' codec"):
+        list(read_blocks(str(tmp_path / "a.parquet"), column="text"))
+
+
 def test_damage_within_parquet(tmp_path: Path) -> None:
     """pyarrow says of it by OSError, which is no error of the disk."""
     pa = pytest.importorskip("pyarrow")
