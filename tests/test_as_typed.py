@@ -329,10 +329,13 @@ ODD = [
     ("eval hydra.launcher.n_jobs=2", "choose one of joblib"),
     ("predict -5", "for text that begins with a dash, text=-5"),
     ("tree levels=größe", "levels=größe: must be a whole number"),
+    ("tree data=toy -m schedule=shuffle(1,2)", "lmtool tree takes no schedule="),
+    ("generate the temperature=1" + "0" * 400, "0: must be at most 1.8e+308"),
+    ("train data=toy model.forgetting=[0.5,1" + "0" * 400 + "]", "0: must be at most 1.8e+308"),
 ]
 
 
-@pytest.mark.parametrize(("line", "said"), ODD, ids=[line for line, _ in ODD])
+@pytest.mark.parametrize(("line", "said"), ODD, ids=[line[:60] for line, _ in ODD])
 def test_an_odd_line_ends_with_one_line(line: str, said: str, lmtool: Run) -> None:
     Path("file").touch()
     printed = lmtool(*line.split(), code=2)

@@ -18,6 +18,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.object_type import ObjectType
+from hydra.errors import ConfigCompositionException
 from hydra.plugins.config_source import ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -82,8 +83,13 @@ class CheckedLoader(ConfigLoader):
         return composed
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
-        """The composed configuration of a job of a sweep. Raises SettingError as `require_harmless` does."""
-        composed = self._loader.load_sweep_config(master_config, sweep_overrides)
+        """The composed configuration of a job of a sweep. Raises SettingError as `require_harmless` does, and
+        ConfigCompositionException for what is no option.
+        """
+        try:
+            composed = self._loader.load_sweep_config(master_config, sweep_overrides)
+        except ValueError as error:  # of an option that is none, a number: in a single run it is one of Hydra's own
+            raise ConfigCompositionException(str(error)) from error
         require_harmless(composed, self._typed)
         return composed
 

@@ -8,6 +8,8 @@ dataclasses.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -145,8 +147,23 @@ def _merged(target: DictConfig, values: dict[str, Any], group: str) -> DictConfi
         merged = OmegaConf.merge(target, values)
     except OmegaConfBaseException as error:
         raise _setting_error(error, group) from error
+    except OverflowError:  # of a whole number in the place of a float, without a word of where
+        key, value = next(_beyond_floats(values, group))
+        raise SettingError(f"{key}={as_written(value)}: must be at most {sys.float_info.max:.2g}", key) from None
     assert isinstance(merged, DictConfig)
     return merged
+
+
+def _beyond_floats(values: Any, key: str) -> Iterator[tuple[str, int]]:
+    """The whole numbers among values that no float holds, with their keys."""
+    if isinstance(values, dict):
+        for name, value in values.items():
+            yield from _beyond_floats(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(values, list):
+        for place, value in enumerate(values):
+            yield from _beyond_floats(value, f"{key}[{place}]")
+    elif isinstance(values, int) and abs(values) > sys.float_info.max:
+        yield key, values
 
 
 def _object(target: DictConfig, values: dict[str, Any], group: str) -> Any:
