@@ -113,7 +113,8 @@ def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: st
                 raise UserError(f"{name} has no column {column!r}: {remedy}: {names}")
         for batch in file.iter_batches(batch_size=ROWS, columns=columns):
             yield [batch.column(column).to_pylist() for column in columns]
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # the latter of values that Python has not
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        # OSError of what is damaged inside; ValueError and OverflowError of values that Python cannot hold.
         raise UserError(f"{name} is no Parquet file, or damaged ({first_line(error)}): write it again") from error
 
 

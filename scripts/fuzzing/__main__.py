@@ -59,25 +59,23 @@ def _all(seconds: float, seed: int, cases: int | None) -> int:
     """Run all campaigns, one for each core at a time, so that each has as many times the seconds."""
     at_once = cores()
     free: SimpleQueue[int] = SimpleQueue()
-    for core in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []:
+
+    def take_a_core() -> None:  # this thread and what it starts: the cases of two campaigns could take the same one
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {free.get()})
+
+    for core in os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else []:
         free.put(core)
 
     def one(name: str) -> subprocess.CompletedProcess[str]:
         words = [name, str(seconds * at_once), str(seed), *(["--cases", str(cases)] if cases else [])]
-        core = None if free.empty() else free.get()
-        with subprocess.Popen([sys.executable, "-m", "fuzzing", *words], stdout=subprocess.PIPE, text=True) as process:
-            if core is not None:  # a case takes one core of those of its campaign: two campaigns' could be the same
-                os.sched_setaffinity(process.pid, {core})
-            said, _ = process.communicate()
-        if core is not None:
-            free.put(core)
-        done = subprocess.CompletedProcess(process.args, process.returncode, said)
+        done = subprocess.run([sys.executable, "-m", "fuzzing", *words], stdout=subprocess.PIPE, text=True)
         found = [line for line in done.stdout.splitlines() if line and not line.startswith("|")]
         if found:
             print("\n".join(found), flush=True)
         return done
 
-    with ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(at_once, initializer=take_a_core) as pool:
         ended = list(pool.map(one, names()))
     print(table([]))
     for done in ended:

@@ -25,8 +25,8 @@ SHARED = "shared"  # the folder of what all cases start from
 
 TRAIN = "the cat sat on the mat\na dog sat in the sun\nthe dog ran to the cat\nthe bird flew ünï a\n" * 3
 VALID = "the cat ran to the mat\na bird sat\n"
-# What a run folder may hold after an exit code that is not 0; Hydra's own files begin with a dot.
 OF_LAUNCHER = re.compile(r"Launching \d+ jobs locally|\t#\d+ : ")  # what Hydra says of a sweep
+# What a run folder may hold after an exit code that is not 0; Hydra's own files begin with a dot.
 LEFT = re.compile(r"(\w+\.log|begun\.json|metrics\.jsonl|state.*\.safetensors|job\.json|error\.txt|sweep.*)")
 
 

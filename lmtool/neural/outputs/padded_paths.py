@@ -75,9 +75,7 @@ class PaddedPaths:
 
     def loss(self, scored_by: DotNodes | MorinBengioNodes, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) over hidden `[B, D]` and words `[B]`, int64; a number."""
-        leaves = (
-            y if self.codes is None else self.codes.index_select(0, y).view(-1)
-        )  # of each example one after another
+        leaves = y if self.codes is None else self.codes.index_select(0, y).view(-1)  # [B C]
         nodes, decisions = self.nodes.index_select(0, leaves), self.decisions.index_select(0, leaves)
         scores = scored_by.padded_scores(h, nodes.view(len(y), -1)).view_as(nodes)  # [B C, P]
         log_p = log_decisions(scores, decisions[:, 0], decisions[:, 1])
