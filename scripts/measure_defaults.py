@@ -49,7 +49,7 @@ def defaults(lmtool: Callable[..., float]) -> None:
 def precision(lmtool: Callable[..., float]) -> None:
     """PTB: valid perplexity of model=nplm in fp32 and bf16 after the same epochs (EPOCHS, else one), three seeds."""
     epochs = os.environ.get("EPOCHS", "1")
-    words = ["model=nplm", "data=ptb", *BEFORE[:3], f"training.epochs={epochs}", "training.minutes=null"]
+    words = ["model=nplm", "data=ptb", f"training.epochs={epochs}", "training.minutes=null"]
     print("| seed | fp32 | bf16 | ratio | seconds |\n|---|--:|--:|--:|--:|")
     for seed in (1, 2, 3):
         found = {}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +15,8 @@ from torch import Tensor
 from lmtool.errors import UserError
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # without it cuBLAS may take products in another order from run to run
+TURNS = 9  # products of each type that are timed, of a quarter of a billion operations
+PAYS = 1.5  # so many times as fast as fp32 bf16 has to be: weights and hidden are rounded to it first
 _forced = False  # whether tensors on the CPU get the form for other devices
 
 
@@ -94,12 +99,16 @@ def fits_dense(device: torch.device, numbers: int) -> bool:
 
 
 def multiplies_bf16(tensor: Tensor) -> bool:
-    """Whether a tensor is on a GPU that multiplies bf16 faster than fp32."""
-    return tensor.device.type == "cuda" and has_bf16(tensor.device)
+    """Whether torch multiplies bf16 faster than the type of a tensor on its device: on a GPU with the units, and for
+    float32 on a CPU that has them, where it is measured, once in a process.
+    """
+    if tensor.device.type == "cuda":
+        return has_bf16(tensor.device)
+    return tensor.device.type == "cpu" and tensor.dtype == torch.float32 and _measured_faster()
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether a device multiplies bf16 faster than fp32."""
+    """Whether a device has units that multiply bf16."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     try:
@@ -108,3 +117,22 @@ def has_bf16(device: torch.device) -> bool:
         return any(name in flags for name in ("amx_bf16", "avx512_bf16"))
     except OSError:
         return False
+
+
+@functools.cache
+def _measured_faster() -> bool:
+    """Whether this CPU has units for bf16 that pay: some with AVX-512 multiply four times as fast by them, others not
+    at all, and none says so. The best of several turns, so that what else runs does not decide.
+    """
+    if not has_bf16(torch.device("cpu")):
+        return False
+    left, right = torch.full((256, 256), 0.5), torch.full((256, 2048), 0.5)
+    forms = [(left, right), (left.bfloat16(), right.bfloat16())]
+    best = [math.inf] * len(forms)
+    for turn in range(TURNS + 1):
+        for place, form in enumerate(forms):
+            start = time.perf_counter()
+            torch.mm(*form)
+            if turn:  # the first one prepares
+                best[place] = min(best[place], time.perf_counter() - start)
+    return best[0] >= PAYS * best[1]

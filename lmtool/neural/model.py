@@ -105,7 +105,7 @@ class NeuralModel(nn.Module):
         """Do the large products of training in this precision; evaluation stays in that of the weights.
 
         bf16: the encoder's by torch.autocast. auto: the same for products that are large enough, on a CPU with tiles
-        for it (kernels.tiles) and on a GPU that multiplies bf16. fp32 is never TF32.
+        for it (kernels.tiles) and where torch multiplies bf16 faster. fp32 is never TF32.
         """
         self.output.use_precision(precision)
         self._autocast_from = math.inf
@@ -118,7 +118,7 @@ class NeuralModel(nn.Module):
 
     def _suits_bf16(self) -> bool:
         weight = self.encoder.embedding.weight
-        return tiles.available() if on_cpu(weight) else multiplies_bf16(weight)
+        return (on_cpu(weight) and tiles.available()) or multiplies_bf16(weight)
 
     def in_bf16(self, examples: int) -> bool:
         """Whether a training step of so many examples does products in bf16."""
@@ -143,7 +143,8 @@ class NeuralModel(nn.Module):
         vectors = self.encoder.embedding.weight
         if layer is None or softmax is None or not compiled(vectors) or softmax[0] is vectors:
             return None
-        return PlainNetwork(vectors, layer.weight, layer.bias, *softmax, layer.activation, layer.direct)
+        bf16 = self.output.in_bf16(examples)
+        return PlainNetwork(vectors, layer.weight, layer.bias, *softmax, layer.activation, layer.direct, bf16)
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """log p(target | context), `[N]` in float64, for contexts `[N, C]` and targets `[N]`; -inf for `<s>`."""

@@ -12,11 +12,13 @@ from torch.nn import functional as F
 
 from lmtool.config.training import Precision
 from lmtool.data.vocabulary import Vocabulary
+from lmtool.neural import devices
 from lmtool.neural.encoders.nplm import Activation, NplmModel
-from lmtool.neural.kernels import plain_step, tiles
+from lmtool.neural.kernels import plain_step, tile_softmax, tiles
 from lmtool.neural.kernels.hidden_units import FUNCTIONS
 from lmtool.neural.kernels.plain_step import PlainNetwork, PlainStep
 from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.outputs import softmax
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.softmax import SoftmaxOutput
 from lmtool.training.optim.adam import AdamOptim
@@ -114,3 +116,23 @@ def test_which_trainings_are_made_of_them() -> None:
     large = model(hidden_dim=8192)
     large.use_precision(Precision.auto)
     assert (make_plain_step(large, SGD, 1 << 12, 1.0) is None) == tiles.available()
+
+
+def test_products_are_in_bf16_where_the_layer_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tile_softmax, "fits", lambda tensor: False)
+    monkeypatch.setattr(softmax, "LARGE_WITHOUT_TILES", 0)
+    net = model()
+    for precision, faster, want in [
+        (Precision.auto, True, [False, True]),
+        (Precision.auto, False, [False, False]),
+        (Precision.fp32, True, [False, False]),
+    ]:
+        monkeypatch.setattr(devices, "_measured_faster", lambda faster=faster: faster)
+        net.use_precision(precision)
+        networks = [net.plain_network(examples) for examples in (15, 16)]
+        assert [network is not None and network.bf16 for network in networks] == want
+    # Where tiles do the products there is no plain step.
+    monkeypatch.setattr(softmax, "LARGE", 0)
+    monkeypatch.setattr(tile_softmax, "fits", lambda tensor: True)
+    net.use_precision(Precision.auto)
+    assert net.plain_network(63) is not None and net.plain_network(64) is None

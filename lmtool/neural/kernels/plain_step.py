@@ -23,10 +23,10 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.neural.checks import all_below
-from lmtool.neural.kernels import loops
 from lmtool.neural.kernels.fast_math import exp_below
 from lmtool.neural.kernels.hidden_units import FUNCTIONS, NUMBERS, activate, slopes, times_slope
 from lmtool.neural.kernels.loops import FAST, copy_row
+from lmtool.neural.kernels.plain_output import Bf16Gradients, FactoredGradients
 from lmtool.neural.kernels.sparse_rows import sums_of_rows
 
 Array = npt.NDArray[Any]
@@ -47,7 +47,8 @@ class PlainLayer:
 class PlainNetwork:
     """The weights of the network: embeddings `[V, E]`, H `[H, I]`, d `[H]`, U `[O, D]`, b `[O]`.
 
-    activation: the name of f in hidden_units.FUNCTIONS. direct: whether there are direct connections.
+    activation: the name of f in hidden_units.FUNCTIONS. direct: whether there are direct connections. bf16: whether the
+    products with U are in bfloat16 (kernels.bf16_softmax); all weights are float32 then.
     """
 
     embeddings: Tensor
@@ -57,6 +58,7 @@ class PlainNetwork:
     output_bias: Tensor
     activation: str
     direct: bool
+    bf16: bool = False
 
 
 class PlainStep:
@@ -96,40 +98,37 @@ class PlainStep:
         return loss
 
     def _large_step(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
-        """The same by products of torch; gradients of U are never stored."""
+        """The same by products of torch."""
         network, size, width = self._network, len(targets), len(self._network.hidden)
         ids = contexts.reshape(-1)
         x = network.embeddings.index_select(0, ids).view(size, -1)
         z = torch.addmm(network.hidden_bias, x, network.hidden.T)
         a = FUNCTIONS[network.activation](z)
         h = torch.cat([a, x], 1) if network.direct else a
-        if self._scores.shape != (len(network.output), size):
-            self._scores = torch.empty(len(network.output), size, dtype=h.dtype)
-        scores = torch.mm(network.output, h.T, out=self._scores)
-        losses, share, largest = (h.new_empty(size).numpy() for _ in range(3))
-        loops.exp_columns(scores.numpy(), network.output_bias.numpy(), targets.numpy(), losses, share, largest)
-        loss = float(losses.sum(dtype=np.float64)) / size
+        form = Bf16Gradients if network.bf16 else FactoredGradients
+        shape, dtype = form.memory(size, len(network.output), h.dtype)
+        if self._scores.shape != shape:
+            self._scores = torch.empty(shape, dtype=dtype)
+        of_output = form(network.output, network.output_bias, h, targets, self._scores)
+        loss = of_output.loss
         if not loss < limit:
             return loss
-        delta = scores  # of the scores: p less the one-hot targets, over B
-        loops.softmax_gradient(delta.numpy(), targets.numpy(), share)
-        grad_h = torch.mm(delta.T, network.output)
+        grad_h = of_output.hidden_gradient()
         grad_z = times_slope(z, network.activation, grad_h[:, :width])
         grad_x = torch.mm(grad_z, network.hidden)
         if network.direct:
             grad_x += grad_h[:, width:]
-        grad_hidden, grad_bias, grad_output_bias = torch.mm(grad_z.T, x), grad_z.sum(0), delta.sum(1)
+        grad_hidden, grad_bias = torch.mm(grad_z.T, x), grad_z.sum(0)
         rows, grad_rows = sums_of_rows(ids, grad_x.view(len(ids), -1))
         scale = 1.0
         if self._max_norm is not None:
-            # The squared norm of delta' h is the sum of (delta delta') o (h h'), [B, B] each.
-            square = float((torch.mm(delta.T, delta) * torch.mm(h, h.T)).sum(dtype=torch.float64))
-            for grad in (grad_hidden, grad_bias, grad_output_bias, grad_rows):
+            square = of_output.square()
+            for grad in (grad_hidden, grad_bias, of_output.bias, grad_rows):
                 square += float(grad.square().sum(dtype=torch.float64))
             scale = min(1.0, self._max_norm / (math.sqrt(max(square, 0.0)) + 1e-6))
         change, keep = -rate * scale, 1 - rate * self._decay
-        torch.addmm(network.output, delta, h, beta=keep, alpha=change, out=network.output)
-        network.output_bias.add_(grad_output_bias, alpha=change)
+        of_output.apply(keep, change)
+        network.output_bias.add_(of_output.bias, alpha=change)
         network.hidden.mul_(keep).add_(grad_hidden, alpha=change)
         network.hidden_bias.add_(grad_bias, alpha=change)
         network.embeddings.index_copy_(0, rows, network.embeddings[rows].mul_(keep).add_(grad_rows, alpha=change))

@@ -23,9 +23,9 @@ import torch
 from numba import njit
 
 from lmtool.neural.kernels import tiles
-from lmtool.neural.kernels.fast_math import of_bits
+from lmtool.neural.kernels.bfloat16 import bfloat16, widened
 from lmtool.neural.kernels.loops import FAST
-from lmtool.neural.kernels.tile_vectors import bfloat16, exponentials
+from lmtool.neural.kernels.tile_vectors import exponentials
 from lmtool.system import parallel
 
 Array = npt.NDArray[Any]
@@ -188,15 +188,9 @@ def _pack_examples(h: Array, share: Array, pairs: Array) -> None:
 
 
 @njit(nogil=True, inline="always")
-def _number(bits: int) -> Any:
-    """The float32 of a bfloat16."""
-    return of_bits(np.int32(bits) << 16)  # type: ignore[call-arg]
-
-
-@njit(nogil=True, inline="always")
 def _rounded(value: float) -> Any:
     """The nearest bfloat16, as a float32."""
-    return _number(bfloat16(value))
+    return widened(bfloat16(value))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
@@ -313,7 +307,7 @@ def _weight_gradient(
             sums[:] = 0
             for e in range(along):
                 for j in range(32):
-                    sums[j] += _number(stored[w, e, i, j]) * share[e * 32 + j]
+                    sums[j] += widened(stored[w, e, i, j]) * share[e * 32 + j]
             grad_bias[w * 32 + i] = (grad_bias[w * 32 + i] if keep else np.float32(0)) + sums.sum()
     tiles.release()
     least, most, each = first * 32, min(last * 32, words), np.float32(1 / batch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -102,20 +102,3 @@ def exponentials(typing: Any, scores: Any, bias: Any, reference: Any, total: Any
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 6), build
-
-
-@intrinsic
-def bits_of(typing: Any, value: Any) -> Any:
-    """The bits of a float32, int32."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], INTEGER)
-
-    return types.int32(types.float32), build
-
-
-@njit(nogil=True, inline="always")
-def bfloat16(value: float) -> Any:
-    """The bits of the nearest bfloat16, in the lower half of an int32; of the even one where two are as near."""
-    bits: Any = bits_of(value)  # type: ignore[call-arg]
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16

@@ -172,8 +172,8 @@ class OutputLayer(nn.Module, ABC):
         """Do the large products of a training step in this precision; nothing by default."""
 
     def plain_softmax(self, examples: int) -> tuple[nn.Parameter, nn.Parameter] | None:
-        """u `[O, D]` and b `[O]` where a step of so many examples is a full softmax of b + u . h in their own type and
-        no more: for kernels.plain_step. None, the default, for any other layer.
+        """u `[O, D]` and b `[O]` where a step of so many examples is a full softmax of b + u . h and no more, in their
+        own type or as in_bf16 says: for kernels.plain_step. None, the default, for any other layer.
         """
         return None
 

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from lmtool.config.groups import OutputConfig
 from lmtool.config.training import Precision
 from lmtool.neural.devices import multiplies_bf16, on_cpu
-from lmtool.neural.kernels import loops, tile_softmax
+from lmtool.neural.kernels import bf16_softmax, loops, tile_softmax
 from lmtool.neural.kernels.sparse_rows import compiled, take_gradients
 from lmtool.neural.outputs.word_scores import WordScores
 from lmtool.neural.triton import serves_columns
@@ -38,8 +38,9 @@ FEW_LOGITS = 1 << 20  # of a batch whose steps stay near the processor without a
 TINY = 1 << 12  # logits up to which calling our own loops costs more than they save
 NO_TARGET = -(1 << 63)  # torch leaves targets of -100 out unless told otherwise; a GPU's are not compared before
 FEW = 48  # rows up to which W h' is faster than h W' (MKL of torch 2.13)
-LARGE = 1 << 26  # B x D x O from which precision=auto takes bf16, where the processor has tiles for it
+LARGE = 1 << 26  # B x D x O from which precision=auto takes bf16, by tiles or on a GPU
 MANY = 64  # rows from which it does, too: fewer are not worth rounding all the weights
+LARGE_WITHOUT_TILES, MANY_WITHOUT_TILES = 1 << 24, 16  # the same for torch's products on a CPU
 
 
 @dataclass(slots=True)
@@ -123,7 +124,9 @@ class _Workspace:
         dtype = self.dtype or h.dtype
         if buffer.shape[1] != outputs or len(buffer) < size or buffer.dtype != dtype or buffer.device != h.device:
             buffer = self._buffer = torch.empty(size, outputs, dtype=dtype, device=h.device)
-        chunk = _compiled_chunk if compiled(h) and buffer.dtype == h.dtype else _plain_chunk
+        chunk = _plain_chunk
+        if compiled(h) and dtype in (h.dtype, torch.bfloat16 if h.dtype == torch.float32 else h.dtype):
+            chunk = _compiled_chunk if dtype == h.dtype else _bf16_chunk
         loss = h.new_zeros((), dtype=torch.float64)
         for first in range(0, len(h), len(buffer)):
             some = slice(first, first + len(buffer))
@@ -186,6 +189,19 @@ def _compiled_chunk(
     return loss.sum(dtype=torch.float64)
 
 
+def _bf16_chunk(
+    h: Tensor, weight: Tensor, bias: Tensor, y: Tensor, buffer: Tensor, batch: int, grads: Gradients, first: bool
+) -> Tensor:
+    """The same by products in bf16 (kernels.bf16_softmax)."""
+    loss, of_h, of_words = bf16_softmax.loss_and_gradients(h, weight, bias, y, buffer[: len(h)], batch)
+    grad_h, *grads_of_words = grads
+    grad_h.copy_(of_h)
+    dim = h.shape[1]
+    for grad, part in zip(grads_of_words, (of_words[:, :dim], of_words[:, dim]), strict=True):
+        grad.copy_(part) if first else grad.add_(part)
+    return loss.sum(dtype=torch.float64)
+
+
 class FullSoftmax(WordScores):
     """p(w|h) = exp(b_w + u_w . h) / Z (Bengio et al. 2003, eq. 1), in chunks, so that the B x O logits never exist."""
 
@@ -214,19 +230,24 @@ class FullSoftmax(WordScores):
             self.precision = precision
 
     def plain_softmax(self, examples: int) -> tuple[nn.Parameter, nn.Parameter] | None:
-        """The vectors and biases, where the logits of so many examples are few and not for bf16."""
+        """The vectors and biases, where the logits of so many examples are few and neither for tiles nor for bf16 in
+        any case.
+        """
         logits, own = examples * len(self.bias), len(self.vectors) == len(self.bias)
-        if type(self) is not FullSoftmax or not own or logits > FEW_LOGITS or self.in_bf16(examples):
+        otherwise = self.precision is Precision.bf16 or (self.in_bf16(examples) and tile_softmax.fits(self.bias))
+        if type(self) is not FullSoftmax or not own or logits > FEW_LOGITS or otherwise:
             return None
         return self.vectors, self.bias
 
     def in_bf16(self, examples: int) -> bool:
-        """Whether the products of so many examples are for tiles, or in any case for bf16."""
-        numbers = examples * len(self.bias) * self.vectors.shape[1]
-        large = self.precision is Precision.auto and numbers >= LARGE and examples >= MANY
-        if not large:
+        """Whether the products of so many examples are in bf16: asked for, or large enough where that is faster."""
+        if self.precision is not Precision.auto:
             return self.precision is Precision.bf16
-        return tile_softmax.fits(self.bias) if on_cpu(self.bias) else multiplies_bf16(self.bias)
+        by_torch = on_cpu(self.bias) and not tile_softmax.fits(self.bias)
+        numbers, least = (LARGE_WITHOUT_TILES, MANY_WITHOUT_TILES) if by_torch else (LARGE, MANY)
+        if examples * len(self.bias) * self.vectors.shape[1] < numbers or examples < least:
+            return False
+        return tile_softmax.fits(self.bias) or multiplies_bf16(self.bias)
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
@@ -238,7 +259,8 @@ class FullSoftmax(WordScores):
             return self._on_device(h, y)
         if logits <= TINY and not narrow:
             return F.cross_entropy(F.linear(h, self.weight(), self.bias), y, ignore_index=NO_TARGET)
-        workspace.by_tiles = self.in_bf16(len(h)) and tile_softmax.fits(h)
+        narrow = self.in_bf16(len(h))
+        workspace.by_tiles = narrow and tile_softmax.fits(h)
         workspace.dtype = torch.bfloat16 if narrow and not workspace.by_tiles else None
         return self._in_chunks(h, y)
 
