@@ -221,6 +221,7 @@ OPTIMISERS: dict[str, Callable[..., RowOptimizer]] = {
     "l2": lambda p: RowSGD(p, lr=0.1, l2=0.1),
     "adagrad": lambda p: RowAdagrad(p, lr=0.1),
     "adam": lambda p: RowAdam(p, lr=0.1),
+    "adam that catches up": lambda p: RowAdam(p, lr=0.1, catch_up=True),
 }
 
 

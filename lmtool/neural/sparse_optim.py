@@ -2,8 +2,8 @@
 grow with the vocabulary. Each is a torch.optim.Optimizer; parameters with dense gradients belong to one of torch's own.
 
 The state of a row (mean and square of its gradients) does not change while the row is not used, and weight decay acts
-on a row when the row is used: `weight_decay` decoupled (Loshchilov & Hutter 2019), `l2` as a part of the gradient. On a
-CPU compiled loops do the work.
+on a row when the row is used: `weight_decay` decoupled (Loshchilov & Hutter 2019), `l2` as a part of the gradient.
+RowAdam can make up for the steps without a row when it is used again. On a CPU compiled loops do the work.
 
 Legend of shapes: R rows of a parameter, H its dimension, U rows with a gradient.
 """
@@ -257,11 +257,52 @@ def _adam_rows(
             weight[row, j] = weight[row, j] * keep - rate * m / (np.sqrt(v * correction) + eps)
 
 
-class RowAdam(RowOptimizer):
-    """Adam (Kingma & Ba 2015, algorithm 1) of the used rows, with a count of steps for each row.
+@njit(cache=True, nogil=True, error_model="numpy")
+def _adam_rows_caught_up(
+    rows: Any,
+    weight: Any,
+    grad: Any,
+    mean: Any,
+    square: Any,
+    last_used: Any,
+    idle: Any,
+    now: Any,
+    shares: Any,
+    rate: Any,
+    correction: Any,
+    keep: Any,
+    eps: Any,
+    first: int,
+    last: int,
+) -> None:
+    """idle: what _idle_steps returns. now: the number of this step, `[1]`. shares: of the gradient in both means."""
+    for u in range(first, last):
+        row = np.uint64(rows[u])
+        gap = now[0] - last_used[row]
+        last_used[row] = now[0]
+        place = max(0, min(gap, len(idle) - 1))
+        keep_mean, keep_square, step = idle[place, 0], idle[place, 1], idle[place, 2] * rate
+        keep_weight = keep**gap
+        for j in range(weight.shape[1]):
+            g = grad[u, j]
+            m = keep_mean * mean[row, j] + shares[0] * g
+            v = keep_square * square[row, j] + shares[1] * g * g
+            mean[row, j], square[row, j] = m, v
+            weight[row, j] = weight[row, j] * keep_weight - step * m / (np.sqrt(v * correction) + eps)
 
-    The bias correction of a row's mean and square goes by the steps that the row itself has had: counting all steps, as
-    torch's SparseAdam does, makes the first steps of a rare word up to (1 - beta1) / sqrt(1 - beta2) times too long.
+
+class RowAdam(RowOptimizer):
+    """Adam (Kingma & Ba 2015, algorithm 1) of the used rows, in two forms.
+
+    By itself a row is as if the steps without it did not exist: the bias correction of its mean and square goes by the
+    steps that it has had itself. Counting all steps, as torch's SparseAdam does, makes the first steps of a rare word
+    up to (1 - beta1) / sqrt(1 - beta2) times too long.
+
+    With `catch_up` a row moves about as far as in dense Adam, where it follows its mean for a while after its gradient
+    has come, and decays in every step. When it is used, k steps after the last time, its mean and square are first
+    multiplied by beta1^k and beta2^k, and w by (1 - lr decay)^k; then it makes 1 + beta1 + ... + beta1^(k-1) steps at
+    once, which are those up to its next use if that comes after k more. The bias correction goes by all steps.
+
     weight_decay is decoupled (AdamW); l2 is a part of the gradient.
     """
 
@@ -273,21 +314,58 @@ class RowAdam(RowOptimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         l2: float = 0.0,
+        *,
+        catch_up: bool = False,
     ) -> None:
         """params: of shapes `[R]` or `[R, H]`, or groups of them. betas: of the mean and the square, below 1. The
-        others are finite, 0 or more.
+        others are finite, 0 or more. catch_up: whether rows make up for the steps without them.
 
         Raises ValueError for other shapes and types, and for settings out of range.
         """
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "l2": l2})
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "l2": l2}
+        super().__init__(params, settings | {"catch_up": catch_up})
 
     def _initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         steps = torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
-        return {"mean": torch.zeros_like(weight), "square": torch.zeros_like(weight), "steps": steps}
+        state = {"mean": torch.zeros_like(weight), "square": torch.zeros_like(weight)}
+        if group["catch_up"]:
+            return {**state, "last_used": steps, "now": steps.new_zeros(1)}
+        return {**state, "steps": steps}
+
+    def _catch_up(
+        self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
+    ) -> None:
+        if "now" not in state:  # resumed from a checkpoint of before 0.6: as if all rows had just been used
+            steps = state.pop("steps")
+            state["now"] = steps.amax(0, keepdim=True)
+            state["last_used"] = state["now"].expand(len(steps)).clone()
+        lr, eps, (beta1, beta2) = group["lr"], group["eps"], group["betas"]
+        keep = max(1 - lr * group["weight_decay"], 0.0)
+        mean, square, last_used, now = (state[name] for name in ("mean", "square", "last_used", "now"))
+        now += 1
+        if compiled(weight):
+            number = grad.numpy().dtype
+            rates = _bias_corrections((beta1, beta2), number.name)
+            rate, correction = rates[min(int(now), len(rates) - 1)]
+            tables = _idle_steps((beta1, beta2), number.name), now.numpy(), np.array([1 - beta1, 1 - beta2], number)
+            numbers = lr * rate, correction, keep, eps
+            _change_rows(_adam_rows_caught_up, rows, weight, grad, [mean, square, last_used], tables, *numbers)
+            return
+        gap = (now - last_used[rows]).to(weight.dtype)[:, None]
+        last_used[rows] = now
+        m = mean[rows].mul_(beta1**gap).add_(grad, alpha=1 - beta1)
+        v = square[rows].mul_(beta2**gap).addcmul_(grad, grad, value=1 - beta2)
+        mean[rows], square[rows] = m, v
+        rate = ((1 - beta1**gap) / (1 - beta1)) * (lr / (1 - beta1 ** now.double())).to(weight.dtype)
+        scale = (v / (1 - beta2 ** now.double()).to(v.dtype)).sqrt() + eps
+        weight[rows] = weight[rows] * keep**gap - rate * m / scale
 
     def _update(
         self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
     ) -> None:
+        if group["catch_up"]:
+            self._catch_up(weight, rows, grad, state, group)
+            return
         lr, eps, keep, betas = group["lr"], group["eps"], 1 - group["lr"] * group["weight_decay"], group["betas"]
         mean, square, steps = state["mean"], state["square"], state["steps"]
         if compiled(weight):
@@ -302,6 +380,14 @@ class RowAdam(RowOptimizer):
         mean[rows], square[rows] = m, v
         scale = (v / (1 - betas[1] ** t).to(v.dtype)).sqrt() + eps
         weight[rows] = weight[rows] * keep - lr * (m / (1 - betas[0] ** t).to(m.dtype)) / scale
+
+
+@lru_cache(maxsize=8)
+def _idle_steps(betas: tuple[float, float], number: str) -> Any:
+    """beta1^k, beta2^k and 1 + beta1 + ... + beta1^(k-1) for k = 0, 1, ..., `[T, 3]`, until they change no more."""
+    gaps = np.arange(len(_bias_corrections(betas, number)))
+    powers = np.array(betas)[None, :] ** gaps[:, None]
+    return np.column_stack([powers, (1 - powers[:, 0]) / (1 - betas[0])]).astype(number)
 
 
 @lru_cache(maxsize=8)

@@ -21,6 +21,10 @@ ROWS: dict[str, tuple[Make, Callable[[list[nn.Parameter]], torch.optim.Optimizer
         lambda p: RowAdam(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3),
         lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3),
     ),
+    "adam that catches up": (
+        lambda p: RowAdam(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3, catch_up=True),
+        lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3),
+    ),
 }
 
 
@@ -73,6 +77,79 @@ def test_adam_by_hand() -> None:
         (3 * lookup(weight, torch.tensor(ids), sparse=True)).sum().backward()
         optimiser.step()
         torch.testing.assert_close(weight.detach()[:, 0], torch.tensor(want, dtype=torch.float64))
+
+
+def with_gradients(weight: nn.Parameter, gradients: dict[int, float]) -> None:
+    """Give a parameter `[R, H]` a gradient of the same number in all components of each row."""
+    rows, values = list(gradients), torch.tensor(list(gradients.values()), dtype=weight.dtype)
+    weight.grad = torch.sparse_coo_tensor(
+        torch.tensor([rows]), values[:, None].expand(-1, weight.shape[1]), weight.shape, check_invariants=False
+    )
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_adam_catches_up_by_hand(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # lr .5, betas .5 and .75, lr decay .2. Step 1, row 0, gradient 3: m / .5 = 3, v / .25 = 9, w = .8 1 - .5 3 / 3.
+    # Steps 2 and 3 are row 1's. Step 4 is 3 later: m = .125 1.5 + 1.5, v = .421875 2.25 + 2.25, 1 + .5 + .25 steps,
+    # w = .512 .3 - .5 1.75 (1.6875 / .9375) / sqrt(3.19921875 / .68359375).
+    if not compiled:
+        monkeypatch.setattr(sparse_optim, "compiled", lambda tensor: False)
+    weight = nn.Parameter(torch.ones(3, 2, dtype=torch.float64))
+    optimiser = RowAdam([weight], lr=0.5, betas=(0.5, 0.75), eps=0.0, weight_decay=0.4, catch_up=True)
+    found = []
+    for row, gradient in ((0, 3.0), (1, -1.0), (1, -1.0), (0, 3.0)):
+        with_gradients(weight, {row: gradient})
+        optimiser.step()
+        found.append(weight.detach()[0, 1].item())
+    last = 0.512 * 0.3 - 0.5 * 1.75 * 1.8 / (3.19921875 / 0.68359375) ** 0.5
+    assert found == pytest.approx([0.3, 0.3, 0.3, last], rel=1e-12)
+    # Row 1, first used in step 2: m = -.5, v = .25, 1.5 steps of .5 (.5 / .75) / sqrt(.25 / .4375), decay of 2 steps.
+    # In step 3 one step: m = -.75, v = .4375, corrections 1 / .875 and 1 / .578125.
+    second = 0.64 + 1.5 * 0.5 * (0.5 / 0.75) / (0.25 / 0.4375) ** 0.5
+    third = 0.8 * second + 0.5 * (0.75 / 0.875) / (0.4375 / 0.578125) ** 0.5
+    assert weight.detach()[1].tolist() == pytest.approx([third] * 2, rel=1e-12)
+    assert weight.detach()[2].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("every", [1, 3, 30])
+def test_adam_that_catches_up_moves_as_far_as_dense_adam(every: int) -> None:
+    # A row has a gradient in one of so many steps. By itself it moves lr each time; dense Adam follows its mean.
+    ways = {}
+    for name in ("dense", "catches up", "by itself"):
+        weight = nn.Parameter(torch.zeros(2, 1, dtype=torch.float64))
+        settings = dict(lr=0.01, betas=(0.9, 0.99))
+        optimiser = (
+            torch.optim.Adam([weight], **settings)
+            if name == "dense"
+            else RowAdam([weight], **settings, catch_up=name == "catches up")
+        )
+        torch.manual_seed(0)
+        for step in range(40 * every):
+            gradient = float(1 + torch.rand(())) if step % every == 0 else 0.0
+            with_gradients(weight, {1: 1.0} | ({0: gradient} if gradient else {}))
+            if name == "dense":
+                weight.grad = weight.grad.to_dense()
+            optimiser.step()
+        ways[name] = -weight.detach()[0, 0].item()
+    assert ways["catches up"] == pytest.approx(ways["dense"], rel=0.12)
+    if every > 1:
+        assert ways["by itself"] < 0.6 * ways["dense"]
+
+
+def test_adam_catches_up_from_a_state_of_before() -> None:
+    # A checkpoint of 0.5 has steps of rows: all are taken as used in the last one, and go on from there.
+    weight = nn.Parameter(torch.ones(2, 1, dtype=torch.float64))
+    optimiser = RowAdam([weight], lr=0.5, betas=(0.5, 0.75), eps=0.0, catch_up=True)
+    optimiser.state[weight] = {
+        "mean": torch.full_like(weight, 1.5), "square": torch.full_like(weight, 2.25), "steps": torch.tensor([3, 1]),
+    }  # fmt: skip
+    with_gradients(weight, {1: 3.0})
+    optimiser.step()
+    # One step later, the fourth: m = .5 1.5 + 1.5, v = .75 2.25 + 2.25.
+    want = 1 - 0.5 * (2.25 / 0.9375) / (3.9375 / 0.68359375) ** 0.5
+    assert weight.detach()[:, 0].tolist() == pytest.approx([1, want], rel=1e-12)
+    state = optimiser.state[weight]
+    assert state["now"].tolist() == [4] and state["last_used"].tolist() == [3, 4] and "steps" not in state
 
 
 def test_vectors_of_one_dimension_and_float32() -> None:

@@ -6,7 +6,10 @@ r"""Adam with decoupled weight decay: the decay is not divided by the size of th
     w &\leftarrow w - \text{lr} \left( \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon} +
         \text{decay}\;w \right)
 
-g is the gradient by the weights w in step t; for sparse gradients each row has its own t.
+g is the gradient by the weights w in step t. With sparse gradients a row without one waits, and makes up for the steps
+when it has one again: k steps after the last one its m and v are multiplied by :math:`\beta_1^k` and
+:math:`\beta_2^k`, w by :math:`(1 - \text{lr}\,\text{decay})^k`, and its step by
+:math:`(1 - \beta_1^k) / (1 - \beta_1)`, as dense Adam follows m until the next one.
 
 Source: Loshchilov & Hutter (2019), "Decoupled weight decay regularization", ICLR, algorithm 2.
 Complexity: two more numbers for each weight; for sparse gradients a step works on the rows with one alone.
@@ -31,5 +34,5 @@ class AdamwOptim(AdamSettings):
         return torch.optim.AdamW(groups.decayed(self.weight_decay), **self.arguments(), fused=True)
 
     def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
-        """The same for the rows with a gradient, with a step count t for each row; weight decay acts on these alone."""
-        return RowAdam(groups.decayed(self.weight_decay), **self.arguments())
+        """The same for the rows with a gradient, which make up for the steps without them, weight decay included."""
+        return RowAdam(groups.decayed(self.weight_decay), **self.arguments(), catch_up=True)
