@@ -116,6 +116,7 @@ class _Engine:
         self._corpus = Corpus.open(next(Path("stores").glob("ptb-*.h5")))
         corpus = self._corpus.__enter__()
         config.model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
+        config.optim.suit(config.output)
         torch.manual_seed(0)
         across = config.model.across_sentences
         splits = corpus.split("train").seen(across), corpus.split("valid").seen(across)

@@ -223,6 +223,7 @@ def as_it_comes(corpus: Any) -> tuple[Any, Any, bool]:
 
     config = typed(compose(CommandLine("train", [], ["model=nplm", "data=ptb"]))[0], TrainConfig)
     config.model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
+    config.optim.suit(config.output)
     return build_neural(config.model, config.output, corpus.vocabulary), config.optim, config.model.across_sentences
 
 

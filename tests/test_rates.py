@@ -22,7 +22,7 @@ from lmtool.training.optim.adamw import AdamwOptim
 from lmtool.training.optim.base import ParameterGroups
 from lmtool.training.optim.sgd import SgdOptim
 from lmtool.training.optimisers import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
-from tests.conftest import neural
+from tests.conftest import NEURAL, neural
 
 Run = Callable[..., str]
 
@@ -147,3 +147,27 @@ def test_range_test_from_the_command_line(lmtool: Run) -> None:
     assert "choose a lower first rate" in lmtool(
         *words, "lr_range_limits=[1e8,1e9]", "optim=sgd", "training.clip_norm=null", code=2
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "decay"),
+    [
+        (["model=nplm"], 0.15),
+        (["model=hsoftmax"], 0.4),
+        (["model=hsoftmax", "optim.weight_decay=0"], 0),
+        (["model=nce", "optim.weight_decay=0.3"], 0.3),
+        (["model=hsoftmax", "optim=adam", "optim.weight_decay=null"], 0),
+    ],
+)
+def test_the_weight_decay_that_suits_the_output_layer(words: list[str], decay: float, lmtool: Run) -> None:
+    lmtool("train", *words, *NEURAL, "hydra.run.dir=run")
+    assert json.loads(Path("run", "run.json").read_text())["config"]["optim"]["weight_decay"] == decay
+
+
+def test_both_forms_of_adamw_have_the_decay_that_suits() -> None:
+    optim = AdamwOptim("adamw", 0.1, None, 0.9, 0.99, 1e-8)
+    assert optim.decay == 0
+    optim.suit(NceOutput("nce", 9, True, 1.0, False))
+    groups = ParameterGroups.of([torch.nn.Parameter(torch.ones(2, 2))])
+    for form in (optim.dense(groups), optim.sparse(groups)):
+        assert form.param_groups[0]["weight_decay"] == 0.15

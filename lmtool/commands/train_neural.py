@@ -87,6 +87,8 @@ def _run(
             if config.tree is not None and composed is not None and config.tree.kind != composed.kind:
                 session.choices["tree"] = config.tree.kind
         model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
+        assert config.optim is not None and config.output is not None, "each neural conf/model/*.yaml chooses both"
+        config.optim.suit(config.output)
         settings = {key: value for key, value in plain_values(config).items() if key not in NOT_OF_THE_TRAINING}
         if processes.first:
             tell_oov(corpus, session.say, session.warn)

@@ -174,9 +174,10 @@ class OutputConfig(ABC):
 
     can_tie: whether it has a vector for each word, which the embeddings can be. dense_gradient: whether a step changes
     all these vectors. needs_tree: whether it is built over a tree. loss_is_log_prob: whether its training loss is
-    -log p, so that exp(loss) is a perplexity.
+    -log p, so that exp(loss) is a perplexity. weight_decay: that of optim=adamw which suits it.
     """
 
+    weight_decay: ClassVar[float] = 0.15
     can_tie: ClassVar[bool] = False
     dense_gradient: ClassVar[bool] = False
     needs_tree: ClassVar[bool] = False
@@ -280,11 +281,21 @@ class OptimConfig(ABC):
 
     kind: str = MISSING
     lr: float = MISSING
-    weight_decay: float = MISSING
+    weight_decay: float | None = MISSING
 
     def __post_init__(self) -> None:
         require(0 < self.lr < math.inf, "optim.lr", self.lr, "more than 0")
-        require(0 <= self.weight_decay < math.inf, "optim.weight_decay", self.weight_decay, "0 or more")
+        decay = self.weight_decay
+        require(decay is None or 0 <= decay < math.inf, "optim.weight_decay", decay, "0 or more")
+
+    def suit(self, output: OutputConfig) -> None:
+        """Give a value to what is left open (None), by the output layer; training calls it first. By default none."""
+        self.weight_decay = self.decay
+
+    @property
+    def decay(self) -> float:
+        """weight_decay, 0 where it is left open."""
+        return self.weight_decay or 0.0
 
     @abstractmethod
     def dense(self, groups: ParameterGroups) -> Optimizer:

@@ -57,6 +57,7 @@ class HierarchicalOutput(OutputConfig):
     """Softmax over a tree (Morin & Bengio 2005). hidden_dim, node_dim: of the nodes' form morin_bengio."""
 
     needs_tree = True
+    weight_decay = 0.4  # each node has vectors of its own, far more weights than words that are tied to the embeddings
 
     nodes: NodeForm = MISSING
     hidden_dim: int = MISSING

@@ -42,10 +42,8 @@ class AdagradOptim(OptimConfig):
         operations works on all parameters together.
         """
         fused = all(on_cpu(parameter) for parameter in groups.parameters)
-        return torch.optim.Adagrad(
-            groups.decayed(self.weight_decay), lr=self.lr, eps=self.eps, fused=fused, foreach=not fused
-        )
+        return torch.optim.Adagrad(groups.decayed(self.decay), lr=self.lr, eps=self.eps, fused=fused, foreach=not fused)
 
     def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """The same for the rows with a gradient; weight decay too acts on these alone."""
-        return RowAdagrad(groups.decayed(self.weight_decay, key="l2"), lr=self.lr, eps=self.eps)
+        return RowAdagrad(groups.decayed(self.decay, key="l2"), lr=self.lr, eps=self.eps)

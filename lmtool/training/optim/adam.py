@@ -30,8 +30,8 @@ class AdamOptim(AdamSettings):
 
     def dense(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """torch's Adam, its step fused."""
-        return torch.optim.Adam(groups.decayed(self.weight_decay), **self.arguments(), fused=True)
+        return torch.optim.Adam(groups.decayed(self.decay), **self.arguments(), fused=True)
 
     def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """The same for the rows with a gradient, which make up for the steps without them, weight decay aside."""
-        return RowAdam(groups.decayed(self.weight_decay, key="l2"), **self.arguments(), catch_up=True)
+        return RowAdam(groups.decayed(self.decay, key="l2"), **self.arguments(), catch_up=True)

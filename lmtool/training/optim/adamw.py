@@ -21,18 +21,23 @@ from dataclasses import dataclass
 
 import torch
 
+from lmtool.config.groups import OutputConfig
 from lmtool.neural.sparse_optim import RowAdam
 from lmtool.training.optim.base import AdamSettings, ParameterGroups
 
 
 @dataclass(slots=True)
 class AdamwOptim(AdamSettings):
-    """No settings but those of both forms of Adam."""
+    """No settings but those of both forms of Adam. weight_decay: None for what suits the output layer."""
+
+    def suit(self, output: OutputConfig) -> None:
+        """The decay that suits the output layer, where none is given."""
+        self.weight_decay = output.weight_decay if self.weight_decay is None else self.weight_decay
 
     def dense(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """torch's AdamW, its step fused."""
-        return torch.optim.AdamW(groups.decayed(self.weight_decay), **self.arguments(), fused=True)
+        return torch.optim.AdamW(groups.decayed(self.decay), **self.arguments(), fused=True)
 
     def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """The same for the rows with a gradient, which make up for the steps without them, weight decay included."""
-        return RowAdam(groups.decayed(self.weight_decay), **self.arguments(), catch_up=True)
+        return RowAdam(groups.decayed(self.decay), **self.arguments(), catch_up=True)

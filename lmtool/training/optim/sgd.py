@@ -38,7 +38,7 @@ class SgdOptim(OptimConfig):
 
     def dense(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """torch's SGD, its step fused; with momentum on a GPU, each of its operations over all parameters together."""
-        of_torch = groups.decayed(self.weight_decay)
+        of_torch = groups.decayed(self.decay)
         if self.momentum and not all(on_cpu(parameter) for parameter in groups.parameters):
             return torch.optim.SGD(of_torch, lr=self.lr, momentum=self.momentum, foreach=True)
         if self.momentum:
@@ -48,8 +48,8 @@ class SgdOptim(OptimConfig):
 
     def plain_decay(self) -> float | None:
         """The weight decay, without momentum."""
-        return None if self.momentum else self.weight_decay
+        return None if self.momentum else self.decay
 
     def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """The same for the rows with a gradient; weight decay and momentum too act on these alone."""
-        return RowSGD(groups.decayed(self.weight_decay, key="l2"), lr=self.lr, momentum=self.momentum)
+        return RowSGD(groups.decayed(self.decay, key="l2"), lr=self.lr, momentum=self.momentum)
