@@ -155,7 +155,7 @@ def test_range_test_from_the_command_line(lmtool: Run) -> None:
         (["model=nplm"], 0.15),
         (["model=hsoftmax"], 0.4),
         (["model=hsoftmax", "optim.weight_decay=0"], 0),
-        (["model=nce", "optim.weight_decay=0.3"], 0.3),
+        (["model=nce", "output.noise=5", "optim.weight_decay=0.3"], 0.3),
         (["model=hsoftmax", "optim=adam", "optim.weight_decay=null"], 0),
     ],
 )
