@@ -20,7 +20,8 @@ from tests.schemas import VERB_SETTINGS
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "reproduce"
 RECIPES = sorted((SCRIPT.parent / "reproductions").glob("*.toml"))
 NAMES = {
-    "best", "defaults",
+    "best",
+    "defaults",
     "notebook",
     "nplm-article",
     "names",

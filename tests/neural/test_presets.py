@@ -22,7 +22,7 @@ def composed(*overrides: str) -> dict[str, Any]:
     ("preset", "changes", "output", "tree"),
     [
         ("skip_layer", {"direct": True}, "softmax", None),
-        ("hsoftmax", {}, "hierarchical", "union"),
+        ("hsoftmax", {"dropout": 0.5, "input_dropout": 0.2}, "hierarchical", "union"),
         ("nce", {"dropout": 0.35}, "nce", None),
     ],
 )
