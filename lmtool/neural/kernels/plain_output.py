@@ -30,7 +30,6 @@ class FactoredGradients:
         losses, self._share, largest = (h.new_empty(len(h)).numpy() for _ in range(3))
         loops.exp_columns(scores.numpy(), bias.numpy(), self._targets, losses, self._share, largest)
         self.loss = float(losses.sum(dtype=np.float64)) / len(h)
-        self.bias = bias  # the gradient of b, when hidden_gradient has made it
 
     @staticmethod
     def memory(examples: int, outputs: int, dtype: torch.dtype) -> tuple[tuple[int, int], torch.dtype]:
@@ -38,10 +37,13 @@ class FactoredGradients:
         return (outputs, examples), dtype
 
     def hidden_gradient(self) -> Tensor:
-        """The gradient of h, `[B, D]`."""
+        """The gradient of h, `[B, D]`; to be called once, before what follows."""
         loops.softmax_gradient(self._delta.numpy(), self._targets, self._share)
-        self.bias = self._delta.sum(1)
         return torch.mm(self._delta.T, self._output)
+
+    def bias_gradient(self) -> Tensor:
+        """The gradient of b, `[O]`."""
+        return self._delta.sum(1)
 
     def square(self) -> float:
         """The squared norm of the gradient of U: the sum of (delta delta') o (h h'), `[B, B]` each."""
@@ -60,7 +62,7 @@ class Bf16Gradients:
         """Arguments as FactoredGradients has them, all in float32."""
         losses, self._grad_h, both = bf16_softmax.loss_and_gradients(h, output, bias, targets, scores, len(h))
         self.loss = float(losses.sum(dtype=torch.float64)) / len(h)
-        self._output, self._grad, self.bias = output, both[:, : h.shape[1]], both[:, h.shape[1]].float()
+        self._output, self._grad, self._grad_bias = output, both[:, : h.shape[1]], both[:, h.shape[1]].float()
 
     @staticmethod
     def memory(examples: int, outputs: int, dtype: torch.dtype) -> tuple[tuple[int, int], torch.dtype]:
@@ -70,6 +72,10 @@ class Bf16Gradients:
     def hidden_gradient(self) -> Tensor:
         """The gradient of h, `[B, D]`."""
         return self._grad_h
+
+    def bias_gradient(self) -> Tensor:
+        """The gradient of b, `[O]`."""
+        return self._grad_bias
 
     def square(self) -> float:
         """The squared norm of the gradient of U."""

@@ -119,16 +119,17 @@ class PlainStep:
         if network.direct:
             grad_x += grad_h[:, width:]
         grad_hidden, grad_bias = torch.mm(grad_z.T, x), grad_z.sum(0)
+        grad_output_bias = of_output.bias_gradient()
         rows, grad_rows = sums_of_rows(ids, grad_x.view(len(ids), -1))
         scale = 1.0
         if self._max_norm is not None:
             square = of_output.square()
-            for grad in (grad_hidden, grad_bias, of_output.bias, grad_rows):
+            for grad in (grad_hidden, grad_bias, grad_output_bias, grad_rows):
                 square += float(grad.square().sum(dtype=torch.float64))
             scale = min(1.0, self._max_norm / (math.sqrt(max(square, 0.0)) + 1e-6))
         change, keep = -rate * scale, 1 - rate * self._decay
         of_output.apply(keep, change)
-        network.output_bias.add_(of_output.bias, alpha=change)
+        network.output_bias.add_(grad_output_bias, alpha=change)
         network.hidden.mul_(keep).add_(grad_hidden, alpha=change)
         network.hidden_bias.add_(grad_bias, alpha=change)
         network.embeddings.index_copy_(0, rows, network.embeddings[rows].mul_(keep).add_(grad_rows, alpha=change))
