@@ -93,3 +93,12 @@ def test_a_folder_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.Monk
     fails(errno.EIO)
     with pytest.raises(UserError, match=r"cannot write .*b.json: Input/output error"):
         write_json(tmp_path / "b.json", {})
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "/", "folder", "folder/", "away/.."])
+def test_a_folder_in_place_of_a_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    with pytest.raises(UserError, match=r" is a folder: name a file, as .*NAME$"), written_whole(Path(name)):
+        raise AssertionError("nothing is to be written")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
