@@ -110,7 +110,9 @@ def use_folder(folder: str | Path | None) -> None:
     """Add the options of a folder for this process; None adds none. Raises UserError where there is no such folder."""
     if folder is None:
         return
-    path = Path(os.path.expanduser(folder)).resolve()  # Path's raises an error for ~NAME of nobody
+    path = Path(os.path.expanduser(folder))  # Path's raises an error for ~NAME of nobody
+    with suppress(ValueError):  # of a name that no file can have, as with half a surrogate pair: it is no folder
+        path = path.resolve()
     if not path.is_dir():
         raise UserError(f"options={folder}: no such folder; name one that holds GROUP/NAME.yaml and GROUP/NAME.py")
     place = Place(path, None)
