@@ -58,8 +58,8 @@ def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
     The temporary is synced to disk before the rename and removed after a failure, so that `path` holds
     the old file or the new one at every moment. The folder is synced after it: after a power cut no later file is there
     without this one. synced=False leaves the syncing to the system, for files that can be made again: then a power cut
-    can leave less than the whole. Raises UserError where `path` is a folder, as an empty name is, where the disk is full,
-    and where the folder cannot be written to.
+    can leave less than the whole. Raises UserError where `path` is a folder, as an empty name is, where the disk is
+    full, and where the folder cannot be written to.
     """
     if os.path.isdir(path) or path.name in ("", ".."):
         raise UserError(f"{path} is a folder: name a file, as {path / 'NAME'}")
