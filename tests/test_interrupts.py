@@ -6,6 +6,7 @@ import ctypes
 import signal
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,8 +22,11 @@ def from_c() -> None:
 
 
 @pytest.fixture(autouse=True)
-def as_python_has_it() -> None:
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+def as_python_has_it() -> Iterator[None]:
+    """The handler of a process in the foreground; one that a shell began in the background ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_it_comes_again_after_the_callback() -> None:

@@ -109,5 +109,5 @@ def test_pictures(tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.iterdir())
     assert len(list(tmp_path.iterdir())) == 4
     (tmp_path / "folder.png").mkdir()
-    with pytest.raises(UserError, match="cannot write"):
+    with pytest.raises(UserError, match="is a folder: name a file"):
         save_png(tree_figure(tops["one"]), tmp_path / "folder.png")
