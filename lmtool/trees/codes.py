@@ -31,12 +31,12 @@ def code_string(tree: Tree, leaf: int) -> str:
 def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = None) -> Tree:
     """The tree of codes given as (word id, string of 0 and 1), one or more of each word from 0 to the highest.
 
-    names: what to call the words in errors. Raises UserError where the codes are not a prefix code, leave a place of
-    the tree empty, miss a word, or hold other characters.
+    names: what to call the words in errors; those without one are their ids. Raises UserError where the codes are not a
+    prefix code, leave a place of the tree empty, miss a word, or hold other characters.
     """
 
     def name(word: int) -> str:
-        return repr(names[word]) if names is not None else str(word)
+        return repr(names[word]) if names is not None and 0 <= word < len(names) else str(word)
 
     if not codes:
         raise UserError("a tree without words: give each word a code of 0 and 1")
