@@ -125,8 +125,10 @@ class _Workspace:
         if buffer.shape[1] != outputs or len(buffer) < size or buffer.dtype != dtype or buffer.device != h.device:
             buffer = self._buffer = torch.empty(size, outputs, dtype=dtype, device=h.device)
         chunk = _plain_chunk
-        if compiled(h) and dtype in (h.dtype, torch.bfloat16 if h.dtype == torch.float32 else h.dtype):
-            chunk = _compiled_chunk if dtype == h.dtype else _bf16_chunk
+        if compiled(h) and dtype == h.dtype:
+            chunk = _compiled_chunk
+        elif compiled(h) and h.dtype == torch.float32:
+            chunk = _bf16_chunk
         loss = h.new_zeros((), dtype=torch.float64)
         for first in range(0, len(h), len(buffer)):
             some = slice(first, first + len(buffer))
