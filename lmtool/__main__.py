@@ -8,6 +8,10 @@ from typing import NoReturn
 
 from lmtool.cli.command_line import main
 
+# Rounds of a loop in which a thread of OpenMP waits before it sleeps. libgomp's own 300,000 are milliseconds, spent at
+# each operation where another process has displaced one of the threads.
+SPIN_COUNT = "3000"
+
 
 def open_standard_streams() -> None:
     """Open the standard streams that a shell closed (`>&-`): the next file opened would be written as the stream."""
@@ -26,6 +30,8 @@ def run() -> NoReturn:
     # after every few hundred allocations takes a tenth of a short command's time.
     gc.set_threshold(200_000, 10, 10)
     open_standard_streams()
+    if "OMP_WAIT_POLICY" not in os.environ:  # read by libgomp when torch is imported
+        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     if isinstance(sys.stdout, io.TextIOWrapper):  # words of other scripts where the locale has no UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
     code = main()

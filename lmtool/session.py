@@ -105,20 +105,23 @@ class Session:
             )
 
     def use_threads(self, threads: int | None) -> int:
-        """Have the numerical libraries use that many threads, or one for each core that this process may use; returns
-        the number.
+        """Set and return the number of threads of this process: the number given, else that of its launcher or of
+        OMP_NUM_THREADS, else one per core, or fewer while other processes need the cores (parallel.follow_load).
 
         Processes of one machine that train one model, and jobs of a sweep that run at once, share the cores.
         """
         jobs = at_once() if self.in_sweep else 1
-        count = parallel.use(threads_for(threads, self.launcher or {}, jobs, parallel.cores()))
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        if threads is None and here > 1:
-            count = parallel.use(max(1, count // here))
+        # torchrun sets OMP_NUM_THREADS=1 for its processes, and below it is set for jobs that run at once.
+        given = threads or (threads_of_openmp() if here == at_once() == 1 else None)
+        launcher = self.launcher or {}
+        count = threads_for(given, launcher, jobs * here, parallel.cores())
+        follow = not given and not launcher.get("cpus_per_task") and processes_started() == 1
+        count = parallel.use(count, follow=follow)
+        parallel.tell_torch()
         if at_once() > 1:  # read by the libraries below torch and numpy when they are first imported
             os.environ.setdefault("OMP_NUM_THREADS", str(count))
-        # Read by numba when it is first imported; torch is told by the neural commands.
-        os.environ.setdefault("NUMBA_NUM_THREADS", str(count))
+        os.environ.setdefault("NUMBA_NUM_THREADS", str(count))  # read by numba when it is first imported
         return count
 
 
@@ -172,6 +175,12 @@ def at_once() -> int:
 def threads_for(given: int | None, launcher: Mapping[str, Any], jobs: int, cores: int) -> int:
     """The threads of one of `jobs` jobs that share `cores` cores: those given, its launcher's, or an equal share."""
     return given or launcher.get("cpus_per_task") or max(1, cores // jobs)
+
+
+def threads_of_openmp() -> int | None:
+    """Return the number of threads in OMP_NUM_THREADS, of the outer level of a list; None if there is none."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) else None
 
 
 def visible_devices(environment: Mapping[str, str], devices: int) -> list[str]:

@@ -163,7 +163,7 @@ def model_of(corpus: Any, name: str, embed: int, hidden: int, context: int = 5) 
         "hierarchical": HierarchicalOutput("hierarchical", NodeForm.dot, 100, 100),
         "morin_bengio": HierarchicalOutput("hierarchical", NodeForm.morin_bengio, hidden, embed),
         "nce": NceOutput("nce", 100, True, 1.0, False),
-        "sampled": SampledOutput("sampled", 1000, 1.0),
+        "sampled": SampledOutput("sampled", min(1000, len(corpus.vocabulary) - 1), 1.0),
         "adaptive": AdaptiveOutput("adaptive", [2000, 5000], 4.0),
         "classes": ClassesOutput("classes", None),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -22,6 +23,17 @@ FULL = {
     "10,000 words, 30/100, batch 32": ("ptb", 30, 100, 5, 32),
     "10,000 words, 128/512, batch 32": ("ptb", 128, 512, 5, 32),
     "28 letters, 10/200, batch 32": ("names", 10, 200, 3, 32),
+}
+LAYERS = "hierarchical", "nce", "sampled", "classes", "adaptive"
+STEPS_FOR = 4.0  # seconds for which `contention` makes steps of one work
+# Works of `contention`, alone in a process: (text, embeddings, hidden, context, batch, layer) or a command line.
+ALONE: dict[str, Any] = {
+    **{name: (*work, "softmax") for name, work in FULL.items()},
+    **{f"{layer}, 30/100, batch 1,024": ("ptb", 30, 100, 5, 1024, layer) for layer in LAYERS},
+    "sampled, 28 letters, 16/64, batch 512": ("names", 16, 64, 3, 512, "sampled"),
+    "counting, order 5": "train model=ngram",
+    "scoring by order 5": "eval run=kn5",
+    "scoring by model=nplm": "eval run=nplm",
 }
 OTHERS = [("hierarchical", 4096), ("nce", 1024), ("morin_bengio", 4096)]
 SECONDS = 0.6  # of one form in one turn
@@ -61,22 +73,29 @@ def speed(lmtool: Callable[..., float]) -> None:
 
 
 def contention(lmtool: Callable[..., float]) -> None:
-    """The same steps while another process keeps a core busy, beside one quiet thread, each in a process of its own."""
+    """Training, counting and scoring while other processes keep one or both cores busy, beside one quiet thread."""
     _begin(lmtool)
+    for name, model in {"kn5": ["model=ngram"], "nplm": ["model=nplm", "training.steps=20"]}.items():
+        lmtool("train", *model, "data=ptb", f"hydra.run.dir={name}")
     here = str(Path(__file__).resolve())
-    print("| work | one thread, quiet | threads=null, quiet | beside a busy process | share of the first |")
-    print("|---|--:|--:|--:|--:|")
-    for name in FULL:
-        found = []
-        for threads, busy in (("1", False), ("", False), ("", True)):
-            other = subprocess.Popen([sys.executable, "-c", BUSY]) if busy else None
+    print(
+        "Seconds of a step or a command; multiples of that beside one busy process or one per core."
+    )
+    print("| work | one thread, quiet | null, quiet | null beside one | null beside all | one beside all |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for name in ALONE:
+        seconds = []
+        for threads, busy in (("1", 0), ("", 0), ("", 1), ("", os.cpu_count() or 1), ("1", os.cpu_count() or 1)):
+            others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(busy)]
             try:
+                time.sleep(1.0 if busy else 0)
                 command = [sys.executable, here, name, threads]
-                found.append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+                seconds.append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
             finally:
-                if other is not None:
+                for other in others:
                     other.kill()
-        print(f"| {name} | {' | '.join(f'{rate:,.0f}' for rate in found)} | {found[2] / found[0]:.2f} |", flush=True)
+        cells = [f"{seconds[0]:.4f}", *(f"{taken / seconds[0]:.2f}" for taken in seconds[1:])]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 def step(lmtool: Callable[..., float]) -> None:
@@ -235,18 +254,39 @@ def _advance(engine: Any) -> Callable[[], object]:
 
 
 def _alone(name: str, threads: str) -> None:
-    """The rate of one work with precision=fp32, in this process."""
-    import torch
+    """Print the seconds that one work takes in this process, started as a command starts it."""
+    from lmtool.__main__ import SPIN_COUNT
+    from lmtool.session import Session
 
-    from lmtool.system import parallel
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+    import torch  # noqa: F401, read here, as by a command
+
     from lmtool.system.malloc import keep_freed_memory
 
-    torch.set_num_threads(parallel.use(int(threads) if threads else None))
+    Session(Path()).use_threads(int(threads) if threads else None)
     keep_freed_memory()
-    text, embed, hidden, context, batch = FULL[name]
-    engine = engine_of(measure_neural.store_of(text), embed, hidden, batch, context, precision="fp32")
-    rates = rates_in_turns({"ours": (_advance(engine), batch)})
-    print(statistics.median(rates["ours"]))
+    work = ALONE[name]
+    if isinstance(work, str):
+        from lmtool.cli.command_line import main
+
+        words = [*shlex.split(work), "data=ptb", *([f"threads={threads}"] if threads else [])]
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, to the end of the process
+        with tempfile.TemporaryDirectory() as folder:
+            start = time.perf_counter()
+            main([*words, f"hydra.run.dir={folder}"])
+            seconds = time.perf_counter() - start
+    else:
+        text, embed, hidden, context, batch, layer = work
+        engine = engine_of(measure_neural.store_of(text), embed, hidden, batch, context, layer, precision="fp32")
+        advance = _advance(engine)
+        for _ in range(3):
+            advance()
+        start, steps = time.perf_counter(), 0
+        while time.perf_counter() - start < STEPS_FOR:
+            advance()
+            steps += 1
+        seconds = (time.perf_counter() - start) / steps
+    print(seconds, file=sys.__stdout__)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import math
 import os
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.corpus import Corpus
 from lmtool.neural.encoders.nplm import Activation, NplmModel
 from lmtool.neural.outputs.softmax import Precision, SoftmaxOutput
+from lmtool.system import parallel
 
 ROOT = Path(__file__).resolve().parent.parent
 of_torch_2_13 = pytest.mark.skipif(
@@ -33,6 +35,10 @@ SOFTMAX = SoftmaxOutput("softmax", Precision.fp32)
 
 # As `lmtool` itself does: what is imported stays, and looking for garbage among it takes a tenth of a command's time.
 gc.set_threshold(50_000, 20, 20)
+
+
+# Trainings are compared to the bit, and the other worker of pytest-xdist comes and goes.
+parallel.LOOK_EVERY = parallel.LOOK_FIRST = math.inf
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from lmtool.session import Session
 from lmtool.system import parallel
 
 
@@ -134,3 +136,81 @@ assert os.waitpid(child, 0)[1] == 0
 """
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, timeout=60, env=environment)
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """A machine of four cores: what was used of them, in seconds, by all processes and by this one, so far."""
+    used = {"time": 100.0, "all": 50.0, "own": 10.0}
+    monkeypatch.setattr(parallel, "_times", lambda: (used["time"], used["all"], used["own"]))
+    monkeypatch.setattr(parallel.time, "monotonic", lambda: used["time"])
+    monkeypatch.setattr(parallel, "_seen", parallel._times())
+    monkeypatch.setattr(parallel, "cores", lambda: 4)
+    monkeypatch.setattr(parallel, "tell_torch", lambda: None)
+    for name in ("_most", "_lowered"):
+        monkeypatch.setattr(parallel, name, getattr(parallel, name))
+    monkeypatch.setattr(parallel, "LOOK_EVERY", 2.0)
+    return used
+
+
+def later(load: dict[str, float], seconds: float, others: float, own: float) -> int:
+    """The threads in use when other processes have used so many cores for some seconds."""
+    load["time"] += seconds
+    load["all"] += seconds * (others + own)
+    load["own"] += seconds * own
+    parallel.follow_load(2.0)
+    return parallel.threads()
+
+
+def test_threads_are_those_that_other_processes_leave_cores_for(load: dict[str, float]) -> None:
+    assert parallel.use(None, follow=True) == 4 and not parallel.was_lowered()
+    assert later(load, 3, others=0.3, own=3.7) == 4
+    assert later(load, 3, others=2.0, own=2.0) == 2 and parallel.was_lowered()  # of two processes that never wait
+    assert later(load, 1, others=0.0, own=2.0) == 2  # too soon
+    assert later(load, 2, others=1.0, own=2.0) == 3
+    assert later(load, 3, others=3.9, own=0.1) == 1
+    assert later(load, 3, others=6.0, own=0.0) == 1  # never none, whatever the kernel's ticks add up to
+    assert later(load, 3, others=0.0, own=1.0) == 4
+    assert later(load, 30, others=4.0, own=1.0) == 4  # an average of too long a time says nothing of now
+    assert parallel.use(3) == 3 and not parallel.was_lowered()
+    assert later(load, 3, others=4.0, own=1.0) == 3  # a number that was given stays
+
+
+def test_the_kernel_says_what_other_processes_use() -> None:
+    if not Path("/proc/stat").exists():
+        pytest.skip("needs /proc/stat")
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(0.3)
+        before = parallel._times()
+        time.sleep(0.7)
+        seconds, used, own = (now - then for now, then in zip(parallel._times(), before, strict=True))
+    finally:
+        busy.kill()
+        busy.wait()
+    assert seconds >= 0.7 and 0.3 < used - own <= parallel.cores() * seconds + 0.05
+
+
+def test_threads_of_openmp_are_taken_unless_others_are_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5,2")
+    session = Session(tmp_path)
+    assert session.use_threads(None) == 5 and parallel._most == 0
+    assert session.use_threads(2) == 2
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # torchrun sets OMP_NUM_THREADS=1 by itself
+    assert session.use_threads(None) == max(1, parallel.cores() // 2)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    for without in ("", "0", "many"):
+        monkeypatch.setenv("OMP_NUM_THREADS", without)
+        assert session.use_threads(None) == parallel.cores() == parallel._most
+
+
+def test_eval_of_a_network_has_the_threads_that_were_asked_for(runs: Path, lmtool: Callable[..., str]) -> None:
+    """They were torch's own, one per core, whatever threads= was."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        lmtool("eval", f"run={runs}/nplm", "threads=1")
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)

@@ -52,7 +52,7 @@ def train_neural(config: TrainConfig, model: EncoderConfig, session: Session) ->
     Raises UserError where the store, the settings and the checkpoint to resume from do not fit.
     """
     start = time.perf_counter()
-    parallel.of_torch(session.use_threads(config.threads))
+    session.use_threads(config.threads)
     keep_freed_memory()
     device = choose_device(config.device)
     if device.type == "cuda":
@@ -123,6 +123,11 @@ def _run(
         )
         if processes.first and state is not None and trained.steps == state.values["progress"]["step"]:
             session.note("its budget is used up: nothing was trained; raise it, as with training.epochs=")
+        if parallel.was_lowered():
+            session.note(
+                "other processes needed the cores: some steps used fewer threads, so sums round differently than in a "
+                "run without them; threads=N keeps N threads, which takes longer on a busy machine"
+            )
         result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
         if processes.first:
             _keep(result, config, model, settings, corpus, session)

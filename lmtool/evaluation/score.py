@@ -12,6 +12,7 @@ import numpy as np
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.language_model import Choosing, FloatArray, IntArray, LanguageModel, TextScorer, Unnormalised
+from lmtool.system import parallel
 from lmtool.system.progress import token_bar
 
 CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
@@ -117,6 +118,7 @@ def score(
     log_prob = np.empty(end_at - start_at, dtype=np.float64)
     with token_bar(len(log_prob), shown=progress) as bar:
         for first in range(start_at, end_at, CHUNK):
+            parallel.follow_load()
             last = min(first + CHUNK, end_at)
             contexts = split.contexts(first, last, model.context_size)
             targets = split.ids[first:last].astype(np.int64)

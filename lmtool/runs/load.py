@@ -23,6 +23,7 @@ from lmtool.language_model import LanguageModel
 from lmtool.mixtures.build import build_mixture
 from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
 from lmtool.runs.vocabulary_file import load_subwords, load_vocabulary
+from lmtool.system import parallel
 from lmtool.text_model import TextModel
 from lmtool.trees.base import TreeWords
 
@@ -153,6 +154,7 @@ def load_model(
         raise neither(settings)
     from lmtool.neural.devices import choose_device
 
+    parallel.tell_torch()
     return load_neural(run, settings, vocabulary).to(choose_device(device))
 
 

@@ -12,24 +12,79 @@ import itertools
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 Call = tuple[Any, ...]  # a function and its arguments
-_threads = 0
+# Seconds between two looks at the load: shorter ones would follow each program that starts and ends. At the start, the
+# time that imports have taken is enough; what was seen long ago does not say what the load is now.
+LOOK_EVERY, LOOK_FIRST, TOO_OLD = 2.0, 0.4, 20.0
+_threads = 0  # in use; 0 = not chosen yet
+_most = 0  # threads that follow_load returns to when the cores are free; 0 = it changes nothing
+_lowered = False
 _workers: list[SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]] = []
 _here = threading.local()
 _is_fork = False  # whether this process was forked from one that may have had threads
 _WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def use(count: int | None) -> int:
-    """Set the number of threads, by default one for each core that this process may use; returns it."""
-    global _threads
+def use(count: int | None, *, follow: bool = False) -> int:
+    """Set the number of threads, None for one per core that this process may use, and return it.
+
+    follow: whether to use fewer while other processes need the cores, at once and whenever follow_load is called.
+    """
+    global _threads, _most, _lowered
     _threads = count or cores()
+    _most, _lowered = (_threads if follow else 0), False
+    follow_load(LOOK_FIRST)
     return _threads
+
+
+def follow_load(after: float = LOOK_EVERY) -> None:
+    """Use only as many threads as other processes leave cores for; call it between two steps of long work.
+
+    Threads that wait for one another advance at the pace of the one that another process has displaced, at the worst a
+    time slice of the scheduler (milliseconds) for each operation. Looks if the last look is `after` seconds ago, on
+    Linux; does nothing unless `use` was called with follow.
+    """
+    global _threads, _lowered, _seen
+    if not _most or not (seconds := time.monotonic() - _seen[0]) > after:
+        return
+    before, _seen = _seen, _times()
+    if seconds > TOO_OLD:
+        return
+    busy, own = _seen[1] - before[1], _seen[2] - before[2]
+    count = max(1, min(_most, int(cores() - max(0.0, busy - own) / seconds + 0.5)))
+    if count != _threads:
+        _threads, _lowered = count, _lowered or count < _threads
+        tell_torch()
+
+
+def was_lowered() -> bool:
+    """Return whether follow_load has lowered the number of threads since `use`."""
+    return _lowered
+
+
+def _times() -> tuple[float, float, float]:
+    """Return the time now and the seconds that processes of ordinary priority, and this process, have used the cores.
+
+    Processes of lower priority (nice) give way by themselves and are not counted. Both are 0 without /proc/stat.
+    """
+    now, used = time.monotonic(), 0
+    try:
+        mine = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
+            name, *ticks = line.split()
+            if name in mine:
+                user, _nice, system, _idle, _waiting, irq, softirq, stolen, *_ = map(int, ticks)
+                used += user + system + irq + softirq + stolen
+    except (OSError, AttributeError, ValueError):
+        return now, 0.0, 0.0
+    own = os.times()
+    return now, used / os.sysconf("SC_CLK_TCK"), own.user + own.system
 
 
 def cores() -> int:
@@ -39,16 +94,17 @@ def cores() -> int:
 
 def threads() -> int:
     """The number of threads in use."""
-    return _threads or use(None)
+    return _threads or cores()
 
 
-def of_torch(count: int) -> None:
-    """Set the number of threads of torch's own operations, which is 1 in a forked child: the team of OpenMP stayed
-    behind, and what waits for it waits for ever.
+def tell_torch() -> None:
+    """Have torch's own operations use the number of threads that was chosen, if any; call it once torch is imported.
+
+    It is 1 in a forked child: the team of OpenMP stayed behind, and what waits for it waits for ever.
     """
-    import torch
-
-    torch.set_num_threads(1 if _is_fork else count)
+    torch: Any = sys.modules.get("torch")
+    if (_threads or _is_fork) and hasattr(torch, "set_num_threads"):  # torch may be half imported
+        torch.set_num_threads(1 if _is_fork else _threads)
 
 
 def cut_evenly(total: int, pieces: int | None = None) -> list[tuple[int, int]]:
@@ -130,6 +186,9 @@ def _team() -> ctypes.CDLL | None:
         return None
 
 
+_seen = _times()  # at the last look
+
+
 def _results(calls: list[Call]) -> list[Any] | BaseException:
     _here.working = True
     try:
@@ -160,8 +219,7 @@ def _forked() -> None:
     global _is_fork
     _is_fork = True
     _workers.clear()
-    if hasattr(sys.modules.get("torch"), "set_num_threads"):  # it may be half imported
-        of_torch(1)
+    tell_torch()
 
 
 if hasattr(os, "register_at_fork"):

@@ -23,6 +23,7 @@ from lmtool.evaluation.score import accuracy, score
 from lmtool.neural.devices import on_cpu
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
+from lmtool.system import parallel
 from lmtool.training.batches import Batches
 from lmtool.training.interruption import Stop, signals_noted
 from lmtool.training.learning_rate import budget_done, learning_rate
@@ -196,6 +197,7 @@ class _Training:
             self._last_save = time.perf_counter()
         if over:
             return False
+        parallel.follow_load()
         start = time.perf_counter()
         self._step(done)
         now = time.perf_counter()
