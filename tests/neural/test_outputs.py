@@ -337,22 +337,30 @@ def test_more_noise_than_words_is_refused(make: Callable[..., nn.Module], name: 
             make(D, COUNTS, **{name: wrong})
 
 
-def test_the_sampled_softmax_with_all_words_is_the_softmax() -> None:
-    # Each word drawn once from the uniform distribution: k q = 1, and the correction is 0.
+def test_the_sampled_softmax_tends_to_the_softmax() -> None:
+    # Each word drawn m times from the uniform distribution: with p of the softmax the loss is log(1 + m / p), and its
+    # gradient that of -log p times m / (m + p).
     layer, full = SampledSoftmax(D, COUNTS, samples=O, power=0.0), FullSoftmax(D, COUNTS)
     full.load_state_dict(layer.state_dict())
-    h, y = torch.randn(B, D), torch.randint(0, O, (B,))
-    torch.testing.assert_close(layer.loss_with(h, y, torch.arange(O)), full(h, y))
+    h, y = torch.randn(1, D), torch.tensor([3])
+    p = full.log_prob(h, y).exp()
+    full(h, y).backward()
+    for m in (1, 10):
+        layer.zero_grad()
+        loss = layer.loss_with(h, y, torch.arange(O).repeat(m))
+        torch.testing.assert_close(loss, (1 + m / p).log().mean())
+        loss.backward()
+        torch.testing.assert_close(layer.bias.grad, full.bias.grad * m / (m + p))
 
 
 def test_the_sampled_softmax_of_several_samples_by_hand() -> None:
-    # Power .5 and k = 2, h = 0: exp(score) of w is p_w / (2 q_w); the target 1 among the samples counts once.
+    # Power .5 and k = 2, h = 0: exp(score) of w is p_w / q_w but for a factor; the target 1 among the samples stays.
     p = [8.5 / 12.5, 3.5 / 12.5, 0.5 / 12.5]
     total = sum(x**0.5 for x in p)
-    score = [x / (2 * x**0.5 / total) for x in p]
+    score = [x / (x**0.5 / total) for x in p]
     layer = SampledSoftmax(2, COUNTED, samples=2, power=0.5)
     found = layer.loss_with(torch.zeros(2, 2), torch.tensor([0, 1]), torch.tensor([2, 1]))
-    losses = math.log((score[0] + score[2] + score[1]) / score[0]), math.log((score[1] + score[2]) / score[1])
+    losses = math.log((score[0] + score[2] + score[1]) / score[0]), math.log((2 * score[1] + score[2]) / score[1])
     assert found.item() == pytest.approx(sum(losses) / 2, rel=1e-12)
 
 
