@@ -116,7 +116,14 @@ def test_the_fixed_point_of_samples_is_the_data(power: float) -> None:
     layer = SampledSoftmax(fixed.D, fixed.COUNTS, samples=3, power=power)
     h = fixed.as_the_data(layer)
     assert serves_columns(h, layer.vectors)
-    found = fixed.expected_gradients(layer, h, layer.log_q.exp(), 3)
+    found = fixed.expected_gradients(layer, h, layer.table.log_q.exp(), 3)
+    assert max(gradient.abs().max() for gradient in found) < 1e-6
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared", "own"])
+def test_the_fixed_point_of_noise_is_the_data(own: bool) -> None:
+    layer = NCELoss(fixed.D, fixed.COUNTS, noise=1, shared=not own, power=0.75)  # more take the interpreter minutes
+    found = fixed.expected_gradients(layer, fixed.as_the_data(layer), layer.table.log_q.exp(), 1, own=own)
     assert max(gradient.abs().max() for gradient in found) < 1e-6
 
 

@@ -105,9 +105,9 @@ class NCELoss(WordScores):
         if not isinstance(noise, int) or not 1 <= noise <= len(counts):
             raise ValueError(f"noise={noise}: from 1 to {len(counts)}, the words there are")
         self.noise, self.shared = noise, shared
-        log_q = noise_distribution(counts, power)
-        self.table = Noise(log_q)
-        self.register_buffer("log_kq", (log_q + math.log(noise)).to(torch.get_default_dtype()), persistent=False)
+        self.table = Noise(noise_distribution(counts, power))
+        log_kq = self.table.log_q + math.log(noise)
+        self.register_buffer("log_kq", log_kq.to(torch.get_default_dtype()), persistent=False)
         self.log_kq: Tensor
         self.register_buffer("signs", torch.tensor([1.0] + [-1.0] * noise), persistent=False)  # of the target, of noise
         self.signs: Tensor

@@ -88,9 +88,8 @@ class SampledSoftmax(WordScores):
         if not isinstance(samples, int) or not 1 <= samples <= len(counts):
             raise ValueError(f"samples={samples}: from 1 to {len(counts)}, the words there are")
         self.samples = samples
-        log_q = noise_distribution(counts, power)
-        self.table = Noise(log_q)
-        self.register_buffer("log_q", log_q.to(torch.get_default_dtype()), persistent=False)
+        self.table = Noise(noise_distribution(counts, power))
+        self.register_buffer("log_q", self.table.log_q.to(torch.get_default_dtype()), persistent=False)
         self.log_q: Tensor
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
