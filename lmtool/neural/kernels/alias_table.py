@@ -24,9 +24,9 @@ def _draw(bits: Any, threshold: Any, alias: Any, words: Any) -> None:
 class AliasTable:
     """A distribution over W words to draw from.
 
-    drawn: `[W]`, uint64, how many of the 2^63 values of the random bits give each word. These are its exact
-    probabilities; they differ from those given by a factor of 1 + W / 2^32 at most where those are above 2^-31 / W, as
-    a place has a whole number of values.
+    drawn: `[W]`, uint64, how many of the 2^63 values of the random bits give each word: its exact probability. It
+    differs from that asked for by up to W / 2^32 of itself, as a place has a whole number of the 2^32 upper values, and
+    by about 2^-31 / W, as a threshold is one of 2^31 heights.
     """
 
     def __init__(self, probability: Tensor) -> None:

@@ -101,7 +101,7 @@ def _told_apart(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _chosen(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for a softmax over the target and the samples."""
+    """The sum of log p by the softmax of scores `[B, 1 + N]`, the target first, and the gradient of its negative."""
     log_p = scores.log_softmax(1)
     d = log_p.exp()
     d[:, 0].sub_(1)

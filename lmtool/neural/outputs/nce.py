@@ -6,8 +6,9 @@ r"""Noise-contrastive estimation: the word of the text is told from noise words;
         \qquad w_j \sim q \propto \text{unigram}^{\text{power}} \\
     s_w &= b_w + u_w \cdot h - \log Z(h)
 
-log Z is fixed to 0, or with `learn_normaliser` an affine function of h. Evaluation is exact: p(w|h) is the softmax of
-the scores.
+log Z is fixed to 0, or with `learn_normaliser` an affine function of h. A noise word may be y; with q the exact
+probability of the draws, the optimum is s_w = log p(w|h) of the data at every k. Evaluation is exact: p(w|h) is the
+softmax of the scores.
 
 Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, k noise words.
 

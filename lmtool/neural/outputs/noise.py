@@ -20,7 +20,8 @@ class Noise(nn.Module):
     """Words drawn from a fixed distribution over W of them: by the alias method on a CPU; on a GPU, from its own random
     state and without waiting for it, by search in the distribution function, in two operations.
 
-    log_q: `[W]`, float64, of the very probabilities with which both draw, multiples of 2^-63, which a loss corrects by.
+    log_q: `[W]`, float64, of the exact probabilities of these draws, which are the same for both, for the correction in
+    a loss; of 2^-63 for a word that is never drawn.
     """
 
     def __init__(self, log_q: Tensor) -> None:
@@ -28,7 +29,7 @@ class Noise(nn.Module):
         super().__init__()
         self.table = AliasTable(log_q.exp())
         drawn = self.table.drawn
-        self.log_q = torch.from_numpy(drawn / 2**63).log()
+        self.log_q = torch.from_numpy(np.maximum(drawn, 1) / 2**63).log()
         below = np.minimum(drawn.cumsum(), 2**63 - 1).astype(np.int64)[:-1]  # of 2^63, those before the next word
         self.register_buffer("below", torch.from_numpy(below), persistent=False)
         self.below: Tensor
