@@ -23,7 +23,7 @@ from triton.compiler import ASTSource, make_backend
 from lmtool.neural.triton import class_kernels, column_kernels, columns, launching, list_kernels
 
 PROGRAMS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-INTEGERS = ("words", "offsets", "order", "starts", "targets", "ids", "classes", "members")
+INTEGERS = ("words", "offsets", "order", "starts", "targets", "classes", "members")
 SCALARS = ("most", "size", "columns", "span")
 COUNTED = ("HGMMA", "HMMA", "RED", "ATOM", "LDL", "STL")  # matrix units, atomic additions, spilled numbers
 
@@ -44,7 +44,7 @@ def cases(narrow: bool, dim: int) -> Iterator[tuple[Any, dict[str, Any], dict[st
         tiles = columns.tile_blocks(dim, narrow, softplus)
         options = {name: tiles.pop(name) for name in ("num_warps", "num_stages")}
         wide = tiles | {"BLOCK_D": columns.gradient_width(dim, narrow)}
-        none = {"terms": None, "ids": None, "words": None} if not softplus else {"targets": None}
+        none = {"terms": None} if not softplus else {"targets": None}
         grad_none = none | ({} if softplus else {"grad_terms": None})
         yield column_kernels.sums, tiles | none | ({"chosen": None} if softplus else {}), options
         yield column_kernels.hidden_gradients, wide | grad_none, options

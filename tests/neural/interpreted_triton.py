@@ -19,6 +19,7 @@ from lmtool.neural import AdaptiveSoftmax, ClassSoftmax, FullSoftmax, Hierarchic
 from lmtool.neural.triton import columns, lists, losses, serves, serves_columns
 from lmtool.neural.triton.columns import Choice, column_sums
 from lmtool.trees import balanced_tree, from_codes, huffman_tree
+from tests.neural import test_fixed_points as fixed
 
 O, D, B = 23, 7, 5  # noqa: E741
 COUNTS = torch.arange(O, 0, -1) ** 2
@@ -107,7 +108,23 @@ def test_noise(name: str) -> None:
 def test_samples(sparse: bool) -> None:
     layer, y = SampledSoftmax(D, COUNTS, samples=4, sparse=sparse), torch.tensor([3, 3, 0, 22, 5])
     check(layer, torch.randn(B, D), y, torch.tensor([1, 3, 1, 5]))
-    check(layer, torch.randn(B, D), torch.full((B,), 3), torch.tensor([3, 3, 3]))  # none of which counts
+    check(layer, torch.randn(B, D), torch.full((B,), 3), torch.tensor([3, 3, 3]))
+
+
+@pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
+def test_the_fixed_point_of_samples_is_the_data(power: float) -> None:
+    layer = SampledSoftmax(fixed.D, fixed.COUNTS, samples=3, power=power)
+    h = fixed.as_the_data(layer)
+    assert serves_columns(h, layer.vectors)
+    found = fixed.expected_gradients(layer, h, layer.table.log_q.exp(), 3)
+    assert max(gradient.abs().max() for gradient in found) < 1e-6
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared", "own"])
+def test_the_fixed_point_of_noise_is_the_data(own: bool) -> None:
+    layer = NCELoss(fixed.D, fixed.COUNTS, noise=1, shared=not own, power=0.75)  # more take the interpreter minutes
+    found = fixed.expected_gradients(layer, fixed.as_the_data(layer), layer.table.log_q.exp(), 1, own=own)
+    assert max(gradient.abs().max() for gradient in found) < 1e-6
 
 
 def test_softmax_of_several_tiles_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,12 +149,10 @@ def test_softmax_of_large_scores() -> None:
 def test_column_sums_of_every_argument(softplus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "processors", lambda device: 8)
     h, weight, bias, terms = (torch.randn(size).requires_grad_() for size in ((70, D), (150, D), (150,), (70,)))
-    ids, words = torch.randint(30, (150,)), torch.randint(30, (70,))
     doubles = [tensor.detach().double().requires_grad_() for tensor in (h, weight, bias, terms)]
     scores = doubles[0] @ doubles[1].T + doubles[2] + doubles[3][:, None]
-    scores = scores.masked_fill(ids == words[:, None], -torch.inf)
     want = nn.functional.softplus(scores).sum(1) if softplus else scores.logsumexp(1)
-    found = column_sums(h, weight, bias, Choice(softplus=softplus, ids=ids, words=words), terms)
+    found = column_sums(h, weight, bias, Choice(softplus=softplus), terms)
     scale = torch.randn(70)
     torch.testing.assert_close(found, want, rtol=1e-5, atol=1e-5, check_dtype=False)
     of_found = torch.autograd.grad(found, (h, weight, bias, terms), scale)

@@ -83,7 +83,7 @@ def noise_loss(h: Tensor, weight: Tensor, offset: Tensor, y: Tensor, noise: Tens
 
 
 def sampled_loss(h: Tensor, weight: Tensor, offset: Tensor, y: Tensor, samples: Tensor) -> Tensor:
-    """Mean of -log of the share of exp(s_y) in its sum with those of the samples that are not y; s as in noise_loss.
+    """Mean of -log of exp(s_y) / (exp(s_y) + sum of exp(s_w) over samples w), s_w = weight[w] . h + offset[w].
 
     h: `[B, H]`. weight: `[R, H]`. offset: `[R]`. y: `[B]`, int64. samples: `[N]`, int64.
     """
@@ -91,7 +91,7 @@ def sampled_loss(h: Tensor, weight: Tensor, offset: Tensor, y: Tensor, samples: 
     return loss
 
 
-def _told_apart(scores: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def _told_apart(scores: Tensor) -> tuple[Tensor, Tensor]:
     """The sum of log p, and the gradient of its negative by the scores `[B, 1 + N]`, those of the targets first."""
     scores[:, 1:].neg_()
     log_p = F.logsigmoid(scores)
@@ -100,9 +100,8 @@ def _told_apart(scores: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
     return log_p.sum(), d
 
 
-def _chosen(scores: Tensor, y: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for a softmax over the target and the samples."""
-    scores[:, 1:].masked_fill_(y[:, None] == samples, -torch.inf)
+def _chosen(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of log p by the softmax of scores `[B, 1 + N]`, the target first, and the gradient of its negative."""
     log_p = scores.log_softmax(1)
     d = log_p.exp()
     d[:, 0].sub_(1)
@@ -117,7 +116,7 @@ class _SharedLoss(torch.autograd.Function):
         own = torch.baddbmm(offsets[:size, None, None], h[:, None], used[:size, :, None])[:, 0]  # [B, 1]
         scores = torch.cat([own, torch.addmm(offsets[size:], h, used[size:].T)], 1)
         log_p: Tensor
-        log_p, d = loss_of(scores, y, shared)
+        log_p, d = loss_of(scores)
         ctx.save_for_backward(h, used, words, d)
         ctx.rows = len(weight), len(offset)
         return log_p / -size

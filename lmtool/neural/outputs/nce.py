@@ -6,8 +6,9 @@ r"""Noise-contrastive estimation: the word of the text is told from noise words;
         \qquad w_j \sim q \propto \text{unigram}^{\text{power}} \\
     s_w &= b_w + u_w \cdot h - \log Z(h)
 
-log Z is fixed to 0, or with `learn_normaliser` an affine function of h. Evaluation is exact: p(w|h) is the softmax of
-the scores.
+log Z is fixed to 0, or with `learn_normaliser` an affine function of h. A noise word may be y; with q the exact
+probability of the draws, the optimum is s_w = log p(w|h) of the data at every k. Evaluation is exact: p(w|h) is the
+softmax of the scores.
 
 Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, k noise words.
 
@@ -105,9 +106,9 @@ class NCELoss(WordScores):
         if not isinstance(noise, int) or not 1 <= noise <= len(counts):
             raise ValueError(f"noise={noise}: from 1 to {len(counts)}, the words there are")
         self.noise, self.shared = noise, shared
-        log_q = noise_distribution(counts, power)
-        self.table = Noise(log_q)
-        self.register_buffer("log_kq", (log_q + math.log(noise)).to(torch.get_default_dtype()), persistent=False)
+        self.table = Noise(noise_distribution(counts, power))
+        log_kq = self.table.log_q + math.log(noise)
+        self.register_buffer("log_kq", log_kq.to(torch.get_default_dtype()), persistent=False)
         self.log_kq: Tensor
         self.register_buffer("signs", torch.tensor([1.0] + [-1.0] * noise), persistent=False)  # of the target, of noise
         self.signs: Tensor

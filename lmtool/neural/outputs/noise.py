@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,19 +19,24 @@ def noise_distribution(counts: Tensor, power: float) -> Tensor:
 class Noise(nn.Module):
     """Words drawn from a fixed distribution over W of them: by the alias method on a CPU; on a GPU, from its own random
     state and without waiting for it, by search in the distribution function, in two operations.
+
+    log_q: `[W]`, float64, of the exact probabilities of these draws, which are the same for both, for the correction in
+    a loss; of 2^-63 for a word that is never drawn.
     """
 
     def __init__(self, log_q: Tensor) -> None:
-        """log_q: `[W]`, the logarithms of the probabilities."""
+        """log_q: `[W]`, the logarithms of the probabilities wanted."""
         super().__init__()
         self.table = AliasTable(log_q.exp())
-        below = log_q.exp().double().cumsum(0)
-        self.register_buffer("below", below / below[-1], persistent=False)
+        drawn = self.table.drawn
+        self.log_q = torch.from_numpy(np.maximum(drawn, 1) / 2**63).log()
+        below = np.minimum(drawn.cumsum(), 2**63 - 1).astype(np.int64)[:-1]  # of 2^63, those before the next word
+        self.register_buffer("below", torch.from_numpy(below), persistent=False)
         self.below: Tensor
 
     def draw(self, *shape: int) -> Tensor:
         """Independent words of this shape, int64, on the device of this module."""
         if on_cpu(self.below):
             return self.table.draw(*shape)
-        u = torch.rand(shape, dtype=torch.float64, device=self.below.device)
-        return torch.searchsorted(self.below, u, right=True)  # u < 1, which is the last of them
+        bits = torch.empty(shape, dtype=torch.int64, device=self.below.device).random_()  # of 63 bits, all values
+        return torch.searchsorted(self.below, bits, right=True)

@@ -1,23 +1,26 @@
-r"""The sampled softmax: in training the sum over all words is one over some of them, drawn for the batch.
+r"""Sampled softmax: in training, a softmax over the target and k words drawn for the batch, each corrected by its q.
 
 .. math::
 
-    J = -\log \frac{e^{s_y - \log k q_y}}{e^{s_y - \log k q_y} + \sum_{j:\,w_j \ne y} e^{s_{w_j} - \log k q_{w_j}}}
+    J = -\log \frac{e^{s_y} / q_y}{e^{s_y} / q_y + \sum_{j=1}^{k} e^{s_{w_j}} / q_{w_j}}
         \qquad s_w = b_w + u_w \cdot h \qquad w_j \sim q \propto \text{unigram}^{\text{power}}
 
-With q the chance to be drawn, the correction makes the sum over the k samples an unbiased estimate of that over all
-words; the bias of the gradient falls with k. Evaluation is exact: p(w|h) is the softmax of the scores.
+The draws are independent, and one that equals the target stays in the sum. The fraction is then the posterior
+probability that, of the k + 1 words, y is the one from the data, if p(w|h) = softmax(s) is the distribution of the
+data: there the expected gradient is 0, at every k and q (the ranking objective of Ma & Collins 2018). Removing the
+draws that equal y would bias it. Evaluation is exact: p(w|h) is the softmax of the scores.
 
 Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, k samples.
 
 Source: Bengio & Senecal (2008), "Adaptive importance sampling to accelerate training of a neural probabilistic
-    language model", IEEE Transactions on Neural Networks 19; Jean, Cho, Memisevic & Bengio (2015), ACL.
+    language model", IEEE Transactions on Neural Networks 19; Jean, Cho, Memisevic & Bengio (2015), "On using very
+    large target vocabulary for neural machine translation", ACL; Ma & Collins (2018), "Noise contrastive estimation
+    and negative sampling for conditional models: consistency and statistical efficiency", EMNLP.
 Complexity: O(D k) for each example in training, whatever O; O(D O) for exact probabilities.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -39,7 +42,7 @@ from lmtool.trees.tree import Tree
 
 @dataclass(slots=True)
 class SampledOutput(OutputConfig):
-    """Softmax over sampled words (Bengio & Senecal 2008); conf/output/sampled.yaml says what each setting does."""
+    """Softmax over sampled words (Jean et al. 2015); conf/output/sampled.yaml says what each setting does."""
 
     can_tie = True
     loss_is_log_prob = False
@@ -58,11 +61,10 @@ class SampledOutput(OutputConfig):
 
 
 class SampledSoftmax(WordScores):
-    """Cross-entropy over the target and k words drawn for the batch, scores less log k q (Bengio & Senecal 2008; Jean
-    et al. 2015).
+    """Cross-entropy over the target and k words drawn for the batch, each score less log q (Jean et al. 2015).
 
-    With q the chance to be drawn, the correction makes the sum over samples an unbiased estimate of Z; the target among
-    the samples counts once. The bias of the gradient falls with k. log_prob and log_dist are exact.
+    q is the probability of a word to be drawn; draws that equal the target stay in the sum. The optimum is the
+    distribution of the data at every k (Ma & Collins 2018). log_prob and log_dist are exact.
     """
 
     def __init__(
@@ -86,10 +88,9 @@ class SampledSoftmax(WordScores):
         if not isinstance(samples, int) or not 1 <= samples <= len(counts):
             raise ValueError(f"samples={samples}: from 1 to {len(counts)}, the words there are")
         self.samples = samples
-        log_q = noise_distribution(counts, power)
-        self.table = Noise(log_q)
-        self.register_buffer("log_kq", (log_q + math.log(samples)).to(torch.get_default_dtype()), persistent=False)
-        self.log_kq: Tensor
+        self.table = Noise(noise_distribution(counts, power))
+        self.register_buffer("log_q", self.table.log_q.to(torch.get_default_dtype()), persistent=False)
+        self.log_q: Tensor
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean of the sampled cross-entropy in nats over hidden `[B, D]` and targets `[B]`, a number; it is not -log p.
@@ -105,10 +106,9 @@ class SampledSoftmax(WordScores):
 
     def _loss_with(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
         if serves_columns(h, self.vectors):
-            return losses.sampled_loss(h, self.vectors, self.bias, self.log_kq, y, samples, self.sparse)
+            return losses.sampled_loss(h, self.vectors, self.bias, self.log_q, y, samples, self.sparse)
         if not (on_cpu(h) or self.sparse):
-            return sampled_loss(h, self.vectors, self.bias - self.log_kq, y, samples)
-        weights = self.vectors, self.bias, self.log_kq
+            return sampled_loss(h, self.vectors, self.bias - self.log_q, y, samples)
+        weights = self.vectors, self.bias, self.log_q
         real, others = own_and_shared_scores(h, *weights, y, samples, sparse=self.sparse)  # [B], [B, k]
-        others = others.masked_fill(y[:, None] == samples, -torch.inf)
         return F.cross_entropy(torch.cat([real[:, None], others], 1), torch.zeros_like(y))

@@ -62,24 +62,11 @@ def scores_of(
 
 
 @triton.jit
-def counted_of(ids, words, b, k, size, columns):
-    """Which scores of a tile count: those of columns that there are, and whose id is not the word of the example."""
-    on = (b < size)[:, None] & (k < columns)[None, :]
-    if ids is not None:
-        column_ids = tl.load(ids + k, mask=k < columns, other=-1)
-        own = tl.load(words + b, mask=b < size, other=-2)
-        on = on & (column_ids[None, :] != own[:, None])
-    return on
-
-
-@triton.jit
 def sums(
     hidden,
     weight,
     bias,
     terms,
-    ids,
-    words,
     targets,
     totals,
     chosen,
@@ -112,7 +99,7 @@ def sums(
             hidden, weight, bias, terms, b, k, size, columns,
             D, BLOCK_B, BLOCK_K, STEP_D, NARROW, PRECISION, INTERPRETED,
         )  # fmt: skip
-        on = counted_of(ids, words, b, k, size, columns)
+        on = (b < size)[:, None] & (k < columns)[None, :]
         if targets is not None:
             score += tl.sum(tl.where(k[None, :] == target[:, None], s, 0.0), axis=1)
         if SOFTPLUS:
@@ -171,8 +158,6 @@ def hidden_gradients(
     weight,
     bias,
     terms,
-    ids,
-    words,
     targets,
     totals,
     scales,
@@ -203,7 +188,7 @@ def hidden_gradients(
             hidden, weight, bias, terms, b, k, size, columns,
             D, BLOCK_B, BLOCK_K, STEP_D, NARROW, PRECISION, INTERPRETED,
         )  # fmt: skip
-        on = counted_of(ids, words, b, k, size, columns)
+        on = (b < size)[:, None] & (k < columns)[None, :]
         delta = deltas_of(s, on, targets, totals, scales, b, k, size, SOFTPLUS)
         total += tl.sum(delta, axis=1)
         w_on = (k < columns)[:, None] & (d < D)[None, :]
@@ -223,8 +208,6 @@ def weight_gradients(
     weight,
     bias,
     terms,
-    ids,
-    words,
     targets,
     totals,
     scales,
@@ -255,7 +238,7 @@ def weight_gradients(
             hidden, weight, bias, terms, b, k, size, columns,
             D, BLOCK_B, BLOCK_K, STEP_D, NARROW, PRECISION, INTERPRETED,
         )  # fmt: skip
-        on = counted_of(ids, words, b, k, size, columns)
+        on = (b < size)[:, None] & (k < columns)[None, :]
         delta = deltas_of(s, on, targets, totals, scales, b, k, size, SOFTPLUS)
         total += tl.sum(delta, axis=0)
         x_on = (b < size)[:, None] & (d < D)[None, :]

@@ -23,14 +23,12 @@ LEAST = 16  # of each side of a product on matrix units
 class Choice:
     """Which sum over the columns is taken.
 
-    softplus: the sum of log(1 + e^s); else log-sum-exp of s. targets `[B]`, int64: less the score of this column. ids
-    `[K]` and words `[B]`, int64: without the columns whose id is the example's word. narrow: products in bf16.
+    softplus: the sum of log(1 + e^s); else log-sum-exp of s. targets `[B]`, int64: less the score of this column.
+    narrow: products in bf16.
     """
 
     softplus: bool = False
     targets: Tensor | None = None
-    ids: Tensor | None = None
-    words: Tensor | None = None
     narrow: bool = False
 
 
@@ -96,7 +94,7 @@ class _ColumnSums(torch.autograd.Function):
 def _inputs(
     h: Tensor, weight: Tensor, bias: Tensor | None, terms: Tensor | None, choice: Choice
 ) -> list[Tensor | None]:
-    return contiguous(h, weight, bias, terms, choice.ids, choice.words, choice.targets)
+    return contiguous(h, weight, bias, terms, choice.targets)
 
 
 def _blocks(h: Tensor, weight: Tensor, choice: Choice) -> dict[str, Any]:

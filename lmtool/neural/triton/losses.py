@@ -65,16 +65,16 @@ def nce_loss(
 
 
 def sampled_loss(
-    h: Tensor, vectors: Tensor, bias: Tensor, log_kq: Tensor, y: Tensor, samples: Tensor, sparse: bool
+    h: Tensor, vectors: Tensor, bias: Tensor, log_q: Tensor, y: Tensor, samples: Tensor, sparse: bool
 ) -> Tensor:
-    """Cross-entropy over y `[B]` and samples `[k]`, int64; vectors `[O or more, D]`, bias and log_kq `[O]`."""
+    """Cross-entropy over y `[B]` and samples `[k]`, int64; vectors `[O or more, D]`, bias and log_q `[O]`."""
     from lmtool.neural.triton.columns import Choice, column_sums
 
     words = torch.cat([y, samples])
-    offset = lookup(bias, words, sparse=sparse) - log_kq[words]
+    offset = lookup(bias, words, sparse=sparse) - log_q[words]
     rows = lookup(vectors, words, sparse=sparse)  # [B + k, D]
     real = (h.float() * rows[: len(y)].float()).sum(1) + offset[: len(y)].float()
-    others = column_sums(h, rows[len(y) :], offset[len(y) :], Choice(ids=samples, words=y))
+    others = column_sums(h, rows[len(y) :], offset[len(y) :], Choice())
     return (torch.logaddexp(others, real) - real).mean().to(h.dtype)
 
 

@@ -1,0 +1,223 @@
+"""Where the expected gradient of each training loss is 0: at the distribution of the data, on every form of the loss.
+
+Expectations are exact: over all draws of k words, with replacement, and over a batch in which five words have the very
+shares of DATA, which are not those of COUNTS, that noise comes from.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lmtool.neural import (
+    AdaptiveSoftmax,
+    ClassSoftmax,
+    FullSoftmax,
+    HierarchicalSoftmax,
+    MorinBengioNodes,
+    NCELoss,
+    SampledSoftmax,
+)
+from lmtool.neural.devices import device_path
+from lmtool.neural.kernels import shared_rows, sparse_rows
+from lmtool.neural.outputs import softmax, tree_nodes
+from lmtool.neural.outputs.base import OutputLayer
+from lmtool.neural.outputs.noise import Noise, noise_distribution
+from lmtool.trees import Tree, balanced_tree, from_codes, huffman_tree
+from lmtool.trees.union import union
+
+O, D = 5, 4  # noqa: E741
+DATA = [90, 4, 3, 2, 1]  # of 100 examples
+COUNTS = torch.tensor([500, 300, 100, 50, 50])
+SHARES = torch.tensor(DATA, dtype=torch.float64) / 100
+Y = torch.arange(O).repeat_interleave(torch.tensor(DATA))
+
+
+@pytest.fixture(autouse=True)
+def _float64() -> Iterator[None]:
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the form "plain" of a test compile nothing."""
+    monkeypatch.setattr(softmax, "TINY", 0)
+    if request.node.callspec.params["form"] == "plain":
+        for module in (sparse_rows, shared_rows, tree_nodes):
+            monkeypatch.setattr(module, "compiled", lambda tensor: False)
+        monkeypatch.setattr(HierarchicalSoftmax, "_paths", HierarchicalSoftmax._paths_plain)
+
+
+FORMS: dict[str, tuple[bool, Callable[[], AbstractContextManager[None]]]] = {
+    "dense": (False, nullcontext),
+    "sparse": (True, nullcontext),
+    "plain": (False, nullcontext),
+    "device": (False, device_path),
+    "device, sparse": (True, device_path),
+}
+
+
+def as_the_data(layer: nn.Module) -> Tensor:
+    """Have the softmax of a layer's scores be DATA after the hidden units that are returned, `[1, D]`."""
+    h = torch.randn(1, D)
+    with torch.no_grad():
+        layer.bias.copy_(SHARES.log() - (layer.vectors @ h.T)[:, 0])  # type: ignore[operator]
+    torch.testing.assert_close(layer.log_dist(h)[0].exp(), SHARES)
+    return h.requires_grad_()
+
+
+def draws(q: Tensor, k: int) -> Iterator[tuple[float, Tensor]]:
+    """All draws of k words from q `[O]`, without regard to their order, and the probability of each."""
+    for words in itertools.combinations_with_replacement(range(len(q)), k):
+        orders = math.factorial(k) / math.prod(math.factorial(times) for times in Counter(words).values())
+        yield orders * q[list(words)].prod().item(), torch.tensor(words)
+
+
+def expected_gradients(layer: nn.Module, h: Tensor, q: Tensor, k: int, *, own: bool = False) -> list[Tensor]:
+    """Gradients of h, and of each parameter, b first, of the loss over Y, expected over draws of k words from q, which
+    are given as shared, or as each example's own.
+    """
+    wanted = [h, *layer.parameters()]
+    total = [torch.zeros_like(tensor) for tensor in wanted]
+    for chance, noise in draws(q, k):
+        noise = noise.expand(len(Y), k) if own else noise
+        found = torch.autograd.grad(layer.loss_with(h.expand(len(Y), D), Y, noise), wanted)  # type: ignore[operator]
+        total = [so_far + chance * gradient.to_dense() for so_far, gradient in zip(total, found, strict=True)]
+    return total
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
+def test_sampled_softmax(form: str, power: float) -> None:
+    # Without the draws that are the target the gradient of b has norms up to .03 (power 0, five samples) and .12.
+    sparse, where = FORMS[form]
+    for k in range(1, O + 1):
+        layer = SampledSoftmax(D, COUNTS, samples=k, power=power, sparse=sparse)
+        h, q = as_the_data(layer), layer.table.log_q.exp()
+        with where():
+            assert max(gradient.abs().max() for gradient in expected_gradients(layer, h, q, k)) < 1e-10
+            with torch.no_grad():
+                layer.bias[0] += 0.1
+            assert expected_gradients(layer, h, q, k)[1][0] > 1e-3
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
+@pytest.mark.parametrize("learned", [False, True], ids=["log Z = 0", "log Z learned"])
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+def test_nce(shared: bool, learned: bool, power: float, form: str) -> None:
+    sparse, where = FORMS[form]
+    for k in (1, 2, 5):
+        layer = NCELoss(D, COUNTS, noise=k, shared=shared, power=power, learn_normaliser=learned, sparse=sparse)
+        h, q = as_the_data(layer), layer.table.log_q.exp()
+        if layer.normaliser is not None:  # the scores are then those of the data plus log Z
+            with torch.no_grad():
+                nn.init.normal_(layer.normaliser.weight)
+                layer.bias.add_(layer.normaliser(h)[0])
+        with where():
+            assert max(gradient.abs().max() for gradient in expected_gradients(layer, h, q, k, own=not shared)) < 1e-10
+            with torch.no_grad():
+                layer.bias[0] += 0.1
+            assert expected_gradients(layer, h, q, k, own=not shared)[1][0] > 1e-3
+
+
+SEVERAL = from_codes([(0, "00"), (1, "010"), (0, "011"), (2, "100"), (3, "1010"), (4, "1011"), (1, "11")])
+
+
+def hierarchical(tree: Tree, sparse: bool) -> HierarchicalSoftmax:
+    return HierarchicalSoftmax(D, tree, COUNTS, sparse=sparse)
+
+
+def morin_bengio(tree: Tree, sparse: bool) -> HierarchicalSoftmax:
+    nodes = MorinBengioNodes(D, torch.zeros(tree.nodes), hidden_dim=6, node_dim=4, sparse=sparse)
+    return HierarchicalSoftmax(D, tree, nodes=nodes)
+
+
+TREE = huffman_tree(COUNTS.numpy())
+UNION = union([TREE, balanced_tree(np.array([3, 0, 4, 1, 2]))])
+LIKELIHOODS: dict[str, Callable[[bool], OutputLayer]] = {
+    "softmax": lambda sparse: FullSoftmax(D, COUNTS),
+    "adaptive": lambda sparse: AdaptiveSoftmax(D, COUNTS, cutoffs=[1, 3], div_value=2.0),
+    "classes": lambda sparse: ClassSoftmax(D, COUNTS, torch.tensor([0, 1, 0, 2, 1]), sparse=sparse),
+    "hierarchical": lambda sparse: hierarchical(TREE, sparse),
+    "several codes": lambda sparse: hierarchical(SEVERAL, sparse),
+    "union": lambda sparse: hierarchical(UNION, sparse),
+    "morin_bengio": lambda sparse: morin_bengio(TREE, sparse),
+    "union, morin_bengio": lambda sparse: morin_bengio(UNION, sparse),
+}
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_likelihoods(name: str, form: str) -> None:
+    sparse, where = FORMS[form]
+    layer, h = LIKELIHOODS[name](sparse), torch.randn(1, D)
+    limits = {"max_iter": 1000, "tolerance_grad": 1e-11, "tolerance_change": 0}
+    fit = torch.optim.LBFGS(layer.parameters(), **limits, line_search_fn="strong_wolfe")  # type: ignore[arg-type]
+
+    def closure() -> Tensor:
+        fit.zero_grad()
+        loss = layer(h.expand(len(Y), D), Y)
+        loss.backward()
+        for parameter in layer.parameters():
+            if parameter.grad is not None:
+                parameter.grad = parameter.grad.to_dense()
+        return loss
+
+    with where():
+        fit.step(closure)
+    torch.testing.assert_close(layer.log_dist(h)[0].exp(), SHARES, atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize(("words", "power"), [(5, 0.0), (5, 0.75), (1000, 0.75), (1000, 2.0)])
+def test_losses_correct_by_the_probabilities_of_draws(
+    words: int, power: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A draw takes 63 random bits: 32 for a place, of which each of the words has as many as fit, and 31 for a height.
+    counts = torch.arange(words, 0, -1) ** 2
+    noise = Noise(noise_distribution(counts, power))
+
+    def drawn(bits: Tensor) -> Tensor:
+        monkeypatch.setattr(torch.Tensor, "random_", lambda self: self.copy_(bits))
+        return noise.draw(len(bits))
+
+    first = torch.tensor([-(-(place << 32) // words) for place in range(words + 1)])  # of the upper 32 bits
+    places = drawn(first[:-1] << 31)  # at height 0
+    assert torch.equal(drawn((first[1:] - 1) << 31), places)
+    low, high = torch.ones_like(places), torch.full_like(places, 1 << 31)  # the number of heights with this word
+    while not torch.equal(low, high):
+        middle = (low + high) // 2
+        same = drawn((first[:-1] << 31) + middle) == places
+        low, high = torch.where(same, middle + 1, low), torch.where(same, high, middle)
+    chances = [0] * words  # of 2^63
+    aliases = drawn((first[:-1] << 31) + (1 << 31) - 1)
+    for place, times, own, alias in zip(
+        places.tolist(), first.diff().tolist(), low.tolist(), aliases.tolist(), strict=True
+    ):
+        chances[place] += times * own
+        chances[alias] += times * ((1 << 31) - own)
+    assert sum(chances) == 1 << 63
+    log_q = torch.tensor([math.log(chance) - 63 * math.log(2) for chance in chances])
+    assert (noise.log_q - log_q).abs().max() < 1e-12
+    for layer in (NCELoss(D, counts, noise=3, power=power), SampledSoftmax(D, counts, samples=3, power=power)):
+        shift = layer.log_kq - math.log(3) if isinstance(layer, NCELoss) else layer.log_q
+        assert (shift - log_q).abs().max() < 1e-12
+    # By search, as on a GPU: word w has the numbers from the sum of the chances before it.
+    ends = torch.tensor(chances, dtype=torch.int64)[:-1].cumsum(0)
+    with device_path():
+        assert torch.equal(drawn(torch.cat([ends - 1, torch.tensor([(1 << 63) - 1])])), torch.arange(words))
+        assert torch.equal(drawn(ends), torch.arange(1, words))
