@@ -76,9 +76,7 @@ class RecodedCorpus(Corpus):
     def cloze(self, name: str) -> Cloze | None:
         """The cloze questions of a split, of units; None where there are none."""
         words, unit_of = Corpus.cloze(self, name), self._unit_of.astype(np.int64)
-        if words is None:
-            return None
-        return replace(words, context_ids=unit_of[words.context_ids], candidates=unit_of[words.candidates])
+        return words and replace(words, context_ids=unit_of[words.context_ids], candidates=unit_of[words.candidates])
 
     def text(self, name: str) -> StoredText:
         """A split that is read piece by piece, as units. Raises UserError where it is missing."""
