@@ -98,7 +98,7 @@ def _require_one_store(members: list[Run]) -> None:
         if other_run.store_fingerprint != members[0].store_fingerprint:
             raise UserError(
                 f"{members[0].folder} and {other_run.folder} were trained on different stores: "
-                "train them with the same data= settings to mix them"
+                "train them with the same data= settings and limit_vocabulary= to mix them"
             )
 
 

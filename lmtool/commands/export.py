@@ -89,6 +89,7 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
 
     Raises UserError where the model has no counts, and where their text has changed.
     """
+    from lmtool.data.corpus import Corpus
     from lmtool.ngram.count_files.write import write_counts
     from lmtool.ngram.counts import first_places_of
     from lmtool.runs.store import corpus_of
@@ -100,7 +101,7 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
         raise UserError(f"{run.folder} has no counts of words: export those of a run of n-grams of words")
     session.say(f"counting the text of {run.folder}, unless its counts were kept")
     counting = run.settings("counts")
-    with corpus_of(run, store_dir, progress=session.progress) as corpus:
+    with corpus_of(run, store_dir, progress=session.progress) as its, Corpus.open(its.path) as corpus:  # all words
         counts = counting.count(corpus, model.order, counting.storage(corpus))
         if corpus.counted:
             places = corpus.first_places

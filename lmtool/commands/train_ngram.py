@@ -26,6 +26,10 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
     """Estimate the model of the settings into the run folder."""
     from lmtool.data.corpus import Corpus
     from lmtool.data.oov import tell_oov
+    from lmtool.data.readers import read_text
+    from lmtool.data.recoded import limited
+    from lmtool.data.text_files import text_files
+    from lmtool.data.text_form import cut_words
     from lmtool.evaluation.printing import training_line
     from lmtool.evaluation.score import finite_or_null
     from lmtool.runs.run import save_trained
@@ -37,10 +41,15 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
     start = time.perf_counter()
     assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
     store = store_of(config.data, config.counts, config.store_dir, progress=session.progress)
-    with Corpus.open(store.path) as corpus:
-        require_splits(corpus)
+    with Corpus.open(store.path) as whole:
+        require_splits(whole)
+        corpus, listed = whole, None
+        if config.limit_vocabulary is not None:
+            text = read_text(*text_files(config.limit_vocabulary, "limit_vocabulary"))
+            corpus = limited(whole, cut_words(text.lower() if config.data.vocabulary.lowercase else text))
+            listed = ~corpus.oov
         tell_oov(corpus, session.say, session.warn)
-        result = _estimate(config, model, corpus, session)
+        result = _estimate(config, model, whole, corpus, listed, session)
         result |= {"seconds": time.perf_counter() - start, "options": session.choices}
         write_json(out / "result.json", finite_or_null(result))
         save_trained(out, plain_values(config), session.choices, corpus)
@@ -48,9 +57,11 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
     return TrainedRun.of(out, result, config.store_dir, session.notes)
 
 
-def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, session: Session) -> dict[str, Any]:
+def _estimate(
+    config: TrainConfig, model: CountModelConfig, whole: Corpus, corpus: Corpus, listed: Any, session: Session
+) -> dict[str, Any]:
     """Steps 1 to 7: choose the units, count, tune, estimate, prune, quantise, score valid; returns what goes into
-    result.json.
+    result.json. listed: with limit_vocabulary, which words of `whole` are those of `corpus`, bool `[V]`; else None.
     """
     from lmtool.commands.prune_to_size import prune_to_size
     from lmtool.evaluation.printing import sizes_text
@@ -63,17 +74,19 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
     if tuning_split is not None and tuning_split not in corpus.splits:
         raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
     cutoffs = _cutoffs(config.prune, model.order)
-    storage = config.counts.storage(corpus)
+    storage = config.counts.storage(whole)
     start = time.perf_counter()
-    units = model.units(corpus)
+    units = model.units(whole)
     for line in units.about:
         session.say(line)
     counted_corpus = units.corpus
     smoother = config.smoother.build(model.order, counted_corpus.vocabulary)
+    if listed is not None and isinstance(smoother, MergingSmoother):
+        raise UserError(f"limit_vocabulary: must be null with smoother={config.smoother.kind}, which keeps all words")
     chosen = counted = time.perf_counter()
     merged: dict[str, Any] = {}
     table = None
-    if tuning_split is None and config.prune_to is None:
+    if tuning_split is None and config.prune_to is None and listed is None:
         table = config.counts.estimate(counted_corpus, model.order, smoother, cutoffs, config.prune_entropy, storage)
     if table is None:
         counts = config.counts.count(counted_corpus, model.order, storage)
@@ -82,8 +95,10 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
         counted = time.perf_counter()
         if tuning_split is not None:
             merged = _tune(counts, smoother, counted_corpus.split(tuning_split), tuning_split, storage, session)
-        table = estimate(counts, smoother, cutoffs=cutoffs, fit=tuning_split is None, storage=storage)
-        eos = counted_corpus.vocabulary.eos
+        fit = tuning_split is None
+        table = estimate(counts, smoother, cutoffs=cutoffs, listed=listed, fit=fit, storage=storage)
+        units = units if listed is None else model.units(corpus)
+        eos = units.corpus.vocabulary.eos
         if config.prune_entropy is not None:
             from lmtool.ngram.pruning import prune_by_entropy
 

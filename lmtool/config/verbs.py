@@ -23,6 +23,7 @@ from lmtool.config.groups import (
 )
 from lmtool.config.rules import MISSING, number_or_share, require, require_seed, require_whole
 from lmtool.config.training import TrainingConfig
+from lmtool.config.vocabulary import Unit
 from lmtool.errors import UserError
 
 MOST_THREADS = 1024  # the libraries end the process where the system refuses a thread
@@ -86,6 +87,7 @@ class TrainConfig(VerbConfig):
     prune_entropy: float | None = MISSING
     prune_to: Any = MISSING
     prune_method: str = MISSING
+    limit_vocabulary: str | None = MISSING
     quantize: int | None = MISSING
     output: OutputConfig | None = None
     tree: TreeConfig | None = None
@@ -131,15 +133,19 @@ class TrainConfig(VerbConfig):
         threshold = self.prune_entropy
         require(threshold is None or 0 < threshold < 1, "prune_entropy", threshold, "between 0 and 1, or null")
         require(self.prune_method in PRUNE_METHODS, "prune_method", self.prune_method, " or ".join(PRUNE_METHODS))
+        left_out: tuple[tuple[str, object], ...] = (("prune", self.prune), ("limit_vocabulary", self.limit_vocabulary))
         if self.prune_to is not None:
             number_or_share(self.prune_to, "prune_to")
             require(threshold is None, "prune_entropy", threshold, f"null beside prune_to={self.prune_to}")
-            by_gain = self.prune_method == PRUNE_METHODS[0]
             rule = f"null beside prune_to={self.prune_to}, or set prune_method={PRUNE_METHODS[1]}"
-            require(self.prune is None or not by_gain, "prune", self.prune, rule)
+            for name, value in left_out if self.prune_method == PRUNE_METHODS[0] else ():
+                require(value is None, name, value, rule)
         if not isinstance(self.model, CountModelConfig):
-            for name, value in (("prune", self.prune), ("prune_entropy", threshold), ("prune_to", self.prune_to)):
+            for name, value in (*left_out, ("prune_entropy", threshold), ("prune_to", self.prune_to)):
                 require(value is None, name, value, f"null: model={self.model.kind} is not pruned")
+        elif not self.model.counts_words or self.data.vocabulary.unit is not Unit.word:
+            rule = f"null: the n-grams of model={self.model.kind} with this data.vocabulary.unit are not of words"
+            require(self.limit_vocabulary is None, "limit_vocabulary", self.limit_vocabulary, rule)
 
 
 @dataclass(slots=True)

@@ -1,8 +1,10 @@
-"""A corpus with other units in place of its words, such as their classes; nothing is written."""
+"""A corpus with other units in place of its words: their classes, or `<unk>` for some; nothing is written."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Corpus, Split, StoredText
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import IntArray
@@ -33,7 +36,8 @@ class RecodedIds:
 class RecodedCorpus(Corpus):
     """The corpus in which unit_of[w] stands for word w; the corpus that it is made from must stay open.
 
-    Its counts are not kept beside the store: `folder` is None, as for a store that has no folder.
+    oov: bool `[V]`, the other words in the unit of `<unk>`, which are out of vocabulary. Its counts are not kept beside
+    the store: `folder` is None, as for a store that has no folder.
     """
 
     def __init__(self, corpus: Corpus, unit_of: IntArray, units: Vocabulary) -> None:
@@ -41,6 +45,8 @@ class RecodedCorpus(Corpus):
         Corpus.__init__(self, corpus._file, corpus.path)
         assert len(unit_of) == len(corpus.vocabulary) and unit_of[-1] == units.bos
         self._unit_of = unit_of.astype(np.min_scalar_type(len(units)))
+        self.oov = (self._unit_of == units.unk) & (np.arange(len(unit_of)) != corpus.vocabulary.unk)
+        self._oov_of_train = float(corpus.vocabulary.counts[self.oov].sum()) / corpus.tokens("train")
         self._units = units
         content = f"{self.fingerprint}\0{units.fingerprint()}\0".encode() + self._unit_of.tobytes()
         self.fingerprint = hashlib.sha256(content).hexdigest()
@@ -58,9 +64,31 @@ class RecodedCorpus(Corpus):
     def split(self, name: str) -> Split:
         """Read a split, as units. Raises UserError, naming those there are, where it is missing."""
         split = Corpus.split(self, name)
-        return replace(split, ids=self._unit_of[split.ids])
+        oov = np.union1d(split.oov_positions, np.flatnonzero(self.oov[split.ids]))
+        return replace(split, ids=self._unit_of[split.ids], oov_positions=oov)
+
+    def oov_share(self, name: str) -> float:
+        """The share of a split's tokens that are out of vocabulary, from 0 to 1; that of train is not counted again."""
+        if name == "train":
+            return Corpus.oov_share(self, name) + self._oov_of_train
+        return len(self.split(name).oov_positions) / self.tokens(name)
+
+    def cloze(self, name: str) -> Cloze | None:
+        """The cloze questions of a split, of units; None where there are none."""
+        words, unit_of = Corpus.cloze(self, name), self._unit_of.astype(np.int64)
+        return words and replace(words, context_ids=unit_of[words.context_ids], candidates=unit_of[words.candidates])
 
     def text(self, name: str) -> StoredText:
         """A split that is read piece by piece, as units. Raises UserError where it is missing."""
         stored = Corpus.text(self, name)
         return StoredText(RecodedIds(stored.ids, self._unit_of), stored.offsets)
+
+
+def limited(corpus: Corpus, words: Collection[str]) -> RecodedCorpus:
+    """The corpus with `<unk>` for each word but those given, whose ids keep their order, `<s>` and `</s>`."""
+    known, chosen = corpus.vocabulary, {*words}
+    listed = [word in chosen or i in known.marks for i, word in enumerate(known.words)]
+    new = np.cumsum(listed) - 1
+    eos, unk = None if known.eos is None else int(new[known.eos]), int(new[known.unk])
+    units = Vocabulary(tuple(itertools.compress(known.words, listed)), known.counts[listed], eos, unk)
+    return RecodedCorpus(corpus, np.where(listed, new, unk), units)

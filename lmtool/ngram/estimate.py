@@ -56,6 +56,7 @@ def estimate(
     smoother: Smoother,
     *,
     cutoffs: list[int] | None = None,
+    listed: Array | None = None,
     selection: Selection | None = None,
     fit: bool = True,
     storage: Storage | None = None,
@@ -63,8 +64,10 @@ def estimate(
     """Estimate the model of all orders.
 
     cutoffs: one per order; n-grams with that count or less are left out, as by KenLM's --prune, and their mass goes to
-    the shorter context. selection: instead of cut-offs, what else is left out. fit: estimate the smoother's parameters
-    first. storage: what memory may be used; without a limit if None. Raises UserError where the disk is full.
+    the shorter context. listed: bool `[V]`, the words that stay, among them `<s>`, `</s>` and `<unk>`, as by KenLM's
+    --limit_vocab_file; not read for merged counts. selection: instead of both, what else is left out. fit: estimate the
+    smoother's parameters first. storage: what memory may be used; without a limit if None. Raises UserError where the
+    disk is full.
     """
     if isinstance(smoother, MergingSmoother):
         from lmtool.ngram.merged_estimate import estimate_merged
@@ -73,10 +76,11 @@ def estimate(
     trie, storage = counts.trie, storage or Storage()
     log_prob = storage.empty(sum(trie.sizes), np.float32)
     log_backoff = storage.empty(sum(trie.sizes[:-1]), np.float32)
-    pruned = cutoffs is not None and any(cutoffs)
+    pruned = listed is not None or (cutoffs is not None and any(cutoffs))
     mask = storage.empty(len(log_prob), np.bool_) if pruned else None  # of the n-grams that stay
     if selection is not None:
         mask = selection.mask
+    kept_words = np.ones(trie.sizes[0], dtype=np.bool_) if listed is None else listed
     lower, unseen = np.empty(0), 0.0
     for k in range(1, counts.order + 1):
         a = selection.adjusted[k - 1] if selection else adjusted_counts(counts, k, smoother.counting, storage)
@@ -84,12 +88,19 @@ def estimate(
             n = count_of_counts(a)
             smoother.fit(k, n, kenlm_count_of_counts(n, counts, a, k))
         nodes = slice(trie.first(k), trie.first(k + 1))
-        if mask is not None and cutoffs is not None:
+        if mask is not None and selection is None:
             for first, last in storage.pieces(trie.sizes[k - 1]):
-                above = counts.count[k - 1].get(first, last) > cutoffs[k - 1] if cutoffs[k - 1] else True
+                above = counts.count[k - 1].get(first, last) > cutoffs[k - 1] if cutoffs and cutoffs[k - 1] else True
                 mask[nodes.start + first : nodes.start + last] = above
+            if k == 1:
+                mask[nodes] &= kept_words
+            for first, last in trie.context_blocks(k) if listed is not None and k > 1 else ():
+                begins = trie.begins(k - 1, first, last)
+                shorter = np.repeat(mask[trie.first(k - 1) + first : trie.first(k - 1) + last], np.diff(begins))
+                words = trie.words(k, int(begins[0]), int(begins[-1]))
+                mask[nodes.start + begins[0] : nodes.start + begins[-1]] &= shorter & kept_words[words]
         if k == 1:
-            lower, unseen = unigram_probabilities(counts, smoother, a.all())
+            lower, unseen = unigram_probabilities(counts, smoother, a.all(), kept_words)
             log_prob[nodes] = log(lower)
             continue
         probability = storage.empty(trie.sizes[k - 1] if k < counts.order else 0, np.float64)
@@ -237,18 +248,20 @@ def backoff_weights(
     return np.where(all_seen, 0.0, weight), np.where(all_seen, 1.0 / np.maximum(1.0 - left, 1e-300), 1.0)
 
 
-def unigram_probabilities(counts: Counts, smoother: Smoother, a: IntArray) -> tuple[FloatArray, float]:
+def unigram_probabilities(counts: Counts, smoother: Smoother, a: IntArray, kept: Array) -> tuple[FloatArray, float]:
     """p(w) `[V]` from adjusted counts a `[V]`, 0 for `<s>`; and the probability of each type outside the vocabulary.
 
     A form that backs off gives the mass it has left to the words that were never seen, or to all if there are none.
+    kept: bool `[V]`, False for words that are left out, whose p is 0 and whose mass the uniform distribution gets.
     """
     h = contexts_of(a, np.array([0, len(a)]))
     share: FloatArray = smoother.numerator(1, a) / smoother.denominator(1, h)
-    predicted = np.arange(len(a)) != counts.bos
+    predicted = kept & (np.arange(len(a)) != counts.bos)
+    left_out, share = float(share[~kept].sum()), np.where(kept, share, 0.0)
     unknown = further_types(counts, smoother)
     types = predicted.sum() + unknown
     if smoother.form is Form.interpolated:
-        weight = float(np.ravel(smoother.weight(1, h))[0])
+        weight = float(np.ravel(smoother.weight(1, h))[0]) + left_out
         p = np.where(predicted, share + weight / types, 0.0)
         return p, weight / types if unknown else 0.0
     if smoother.form is Form.backed_off:

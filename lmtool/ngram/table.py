@@ -115,12 +115,14 @@ class BackoffTable:
     def select(self, mask: Array, storage: Storage | None = None) -> BackoffTable:
         """The table of the n-grams marked in `mask`, bool `[nodes]`, with the same probabilities and weights.
 
-        The context of a marked n-gram must be marked as well. storage: of the arrays; memory if None.
+        The context of a marked n-gram must be marked as well. Words whose 1-grams are not marked leave the vocabulary,
+        and the others are numbered again in their order. storage: of the arrays; memory if None.
         """
         storage, plain = storage or Storage(), self.unpacked()
-        builder = TrieBuilder(self.vocabulary_size, storage)
+        marked_words = np.cumsum(mask[: self.vocabulary_size])
+        builder = TrieBuilder(int(marked_words[-1]), storage)
         kind = whole_numbers_below(sum(self.sizes))
-        numbers = np.arange(self.vocabulary_size, dtype=kind)  # of the selected contexts, within their order
+        new_words = numbers = (marked_words - 1).astype(kind)  # numbers: of the selected contexts, within their order
         for k in range(2, self.order + 1):
             here = mask[self.trie.first(k) : self.trie.first(k + 1)]
             keys = storage.empty(int(np.count_nonzero(here)), np.uint64)
@@ -130,7 +132,7 @@ class BackoffTable:
                 begins = self.trie.begins(k - 1, first, last)
                 marked = here[begins[0] : begins[-1]]
                 context = np.repeat(numbers[first:last], np.diff(begins))[marked]
-                words = self.trie.words(k, int(begins[0]), int(begins[-1]))[marked]
+                words = new_words[self.trie.words(k, int(begins[0]), int(begins[-1]))[marked]]
                 keys[done : done + len(words)] = ngram_keys(context, words, builder.word_width)
                 if k < self.order:
                     longer[begins[0] : begins[-1]] = done + np.cumsum(marked) - 1
@@ -144,6 +146,7 @@ class BackoffTable:
             trie=builder.finish(),
             log_prob=_marked(plain.log_probs(0, len(mask)), mask, storage),
             log_backoff=_marked(plain.log_backoffs(0, len(inner)), inner, storage),
+            bos=int(new_words[self.bos]),
         )
 
     def save(self, path: Path, vocabulary_fingerprint: str) -> None:

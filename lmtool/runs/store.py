@@ -7,9 +7,11 @@ from pathlib import Path
 from lmtool.config.groups import CountsConfig, DataConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import Prepared, preprocess
+from lmtool.data.recoded import limited
 from lmtool.data.remote import is_there, place
 from lmtool.errors import UserError
-from lmtool.runs.run import REMEDY, Run
+from lmtool.runs.run import REMEDY, VOCABULARY, Run
+from lmtool.runs.vocabulary_file import load_vocabulary
 
 
 def store_of(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Prepared:
@@ -19,7 +21,7 @@ def store_of(data: DataConfig, counts: CountsConfig | None, store_dir: str | Pat
 
 
 def corpus_of(run: Run, store_dir: str, *, progress: bool) -> Corpus:
-    """Open the store of a run; where it is gone, write it again from the run's settings.
+    """Open the store of a run, limited to its words; where it is gone, write it again from the run's settings.
 
     Raises UserError where the sources have changed since, so that the run would be scored on other text.
     """
@@ -27,7 +29,9 @@ def corpus_of(run: Run, store_dir: str, *, progress: bool) -> Corpus:
     if not is_there(path):
         counts = run.settings("counts") if run.config.get("counts") else None
         path = store_of(run.settings("data"), counts, store_dir, progress=progress).path
-    corpus = Corpus.open(path)
+    corpus, words = Corpus.open(path), run.folder / VOCABULARY
+    if corpus.fingerprint != run.store_fingerprint and words.is_file():  # it may be a run with limit_vocabulary
+        corpus = limited(corpus, load_vocabulary(words).words)
     if corpus.fingerprint != run.store_fingerprint:
         corpus.close()
         raise UserError(f"{path} is not the store that {run.folder} was trained on: its text changed; {REMEDY}")

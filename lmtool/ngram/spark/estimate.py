@@ -289,4 +289,4 @@ def _fit(smoother: Smoother, unigrams: Counts, found: Sums, order: int) -> tuple
         n = found.histograms[k, : LARGEST + 1]
         moved = k < order and k <= len(found.newest)
         smoother.fit(k, n, with_occurrences(n, *values[k]) if moved else n)
-    return unigram_probabilities(unigrams, smoother, a)
+    return unigram_probabilities(unigrams, smoother, a, np.ones(len(a), dtype=np.bool_))
