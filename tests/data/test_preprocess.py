@@ -129,7 +129,6 @@ def test_a_word_list_and_cloze_questions_come_from_the_source(folder: Path) -> N
         ("1 the\ncat\n", ["1", "cat"]),
         ("1 the 60\n\n2 1987 50\n3 3 40\n", ["the", "1987", "3"]),  # ranks, as in the lists of HW3
         ("1987\n1\n", ["1987", "1"]),
-        ("", []),
     ],
 )
 def test_the_word_of_a_line_of_a_list_is_the_first(listed: str, words: list[str], folder: Path) -> None:
