@@ -78,13 +78,7 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
     else:
         blocks = read_blocks(*text_files(name, "text"), column=config.column, setting="column")
     split = split_of_text(blocks, name, loaded.form)
-    evaluation = _scored(config, loaded.model, split, loaded.vocabulary, session, run=loaded.name, name=name)
-    if evaluation.oov and (evaluation.log_probs[evaluation.oov_positions] == -math.inf).all():
-        session.note(
-            f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {loaded.name} "
-            "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
-        )
-    return evaluation
+    return _scored(config, loaded.model, split, loaded.vocabulary, session, run=loaded.name, name=name)
 
 
 def _scored(
@@ -110,6 +104,11 @@ def _scored(
         unnormalised=config.unnormalised,
         cloze=cloze,
     )
+    if evaluation.oov and (evaluation.log_probs[evaluation.oov_positions] == -math.inf).all():
+        session.note(
+            f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {run} "
+            "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
+        )
     if config.detail:
         _print_detail(model, split, evaluation, session, sentences=vocabulary.eos is not None)
     return evaluation

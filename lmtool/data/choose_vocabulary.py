@@ -78,17 +78,21 @@ def listed_words(source: Source, rules: VocabularyConfig) -> list[str] | None:
 
 
 def read_word_list(path: str, rules: VocabularyConfig) -> list[str]:
-    """The words of a list, one per line: the first column, or the second after a rank (as in the lists of HW3).
+    """Return the words of a list, one per line: the first column, whatever follows it.
 
-    Raises UserError, naming the lines, for a word that is there twice.
+    If the first columns are 1, 2, 3, ... throughout and not only numbers follow, they are ranks, and the second column
+    has the words (as in the lists of HW3: rank, word, count). Raises UserError, naming the lines, for a word that is
+    listed twice.
     """
     words: list[str] = []
     line_of: dict[str, int] = {}
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        columns = line.split("\t") if rules.unit is Unit.char else cut_words(line)
-        if not columns or not columns[0]:
-            continue
-        word = columns[1] if len(columns) > 1 and columns[0].isdigit() else columns[0]
+    lines = enumerate(read_text(path).split("\n"), start=1)
+    cut = [(number, line.split("\t") if rules.unit is Unit.char else cut_words(line)) for number, line in lines]
+    rows = [(number, columns) for number, columns in cut if columns and columns[0]]
+    ranked = all(len(columns) > 1 and columns[0] == str(rank) for rank, (_, columns) in enumerate(rows, start=1))
+    ranked = ranked and not all(columns[1].isdigit() for _, columns in rows)
+    for number, columns in rows:
+        word = columns[1] if ranked else columns[0]
         if rules.lowercase:
             word = word.lower()
         if word in line_of:

@@ -26,6 +26,7 @@ MODEL_TYPE, BYTE_FALLBACK = 3, 35
 TABLE = 2
 UNITS = {1: Unit.unigram, 2: Unit.bpe}
 UNKNOWN, CONTROL = 2, 3  # types of pieces that stand for no text
+SYMBOL, BYTE = 4, 6  # types of pieces: user-defined symbols, which are always cut out whole; bytes
 SPACE = "\u2581"
 
 
@@ -59,13 +60,14 @@ def subwords_of_model(raw: bytes, name: str, unit: Unit) -> Subwords:
 
 def _tokenizer(model: _Model) -> Tokenizer:
     try:
-        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+        from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
     except ImportError:
         raise UserError(INSTALL) from None
     unknown = next((number for number, (_, _, kind) in enumerate(model.pieces) if kind == UNKNOWN), None)
     tokenizer: Tokenizer
     if model.unit is Unit.unigram:
-        scored = [(text, score) for text, score, _ in model.pieces]
+        # SentencePiece gives a user-defined symbol this score, above those of all other pieces.
+        scored = [(text, -0.1 if kind == SYMBOL else score) for text, score, kind in model.pieces]
         tokenizer = Tokenizer(models.Unigram(scored, unk_id=unknown, byte_fallback=model.byte_fallback))
     else:
         numbers = {text: number for number, (text, _, _) in enumerate(model.pieces)}
@@ -73,9 +75,15 @@ def _tokenizer(model: _Model) -> Tokenizer:
         merges = _merges(model)
         of_pairs = models.BPE(numbers, merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback)
         tokenizer = Tokenizer(of_pairs)
-    if model.table:
-        tokenizer.normalizer = normalizers.Precompiled(model.table)
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always")
+    steps: list[normalizers.Normalizer] = [normalizers.Precompiled(model.table)] if model.table else []
+    symbols = [text for text, _, kind in model.pieces if kind == SYMBOL] if model.unit is Unit.bpe else []
+    if symbols:  # found in normalised text, leftmost first and longest first; what stands between them is merged
+        steps.append(normalizers.Replace(" ", SPACE))
+        tokenizer.add_tokens([AddedToken(text, normalized=True) for text in symbols])
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps) if symbols else steps[0]
+    prepend = "never" if symbols else "always"  # else each text between two symbols would begin with a space
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prepend)
     spaces = decoders.Replace(SPACE, " ")
     tokenizer.decoder = decoders.Sequence([spaces, decoders.ByteFallback(), decoders.Fuse()])
     return tokenizer
@@ -83,7 +91,7 @@ def _tokenizer(model: _Model) -> Tokenizer:
 
 def _merges(model: _Model) -> list[tuple[str, str]]:
     """The pairs of pieces that are pieces, by the score of the whole, best first, as SentencePiece merges them."""
-    known = {text: score for text, score, kind in model.pieces if kind not in (UNKNOWN, CONTROL)}
+    known = {text: score for text, score, kind in model.pieces if kind not in (UNKNOWN, CONTROL, SYMBOL, BYTE)}
     merges = [
         (-score, number, text[:cut], text[cut:])
         for number, (text, score) in enumerate(known.items())

@@ -67,8 +67,10 @@ class TextsScorer:
         self.dtype = TEXT if out is None else TWO
         self._models = (model,) if out is None else (model, out)
         self._encoders = [TextEncoder(each.form) for each in self._models]
-        self.same_words = len({each.form.vocabulary.fingerprint() for each in self._models}) == 1
-        self._shared = self.same_words and len({each.form.lowercase for each in self._models}) == 1
+        forms = [each.form for each in self._models]
+        self.same_words = len({frozenset(form.vocabulary.words) for form in forms}) == 1
+        # The same ids for both: of words in the same order, which follows their counts in each model's train.
+        self._shared = len({(form.vocabulary.fingerprint(), form.lowercase) for form in forms}) == 1
 
     def __call__(self, block: TextBlock, *, progress: bool = False) -> Rows:
         """A row for each text, in their order. progress: whether slow models show bars."""

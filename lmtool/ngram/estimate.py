@@ -140,8 +140,21 @@ def table_of(
         missing=smoother.missing,
         normalised=smoother.normalised,
         suffix_closed=True,
-        notes=tuple(smoother.notes),
+        notes=(*smoother.notes, *_zero_notes(smoother, log_prob[: trie.vocabulary_size])),
     )
+
+
+def _zero_notes(smoother: Smoother, unigrams: Array) -> list[str]:
+    """Return a note on the words that have probability 0, if there may be any. unigrams: log p `[V]`."""
+    zero, orders = int(np.isneginf(unigrams).sum()) - 1, []  # <s> is never predicted
+    if smoother.form is Form.interpolated and not isinstance(smoother, MergingSmoother):
+        # Contexts whose words were all seen once, all seen twice, and all more often, up to 2^39 times.
+        total = np.array([1.0, 2.0, *(2.0**k for k in range(2, 40))])
+        probes = Contexts(total, 1.0 * (total == 1), 1.0 * (total == 2), 1.0 * (total > 2))
+        orders = [k for k in range(2, len(smoother.values) + 1) if (smoother.weight(k, probes) <= 0).any()]
+    which = [f"words that do not occur in train ({zero:,} of the vocabulary)"] if zero > 0 else []
+    which += [f"words not seen after a context (order {', '.join(map(str, orders))})"] if orders else []
+    return [f"{' and '.join(which)} have probability 0: text with them has perplexity inf"] if which else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +264,13 @@ def backoff_weights(
 def unigram_probabilities(counts: Counts, smoother: Smoother, a: IntArray, kept: Array) -> tuple[FloatArray, float]:
     """p(w) `[V]` from adjusted counts a `[V]`, 0 for `<s>`; and the probability of each type outside the vocabulary.
 
-    A form that backs off gives the mass it has left to the words that were never seen, or to all if there are none.
+    A form that backs off gives the mass it has left to the words whose share is 0, or to all if there are none; if
+    words were never seen and nothing is left for them, the denominator is raised as after any other context.
     kept: bool `[V]`, False for words that are left out, whose p is 0 and whose mass the uniform distribution gets.
     """
     h = contexts_of(a, np.array([0, len(a)]))
-    share: FloatArray = smoother.numerator(1, a) / smoother.denominator(1, h)
+    denominator = smoother.denominator(1, h)
+    share: FloatArray = smoother.numerator(1, a) / denominator
     predicted = kept & (np.arange(len(a)) != counts.bos)
     left_out, share = float(share[~kept].sum()), np.where(kept, share, 0.0)
     unknown = further_types(counts, smoother)
@@ -265,8 +280,9 @@ def unigram_probabilities(counts: Counts, smoother: Smoother, a: IntArray, kept:
         p = np.where(predicted, share + weight / types, 0.0)
         return p, weight / types if unknown else 0.0
     if smoother.form is Form.backed_off:
+        share = share * discount_full_contexts(share, denominator, h.types < types, np.zeros_like(a))[0]
         left = max(1.0 - share.sum(), 0.0)
-        receivers = predicted & (a == 0) if (predicted & (a == 0)).any() else predicted
+        receivers = predicted & (share <= 0) if (predicted & (share <= 0)).any() else predicted
         share = share + np.where(receivers, left / receivers.sum(), 0.0)
     return np.where(predicted, share, 0.0), 0.0
 

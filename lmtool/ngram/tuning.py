@@ -25,6 +25,10 @@ from lmtool.ngram.scoring import SHORT, find_contexts, find_followers
 from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
 from lmtool.ngram.storage import Storage
 
+# Share of its range that a tuned parameter stays off its bounds: at a discount of 0 or a lambda of 1, which held-out
+# text without unseen words asks for, unseen words would have probability 0.
+INSIDE = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
@@ -65,10 +69,13 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
     span = high - low
     start = torch.tensor(smoother.values, dtype=torch.float64)
     fraction = ((start - low) / span.clamp(min=1e-12)).clamp(1e-4, 1 - 1e-4)
-    logits = torch.logit(fraction).requires_grad_(True)  # unconstrained: values = low + span sigmoid(logits)
+    logits = torch.logit(fraction).requires_grad_(True)  # unconstrained
     tensors = [
         (torch.from_numpy(o.a), Contexts(*torch.from_numpy(o.contexts)), torch.from_numpy(o.seen)) for o in observed
     ]
+
+    def bounded() -> Any:
+        return low + span * (INSIDE + (1 - 2 * INSIDE) * torch.sigmoid(logits))
 
     def loss() -> Any:
         p = torch.full((held_out.tokens,), 1.0 / types, dtype=torch.float64)
@@ -86,14 +93,14 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
 
     def closure() -> Any:
         optimiser.zero_grad()
-        smoother.values = low + span * torch.sigmoid(logits)
+        smoother.values = bounded()
         value = loss()
         value.backward()
         return value
 
     optimiser.step(closure)  # type: ignore[no-untyped-call]
     with torch.no_grad():
-        smoother.values = low + span * torch.sigmoid(logits)
+        smoother.values = bounded()
         after = float(loss().exp())
         smoother.values = smoother.values.numpy() if after < before else start.numpy()
     return Tuned(before, min(before, after))

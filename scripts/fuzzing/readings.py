@@ -166,8 +166,10 @@ def word_list(given: Given) -> None:
     rules = VocabularyConfig(file=None, size=None, min_count=1, lowercase=bool(given.variant & 1), unit=Unit.word)
 
     def plainly() -> list[str]:
-        lines = [_words(line) for line in given.text.split("\n")]
-        words = [line[1] if len(line) > 1 and line[0].isdigit() else line[0] for line in lines if line]
+        lines = [line for line in map(_words, given.text.split("\n")) if line]
+        numbered = [line[0] for line in lines if len(line) > 1] == [str(k + 1) for k in range(len(lines))]
+        column = 1 if numbered and any(not line[1].isdigit() for line in lines) else 0
+        words = [line[column] for line in lines]
         words = [word.lower() for word in words] if given.variant & 1 else words
         if len(set(words)) < len(words):
             raise ValueError("a word twice")

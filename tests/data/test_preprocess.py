@@ -21,7 +21,7 @@ from lmtool.config.settings import saved_settings
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data import preprocess as recipe
 from lmtool.data import provisional, store_writer, text_split
-from lmtool.data.choose_vocabulary import listed_words, select
+from lmtool.data.choose_vocabulary import listed_words, read_word_list, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.download import DownloadConfig
 from lmtool.data.preprocess import Prepared, preprocess, settings_json, store_path
@@ -118,6 +118,22 @@ def test_a_word_list_and_cloze_questions_come_from_the_source(folder: Path) -> N
         assert set(corpus.vocabulary.words) == {"b", "z\u00a0z", "</s>", "<unk>", "<s>"}
         cloze = corpus.cloze("valid")
         assert cloze is not None and cloze.answers.tolist() == [1] and corpus.cloze("test") is None
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [
+        ("1987 60\n1986 50\nthe 40\n", ["1987", "1986", "the"]),  # words and their counts
+        ("1987 a\n", ["1987"]),
+        ("1 60\n2 50\n", ["1", "2"]),  # digits and their counts
+        ("1 the\ncat\n", ["1", "cat"]),
+        ("1 the 60\n\n2 1987 50\n3 3 40\n", ["the", "1987", "3"]),  # ranks, as in the lists of HW3
+        ("1987\n1\n", ["1987", "1"]),
+    ],
+)
+def test_the_word_of_a_line_of_a_list_is_the_first(listed: str, words: list[str], folder: Path) -> None:
+    (folder / "words.txt").write_text(listed)
+    assert read_word_list("words.txt", RULES) == words
 
 
 def test_what_is_not_train_is_as_ever_where_train_was_counted_elsewhere(folder: Path) -> None:

@@ -188,10 +188,11 @@ def message(*fields: tuple[int, bytes | int | float]) -> bytes:
     return coded
 
 
-def model_file(kind: int, pieces: list[tuple[str, float]]) -> bytes:
-    """A SentencePiece model with <unk>, the pieces, and all bytes."""
+def model_file(kind: int, pieces: list[tuple[str, float]], symbols: tuple[str, ...] = ()) -> bytes:
+    """A SentencePiece model with <unk>, the pieces, user-defined symbols, and all bytes."""
     special = [message((1, b"<unk>"), (2, 0.0), (3, 2)), message((1, b"<s>"), (2, 0.0), (3, 3))]
     normal = [message((1, piece.encode()), (2, score)) for piece, score in pieces]
+    normal += [message((1, symbol.encode()), (2, 0.0), (3, 4)) for symbol in symbols]
     of_bytes = [message((1, f"<0x{byte:02X}>".encode()), (2, -20.0), (3, 6)) for byte in range(256)]
     trainer = message((3, kind), (35, 1))
     return message(*((1, piece) for piece in [*special, *normal, *of_bytes]), (2, trainer))
@@ -218,6 +219,52 @@ def test_a_model_of_sentencepiece(folder: Path) -> None:
         Path("m.model").write_bytes(damaged)
         with pytest.raises(UserError, match=r"m\.model is (cut off or )?no model of SentencePiece"):
             given("m.model", Unit.unigram)
+
+
+SCORES = [("\u2581a", -1.0), ("bc", -1.5), ("\u2581ab", -0.5), ("\u2581", -3.0), ("a", -4.0), ("b", -5.0), ("c", -6.1)]
+BPE_SYMBOLS = model_file(2, SCORES, ("<sep>", "ab", "abca", "\u2581cc"))
+UNIGRAM_SYMBOLS = model_file(1, SCORES, ("x", "xx"))
+
+
+def test_user_defined_symbols_are_cut_out_whole(folder: Path) -> None:
+    # The pieces are those of SentencePiece 0.2.3. A symbol is found from the left, the longest first, and is never
+    # merged; the normal pieces "bc" and "\u2581ab" are not reached where "ab" is a symbol.
+    scores = [
+        ("\u2581a", -1.0),
+        ("bc", -1.5),
+        ("\u2581ab", -0.5),
+        ("\u2581", -3.0),
+        ("a", -4.0),
+        ("b", -5.0),
+        ("c", -6.0),
+    ]
+    symbols = ("<sep>", "ab", "abca", "\u2581cc")
+    bpe = subwords_of_model(model_file(2, scores, symbols), "m.model", Unit.bpe)
+    wanted = {
+        "abc": ["\u2581", "ab", "c"],
+        "abcab": ["\u2581", "abca", "b"],
+        "aab": ["\u2581a", "ab"],
+        "a<sep>bc<sep>": ["\u2581a", "<sep>", "bc", "<sep>"],
+        "<sep>a": ["\u2581", "<sep>", "a"],
+        "ccc": ["\u2581cc", "c"],
+        "a\u00fcab": ["\u2581a", "<0xC3>", "<0xBC>", "ab"],
+    }
+    reopened = Subwords.parse(bpe.json, "own.json", Unit.bpe)
+    for word, pieces in wanted.items():
+        assert bpe.pieces([word]) == reopened.pieces([word]) == pieces
+    # In a unigram model a symbol has a score of -.1, so that "xx" is better than "x" and "x".
+    unigram = subwords_of_model(UNIGRAM_SYMBOLS, "m.model", Unit.unigram)
+    assert unigram.pieces(["bxx", "bcxxxx"]) == ["\u2581", "b", "xx", "\u2581", "bc", "xx", "xx"]
+
+
+def test_user_defined_symbols_are_those_of_the_package() -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    rng = np.random.default_rng(0)
+    for file, unit in ((BPE_SYMBOLS, Unit.bpe), (UNIGRAM_SYMBOLS, Unit.unigram)):
+        ours, theirs = subwords_of_model(file, "m.model", unit), sentencepiece.SentencePieceProcessor(model_proto=file)
+        for length in range(1, 200):
+            word = "".join(rng.choice(["<sep>", *"abcx"], 1 + length % 9))
+            assert ours.pieces([word]) == theirs.encode(word, out_type=str)
 
 
 def test_a_letter_without_a_piece_is_one_line() -> None:

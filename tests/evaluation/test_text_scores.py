@@ -69,6 +69,19 @@ def test_scores_by_one_model_and_by_two() -> None:
     assert rows["oov"].tolist() == [1, 0, 1] and rows["oov_out"].tolist() == [0, 0, 1]  # b is a word of the second
 
 
+def test_the_same_words_in_another_order_are_the_same_words() -> None:
+    # p of a, b, <unk>, </s> after each; the ids of a vocabulary follow the counts of its own train text.
+    first, table = model_of("a b", [[0.5, 0.1, 0.2, 0.2]] * 5), [[0.1, 0.6, 0.2, 0.1], [0.3, 0.3, 0.2, 0.2]]
+    ordered = model_of("a b", [*table, *[[0.4, 0.3, 0.2, 0.1]] * 3])
+    swapped = model_of("b a", [[row[1], row[0], *row[2:]] for row in [table[1], table[0], *[[0.4, 0.3, 0.2, 0.1]] * 3]])
+    scorers = TextsScorer(first, ordered), TextsScorer(first, swapped)
+    assert scorers[0].same_words and scorers[1].same_words
+    rows = [scorer(next(iter(blocks_of(["a b b\n", "b zzz a\n"])))) for scorer in scorers]
+    assert rows[1].tolist() == rows[0].tolist()
+    # a b b </s>: .4 .6 .3 .2 by the second, .5 .1 .1 .2 by the first.
+    assert differences(rows[1])[0] == pytest.approx(math.log(0.4 * 0.6 * 0.3 / (0.5 * 0.1 * 0.1)) / 4)
+
+
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_a_second_model_of_the_same_words_reads_its_own_case(lowercase: bool) -> None:
     second = model_of("a", [[0.25, 0.25, 0.5]] * 4, lowercase=lowercase)

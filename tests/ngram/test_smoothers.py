@@ -293,7 +293,7 @@ def test_good_turing_on_random_text(n: int) -> None:
     def share(c: int, h: list[int], k: int) -> float:
         own = [ratios[k][min(x, 10)] * x for x in h]
         norm = sum(h)
-        while sum(own) / norm > 1 - 3e-6 and len(h) < plain.types and k > 1:
+        while sum(own) / norm > 1 - 3e-6 and len(h) < plain.types:
             norm += 1
         return ratios[k][min(c, 10)] * c / norm
 

@@ -153,7 +153,8 @@ def _types(words: list[str], rules: VocabularyConfig) -> list[str]:
 def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage) -> Counts:
     """The counts of orders 1 to `order`, with the vocabulary of a store that counted_train made.
 
-    Raises UserError, naming the file, for n-grams of which a part is not among the shorter ones.
+    N-grams with count 0 are left out, with a note. Raises UserError, naming the file, for n-grams of which a part is
+    not among the shorter ones.
     """
     vocabulary = corpus.vocabulary
     known = _Words(list(files.unigrams()), vocabulary, corpus.settings.vocabulary)
@@ -161,10 +162,15 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
     builder = TrieBuilder(len(vocabulary), storage)
     suffix: list[Packed] = []
     count = [unigrams.count[0]]
-    bigrams = 0
+    bigrams = zeros = 0
     for k in range(2, order + 1):
         trie = builder.finish()
-        parts = [_keys(trie, k, known, row) for row in files.rows(k)]
+        parts: list[tuple[Array, IntArray, IntArray]] = []
+        for block, spans, counts, file, line in files.rows(k):
+            occurs = counts > 0  # an n-gram with count 0 is not a seen type
+            zeros += int(np.count_nonzero(~occurs))
+            if occurs.any():
+                parts.append(_keys(trie, k, known, (block, spans[occurs], counts[occurs], file, line)))
         if not parts:
             raise UserError(f"counts.path={', '.join(files.paths)} has no {k}-grams: take model.order={k - 1}")
         keys, suffixes, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -179,6 +185,8 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
         storage.keep_within()
     trie = builder.finish()
     newest = newest_of_trie(trie, vocabulary, corpus.first_places, order - 1)
+    if zeros:
+        log.warning("note: %s n-grams of counts.path have count 0: they were left out", f"{zeros:,}")
     if order > 1 and bigrams != corpus.tokens("train"):  # said when no error can follow
         log.warning(
             "note: the 2-grams of counts.path are %s of %s tokens: n-grams were left out, and the estimates are "

@@ -10,8 +10,8 @@ one.
     \alpha(h) &= \frac{1 - \sum_{w:\,c(hw) > 0} p(w|h)}{1 - \sum_{w:\,c(hw) > 0} p(w|h')}
 
 n_r is the number of n-grams of the order with count r, k the setting `largest`, or `largest_unigram`. A count whose
-d_r is not above 0 and at most 1 is not discounted, and a note says so. Where the counts of a context that words are
-missing from would leave nothing, its denominator is raised until they do, as SRILM does.
+d_r is not above 0 and at most 1 is not discounted, and a note says so. If the counts of a context, that of the unigrams
+included, leave nothing to words that were not seen, its denominator is increased by one until they do, as in SRILM.
 
 Source: Katz (1987), "Estimation of probabilities from sparse data for the language model component of a speech
     recognizer", IEEE TASSP 35; after Good (1953), Biometrika 40; as in Chen & Goodman (1998), *Katz Smoothing*.
