@@ -7,13 +7,21 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from lmtool.config.groups import OptimConfig
 from lmtool.data.corpus import Corpus
+from lmtool.neural.encoders.cbow import CbowModel
+from lmtool.neural.encoders.lbl import LblModel
+from lmtool.neural.model import build_neural
+from lmtool.neural.outputs.adaptive import AdaptiveOutput
+from lmtool.neural.outputs.classes import ClassesOutput
+from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
 from lmtool.neural.outputs.nce import NceOutput
+from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.neural.sparse_optim import RowAdagrad, RowAdam, RowSGD
 from lmtool.training.lr_range_test import range_test
 from lmtool.training.optim.adagrad import AdagradOptim
@@ -22,7 +30,8 @@ from lmtool.training.optim.adamw import AdamwOptim
 from lmtool.training.optim.base import ParameterGroups
 from lmtool.training.optim.sgd import SgdOptim
 from lmtool.training.optimisers import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
-from tests.conftest import NEURAL, neural
+from lmtool.trees import Tree, huffman_tree
+from tests.conftest import NEURAL, SOFTMAX, neural
 
 Run = Callable[..., str]
 
@@ -84,18 +93,76 @@ def test_optimisers_remember(optim: OptimConfig, toy: Corpus) -> None:
 
 def test_weight_decay_spares_vectors() -> None:
     matrix, vector = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
-    groups = ParameterGroups.of([vector, matrix])
+    model = torch.nn.ParameterList([vector, matrix])
+    groups = ParameterGroups.of(model, model)
     assert groups.parameters == [matrix, vector]
     assert groups.decayed(0.1) == [
         {"params": [matrix], "weight_decay": 0.1},
         {"params": [vector], "weight_decay": 0.0},
     ]
-    assert ParameterGroups.of([vector]).decayed(0.1, key="l2") == [{"params": [vector], "l2": 0.0}]
+    assert ParameterGroups.of([vector], model).decayed(0.1, key="l2") == [{"params": [vector], "l2": 0.0}]
     for optim in (AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8), AdamwOptim("adamw", 0.1, 0.1, 0.9, 0.99, 1e-8)):
         dense, sparse = optim.dense(groups), optim.sparse(groups)
         assert [group["weight_decay"] for group in dense.param_groups] == [0.1, 0.0]
         in_gradient = [(group["l2"], group["weight_decay"]) for group in sparse.param_groups]
         assert in_gradient == ([(0.1, 0.0), (0.0, 0.0)] if optim.kind == "adam" else [(0.0, 0.1), (0.0, 0.0)])
+
+
+SPARED: dict[
+    str, tuple[Callable[[Corpus], Any], str, str]
+] = {  # by weight decay: biases, and gains of whatever dimensions
+    "nplm": (
+        lambda toy: neural(toy, layer_norm=True, gated=True, history=5, context_size=3, tied=True),
+        "history.scale layers.0.bias norms.0.weight norms.0.bias gate_norms.0.weight gate_norms.0.bias project.bias",
+        "bias",
+    ),
+    "lbl": (lambda toy: build_neural(LblModel("lbl", 3, 6, True, 0.2, True), SOFTMAX, toy.vocabulary), "", "bias"),
+    "cbow": (lambda toy: build_neural(CbowModel("cbow", 3, 8, False, 0.1), SOFTMAX, toy.vocabulary), "", "bias"),
+    "nce": (lambda toy: neural(toy, NceOutput("nce", 9, False, 0.5, True)), "layers.0.bias", "bias normaliser.bias"),
+    "sampled": (lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0)), "layers.0.bias", "bias"),
+    "adaptive": (lambda toy: neural(toy, AdaptiveOutput("adaptive", [4, 12], 2.0)), "layers.0.bias", "layer.head.bias"),
+    "classes": (lambda toy: neural(toy, ClassesOutput("classes", None)), "layers.0.bias", "class_bias bias"),
+    "dot": (
+        lambda toy: neural(toy, HierarchicalOutput("hierarchical", NodeForm.dot, 6, 5), tree_of(toy)),
+        "layers.0.bias",
+        "nodes.bias",
+    ),
+    "morin_bengio": (  # but not beta, whose product with the hidden units is a node's score
+        lambda toy: neural(toy, HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5), tree_of(toy)),
+        "layers.0.bias",
+        "nodes.alpha nodes.hidden.bias",
+    ),
+}
+
+
+def tree_of(toy: Corpus) -> Tree:
+    return huffman_tree(toy.vocabulary.counts[:-1])
+
+
+@pytest.mark.parametrize("name", SPARED)
+def test_weight_decay_goes_by_role(name: str, toy: Corpus) -> None:
+    make, of_encoder, of_output = SPARED[name]
+    model = make(toy)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    optimisers = make_optimisers(model, SgdOptim("sgd", 0.1, 0.5, 0.0))
+    groups = [group for optimiser in optimisers for group in optimiser.param_groups]
+    decay = {names[id(p)]: group.get("l2") or group["weight_decay"] for group in groups for p in group["params"]}
+    spared = [f"encoder.{each}" for each in of_encoder.split()] + [f"output.{each}" for each in of_output.split()]
+    assert decay == {each: 0.0 if each in spared else 0.5 for each in names.values()}
+    assert set(spared) <= set(names.values())
+
+
+def test_checkpoints_number_parameters_as_before(toy: Corpus) -> None:
+    # Matrices, then the rest, in the order of the model: those of 0.5 and 0.6 go on with their own running means.
+    output = HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5)
+    model: Any = neural(toy, output, tree_of(toy), history=5)
+    dense, rows = make_optimisers(model, AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8))
+    for optimiser in (dense, rows):
+        listed = [p for group in optimiser.param_groups for p in group["params"]]
+        assert [p.dim() > 1 for p in listed] == sorted((p.dim() > 1 for p in listed), reverse=True)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    first = [names[id(p)] for group in dense.param_groups for p in group["params"]][:3]
+    assert first == ["encoder.history.weights", "encoder.history.scale", "encoder.layers.0.weight"]
 
 
 def test_long_rows_are_scaled_down() -> None:
@@ -168,6 +235,7 @@ def test_both_forms_of_adamw_have_the_decay_that_suits() -> None:
     optim = AdamwOptim("adamw", 0.1, None, 0.9, 0.99, 1e-8)
     assert optim.decay == 0
     optim.suit(NceOutput("nce", 9, True, 1.0, False))
-    groups = ParameterGroups.of([torch.nn.Parameter(torch.ones(2, 2))])
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(2, 2))])
+    groups = ParameterGroups.of(model, model)
     for form in (optim.dense(groups), optim.sparse(groups)):
         assert form.param_groups[0]["weight_decay"] == 0.15

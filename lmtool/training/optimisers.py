@@ -35,9 +35,9 @@ def make_optimisers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.
     dense = [parameter for parameter in model.parameters() if id(parameter) not in has_rows]
     optimisers: list[torch.optim.Optimizer] = []
     if dense:
-        optimisers.append(optim.dense(ParameterGroups.of(dense)))
+        optimisers.append(optim.dense(ParameterGroups.of(dense, model)))
     if sparse:
-        optimisers.append(optim.sparse(ParameterGroups.of(sparse)))
+        optimisers.append(optim.sparse(ParameterGroups.of(sparse, model)))
     return optimisers
 
 
