@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,7 +24,8 @@ from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.neural.sparse_optim import RowAdagrad, RowAdam, RowSGD
-from lmtool.training.lr_range_test import range_test
+from lmtool.training import lr_range_test
+from lmtool.training.lr_range_test import propose, range_test
 from lmtool.training.optim.adagrad import AdagradOptim
 from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.adamw import AdamwOptim
@@ -197,9 +199,69 @@ def test_range_test_of_a_bowl() -> None:
     assert found.losses == pytest.approx(wanted, rel=1e-4)
     assert found.smoothed[:2] == pytest.approx([wanted[0], (0.95 * wanted[0] + wanted[1]) / 1.95])
     assert len(found.rates) < 50 and 2 < found.rates[-1] < 20  # it ends where the loss is lost
-    assert found.proposed == pytest.approx(found.rates[found.smoothed.index(min(found.smoothed))] / 10)
+    lowest = found.smoothed.index(min(found.smoothed[len(found.rates) // 2 :]))  # less than 20
+    assert found.proposed == pytest.approx(found.rates[lowest] / 10)
     set_rate([optimiser], 0.5)
     assert optimiser.param_groups[0]["lr"] == 0.5
+
+
+class Bigrams(torch.nn.Module):
+    """Scores of the next of 20 words by the last one, from random ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = torch.nn.Embedding(20, 20)
+
+    def forward(self, contexts: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.scores(contexts), targets)
+
+
+def bigrams(seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches of 16 words, seven of ten of which are followed by a word of their own, the others by any."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        words, any_word = torch.randint(20, (2, 16), generator=generator)
+        yield words, torch.where(torch.rand(16, generator=generator) < 0.7, (3 * words + 1) % 20, any_word)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("limits", "proposed", "doubt"),
+    [
+        ((1e-5, 1e4), (2, 10), ""),  # it diverges at about 1,000
+        ((1e-6, 1e-3), (1e-6, 1e-3), "no more than it differs between batches: try a higher last rate"),  # all too low
+        ((1e-3, 3.0), (0.2, 0.3), "the loss is lowest at the highest rates tried"),
+        ((50.0, 1e5), (50, 50), "try a lower first rate"),  # all too high
+    ],
+)
+def test_the_proposed_rate_is_within_what_was_tried(
+    limits: tuple[float, float], proposed: tuple[float, float], doubt: str, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    model: Any = Bigrams()
+    optimiser = torch.optim.SGD(model.parameters(), lr=1.0)
+    found = range_test(model, [optimiser], bigrams(seed), limits=limits, steps=300, clip_norm=None)
+    assert proposed[0] <= found.proposed <= proposed[1]
+    assert doubt in found.doubt and bool(doubt) == bool(found.doubt)
+
+
+def test_the_first_means_of_a_range_test_do_not_count() -> None:
+    # The mean of two low losses at the start is the lowest of all, that of the fall to 2 is what counts: step 59.
+    losses = [1.0, 1.0, *[5.0] * 28, *np.linspace(5, 2, 30), *np.linspace(2, 9, 40)]
+    smoothed = [lr_range_test._running_mean(losses[: step + 1]) for step in range(len(losses))]
+    rates = np.geomspace(1e-4, 10, len(losses)).tolist()
+    found = propose(rates, losses, smoothed, diverged=True)
+    lowest = min(range(20, 100), key=smoothed.__getitem__)
+    assert smoothed.index(min(smoothed)) == 0 and 59 < lowest < 75
+    assert found.proposed == rates[lowest] / 10 and found.doubt == ""
+
+
+def test_a_proposed_rate_in_doubt_says_so(lmtool: Run) -> None:
+    words = ["train", "data=toy", "lr_range=true", "training.batch_size=16", "lr_range_steps=60", "hydra.run.dir=run"]
+    said = lmtool(*words, "lr_range_limits=[1e-8,1e-6]", "model.embedding_dim=8", "model.hidden_dim=16")
+    assert "note: lr_range_limits=[1e-08, 1e-06]: the loss falls by no more than it differs between batches" in said
+    found = json.loads(Path("run/lr_range.json").read_text())
+    assert 1e-8 <= found["proposed"] <= 1e-6 and found["doubt"].endswith("try a higher last rate, or more steps")
 
 
 def test_range_test_from_the_command_line(lmtool: Run) -> None:
