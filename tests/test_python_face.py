@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import math
+import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import lmtool
 from lmtool import results
@@ -90,6 +93,31 @@ def test_a_trained_network(network: lmtool.results.TrainedRun) -> None:
     index = network.model.words.index("a")
     assert nearest[0][1] == pytest.approx(np.delete(unit @ unit[index], index).max())
     assert str(network.folder) in repr(network) and "valid perplexity" in network._repr_html_()
+
+
+def test_training_leaves_random_states_and_threads_as_they_were(corpus: lmtool.Corpus, folder: Path) -> None:
+    def states() -> list[object]:
+        name, *numpys = np.random.get_state()  # the global one, which is the user's
+        return [torch.get_rng_state().tolist(), name, *map(str, numpys), random.getstate(), torch.get_num_threads()]
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        torch.manual_seed(11)
+        before = states()
+        short: dict[str, Any] = {"model": SMALL | {"dropout": 0.1}, "data": corpus, "training": {"epochs": 1}}
+        run = lmtool.train(**short, threads=1, out=folder / "restored")
+        assert states() == before
+        assert isinstance(run, results.TrainedRun)
+        settings = json.loads((run.folder / "run.json").read_text())["config"]["training"]
+        assert (settings["epochs"], settings["minutes"]) == (1, None)  # nothing but the epoch ends it
+        lmtool.train(**short, threads=1, lr_range=True, lr_range_steps=20, out=folder / "restored-rates")
+        assert states() == before
+        with pytest.raises(lmtool.UserError, match="already holds a trained model"):
+            lmtool.train(**short, threads=2, out=folder / "restored")
+        assert states() == before
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_a_callback_sees_each_evaluation_and_can_end_the_training(corpus: lmtool.Corpus, folder: Path) -> None:

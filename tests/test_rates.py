@@ -5,24 +5,35 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from lmtool.config.groups import OptimConfig
 from lmtool.data.corpus import Corpus
+from lmtool.neural.encoders.cbow import CbowModel
+from lmtool.neural.encoders.lbl import LblModel
+from lmtool.neural.model import build_neural
+from lmtool.neural.outputs.adaptive import AdaptiveOutput
+from lmtool.neural.outputs.classes import ClassesOutput
+from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
 from lmtool.neural.outputs.nce import NceOutput
+from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.neural.sparse_optim import RowAdagrad, RowAdam, RowSGD
-from lmtool.training.lr_range_test import range_test
+from lmtool.training import lr_range_test
+from lmtool.training.lr_range_test import propose, range_test
 from lmtool.training.optim.adagrad import AdagradOptim
 from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.adamw import AdamwOptim
 from lmtool.training.optim.base import ParameterGroups
 from lmtool.training.optim.sgd import SgdOptim
 from lmtool.training.optimisers import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
-from tests.conftest import NEURAL, neural
+from lmtool.trees import Tree, huffman_tree
+from tests.conftest import NEURAL, SOFTMAX, neural
 
 Run = Callable[..., str]
 
@@ -84,18 +95,76 @@ def test_optimisers_remember(optim: OptimConfig, toy: Corpus) -> None:
 
 def test_weight_decay_spares_vectors() -> None:
     matrix, vector = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
-    groups = ParameterGroups.of([vector, matrix])
+    model = torch.nn.ParameterList([vector, matrix])
+    groups = ParameterGroups.of(model, model)
     assert groups.parameters == [matrix, vector]
     assert groups.decayed(0.1) == [
         {"params": [matrix], "weight_decay": 0.1},
         {"params": [vector], "weight_decay": 0.0},
     ]
-    assert ParameterGroups.of([vector]).decayed(0.1, key="l2") == [{"params": [vector], "l2": 0.0}]
+    assert ParameterGroups.of([vector], model).decayed(0.1, key="l2") == [{"params": [vector], "l2": 0.0}]
     for optim in (AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8), AdamwOptim("adamw", 0.1, 0.1, 0.9, 0.99, 1e-8)):
         dense, sparse = optim.dense(groups), optim.sparse(groups)
         assert [group["weight_decay"] for group in dense.param_groups] == [0.1, 0.0]
         in_gradient = [(group["l2"], group["weight_decay"]) for group in sparse.param_groups]
         assert in_gradient == ([(0.1, 0.0), (0.0, 0.0)] if optim.kind == "adam" else [(0.0, 0.1), (0.0, 0.0)])
+
+
+SPARED: dict[
+    str, tuple[Callable[[Corpus], Any], str, str]
+] = {  # by weight decay: biases, and gains of whatever dimensions
+    "nplm": (
+        lambda toy: neural(toy, layer_norm=True, gated=True, history=5, context_size=3, tied=True),
+        "history.scale layers.0.bias norms.0.weight norms.0.bias gate_norms.0.weight gate_norms.0.bias project.bias",
+        "bias",
+    ),
+    "lbl": (lambda toy: build_neural(LblModel("lbl", 3, 6, True, 0.2, True), SOFTMAX, toy.vocabulary), "", "bias"),
+    "cbow": (lambda toy: build_neural(CbowModel("cbow", 3, 8, False, 0.1), SOFTMAX, toy.vocabulary), "", "bias"),
+    "nce": (lambda toy: neural(toy, NceOutput("nce", 9, False, 0.5, True)), "layers.0.bias", "bias normaliser.bias"),
+    "sampled": (lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0)), "layers.0.bias", "bias"),
+    "adaptive": (lambda toy: neural(toy, AdaptiveOutput("adaptive", [4, 12], 2.0)), "layers.0.bias", "layer.head.bias"),
+    "classes": (lambda toy: neural(toy, ClassesOutput("classes", None)), "layers.0.bias", "class_bias bias"),
+    "dot": (
+        lambda toy: neural(toy, HierarchicalOutput("hierarchical", NodeForm.dot, 6, 5), tree_of(toy)),
+        "layers.0.bias",
+        "nodes.bias",
+    ),
+    "morin_bengio": (  # but not beta, whose product with the hidden units is a node's score
+        lambda toy: neural(toy, HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5), tree_of(toy)),
+        "layers.0.bias",
+        "nodes.alpha nodes.hidden.bias",
+    ),
+}
+
+
+def tree_of(toy: Corpus) -> Tree:
+    return huffman_tree(toy.vocabulary.counts[:-1])
+
+
+@pytest.mark.parametrize("name", SPARED)
+def test_weight_decay_goes_by_role(name: str, toy: Corpus) -> None:
+    make, of_encoder, of_output = SPARED[name]
+    model = make(toy)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    optimisers = make_optimisers(model, SgdOptim("sgd", 0.1, 0.5, 0.0))
+    groups = [group for optimiser in optimisers for group in optimiser.param_groups]
+    decay = {names[id(p)]: group.get("l2") or group["weight_decay"] for group in groups for p in group["params"]}
+    spared = [f"encoder.{each}" for each in of_encoder.split()] + [f"output.{each}" for each in of_output.split()]
+    assert decay == {each: 0.0 if each in spared else 0.5 for each in names.values()}
+    assert set(spared) <= set(names.values())
+
+
+def test_checkpoints_number_parameters_as_before(toy: Corpus) -> None:
+    # Matrices, then the rest, in the order of the model: those of 0.5 and 0.6 go on with their own running means.
+    output = HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5)
+    model: Any = neural(toy, output, tree_of(toy), history=5)
+    dense, rows = make_optimisers(model, AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8))
+    for optimiser in (dense, rows):
+        listed = [p for group in optimiser.param_groups for p in group["params"]]
+        assert [p.dim() > 1 for p in listed] == sorted((p.dim() > 1 for p in listed), reverse=True)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    first = [names[id(p)] for group in dense.param_groups for p in group["params"]][:3]
+    assert first == ["encoder.history.weights", "encoder.history.scale", "encoder.layers.0.weight"]
 
 
 def test_long_rows_are_scaled_down() -> None:
@@ -130,9 +199,69 @@ def test_range_test_of_a_bowl() -> None:
     assert found.losses == pytest.approx(wanted, rel=1e-4)
     assert found.smoothed[:2] == pytest.approx([wanted[0], (0.95 * wanted[0] + wanted[1]) / 1.95])
     assert len(found.rates) < 50 and 2 < found.rates[-1] < 20  # it ends where the loss is lost
-    assert found.proposed == pytest.approx(found.rates[found.smoothed.index(min(found.smoothed))] / 10)
+    lowest = found.smoothed.index(min(found.smoothed[len(found.rates) // 2 :]))  # less than 20
+    assert found.proposed == pytest.approx(found.rates[lowest] / 10)
     set_rate([optimiser], 0.5)
     assert optimiser.param_groups[0]["lr"] == 0.5
+
+
+class Bigrams(torch.nn.Module):
+    """Scores of the next of 20 words by the last one, from random ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = torch.nn.Embedding(20, 20)
+
+    def forward(self, contexts: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.scores(contexts), targets)
+
+
+def bigrams(seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches of 16 words, seven of ten of which are followed by a word of their own, the others by any."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        words, any_word = torch.randint(20, (2, 16), generator=generator)
+        yield words, torch.where(torch.rand(16, generator=generator) < 0.7, (3 * words + 1) % 20, any_word)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("limits", "proposed", "doubt"),
+    [
+        ((1e-5, 1e4), (2, 10), ""),  # it diverges at about 1,000
+        ((1e-6, 1e-3), (1e-6, 1e-3), "no more than it differs between batches: try a higher last rate"),  # all too low
+        ((1e-3, 3.0), (0.2, 0.3), "the loss is lowest at the highest rates tried"),
+        ((50.0, 1e5), (50, 50), "try a lower first rate"),  # all too high
+    ],
+)
+def test_the_proposed_rate_is_within_what_was_tried(
+    limits: tuple[float, float], proposed: tuple[float, float], doubt: str, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    model: Any = Bigrams()
+    optimiser = torch.optim.SGD(model.parameters(), lr=1.0)
+    found = range_test(model, [optimiser], bigrams(seed), limits=limits, steps=300, clip_norm=None)
+    assert proposed[0] <= found.proposed <= proposed[1]
+    assert doubt in found.doubt and bool(doubt) == bool(found.doubt)
+
+
+def test_the_first_means_of_a_range_test_do_not_count() -> None:
+    # The mean of two low losses at the start is the lowest of all, that of the fall to 2 is what counts: step 59.
+    losses = [1.0, 1.0, *[5.0] * 28, *np.linspace(5, 2, 30), *np.linspace(2, 9, 40)]
+    smoothed = [lr_range_test._running_mean(losses[: step + 1]) for step in range(len(losses))]
+    rates = np.geomspace(1e-4, 10, len(losses)).tolist()
+    found = propose(rates, losses, smoothed, diverged=True)
+    lowest = min(range(20, 100), key=smoothed.__getitem__)
+    assert smoothed.index(min(smoothed)) == 0 and 59 < lowest < 75
+    assert found.proposed == rates[lowest] / 10 and found.doubt == ""
+
+
+def test_a_proposed_rate_in_doubt_says_so(lmtool: Run) -> None:
+    words = ["train", "data=toy", "lr_range=true", "training.batch_size=16", "lr_range_steps=60", "hydra.run.dir=run"]
+    said = lmtool(*words, "lr_range_limits=[1e-8,1e-6]", "model.embedding_dim=8", "model.hidden_dim=16")
+    assert "note: lr_range_limits=[1e-08, 1e-06]: the loss falls by no more than it differs between batches" in said
+    found = json.loads(Path("run/lr_range.json").read_text())
+    assert 1e-8 <= found["proposed"] <= 1e-6 and found["doubt"].endswith("try a higher last rate, or more steps")
 
 
 def test_range_test_from_the_command_line(lmtool: Run) -> None:
@@ -168,6 +297,7 @@ def test_both_forms_of_adamw_have_the_decay_that_suits() -> None:
     optim = AdamwOptim("adamw", 0.1, None, 0.9, 0.99, 1e-8)
     assert optim.decay == 0
     optim.suit(NceOutput("nce", 9, True, 1.0, False))
-    groups = ParameterGroups.of([torch.nn.Parameter(torch.ones(2, 2))])
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(2, 2))])
+    groups = ParameterGroups.of(model, model)
     for form in (optim.dense(groups), optim.sparse(groups)):
         assert form.param_groups[0]["weight_decay"] == 0.15

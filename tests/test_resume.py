@@ -16,6 +16,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from lmtool.api.settings import compose
+from lmtool.cli.arguments import CommandLine
+from lmtool.config.settings import typed
+from lmtool.config.verbs import TrainConfig
 from lmtool.data import windows
 from lmtool.data.corpus import Corpus
 from lmtool.errors import Interrupted, UserError
@@ -222,6 +226,52 @@ def test_the_command_line_resumes(lmtool: Run, monkeypatch: pytest.MonkeyPatch) 
     assert "the learning rate continues as schedule=cosine" in said
     assert json.loads(Path("cut", "result.json").read_text())["epochs"] == 4
     lmtool("eval", "run=cut")
+
+
+BUDGETS = {  # of a line: epochs, steps and minutes
+    "": (8.0, None, 10.0),
+    "training.epochs=8": (8.0, None, None),
+    "training.epochs=1": (1.0, None, None),
+    "training.steps=300": (8.0, 300, None),
+    "training.epochs=1 training.minutes=10": (1.0, None, 10.0),
+    "training.minutes=5": (8.0, None, 5.0),
+    "training.minutes=null": (8.0, None, None),
+    "training.epochs=null": (None, None, 10.0),
+    "training.epochs=null training.minutes=0.5": (None, None, 0.5),
+    "training=mine": (2.0, None, None),
+    "training=mine training.minutes=3": (2.0, None, 3.0),
+    "+experiment=longer": (3.0, None, None),
+    "+experiment=ptb_nplm": (None, None, 10.0),
+}
+
+
+@pytest.mark.parametrize("words", BUDGETS)
+def test_epochs_or_steps_that_are_given_switch_minutes_off(words: str, tmp_path: Path) -> None:
+    mine, longer = tmp_path / "training" / "mine.yaml", tmp_path / "experiment" / "longer.yaml"
+    for path in (mine, longer):
+        path.parent.mkdir()
+    mine.write_text("defaults: [standard, _self_]\n\nepochs: 2\n")
+    longer.write_text("# @package _global_\ntraining:\n  epochs: 3\n")
+    composed, _ = compose(CommandLine("train", ["--config-dir", str(tmp_path)], words.split()))
+    settings = typed(composed, TrainConfig, beside=tmp_path).training
+    assert settings is not None
+    assert (settings.epochs, settings.steps, settings.minutes) == BUDGETS[words]
+
+
+def test_a_limit_in_minutes_that_was_not_given_ends_with_epochs_that_are(lmtool: Run) -> None:
+    def budget() -> tuple[Any, ...]:
+        settings = json.loads(Path("run", "run.json").read_text())["config"]["training"]
+        return settings["epochs"], settings["steps"], settings["minutes"]
+
+    small = [word for word in LINE if word != "training.minutes=null"]
+    lmtool("train", *small, "hydra.run.dir=run", "training.evaluate_every=8")
+    assert budget() == (8.0, None, 10.0)
+    assert "its budget is used up" in lmtool("train", "resume=run")
+    assert budget() == (8.0, None, 10.0)
+    lmtool("train", "resume=run", "training.epochs=9")
+    assert budget() == (9.0, None, None)
+    lmtool("train", "resume=run", "training.epochs=9.5", "training.minutes=7")
+    assert budget() == (9.5, None, 7.0)
 
 
 def test_what_cannot_be_resumed(lmtool: Run) -> None:

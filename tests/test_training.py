@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,11 +24,11 @@ from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.neural.outputs import softmax
 from lmtool.neural.outputs.adaptive import AdaptiveOutput
 from lmtool.neural.outputs.classes import ClassesOutput
-from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.neural.outputs.hierarchical import HierarchicalOutput, HierarchicalSoftmax, NodeForm
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.runs.run import METRICS
-from lmtool.runs.weights import CHECKPOINT, load_weights
+from lmtool.runs.weights import CHECKPOINT, load_weights, save_quantised, save_weights
 from lmtool.training.learning_rate import budget_done, learning_rate
 from lmtool.training.loop import Plan, Trained, train
 from lmtool.training.optim.adagrad import AdagradOptim
@@ -40,7 +41,7 @@ from lmtool.training.schedules.inverse import InverseSchedule
 from lmtool.training.schedules.linear import LinearSchedule
 from lmtool.training.schedules.plateau import PlateauSchedule
 from lmtool.training.schedules.steps import StepsSchedule
-from lmtool.trees import huffman_tree
+from lmtool.trees import huffman_tree, random_tree
 from tests.conftest import SOFTMAX, neural, nplm, of_torch_2_13
 
 MODEL = nplm(embedding_dim=8, hidden_dim=16, tied=True, activation=Activation.gelu, layer_norm=True, dropout=0.1)
@@ -174,6 +175,31 @@ def test_a_checkpoint_that_does_not_fit(toy: Corpus, tmp_path: Path) -> None:
         load_weights(build_neural(MODEL, SOFTMAX, toy.vocabulary), path)
     with pytest.raises(UserError, match="missing"):
         load_weights(build_neural(MODEL, SOFTMAX, toy.vocabulary), tmp_path / "none")
+
+
+def test_weights_over_another_tree_do_not_fit(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, words = tmp_path / CHECKPOINT, len(toy.vocabulary) - 1
+    trees = huffman_tree(toy.vocabulary.counts[:-1]), random_tree(words, seed=1)
+    models: list[Any] = [neural(toy, DOT, tree) for tree in (trees[0], *trees)]
+    h = torch.randn(3, models[0].encoder.output_dim)
+
+    def loaded() -> bool:
+        load_weights(models[1], path)
+        return torch.equal(models[1].output.log_dist(h), models[0].output.log_dist(h))
+
+    save_weights(models[0], path, {})
+    assert loaded()
+    with pytest.raises(UserError, match="does not fit the model"):
+        load_weights(models[2], path)
+    save_quantised(models[0], path, {}, 8)
+    with pytest.raises(UserError, match="does not fit the model"):
+        load_weights(models[2], path)
+    monkeypatch.setattr(HierarchicalSoftmax, "structure", lambda layer: [])  # as before fingerprints
+    save_weights(models[0], path, {})
+    monkeypatch.undo()
+    with torch.no_grad():
+        models[1].output.nodes.bias.zero_()
+    assert loaded()
 
 
 def test_budget_and_rates() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.config.groups import OptimConfig
+from lmtool.config.training import Gradients
 from lmtool.data.corpus import Corpus
-from lmtool.neural.model import NeuralModel
+from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights
@@ -27,7 +29,7 @@ from lmtool.training.optim.adamw import AdamwOptim
 from lmtool.training.optim.sgd import SgdOptim
 from lmtool.training.optimisers import make_optimisers, renormalise_rows
 from lmtool.training.processes import Processes
-from tests.conftest import neural
+from tests.conftest import neural, nplm
 from tests.test_training import ADAM, CONSTANT, run, training
 
 NCE = NceOutput("nce", 9, True, 1.0, False)
@@ -54,29 +56,45 @@ def test_an_evaluation_in_the_middle_is_the_best(toy: Corpus, tmp_path: Path, mo
     assert not torch.equal(at_evaluation[1][0], at_evaluation[3][0])
 
 
-def test_rows_are_limited_after_each_epoch(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    after: list[int] = []
-    before = loop._Training._step
+@pytest.mark.parametrize("gradients", [Gradients.sparse, Gradients.dense])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("epochs", "every"), [(0.4, 1.0), (2.5, 0.5), (3.0, 2.0)])  # 8 batches are an epoch
+def test_rows_are_limited_in_all_that_is_kept(
+    epochs: float, every: float, tied: bool, gradients: Gradients, toy: Corpus, tmp_path: Path
+) -> None:
+    kept: list[float] = []
 
-    def step(self: Any, done: float) -> None:
-        self.model.step_now = self.progress.step + 1
-        before(self, done)
+    def norm_of(model: NeuralModel) -> float:
+        return float(model.encoder.embedding.weight.detach().double().norm(dim=1).max())
 
-    def renormalise(weight: Tensor, max_norm: float) -> None:
-        assert weight is model.encoder.embedding.weight and max_norm == 0.25
-        after.append(model.step_now)
+    def largest(line: object) -> None:
+        load_weights(saved, tmp_path / CHECKPOINT)
+        kept.extend(norm_of(of) for of in (model, saved))
 
-    monkeypatch.setattr(loop._Training, "_step", step)
-    monkeypatch.setattr(loop, "renormalise_rows", renormalise)
-    model: Any = neural(toy)
-    run(toy, tmp_path, training(epochs=2.5, max_norm=0.25, evaluate_every=0.5), model=model)
-    assert after == [8, 16]  # 8 batches are an epoch
+    model, saved = (build_neural(nplm(tied=tied), NCE, toy.vocabulary) for _ in range(2))
+    assert norm_of(model) > 1  # it would stay above the limit
+    settings = training(epochs=epochs, max_norm=0.25, evaluate_every=every, gradients=gradients)
+    run(toy, tmp_path, settings, model=model, on_evaluation=largest)
+    assert len(kept) == 2 * math.ceil(epochs / every) and 0.249 < max(kept) <= 0.25
+    assert (model.output.vectors is model.encoder.embedding.weight) == tied
 
 
 def test_rows_above_the_limit_alone_are_scaled() -> None:
     weight = nn.Parameter(torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, -8.0]]))
     renormalise_rows(weight, 2.0)
-    torch.testing.assert_close(weight.detach(), torch.tensor([[1.2, 1.6], [0.3, 0.4], [0.0, -2.0]]))
+    once = weight.detach().clone()
+    torch.testing.assert_close(once, torch.tensor([[1.2, 1.6], [0.3, 0.4], [0.0, -2.0]]), rtol=1e-5, atol=0)
+    renormalise_rows(weight, 2.0)
+    assert torch.equal(weight, once)
+
+
+def test_limited_rows_are_never_above_the_limit() -> None:
+    weight = torch.randn(2000, 300, generator=torch.Generator().manual_seed(1))
+    renormalise_rows(weight, 0.7)
+    once = weight.clone()
+    assert 0.69999 < weight.double().norm(dim=1).max() <= 0.7
+    renormalise_rows(weight, 0.7)
+    assert torch.equal(weight, once)
 
 
 def begun(toy: Corpus, out: Path, processes: Processes, settings: Any, model: Any) -> Any:

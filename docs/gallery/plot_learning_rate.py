@@ -28,7 +28,8 @@ for name, optimiser in (("adamw", "adamw"), ("sgd", "sgd")):
 # %%
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for name, test in tests.items():
-    (line,) = axes.plot(test.rates, test.smoothed, label=f"{name}, proposed: {test.proposed:.2g}")
+    # The first 20 smoothed losses are means of few, and left out.
+    (line,) = axes.plot(test.rates[20:], test.smoothed[20:], label=f"{name}, proposed: {test.proposed:.2g}")
     axes.axvline(test.proposed, color=line.get_color(), linestyle=":")
 axes.set(
     title="Loss while the learning rate rises",

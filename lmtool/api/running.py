@@ -24,6 +24,7 @@ from lmtool.results import MixedRun, TrainedRun
 from lmtool.runs.resume import Begun
 from lmtool.session import Session, on_terminal
 from lmtool.system.files import make_folder
+from lmtool.system.parallel import threads_restored
 from lmtool.system.progress import in_notebook
 from lmtool.text_model import TextModel
 
@@ -52,7 +53,7 @@ def call(
     """Run a command. keeps: whether its folder stays where `out` is None."""
     from lmtool.cli.resume import with_earlier_words
 
-    with of_paths(), ExitStack() as stack:
+    with of_paths(), threads_restored(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
         line = with_earlier_words(CommandLine(verb, [], overrides_of(plain(settings))))
         composed, choices = compose(line)

@@ -11,7 +11,7 @@ from lmtool.errors import UserError
 from lmtool.neural.model import NeuralModel
 from lmtool.plots import can_plot
 from lmtool.results import RateTest
-from lmtool.runs.lr_range import RATES
+from lmtool.runs.lr_range import RATES, start_of
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.training.batches import Batches
@@ -40,14 +40,18 @@ def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | Stor
         raise UserError(f"lr_range_limits={[low, high]}: the loss diverged within 10 steps; choose a lower first rate")
     out = session.out
     write_json(out / RATES, asdict(test))
-    result = RateTest(test.rates, test.losses, test.smoothed, test.proposed)
+    result = RateTest(test.rates, test.losses, test.smoothed, test.proposed, notes=session.notes)
     session.say(f"{result.table_text()}\n\n{result.heading()}; in {out / RATES}")
+    if test.doubt:
+        session.note(f"lr_range_limits={[low, high]}: {test.doubt}")
     if can_plot():
         from lmtool.plots.lr_range import loss_against_rate
         from lmtool.plots.style import save_png
 
         title = f"optim={config.optim.kind}, data={config.data.name}"
-        figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed, title)
+        figure = loss_against_rate(
+            test.rates, test.losses, test.smoothed, test.proposed, title, start_of(len(test.rates))
+        )
         save_png(figure, out / "lr_range.png")
         session.say(f"drawn in {out / 'lr_range.png'}")
     return result

@@ -39,7 +39,7 @@ from lmtool.system.lock import held
 from lmtool.system.malloc import keep_freed_memory
 from lmtool.training.loop import Plan, train
 from lmtool.training.processes import Processes, joined_processes
-from lmtool.training.state import State, load_state, remove_unfinished
+from lmtool.training.state import State, load_state, random_states_restored, remove_unfinished
 from lmtool.trees.tree import Tree
 
 # Settings of how a training is run, which a checkpoint need not keep.
@@ -58,7 +58,7 @@ def train_neural(config: TrainConfig, model: EncoderConfig, session: Session) ->
     if device.type == "cuda":
         torch.cuda.set_device(device)
     repeating = repeatable(device, config.training is not None and config.training.deterministic)
-    with repeating, joined_processes(device) as processes:
+    with random_states_restored(device), repeating, joined_processes(device) as processes:
         out = Path(processes.from_first(str(session.out)))
         with held(out) if processes.first else nullcontext():
             if processes.first:

@@ -306,7 +306,7 @@ class OptimConfig(ABC):
         """The optimiser of parameters with sparse gradients, whose other rows a step leaves as they are."""
 
     def plain_decay(self) -> float | None:
-        """The decay, where a step is w <- w - lr (g + decay w) and no more, of matrices, and for sparse gradients of
+        """The decay, where a step is w <- w - lr (g + decay w) and no more, of weights, and for sparse gradients of
         the rows with one: such a step may be made where g is found. None, the default, for any other.
         """
         return None

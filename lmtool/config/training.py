@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from lmtool.config.rules import MISSING, require, require_whole, size_in_bytes
+from lmtool.config.rules import MISSING, is_number, require, require_whole, size_in_bytes
 from lmtool.errors import UserError
+
+AUTO = "auto"
+EPOCHS, MINUTES = 8.0, 10.0  # the budget where none is given
 
 
 class Precision(Enum):
@@ -32,12 +37,13 @@ class Gradients(Enum):
 class TrainingConfig:
     """The budget of neural training, its batches, evaluations and checkpoints.
 
+    epochs, minutes: numbers or None; AUTO becomes EPOCHS and, if neither epochs nor steps is given, MINUTES, else None.
     Raises UserError for values out of range, and where no budget is given.
     """
 
-    epochs: float | None = MISSING
+    epochs: Any = MISSING
     steps: int | None = MISSING
-    minutes: float | None = MISSING
+    minutes: Any = MISSING
     patience: int | None = MISSING
     batch_size: int = MISSING
     consecutive: int | None = 1
@@ -55,11 +61,20 @@ class TrainingConfig:
     tensorboard: bool = MISSING
 
     def __post_init__(self) -> None:
+        if self.minutes == AUTO:
+            self.minutes = MINUTES if self.epochs in (AUTO, None) and self.steps is None else None
+        if self.epochs == AUTO:
+            self.epochs = EPOCHS
         if self.epochs is None and self.steps is None and self.minutes is None:
             raise UserError(
                 "training.epochs, training.steps and training.minutes are all null: give one of them a value"
             )
-        for name in ("epochs", "minutes", "clip_norm", "max_norm"):
+        for name in ("epochs", "minutes"):
+            value = getattr(self, name)
+            fits = value is None or (is_number(value, 0, sys.float_info.max) and value > 0)
+            require(fits, f"training.{name}", value, "a number above 0, null or auto")
+            setattr(self, name, None if value is None else float(value))
+        for name in ("clip_norm", "max_norm"):
             value = getattr(self, name)
             require(value is None or 0 < value < math.inf, f"training.{name}", value, "more than 0, or null")
         for name in ("steps", "patience"):

@@ -19,17 +19,21 @@ def loss_against_rate(
     smoothed: Sequence[float],
     proposed: float,
     title: str | None = None,
+    start: int = 0,
 ) -> Figure:
-    """Losses in nats, of each step and smoothed, against the learning rates, with the proposed rate marked."""
+    """Losses in nats, of each step and smoothed from step `start` on, against the learning rates, with the proposed
+    rate marked.
+    """
+    shown = smoothed[start:]
     with new_figure(WIDTH, 3.4) as figure:
         axes = figure.add_subplot()
         number_axis(axes, "x", [*rates, proposed], log=True)
         # Scaled for the fall of the loss, which the rise at the end would dwarf.
-        fall = max(max(smoothed[: max(1, len(smoothed) // 2)]) - min(smoothed), 0.1)
-        low, high = min(smoothed) - fall / 2, min(min(smoothed) + 4 * fall, max(*losses, *smoothed))
+        fall = max(max(shown[: max(1, len(shown) // 2)]) - min(shown), 0.1)
+        low, high = min(shown) - fall / 2, min(min(shown) + 4 * fall, max(*losses, *shown))
         number_axis(axes, "y", [low, high], log=False)
         axes.plot(rates, losses, color=MUTED, linewidth=0.8, alpha=0.5)
-        axes.plot(rates, smoothed, color=SERIES[0])
+        axes.plot(rates[start:], shown, color=SERIES[0])
         axes.axvline(proposed, color=SERIES[1], linestyle="--", linewidth=1.2)
         right = math.log(proposed / rates[0]) > 0.6 * math.log(rates[-1] / rates[0])
         axes.annotate(

@@ -209,7 +209,7 @@ def read_rates(folder: Path) -> RangeTest:
         rates, losses, smoothed = (list(map(float, saved[key])) for key in ("rates", "losses", "smoothed"))
         if not len(rates) == len(losses) == len(smoothed) > 0 or min(*rates, float(saved["proposed"])) <= 0:
             raise ValueError("rates and losses do not belong together")
-        return RangeTest(rates, losses, smoothed, float(saved["proposed"]))
+        return RangeTest(rates, losses, smoothed, float(saved["proposed"]), str(saved.get("doubt", "")))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / RATES} is damaged ({error!r}): {AGAIN}") from None
 

@@ -20,6 +20,7 @@ from lmtool.report.content import Drawing, Picture, Section, Table
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.reading import AGAIN, SPLIT, Entry, Sweep, read_object, read_rates
 from lmtool.report.result_tables import between, number, sweep_table, tables_by_split, text_name
+from lmtool.runs.lr_range import start_of
 from lmtool.runs.run import METRICS
 from lmtool.system.tables import Cell
 from lmtool.trees.drawing import DrawnNode
@@ -215,8 +216,11 @@ def range_tests(folders: Sequence[ReportFolder], names: Names) -> Section:
     section = Section("Learning-rate range tests")
     for source in folders:
         test = read_rates(source.folder)
-        figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed)
+        figure = loss_against_rate(
+            test.rates, test.losses, test.smoothed, test.proposed, start=start_of(len(test.rates))
+        )
         caption = f"{source.name}: training loss at rising learning rates, of each step and smoothed."
+        caption += f" In doubt: {test.doubt}." if test.doubt else ""
         description = f"{caption} Proposed: a learning rate of {test.proposed:.2g}."
         section.parts.append(Picture(names(f"lr-range-{source.name}"), figure, caption, description))
     return section

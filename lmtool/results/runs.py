@@ -94,7 +94,8 @@ class TrainedRun(Result):
 class RateTest(Result):
     """What `train` with lr_range=true measured (Smith 2017).
 
-    rates, losses, smoothed: by step, the losses in nats. proposed: a tenth of the rate of the lowest smoothed loss.
+    rates, losses, smoothed: by step, the losses in nats. proposed: a tenth of the rate of the lowest smoothed loss, of
+    which the first 20 steps are left out, and at least the lowest rate.
     """
 
     rates: list[float]

@@ -89,6 +89,8 @@ def keep_begun(config: Any, before: dict[str, Any], overrides: list[str]) -> Non
     """
     chosen = {word for word in overrides if key_of(word) in GROUPS_OF_TRAINING and "{" not in word}
     named = {key_of(word) for word in overrides if word not in chosen}
+    if named & {"training.epochs", "training.steps"}:
+        named.add("training.minutes")  # which they may have switched off
     tree, begun = config.tree, before.get("tree")
     chooses = any(key_of(word).split(".")[0] == "tree" for word in overrides)
     if tree is not None and begun is not None and tree.kind != begun["kind"] and not chooses:

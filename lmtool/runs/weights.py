@@ -45,7 +45,7 @@ def export_weights(
     path: Path,
     bits: int | None = None,
 ) -> None:
-    """Write a model for other programs, whole or not at all: its parameters and buffers by their names, and its tree's
+    """Write a model for other programs, whole or not at all: its state_dict, and its tree's
     `tree.children` `[N, 2]` and `tree.leaf_words` `[L]`.
 
     The metadata hold, in JSON, `description`, which is `about` with `lmtool`, the version, and `tied`, a map from the
@@ -156,23 +156,24 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str], bool]:
 def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
     """Read weights into a model of the same shape; their checksum is verified. Returns the notes beside them.
 
-    Raises UserError where the file is missing, damaged, or of a model of another shape.
+    Raises UserError where the file is missing, damaged, or of a model of another shape or over another tree.
     """
     if not path.is_file():
         raise UserError(f"the checkpoint {path} is missing: {REMEDY}")
     try:
         tensors, notes, _ = read_tensors(path)
-        if TIED not in notes:  # of before 0.6
-            load_model(model, path)
-            return notes
         if QUANTISED in notes:
             tensors = restored(tensors)
-        tensors |= {name: tensors[first] for name, first in json.loads(notes[TIED]).items()}
-        model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})
-        return notes
+        tensors |= {name: tensors[first] for name, first in json.loads(notes.get(TIED, "{}")).items()}
     except (SafetensorError, OSError, KeyError, ValueError, AttributeError) as error:
         raise UserError(f"{path} is damaged or cut off: {REMEDY}") from error
-    except RuntimeError as error:
+    try:
+        if TIED in notes:
+            model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})
+        else:  # of before 0.6
+            load_model(model, path)
+        return notes
+    except (RuntimeError, ValueError) as error:  # of other shapes; over another tree
         raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error
 
 

@@ -13,7 +13,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -25,6 +26,7 @@ LOOK_EVERY, LOOK_FIRST, TOO_OLD = 2.0, 0.4, 20.0
 _threads = 0  # in use; 0 = not chosen yet
 _most = 0  # threads that follow_load returns to when the cores are free; 0 = it changes nothing
 _lowered = False
+_of_torch: int | None = None  # torch's own number, before tell_torch changed it
 _workers: list[SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]] = []
 _here = threading.local()
 _is_fork = False  # whether this process was forked from one that may have had threads
@@ -102,9 +104,24 @@ def tell_torch() -> None:
 
     It is 1 in a forked child: the team of OpenMP stayed behind, and what waits for it waits for ever.
     """
+    global _of_torch
     torch: Any = sys.modules.get("torch")
     if (_threads or _is_fork) and hasattr(torch, "set_num_threads"):  # torch may be half imported
+        _of_torch = _of_torch or torch.get_num_threads()
         torch.set_num_threads(1 if _is_fork else _threads)
+
+
+@contextmanager
+def threads_restored() -> Iterator[None]:
+    """Restore the numbers of threads, torch's too, when the block ends: in Python they are the user's."""
+    global _threads, _most, _of_torch
+    before, _of_torch = (_threads, _most), None
+    try:
+        yield
+    finally:
+        _threads, _most = before
+        if _of_torch is not None:
+            sys.modules["torch"].set_num_threads(_of_torch)
 
 
 def cut_evenly(total: int, pieces: int | None = None) -> list[tuple[int, int]]:

@@ -218,7 +218,7 @@ class _Training:
         return self.processes.largest(self.done(), stop.signal, overdue)
 
     def _step(self, done: float) -> None:
-        settings, progress = self.plan.training, self.progress
+        progress = self.progress
         contexts, targets = next(self.examples)
         progress.rate = learning_rate(
             self.plan.schedule, self.plan.optim.lr, done=done, steps=progress.step, drops=progress.drops
@@ -227,8 +227,6 @@ class _Training:
         self.steps.make(contexts, targets, progress.rate, self._count)
         progress.step += 1
         progress.since += 1
-        if settings.max_norm is not None and progress.step % self.batches.per_epoch == 0:
-            renormalise_rows(self.model.encoder.embedding.weight, settings.max_norm)
 
     def _count(self, loss: Tensor | float) -> None:
         """Add a loss to the sum, on a GPU several at once. Raises UserError where the training diverges."""
@@ -261,8 +259,13 @@ class _Training:
         )
 
     def _evaluate(self, done: float, stop: Stop) -> None:
-        """Loss on valid, accuracies, a line of metrics; saves the weights if they are the best so far."""
-        progress = self.progress
+        """Loss on valid, accuracies, a line of metrics; saves the weights if they are the best so far.
+
+        The embeddings are first limited to training.max_norm, so that saved ones always are.
+        """
+        progress, max_norm = self.progress, self.plan.training.max_norm
+        if max_norm is not None:
+            renormalise_rows(self.model.encoder.embedding.weight, max_norm)
         start = time.perf_counter()
         self._read_losses()
         progress.clock += time.perf_counter() - start  # in which a GPU has done the last steps

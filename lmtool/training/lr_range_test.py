@@ -1,7 +1,7 @@
 """The learning-rate range test: a few hundred steps at rising rates show which rates are usable.
 
 Smith (2017), "Cyclical Learning Rates for Training Neural Networks", section 3.3, here with rates that rise
-geometrically.
+geometrically. He reads bounds off the curve; here a tenth of the rate at which the smoothed loss is lowest is proposed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.sparse_optim import clip_gradients
-from lmtool.runs.lr_range import RangeTest
+from lmtool.runs.lr_range import START, RangeTest, start_of
 from lmtool.training.optimisers import set_rate
 
 MARGIN = 10.0  # the rate at which the loss is lowest, divided by the proposed one
@@ -34,7 +34,8 @@ def range_test(
 ) -> RangeTest:
     """Train for `steps` steps at rates from the first limit to the second, or until the loss diverges.
 
-    batches: contexts int64 `[B, C]` and targets int64 `[B]`. clip_norm: of the gradients, as in training.
+    batches: contexts int64 `[B, C]` and targets int64 `[B]`. clip_norm: of the gradients, as in training. The result
+    says if the lowest loss is at an edge of the range or within the noise of single batches.
     """
     model.train()
     rates: list[float] = []
@@ -59,7 +60,22 @@ def range_test(
         set_rate(optimisers, rate)
         for optimiser in optimisers:
             optimiser.step()
-    return RangeTest(rates, losses, smoothed, rates[int(np.argmin(smoothed))] / MARGIN)
+    return propose(rates, losses, smoothed, diverged=len(rates) < steps)
+
+
+def propose(rates: list[float], losses: list[float], smoothed: list[float], *, diverged: bool) -> RangeTest:
+    """The outcome of a test by its losses. diverged: whether it ended before the highest rate."""
+    start = start_of(len(rates))
+    lowest = start + int(np.argmin(smoothed[start:]))
+    doubt = ""
+    if smoothed[start] - smoothed[lowest] <= np.std(np.subtract(losses, smoothed)[start:]):  # a fall by chance
+        advice = "a lower first rate" if diverged else "a higher last rate, or more steps"
+        doubt = f"the loss falls by no more than it differs between batches: try {advice}"
+    elif rates[lowest] < MARGIN * rates[0]:
+        doubt = "the loss is lowest near the lowest rate tried: try a lower first rate"
+    elif not diverged and lowest >= len(rates) - START:
+        doubt = "the loss is lowest at the highest rates tried: try a higher last rate"
+    return RangeTest(rates, losses, smoothed, max(rates[lowest] / MARGIN, rates[0]), doubt)
 
 
 def _running_mean(losses: list[float]) -> float:

@@ -10,7 +10,8 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,13 @@ def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
     for name, setter in setters.items():
         if name in states:
             setter(states[name])
+
+
+@contextmanager
+def random_states_restored(device: torch.device) -> Iterator[None]:
+    """Restore torch's random states when the block ends: in Python they are the user's."""
+    random = random_states(device)
+    try:
+        yield
+    finally:
+        set_random_states(random, device)

@@ -412,3 +412,48 @@ def test_chunks_of_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dot_nodes_are_made_of_vectors_and_odds() -> None:
     own = DotNodes(D, torch.tensor([0.5, -0.5]))
     torch.testing.assert_close(own.all_scores(torch.zeros(1, D)), torch.tensor([[0.5, -0.5]]))
+
+
+OF_OTHERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
+    "tree": (LAYERS["hierarchical"], lambda: HierarchicalSoftmax(D, random_tree(O, seed=3))),
+    "morin_bengio": (LAYERS["morin_bengio"], lambda: morin_bengio(balanced_tree(np.arange(O)))),
+    # Both are of three words, two of which have two codes, and of the same nodes.
+    "words of the leaves": (
+        lambda: HierarchicalSoftmax(D, Tree(np.array([[1, 2], [-1, -2], [3, -3], [-4, -5]]), [0, 0, 1, 1, 2])),
+        lambda: HierarchicalSoftmax(D, Tree(np.array([[1, 2], [-1, -2], [3, -3], [-4, -5]]), [0, 0, 1, 2, 2])),
+    ),
+    "classes": (LAYERS["classes"], lambda: ClassSoftmax(D, COUNTS, torch.arange(O - 1, -1, -1) % 5)),
+}
+
+
+@pytest.mark.parametrize("case", OF_OTHERS)
+def test_the_state_of_another_tree_or_other_classes_is_refused(case: str) -> None:
+    make, make_other = OF_OTHERS[case]
+    layer, again, other = make(), make(), make_other()
+    state, other_state = layer.state_dict(), other.state_dict()
+    assert {name: t.shape for name, t in state.items()} == {name: t.shape for name, t in other_state.items()}
+    for model, given in (
+        (again, other_state),
+        (nn.Sequential(again), nn.Sequential(other).state_dict()),
+        (again.float(), other.state_dict()),
+    ):
+        for strict in (True, False):
+            with pytest.raises(
+                ValueError, match=r"load_state_dict: the state is of a layer over another tree or other"
+            ):
+                model.load_state_dict(given, strict=strict)
+    again = make()
+    assert again.load_state_dict(state).unexpected_keys == []
+    h = torch.randn(B, D)
+    assert torch.equal(again.log_dist(h), layer.log_dist(h))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("case", OF_OTHERS)
+def test_states_of_before_fingerprints_are_loaded(case: str) -> None:
+    layer, again = OF_OTHERS[case][0](), OF_OTHERS[case][0]()
+    state = layer.state_dict()
+    assert state["fingerprint"].shape == (16,) and state.pop("fingerprint").dtype is torch.uint8
+    assert not any(again.load_state_dict(state))  # neither missing nor unexpected keys
+    h = torch.randn(B, D)
+    assert torch.equal(again.log_dist(h), layer.log_dist(h))  # type: ignore[operator]
+    assert all("fingerprint" not in LAYERS[name]().state_dict() for name in ("full", "nce", "sampled", "adaptive"))

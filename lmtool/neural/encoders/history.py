@@ -13,7 +13,7 @@ embeddings, V words of the vocabulary, R runs of up to N examples that follow on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 import torch
@@ -35,6 +35,8 @@ class History(nn.Module):
     a_kt starts as alpha_k^(t-1), of unit length over t, and is learned, one weight for each distance t, as is a scale
     for each component of z_k.
     """
+
+    decays: ClassVar[dict[str, bool]] = {"scale": False}  # a gain, which starts at 1
 
     def __init__(self, forgetting: list[float], length: int, words: int, dim: int) -> None:
         """forgetting: alpha, K of them, above 0 and at most 1. length: T. words: C. dim: E."""

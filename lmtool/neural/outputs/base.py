@@ -6,10 +6,13 @@ Shapes: B examples, D dimension of the hidden, O words that can be predicted (id
 from __future__ import annotations
 
 import functools
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,6 +23,7 @@ from lmtool.neural.checks import require_hidden, require_ids, require_size
 from lmtool.trees.tree import Tree
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+FINGERPRINT = "fingerprint"  # name in the state_dict
 
 
 def takes_hidden(method: Method) -> Method:
@@ -94,6 +98,9 @@ class OutputLayer(nn.Module, ABC):
     `[B, D]`, and for words that are not integers `[B]` of the same device; words may also be an array or a list.
     input_dim: D, and word_count: O, which the constructor sets: from then on D and, on a CPU, the range of words are
     checked, too. reference: a weight, whose type and device hidden must have.
+
+    The state_dict of a layer over a tree or classes has their `fingerprint`, uint8 `[16]`; load_state_dict raises
+    ValueError for a state of another tree or other classes. A state without it, as 0.6.0 saved, is loaded unchecked.
     """
 
     tree: Tree | None = None
@@ -111,6 +118,33 @@ class OutputLayer(nn.Module, ABC):
     def reference(self) -> Tensor | None:
         """A weight, whose type and device hidden must have; None, the default, where any will do."""
         return None
+
+    def structure(self) -> list[npt.NDArray[Any]]:
+        """The arrays that say which words a row of the weights stands for, of which fingerprint is made; by default
+        those of the tree, or none.
+        """
+        return [] if self.tree is None else [self.tree.children, self.tree.leaf_words]
+
+    def _fingerprint(self) -> Tensor | None:
+        digest, arrays = hashlib.blake2b(digest_size=16), self.structure()
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array, dtype="<i8").data)
+        return torch.tensor(list(digest.digest()), dtype=torch.uint8) if arrays else None
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if (own := self._fingerprint()) is not None:
+            destination[prefix + FINGERPRINT] = own
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        own = self._fingerprint()
+        given = None if own is None else state_dict.pop(prefix + FINGERPRINT, None)  # from torch's own copy
+        if own is not None and given is not None and not torch.equal(given.cpu(), own):
+            raise ValueError(
+                f"{type(self).__name__}.load_state_dict: the state is of a layer over another tree or other classes; "
+                "build the layer over those that it was trained with"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     @abstractmethod
     def forward(self, h: Tensor, y: Tensor) -> Tensor:

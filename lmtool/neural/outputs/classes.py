@@ -18,7 +18,9 @@ Complexity: O(D (C + words of the target's class)) for each example, with C of a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -99,6 +101,10 @@ class ClassSoftmax(OutputLayer):
         self.vectors = nn.Parameter(torch.empty(len(counts), dim))
         for vectors in (self.class_vectors, self.vectors):
             nn.init.normal_(vectors, std=dim**-0.5)
+
+    def structure(self) -> list[npt.NDArray[Any]]:
+        """The class of each word."""
+        return [self.classes.cpu().numpy()]
 
     def row_parameters(self) -> list[nn.Parameter]:
         """The parameters with sparse gradients: the words' vectors and biases, or none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import OptimConfig
@@ -16,31 +17,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ParameterGroups:
-    """The parameters of one optimiser. matrices: those of two dimensions or more; vectors: biases and gains, which
-    weight decay spares.
+    """The parameters of one optimiser, matrices first, as checkpoints number them. spared: ids of those that weight
+    decay leaves alone.
     """
 
-    matrices: list[nn.Parameter]
-    vectors: list[nn.Parameter]
+    parameters: list[nn.Parameter]
+    spared: frozenset[int]
 
     @classmethod
-    def of(cls, parameters: Iterable[nn.Parameter]) -> ParameterGroups:
-        """Sort parameters, in their order."""
-        listed = list(parameters)
-        return cls([p for p in listed if p.dim() > 1], [p for p in listed if p.dim() <= 1])
+    def of(cls, parameters: Iterable[nn.Parameter], model: nn.Module) -> ParameterGroups:
+        """Sort parameters of a model by their role: weight decay spares biases and gains.
 
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        """All of them, in the order of the optimiser's groups."""
-        return [*self.matrices, *self.vectors]
+        A module of the model says which are which by a class attribute `decays`, names of its parameters and whether
+        they are decayed; any other parameter is decayed if it has two dimensions or more.
+        """
+        spared = frozenset(
+            id(parameter)
+            for module in model.modules()
+            for name, parameter in module.named_parameters(recurse=False)
+            if not getattr(module, "decays", {}).get(name, parameter.dim() > 1)
+        )
+        return cls(sorted(parameters, key=lambda p: p.dim() <= 1), spared)
 
     def decayed(self, weight_decay: float, *, key: str = "weight_decay") -> list[dict[str, Any]]:
-        """The parameter groups that a `torch.optim.Optimizer` takes, none of them empty.
+        """Return the parameter groups that a `torch.optim.Optimizer` takes, none of them empty.
 
-        key: the name of the optimiser's argument, to which `weight_decay` is given for the matrices and 0 for the rest.
+        key: the name of the optimiser's argument, which is 0 for the spared parameters and `weight_decay` for the rest.
         """
-        groups = [{"params": self.matrices, key: weight_decay}, {"params": self.vectors, key: 0.0}]
-        return [group for group in groups if group["params"]]
+        runs = groupby(self.parameters, key=lambda p: id(p) in self.spared)
+        return [{"params": list(run), key: 0.0 if spared else weight_decay} for spared, run in runs]
 
 
 @dataclass(slots=True)
