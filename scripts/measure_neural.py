@@ -222,7 +222,7 @@ def _print(name: str, found: dict[str, Any]) -> None:
 
 def trees(lmtool: Callable[..., float]) -> None:
     """PTB: model=hsoftmax on every tree, an epoch each without gates and history; clusters are of model=nplm."""
-    lmtool("train", "model=nplm", "data=ptb", "hydra.run.dir=nplm")
+    lmtool("train", "model=nplm", "data=ptb", "training.minutes=null", "hydra.run.dir=nplm")
     budget = ["training.epochs=1", "training.minutes=null", "training.evaluate_every=1"]
     budget += ["model.gated=false", "model.history=0", "model.across_sentences=false"]
     budget += ["model.dropout=0.2", "model.input_dropout=0", "data=ptb"]
