@@ -23,10 +23,14 @@ PAGES = sorted(NUMBERS.glob("*.md"))
 RESULTS_OF = ROOT / "scripts" / "results"
 QUOTING = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs" / "guides").glob("*.md")),
+    *(
+        page
+        for folder in ("guides", "mathematics", "reference")
+        for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ),
     *(page for page in PAGES if "{include} ../../scripts/results/" + page.name not in page.read_text(encoding="utf-8")),
     *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
-    *sorted((ROOT / "conf" / "experiment").glob("*.yaml")),
+    *sorted((ROOT / "conf").rglob("*.yaml")),
 ]
 FIGURE = re.compile(
     r"(?<![\w.,])(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.\d+(?:e-?\d+)?|\d+(?= %| (?:s|ms|us|MB|MiB|GB|GiB)\b)"
@@ -99,7 +103,7 @@ def unknown(text: str, more: tuple[float, ...] = ()) -> list[str]:
 def test_figures_are_those_that_were_printed(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if page.suffix == ".yaml":
-        text = "\n".join(line[2:] for line in text.splitlines()[2:] if line.startswith("# "))
+        text = "\n".join(line.partition("# ")[2] for line in text.splitlines()[1:])
     # A tutorial may say in words what its blocks show, which tests/docs/test_tutorials.py compares with what comes out.
     blocks = "".join(re.findall(r"^```text$.*?^```$", text, re.S | re.M)) if page.parent.name == "tutorials" else ""
     shown = tuple(float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*(?:\.\d+)?", blocks))
