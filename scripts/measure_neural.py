@@ -221,21 +221,23 @@ def _print(name: str, found: dict[str, Any]) -> None:
 
 
 def trees(lmtool: Callable[..., float]) -> None:
-    """PTB: model=hsoftmax on every tree, an epoch each without gates and history; clusters are of model=nplm."""
-    lmtool("train", "model=nplm", "data=ptb", "training.minutes=null", "hydra.run.dir=nplm")
+    """PTB: model=hsoftmax on every tree, an epoch each without gates and history; tree.run= is the run with `brown`."""
     budget = ["training.epochs=1", "training.minutes=null", "training.evaluate_every=1"]
     budget += ["model.gated=false", "model.history=0", "model.across_sentences=false"]
     budget += ["model.dropout=0.2", "model.input_dropout=0", "data=ptb"]
-    chosen = [["huffman"], ["brown"], ["wordnet"], ["random"], ["classes"], ["frequency"], ["balanced"]]
+    chosen = [["huffman"], ["brown"], ["random"], ["classes"], ["frequency"], ["balanced"], ["wordnet"]]
     chosen += [["clusters"], ["clusters", "tree.epsilon=0.25"], ["union"]]
-    run = ["clusters", "tree.run=nplm"]
+    run = ["clusters", "tree.run=brown"]
     chosen += [run, [*run, "tree.split=balanced"], [*run, "tree.epsilon=0.25"]]
     chosen += [[*run, "tree.representation=embeddings", "tree.split=balanced"]]
-    chosen += [["union", "tree.trees=[brown,{kind:clusters,run:nplm,epsilon:0.25}]"]]
+    chosen += [["union", "tree.trees=[brown,{kind:clusters,run:brown,epsilon:0.25}]"]]
     for number, (name, *settings) in enumerate(chosen):
-        folder = f"tree{number}"
+        folder = f"tree{number}" if name != "brown" else name
+        if name == "wordnet" and not Path("/usr/share/wordnet").is_dir():
+            print("wordnet: Debian's wordnet-base is not installed", flush=True)
+            continue
         lmtool("train", "model=hsoftmax", f"tree={name}", *settings, *budget, f"hydra.run.dir={folder}")
         lmtool("tree", f"tree={name}", *settings, "data=ptb", f"hydra.run.dir={folder}-tree")
         depth = result(f"{folder}-tree")
-        _print(" ".join([name, *(word for word in settings if word != "tree.run=nplm")]), result(folder))
+        _print(" ".join([name, *settings]), result(folder))
         print(f"{'':<28} depth {depth['weighted_mean_depth']:.2f} by frequency, built in {depth['seconds']:.1f} s")
