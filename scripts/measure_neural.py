@@ -214,24 +214,6 @@ def result(run: str) -> dict[str, Any]:
     return found
 
 
-def outputs(lmtool: Callable[..., float]) -> None:
-    """PTB: models with their defaults (five epochs, at most ten minutes), and the mixture of the best with order 5."""
-    lmtool("train", "model=ngram", "data=ptb", "hydra.run.dir=kn5")
-    found = {}
-    clusters = ["tree=clusters", "tree.run=nplm", "tree.split=balanced"]
-    for name, *settings in (["nplm"], ["skip_layer"], ["hsoftmax", *clusters], ["nce"]):
-        lmtool("train", f"model={name}", *settings, "data=ptb", f"hydra.run.dir={name}")
-        found[name] = result(name)
-        _print(name, found[name])
-    best = min(("nplm", "skip_layer"), key=lambda name: found[name]["valid_perplexity"])
-    for runs in (f"kn5,{best}", "kn5,nplm,skip_layer,hsoftmax,nce"):
-        lmtool("ensemble", f"runs=[{runs}]", f"hydra.run.dir=mix-{len(runs)}")
-        mixed = result(f"mix-{len(runs)}")
-        print(f"{runs}: {mixed['perplexity']:.2f}, weights {' '.join(f'{weight:.3f}' for weight in mixed['weights'])}")
-    for name in ("hsoftmax", "nce"):
-        print(f"{name} / nplm: {found[name]['valid_perplexity'] / found['nplm']['valid_perplexity']:.3f}")
-
-
 def _print(name: str, found: dict[str, Any]) -> None:
     print(f"{name:<28} valid {found['valid_perplexity']:7.2f}  {found['training_seconds']:.0f} s", end="")
     print(f"  {found['epochs']:.2f} epochs", end="")
@@ -239,20 +221,23 @@ def _print(name: str, found: dict[str, Any]) -> None:
 
 
 def trees(lmtool: Callable[..., float]) -> None:
-    """PTB: model=hsoftmax on every tree, one epoch each; clusters are of a run of model=nplm with its defaults."""
-    lmtool("train", "model=nplm", "data=ptb", "hydra.run.dir=nplm")
+    """PTB: model=hsoftmax on every tree, an epoch each without gates and history; tree.run= is the run with `brown`."""
     budget = ["training.epochs=1", "training.minutes=null", "training.evaluate_every=1"]
+    budget += ["model.gated=false", "model.history=0", "model.across_sentences=false"]
     budget += ["model.dropout=0.2", "model.input_dropout=0", "data=ptb"]
-    chosen = [["huffman"], ["brown"], ["wordnet"], ["random"], ["classes"], ["frequency"], ["balanced"]]
+    chosen = [["huffman"], ["brown"], ["random"], ["classes"], ["frequency"], ["balanced"], ["wordnet"]]
     chosen += [["clusters"], ["clusters", "tree.epsilon=0.25"], ["union"]]
-    run = ["clusters", "tree.run=nplm"]
+    run = ["clusters", "tree.run=brown"]
     chosen += [run, [*run, "tree.split=balanced"], [*run, "tree.epsilon=0.25"]]
     chosen += [[*run, "tree.representation=embeddings", "tree.split=balanced"]]
-    chosen += [["union", "tree.trees=[brown,{kind:clusters,run:nplm,epsilon:0.25}]"]]
+    chosen += [["union", "tree.trees=[brown,{kind:clusters,run:brown,epsilon:0.25}]"]]
     for number, (name, *settings) in enumerate(chosen):
-        folder = f"tree{number}"
+        folder = f"tree{number}" if name != "brown" else name
+        if name == "wordnet" and not Path("/usr/share/wordnet").is_dir():
+            print("wordnet: Debian's wordnet-base is not installed", flush=True)
+            continue
         lmtool("train", "model=hsoftmax", f"tree={name}", *settings, *budget, f"hydra.run.dir={folder}")
         lmtool("tree", f"tree={name}", *settings, "data=ptb", f"hydra.run.dir={folder}-tree")
         depth = result(f"{folder}-tree")
-        _print(" ".join([name, *(word for word in settings if word != "tree.run=nplm")]), result(folder))
+        _print(" ".join([name, *settings]), result(folder))
         print(f"{'':<28} depth {depth['weighted_mean_depth']:.2f} by frequency, built in {depth['seconds']:.1f} s")

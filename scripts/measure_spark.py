@@ -19,8 +19,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from lmtool.ngram.spark.cluster import has_java
-
 PRUNED = "prune_entropy=1e-7"
 CLIENT = ("spark.driver.bindAddress", "spark.driver.host")
 
@@ -131,7 +129,11 @@ def cluster(folder: Path, memory: str = "1g", *, short: bool = False) -> Iterato
 
 def has_spark() -> bool:
     """Whether pyspark and a Java runtime are there."""
-    return importlib.util.find_spec("pyspark") is not None and has_java()
+    if importlib.util.find_spec("pyspark") is None:
+        return False
+    from lmtool.ngram.spark.cluster import has_java  # needs pyarrow, which comes with the extra spark
+
+    return has_java()
 
 
 def override(options: dict[str, str]) -> str:

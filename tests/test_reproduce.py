@@ -21,6 +21,7 @@ SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "reproduce"
 RECIPES = sorted((SCRIPT.parent / "reproductions").glob("*.toml"))
 NAMES = {
     "best",
+    "experiments",
     "defaults",
     "notebook",
     "nplm-article",
