@@ -37,13 +37,14 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     require_outputs(config, names)
     models, scorer = _load_scorer(config, session)
     target = Path(str(config.to or config.filter))
-    identity = _identity(config, names) if names else None
+    identity = _identity(config, names) if names and not _one_text(config) else None
     with ScoreJournal.open(target.with_name(f"{target.name}.partial"), identity, scorer.dtype) as journal:
         resumed = journal.rows
         if resumed:
             session.note(f"resuming: {resumed:,} texts have their scores in {target}.partial")
         seconds, tokens = _score(config, names, scorer, journal, session)
         result = _totals(config, models, journal)
+        result.across_sentences = scorer.across_sentences
         result.seconds, result.resumed = seconds, resumed
         result.tokens_per_second = tokens / seconds if tokens else None
         if config.filter is not None:
@@ -61,12 +62,15 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
 
 def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel], TextsScorer]:
     """The models of run= or arpa=, and of run_out= where it is given, and what scores texts by them."""
+    from lmtool.evaluation.score import READ_ALONE
     from lmtool.runs.load import load, load_named
 
     models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
     if config.run_out is not None:
         models.append(load(config.run_out, config.device, store_dir=config.store_dir))
-    scorer = scorer_of(models)
+    scorer = scorer_of(models, across=config.across_sentences, one_text=_one_text(config))
+    if scorer.across_sentences is False:
+        session.note(READ_ALONE)
     if not all(model.normalised for model in models):
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     if not scorer.same_words:
@@ -77,11 +81,17 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
     return models, scorer
 
 
-def scorer_of(models: list[TextModel]) -> TextsScorer:
-    """What scores texts by a model, or by two. Raises UserError as TextsScorer does."""
+def _one_text(config: ScoreConfig) -> bool:
+    """Return whether all lines are one text, whose scores depend on all that stands before."""
+    return config.across_sentences and config.column is None
+
+
+def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) -> TextsScorer:
+    """What scores texts by a model, or by two. Raises UserError as TextsScorer does, whose settings these are."""
     from lmtool.evaluation.text_scores import ScoringModel, TextsScorer
 
-    return TextsScorer(*(ScoringModel(each.model, each.form, each.name) for each in models))
+    named = (ScoringModel(each.model, each.form, each.name) for each in models)
+    return TextsScorer(*named, across=across, one_text=one_text)
 
 
 def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
@@ -91,7 +101,8 @@ def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     first = text_files(config.arpa, "arpa")[0] if config.arpa else run_folder(config.run)
     runs = [_run_identity(Path(name)) for name in (first, config.run_out) if name is not None]
     texts = [file_stamp(name) for name in names]
-    return {"version": __version__, "runs": runs, "text": texts, "column": config.column, "device": config.device}
+    settings = {"column": config.column, "across_sentences": config.across_sentences, "device": config.device}
+    return {"version": __version__, "runs": runs, "text": texts, **settings}
 
 
 def _run_identity(path: Path) -> list[object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,6 +109,6 @@ def _sentence_perplexities(config: ScoreConfig, model: TextModel, name: str, *, 
     with corpus_of(Run.open(run_folder(config.run)), config.store_dir, progress=progress) as corpus:
         if not corpus.sentences:
             raise UserError(f"bucket_split={name}: {corpus.name} has no sentences to take quantiles of: leave it out")
-        split = corpus.split(name)
+        split = replace(corpus.split(name), apart=not config.across_sentences)
     log_probs = sums(score(model.model, split, progress=progress).log_prob, split.offsets)
     return np.asarray(np.exp(-log_probs / np.diff(split.offsets)))

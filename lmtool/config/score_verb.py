@@ -20,6 +20,7 @@ class ScoreConfig(VerbConfig):
     run_out: str | None = MISSING
     text: str = MISSING
     column: str | None = MISSING
+    across_sentences: bool = MISSING
     to: str | None = MISSING
     buckets: list[str] | None = MISSING
     bucket_quantiles: list[float] | None = MISSING

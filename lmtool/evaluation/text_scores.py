@@ -6,7 +6,7 @@ The difference of two models' cross-entropies selects text that is like the firs
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from lmtool.data.encode import EncodedTexts, TextBlock, TextEncoder
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_records import blocks_of
 from lmtool.errors import UserError
-from lmtool.evaluation.score import score
+from lmtool.evaluation.score import require_across, score
 from lmtool.language_model import FloatArray, IntArray, LanguageModel
 
 Rows = npt.NDArray[Any]  # of TEXT, or of TWO where there are two models
@@ -49,12 +49,16 @@ class TextScore:
 
 
 class TextsScorer:
-    """Scores blocks of texts. Each text stands for itself: no context crosses it."""
+    """Scores blocks of texts. across_sentences: whether contexts crossed sentences; None if no model could do so."""
 
-    def __init__(self, model: ScoringModel, out: ScoringModel | None = None) -> None:
-        """out: the second model, of other text, where there are two.
+    def __init__(
+        self, model: ScoringModel, out: ScoringModel | None = None, *, across: bool = False, one_text: bool = False
+    ) -> None:
+        """out: the second model, of other text, where there are two. across: whether contexts cross the sentences of a
+        text; if not, each is read alone. one_text: whether they cross the texts, too, of all blocks in their order.
 
-        Raises UserError for a model with a cache, and for two that cut text in different ways.
+        Raises UserError for a model with a cache, for two that cut text in different ways, and for `across` if each
+        model reads single sentences.
         """
         for each in [model] if out is None else [model, out]:
             if each.model.dynamic:
@@ -66,6 +70,13 @@ class TextsScorer:
             raise UserError(f"{model.name} and {out.name} do not cut text into the same tokens: take two that do")
         self.dtype = TEXT if out is None else TWO
         self._models = (model,) if out is None else (model, out)
+        able = [each for each in self._models if each.model.across_sentences]
+        if across:
+            first = (able or self._models)[0]
+            require_across(first.model, first.form.vocabulary.eos, first.name)
+        self._across, self._one_text = across, one_text
+        self.across_sentences = across if able else None
+        self._before: list[IntArray] = [np.empty(0, dtype=np.int64)] * 2  # the last tokens before a block, of one text
         self._encoders = [TextEncoder(each.form) for each in self._models]
         self.same_words = len({each.form.vocabulary.fingerprint() for each in self._models}) == 1
         self._shared = self.same_words and len({each.form.lowercase for each in self._models}) == 1
@@ -75,25 +86,31 @@ class TextsScorer:
         rows = np.empty(len(block.ends), dtype=self.dtype)
         texts = self._encoders[0](block)
         rows["tokens"], rows["oov"] = np.diff(texts.documents), texts.oov
-        rows["log_prob"] = _log_probs(self._models[0].model, texts, progress=progress)
+        rows["log_prob"] = self._log_probs(0, texts, progress)
         if len(self._models) == 2:
             texts = texts if self._shared else self._encoders[1](block)
             rows["oov_out"] = texts.oov
-            rows["log_prob_out"] = _log_probs(self._models[1].model, texts, progress=progress)
+            rows["log_prob_out"] = self._log_probs(1, texts, progress)
         return rows
+
+    def _log_probs(self, k: int, texts: EncodedTexts, progress: bool) -> FloatArray:
+        """log p of each text under model k, natural, `[D]`; 0 for one without tokens."""
+        (model, form, _), before = self._models[k], self._before[k]
+        split = replace(texts.split, apart=not self._across)
+        if not split.tokens:
+            return np.zeros(len(texts.oov))
+        if self._one_text:
+            ids = np.concatenate([before, split.ids])
+            self._before[k] = ids[max(0, len(ids) - model.context_size) :]
+            ends = split.offsets[0 if form.vocabulary.eos is not None else -1 :] + len(before)
+            split = replace(split, ids=ids, offsets=np.unique(np.append(0, ends)), documents=None)
+        return sums(score(model, split, progress=progress).log_prob[len(before) :], texts.documents)
 
 
 def _cut(form: TextForm) -> tuple[bool, bool, bool, str | None]:
     """What decides where tokens begin and end."""
     tokeniser = None if form.subwords is None else form.subwords.json
     return form.chars, form.tags, form.vocabulary.eos is not None, tokeniser
-
-
-def _log_probs(model: LanguageModel, texts: EncodedTexts, *, progress: bool) -> FloatArray:
-    """log p of each text, natural, `[D]`; 0 for one without tokens."""
-    if not texts.split.tokens:
-        return np.zeros(len(texts.oov))
-    return sums(score(model, texts.split, progress=progress).log_prob, texts.documents)
 
 
 def sums(values: FloatArray, offsets: IntArray) -> FloatArray:

@@ -43,6 +43,8 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
         ("run", False, lambda e: e.name),
         ("model", False, lambda e: e.model or None),
         ("perplexity", True, lambda e: number(e.perplexity, 2)),
+        ("contexts", False, lambda e: "across sentences" if e.across_sentences else None),
+        ("fitted or chosen on this split", False, lambda e: ", ".join(e.fitted) or None),
         ("95 % confidence interval", True, lambda e: e.interval and between(*e.interval)),
         ("bits per word", True, lambda e: number(e.bits, 3)),
         ("parameters or n\N{NON-BREAKING HYPHEN}grams", True, lambda e: e.parameters and f"{e.parameters:,}"),

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmtool.results.base import Result, Table
+from lmtool.results.base import CONTEXTS, Result, Table
 from lmtool.system.tables import Cell
 
 
@@ -17,7 +17,7 @@ class ScoredTexts(Result):
     run_out: the second run; None without one. resumed: texts whose scores were there already; tokens_per_second: of
     the others, None without any. buckets: for each its
     name, limit (None of the last) and number of texts. kept: the number of texts that were written by filter=. most,
-    least: the limits that they passed. to, filter: what was written.
+    least: the limits that they passed. across_sentences: as of Evaluation. to, filter: what was written.
     """
 
     run: str
@@ -35,6 +35,7 @@ class ScoredTexts(Result):
     kept: int | None = None
     most: float | None = None
     least: float | None = None
+    across_sentences: bool | None = None
     to: Path | None = None
     filter: Path | None = None
     notes: list[str] = field(default_factory=list)
@@ -71,6 +72,7 @@ class ScoredTexts(Result):
     def _rows(self) -> list[list[Cell]]:
         rows: list[list[Cell]] = [["texts", self.texts], ["  without tokens", self.empty], ["tokens", self.tokens]]
         rows += [["  OOVs", self.oov], ["perplexity", self.perplexity]]
+        rows += [["contexts", CONTEXTS.get(self.across_sentences)]] if self.across_sentences is not None else []
         rows += [["tokens per second", round(self.tokens_per_second)]] if self.tokens_per_second else []
         for name, limit, count in self.buckets:
             rows.append([f"bucket {name}", f"{count:,}" + ("" if limit is None else f" texts, to {limit:.4f}")])
