@@ -159,6 +159,7 @@ class TextModel:
             characters,
             self.vocabulary.bos,
             apart=not across_sentences,
+            oov_words=[word for sentence in tokens for word in sentence if word not in self.vocabulary.ids],
             words=sum(len(cut_words("".join(s)) if self.form.chars else s) + len(eos) for s in words),
         )
         return text, sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -138,9 +139,12 @@ def evaluate(
     if settings.keys() - known:
         raise UserError(f"{', '.join(settings.keys() - known)}: not for text that is given as a list")
     session = Session(Path(), progress=shows_progress(progress), quiet=True)
-    return evaluate_split(
+    evaluation = evaluate_split(
         loaded.model, split_of_text, loaded.vocabulary, session, run=loaded.name, name="text", **settings
     )
+    for warning in session.warnings:
+        warnings.warn(warning, stacklevel=2)
+    return evaluation
 
 
 def rescore(

@@ -50,6 +50,7 @@ def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
 
 def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation:
     """Score a split of the run's data, and its cloze questions where it has some."""
+    from lmtool.data.oov import oov_warning
     from lmtool.evaluation.cloze import only_questions
     from lmtool.runs.load import load_model
     from lmtool.runs.store import corpus_of
@@ -61,6 +62,8 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
         if only_questions(corpus, name):
             return Evaluation(run, name, None, None, model.normalised, cloze, notes=session.notes)
         split = corpus.split(name)
+        for warning in oov_warning(corpus, name):
+            session.warn(warning)
     for note in fitted_note({run: finished.fitted_on.get(name, [])}, name):
         session.note(note)
     return _scored(config, model, split, corpus.vocabulary, session, run=run, name=name, cloze=cloze)
@@ -138,19 +141,23 @@ def evaluate_split(
 
     Raises UserError for unnormalised scores of a model that has none, and for the accuracy of one with a cache.
     """
+    from lmtool.data.oov import text_warning
     from lmtool.evaluation.score import READ_ALONE, log_z, reads_across, report, score, split_accuracy
     from lmtool.evaluation.token_scores import TokenScores, tokens_of
 
     scores = score(model, split, progress=session.progress, unnormalised=unnormalised)
-    share = split_accuracy(model, split, progress=session.progress) if accuracy else None
+    right = split_accuracy(model, split, progress=session.progress) if accuracy else None
     normalised = model.normalised and not unnormalised
     across = reads_across(model, split)
     if across is False:
         session.note(READ_ALONE)
+    if split.oov_words is not None:
+        for warning in text_warning(name, len(split.oov_words) / split.tokens, split.oov_words, vocabulary):
+            session.warn(warning)
     return Evaluation(
         run,
         name,
-        report(name, split, scores, cloze, share),
+        report(name, split, scores, cloze, right),
         TokenScores(scores.log_prob, tokens_of(split, vocabulary), name, normalised),
         normalised,
         cloze,

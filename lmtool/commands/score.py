@@ -29,6 +29,7 @@ STANDARD_INPUT = "-"
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
     from lmtool.commands.score_outputs import require_outputs, write_filtered, write_scores
+    from lmtool.data.oov import text_warning
     from lmtool.data.text_files import text_files
     from lmtool.evaluation.score_journal import ScoreJournal
 
@@ -44,7 +45,10 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
             session.note(f"resuming: {resumed:,} texts have their scores in {target}.partial")
         seconds, tokens = _score(config, names, scorer, journal, session)
         result = _totals(config, models, journal)
-        result.across_sentences = scorer.across_sentences
+        result.across_sentences, result.most_oov = scorer.across_sentences, config.most_oov
+        share = result.oov / max(result.tokens, 1)
+        for warning in text_warning(config.text, share, scorer.unknown, models[0].vocabulary):
+            session.warn(warning)
         result.seconds, result.resumed = seconds, resumed
         result.tokens_per_second = tokens / seconds if tokens else None
         if config.filter is not None:

@@ -62,6 +62,7 @@ def split_of_text(
         apart=vocabulary.eos is not None and not across_sentences,
         documents=np.unique(ends) if documents else None,
         words=words,
+        oov_words=[types[k] for k in provisional[oov].tolist()],
     )
 
 

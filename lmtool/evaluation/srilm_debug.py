@@ -22,14 +22,16 @@ def detail_lines(
     for a model without n-grams. starts: the tokens whose context is empty. sentences: whether the text has any. name:
     of the text. As in SRILM the numbers are p
     and log10 p, `ppl` counts the end of a sentence as a token and `ppl1` does not. Unlike in SRILM `<unk>` is a word
-    like any other: it has a probability, and OOVs are counted but not left out.
+    like any other: it has a probability, and OOVs are counted but not left out; `zzz=<unk>` where the word is known.
     """
     oov = np.zeros(tokens.count, dtype=bool)
     oov[tokens.oov_positions] = True
     offsets = tokens.offsets.tolist()
-    empty = set(starts.tolist())
+    empty, unknown = set(starts.tolist()), iter(tokens.oov_words or ())
     for first, last in itertools.pairwise(offsets):
         words = [tokens.words[k] for k in tokens.ids[first:last].tolist()]
+        for k in np.flatnonzero(oov[first:last]).tolist() if tokens.oov_words is not None else []:
+            words[k] = f"{next(unknown)}={words[k]}"
         if sentences:
             yield " ".join(words[:-1])
         goes_on = first not in empty  # the context crosses the sentence's beginning

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.encode import EncodedTexts, TextBlock, TextEncoder
+from lmtool.data.oov import unknown_words
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_records import blocks_of
 from lmtool.errors import UserError
@@ -21,6 +22,7 @@ from lmtool.language_model import FloatArray, IntArray, LanguageModel
 
 Rows = npt.NDArray[Any]  # of TEXT, or of TWO where there are two models
 TEXT = np.dtype([("tokens", np.int64), ("oov", np.int64), ("log_prob", np.float64)])
+EXAMPLES, EXAMPLE_BYTES = 1000, 1 << 16  # unknown words to look at, and the bytes of a block that they are sought in
 TWO = np.dtype([*TEXT.descr, ("oov_out", np.int64), ("log_prob_out", np.float64)])
 
 
@@ -49,7 +51,9 @@ class TextScore:
 
 
 class TextsScorer:
-    """Scores blocks of texts. across_sentences: whether contexts crossed sentences; None if no model could do so."""
+    """Scores blocks of texts. across_sentences: whether contexts crossed sentences; None if no model could do so.
+    unknown: some words that were out of the first model's vocabulary.
+    """
 
     def __init__(
         self, model: ScoringModel, out: ScoringModel | None = None, *, across: bool = False, one_text: bool = False
@@ -75,6 +79,7 @@ class TextsScorer:
             first = (able or self._models)[0]
             require_across(first.model, first.form.vocabulary.eos, first.name)
         self._across, self._one_text = across, one_text
+        self.unknown: list[str] = []
         self.across_sentences = across if able else None
         self._before: list[IntArray] = [np.empty(0, dtype=np.int64)] * 2  # the last tokens before a block, of one text
         self._encoders = [TextEncoder(each.form) for each in self._models]
@@ -86,6 +91,8 @@ class TextsScorer:
         rows = np.empty(len(block.ends), dtype=self.dtype)
         texts = self._encoders[0](block)
         rows["tokens"], rows["oov"] = np.diff(texts.documents), texts.oov
+        if rows["oov"].any() and len(self.unknown) < EXAMPLES:
+            self.unknown += unknown_words(block.content[:EXAMPLE_BYTES], self._models[0].form)
         rows["log_prob"] = self._log_probs(0, texts, progress)
         if len(self._models) == 2:
             texts = texts if self._shared else self._encoders[1](block)
@@ -136,9 +143,12 @@ def differences(rows: Rows) -> FloatArray:
         return np.asarray((rows["log_prob_out"] - rows["log_prob"]) / rows["tokens"])
 
 
-def criterion(rows: Rows) -> FloatArray:
-    """What texts are selected by, the lower the better: the difference where there are two models, else perplexity."""
-    return differences(rows) if rows.dtype == TWO else perplexities(rows)
+def criterion(rows: Rows, most_oov: float | None = None) -> FloatArray:
+    """What texts are selected by, the lower the better: the difference where there are two models, else perplexity; nan
+    for a text without tokens, and for one of which a larger share than most_oov is out of vocabulary.
+    """
+    values = differences(rows) if rows.dtype == TWO else perplexities(rows)
+    return values if most_oov is None else np.where(rows["oov"] > most_oov * rows["tokens"], np.nan, values)
 
 
 def scores_of(texts: Iterable[str], scorer: TextsScorer) -> Iterator[TextScore]:
