@@ -67,7 +67,7 @@ def test_everything_that_shows_a_network_on_valid_says_so(both: Run) -> None:
     assert f"{note}the mixture (weights); net-valid/scores.h5 (checkpoint){end}" in said
     both("report", "paths=[kn,net,table]", "hydra.run.dir=page")
     page = Path("page/report.html").read_text()
-    assert "fitted or chosen on this split" in page and "favours it here: net (checkpoint)" in page
+    assert "fitted or chosen on it" in page and "favours it here: net (checkpoint)" in page
 
 
 def test_models_made_of_others_inherit(both: Run) -> None:

@@ -24,8 +24,8 @@ def vocabulary(words: tuple[str, ...] = WORDS) -> Vocabulary:
     return Vocabulary(words, np.arange(len(words), 0, -1), words.index("</s>"), words.index("<unk>"))
 
 
-def warned(*words: str, share: float = 0.25, known: tuple[str, ...] = WORDS) -> str:
-    return "".join(text_warning("new.txt", share, words, vocabulary(known)))
+def warned(*words: str, oov: int = 250, known: tuple[str, ...] = WORDS) -> str:
+    return "".join(text_warning("new.txt", oov, 1000, words, vocabulary(known)))
 
 
 def test_what_unknown_words_have_in_common() -> None:
@@ -39,7 +39,8 @@ def test_what_unknown_words_have_in_common() -> None:
     for words in (("these.", "zzz", "yyy"), ("zzz.", "yyy,"), ()):
         said = warned(*words)
         assert "OOVs " not in said.replace("no OOVs", "") and "data.vocabulary.unit=bpe" in said
-    assert warned("these.", share=0.0999) == "" and warned("these.", share=0.1) != ""
+    assert warned("these.", oov=99) == "" and warned("these.", oov=100) != ""
+    assert text_warning("new.txt", 1, 7, ["zzz"], vocabulary()) == []  # one odd word in a sentence
 
 
 def test_unknown_words_of_a_block() -> None:

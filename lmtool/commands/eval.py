@@ -152,7 +152,7 @@ def evaluate_split(
     if across is False:
         session.note(READ_ALONE)
     if split.oov_words is not None:
-        for warning in text_warning(name, len(split.oov_words) / split.tokens, split.oov_words, vocabulary):
+        for warning in text_warning(name, len(split.oov_words), split.tokens, split.oov_words, vocabulary):
             session.warn(warning)
     return Evaluation(
         run,

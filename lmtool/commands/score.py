@@ -38,7 +38,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     require_outputs(config, names)
     models, scorer = _load_scorer(config, session)
     target = Path(str(config.to or config.filter))
-    identity = _identity(config, names) if names and not _one_text(config) else None
+    identity = _identity(config, names) if names and not scorer.one_text else None
     with ScoreJournal.open(target.with_name(f"{target.name}.partial"), identity, scorer.dtype) as journal:
         resumed = journal.rows
         if resumed:
@@ -46,8 +46,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
         seconds, tokens = _score(config, names, scorer, journal, session)
         result = _totals(config, models, journal)
         result.across_sentences, result.most_oov = scorer.across_sentences, config.most_oov
-        share = result.oov / max(result.tokens, 1)
-        for warning in text_warning(config.text, share, scorer.unknown, models[0].vocabulary):
+        for warning in text_warning(config.text, result.oov, result.tokens, scorer.unknown, models[0].vocabulary):
             session.warn(warning)
         result.seconds, result.resumed = seconds, resumed
         result.tokens_per_second = tokens / seconds if tokens else None
@@ -72,7 +71,8 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
     models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
     if config.run_out is not None:
         models.append(load(config.run_out, config.device, store_dir=config.store_dir))
-    scorer = scorer_of(models, across=config.across_sentences, one_text=_one_text(config))
+    one_text = config.across_sentences and config.column is None  # all lines; scores depend on those before
+    scorer = scorer_of(models, across=config.across_sentences, one_text=one_text)
     if scorer.across_sentences is False:
         session.note(READ_ALONE)
     if not all(model.normalised for model in models):
@@ -83,11 +83,6 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
             "difference of Moore & Lewis train both with one data.vocabulary.file"
         )
     return models, scorer
-
-
-def _one_text(config: ScoreConfig) -> bool:
-    """Return whether all lines are one text, whose scores depend on all that stands before."""
-    return config.across_sentences and config.column is None
 
 
 def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) -> TextsScorer:

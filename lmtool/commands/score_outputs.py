@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +52,10 @@ def write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal,
     assert config.filter is not None, "the caller has asked"
     most = config.most
     if config.share is not None:
-        most = next(iter(quantiles(partial(_values, config, journal), [config.share])), None)
+        most = next(
+            iter(quantiles(lambda: (criterion(rows, config.most_oov) for rows in journal.parts()), [config.share])),
+            None,
+        )
     low, high = -math.inf if config.least is None else config.least, math.inf if most is None else most
     result.most, result.least, result.kept = most, config.least, 0
     result.filter = Path(config.filter)
@@ -96,17 +98,13 @@ def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJou
         return config.bucket_limits
     shares = config.bucket_quantiles or [place / count for place in range(1, count)]
     if config.bucket_split is None:
-        found = quantiles(partial(_values, config, journal), shares)
+        found = quantiles(lambda: (criterion(rows, config.most_oov) for rows in journal.parts()), shares)
     else:
         values = _sentence_perplexities(config, model, config.bucket_split, progress=progress)
         found = quantiles(lambda: iter([values]), shares)
     if not found:
         raise UserError(f"buckets={config.buckets}: the text has no tokens: there are no quantiles")
     return found
-
-
-def _values(config: ScoreConfig, journal: ScoreJournal) -> Iterator[FloatArray]:
-    return (criterion(rows, config.most_oov) for rows in journal.parts())
 
 
 def _sentence_perplexities(config: ScoreConfig, model: TextModel, name: str, *, progress: bool) -> FloatArray:

@@ -15,6 +15,7 @@ from lmtool.data.text_form import TextForm, cut_words
 from lmtool.data.vocabulary import Vocabulary
 
 WARN_FROM = 0.1  # share of a split's tokens
+EXAMPLES = 100_000  # OOVs that are looked at: a second's work
 MAJORITY = 2 / 3  # share of the OOVs that have something in common
 PUNCTUATION = string.punctuation + "\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e\u2013\u2014\u2026"
 REMEDY = (
@@ -37,12 +38,14 @@ def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
     return _warning(shares, _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train))
 
 
-def text_warning(text: str, share: float, words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
-    """The share of OOVs of a given text and what they have in common, if it is 10 % or more.
+def text_warning(text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
+    """The share of OOVs of a given text and what they have in common, if it is 10 % or more, and more than one word.
 
     words: words of the text that are out of vocabulary, all or some.
     """
-    return _warning({text: share}, "; ".join([*_in_common(words, vocabulary), REMEDY]))
+    if oov < 2 or oov < WARN_FROM * tokens:
+        return []
+    return _warning({text: oov / tokens}, "; ".join([*_in_common(words[:EXAMPLES], vocabulary), REMEDY]))
 
 
 def unknown_words(content: bytes, form: TextForm) -> list[str]:

@@ -52,7 +52,7 @@ def split_of_text(
         known = np.array([word in vocabulary.ids for word in types])
         ids = vocabulary.encode(types)[provisional]
         oov = np.flatnonzero(~known[provisional])
-    offsets = sentence_offsets(ids, vocabulary)
+    offsets = np.unique(ends) if documents and vocabulary.eos is None else sentence_offsets(ids, vocabulary)
     return Split(
         ids,
         offsets,

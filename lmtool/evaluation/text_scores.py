@@ -78,7 +78,7 @@ class TextsScorer:
         if across:
             first = (able or self._models)[0]
             require_across(first.model, first.form.vocabulary.eos, first.name)
-        self._across, self._one_text = across, one_text
+        self._across, self.one_text = across, one_text
         self.unknown: list[str] = []
         self.across_sentences = across if able else None
         self._before: list[IntArray] = [np.empty(0, dtype=np.int64)] * 2  # the last tokens before a block, of one text
@@ -106,7 +106,7 @@ class TextsScorer:
         split = replace(texts.split, apart=not self._across)
         if not split.tokens:
             return np.zeros(len(texts.oov))
-        if self._one_text:
+        if self.one_text:
             ids = np.concatenate([before, split.ids])
             self._before[k] = ids[max(0, len(ids) - model.context_size) :]
             ends = split.offsets[0 if form.vocabulary.eos is not None else -1 :] + len(before)

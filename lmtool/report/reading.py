@@ -66,16 +66,6 @@ class Entry:
     result: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def fitted(self) -> list[str]:
-        """What of the model was fitted or chosen on the split of the perplexity."""
-        return [] if self.run is None else self.run.fitted_on.get(self.split, [])
-
-    @property
-    def across_sentences(self) -> bool:
-        """Whether contexts crossed sentences."""
-        return bool(self.result.get("across_sentences", self.run is not None and self.run.across_sentences))
-
-    @property
     def output(self) -> str | None:
         """The kind of the output layer of a neural run, None for everything else."""
         if self.run is None or self.run.kind != "train" or self.source.kind is not Kind.run:

@@ -12,7 +12,6 @@ from lmtool.system.tables import Cell, html_table, text_table
 if TYPE_CHECKING:
     import pandas
 
-CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # of a model that may cross them
 Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 

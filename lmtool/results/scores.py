@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.results.base import CONTEXTS, Result, Table, frame
+from lmtool.results.base import Result, Table, frame
 from lmtool.system.tables import Cell
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Evaluation(Result):
         return self.report.as_json() | {"normalised": self.normalised} | known
 
     def _lines(self) -> list[tuple[str, Cell]]:
-        from lmtool.evaluation.printing import cloze_rows, report_rows
+        from lmtool.evaluation.printing import CONTEXTS, cloze_rows, report_rows
 
         if self.report is None:
             return [*cloze_rows(self.cloze)]

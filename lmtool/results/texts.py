@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmtool.results.base import CONTEXTS, Result, Table
+from lmtool.results.base import Result, Table
 from lmtool.system.tables import Cell
 
 
@@ -71,6 +71,8 @@ class ScoredTexts(Result):
         return rows_text([(str(name), value) for name, value in self._rows()], 24)
 
     def _rows(self) -> list[list[Cell]]:
+        from lmtool.evaluation.printing import CONTEXTS
+
         rows: list[list[Cell]] = [["texts", self.texts], ["  without tokens", self.empty], ["tokens", self.tokens]]
         rows += [["  OOVs", self.oov], ["perplexity", self.perplexity]]
         rows += [["contexts", CONTEXTS.get(self.across_sentences)]] if self.across_sentences is not None else []
