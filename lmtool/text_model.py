@@ -15,7 +15,7 @@ from lmtool.data.corpus import Split
 from lmtool.data.text_form import TextForm, cut_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.score import perplexity, score
+from lmtool.evaluation.score import perplexity, require_across, score
 from lmtool.generation import generate
 from lmtool.incremental import State, States, incremental_scorer
 from lmtool.language_model import FloatArray, IncrementalScorer, IntArray, LanguageModel, Ranking
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lmtool.neural.model import NeuralModel
+
+Sentences = Iterable[str | Sequence[str]]  # each a string or a list of words
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -100,42 +102,47 @@ class TextModel:
         return self.model.log_prob_candidates(contexts, candidates)
 
     @overload
-    def score(self, sentences: str) -> FloatArray: ...  # type: ignore[overload-overlap]
+    def score(self, sentences: str, *, across_sentences: bool = False) -> FloatArray: ...  # type: ignore[overload-overlap]
 
     @overload
-    def score(self, sentences: Iterable[str | Sequence[str]]) -> list[FloatArray]: ...
+    def score(self, sentences: Sentences, *, across_sentences: bool = False) -> list[FloatArray]: ...
 
-    def score(self, sentences: str | Iterable[str | Sequence[str]]) -> FloatArray | list[FloatArray]:
+    def score(self, sentences: str | Sentences, *, across_sentences: bool = False) -> FloatArray | list[FloatArray]:
         """The natural log-probability of each token of each sentence: a float64 array `[tokens]` for each of them; that
         array alone for one string.
 
         A sentence is a string or a list of words. Its tokens are its words and, where the model's data have sentences,
-        `</s>`. A word out of the vocabulary counts as `<unk>`, as in `lmtool eval`. Raises UserError for a sentence
-        with a line end within it or with `<s>` or `</s>` as a word.
+        `</s>`. A word out of the vocabulary counts as `<unk>`, as in `lmtool eval`. across_sentences: whether the
+        sentences are one text, in which contexts go on from each to the next; if not, each is scored alone. Raises
+        UserError for a sentence with a line end within it or with `<s>` or `</s>` as a word, and for
+        across_sentences=True if the model reads single sentences.
         """
         if isinstance(sentences, str):
-            return self.score([sentences])[0]
-        text, sizes = self._split_of(sentences)
+            return self.score([sentences], across_sentences=across_sentences)[0]
+        text, sizes = self._split_of(sentences, across_sentences)
         if not text.tokens:
             return [np.empty(0) for _ in sizes]
         return np.split(score(self.model, text).log_prob, np.cumsum(sizes)[:-1])
 
-    def perplexity(self, text: str | Iterable[str | Sequence[str]]) -> float:
+    def perplexity(self, text: str | Sentences, *, across_sentences: bool = False) -> float:
         """exp(-mean log p) over all tokens of sentences, as `score` takes them. Raises UserError for an empty text."""
-        return perplexity(score(self.model, self.split_of([text] if isinstance(text, str) else text)).log_prob)
+        split = self.split_of([text] if isinstance(text, str) else text, across_sentences=across_sentences)
+        return perplexity(score(self.model, split).log_prob)
 
-    def split_of(self, sentences: Iterable[str | Sequence[str]]) -> Split:
-        """Sentences, each a string or a list of words, as text that can be scored.
+    def split_of(self, sentences: Sentences, *, across_sentences: bool = False) -> Split:
+        """Sentences, each a string or a list of words, as text that can be scored; across_sentences: as in `score`.
 
         Raises UserError where it is empty.
         """
-        text, _ = self._split_of(sentences)
+        text, _ = self._split_of(sentences, across_sentences)
         if not text.tokens:
             raise UserError("text=[]: there is nothing to score; give one sentence or more")
         return text
 
-    def _split_of(self, sentences: Iterable[str | Sequence[str]]) -> tuple[Split, list[int]]:
+    def _split_of(self, sentences: Sentences, across_sentences: bool) -> tuple[Split, list[int]]:
         """The text and the number of tokens of each sentence; sentences without a token are left out of the text."""
+        if across_sentences:
+            require_across(self.model, self.vocabulary.eos, self.name)
         eos = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
         words = [self._words_of(sentence) for sentence in sentences]
         tokens = [self.form.tokens(sentence) for sentence in words]
@@ -144,13 +151,15 @@ class TextModel:
         sizes = [len(sentence) for sentence in ids]
         gap = 0 if self.form.chars else 1  # the space between words, or the line end after the last
         characters = sum(sum(map(len, sentence)) + max(gap * len(sentence), len(eos)) for sentence in words)
+        one_stream = across_sentences and self.vocabulary.eos is None
         text = Split(
             np.concatenate([np.empty(0, dtype=np.int64), *ids]),
-            np.cumsum([0, *(size for size in sizes if size)]),
+            np.cumsum([0, *([sum(sizes)] if one_stream else [size for size in sizes if size])]),
             np.flatnonzero(~np.array([k for flags in known for k in flags], dtype=bool)),
             characters,
             self.vocabulary.bos,
-            apart=True,
+            apart=not across_sentences,
+            oov_words=[word for sentence in tokens for word in sentence if word not in self.vocabulary.ids],
             words=sum(len(cut_words("".join(s)) if self.form.chars else s) + len(eos) for s in words),
         )
         return text, sizes

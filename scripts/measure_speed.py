@@ -78,9 +78,7 @@ def contention(lmtool: Callable[..., float]) -> None:
     for name, model in {"kn5": ["model=ngram"], "nplm": ["model=nplm", "training.steps=20"]}.items():
         lmtool("train", *model, "data=ptb", f"hydra.run.dir={name}")
     here = str(Path(__file__).resolve())
-    print(
-        "Seconds of a step or a command; multiples of that beside one busy process or one per core."
-    )
+    print("Seconds of a step or a command; multiples of that beside one busy process or one per core.")
     print("| work | one thread, quiet | null, quiet | null beside one | null beside all | one beside all |")
     print("|---|--:|--:|--:|--:|--:|")
     for name in ALONE:

@@ -123,8 +123,8 @@ def test_the_remedy_names_the_setting(tmp_path: Path) -> None:
             said: list[str] = []
             warned: list[str] = []
             tell_oov(corpus, said.append, warned.append)
-            assert len(said) == 1 and warned == [w for w in [oov_warning(corpus)] if w is not None]
-            return oov_warning(corpus)
+            assert len(said) == 1 and warned == oov_warning(corpus)
+            return next(iter(warned), None)
 
     assert warning() is None
     high = "a high share is out of vocabulary and <unk> for the model (16.7 % of train): "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -114,8 +115,9 @@ def evaluate(
 
     run: a run folder, what `train`, `mix` or `load` returned, or an ARPA file. split: valid (None too), test or train.
     text: sentences, each a string or a list of words; or the path of a file, as a pathlib.Path. out: a folder for
-    result.json and scores.h5; None: nothing is written. settings: any other setting of `lmtool eval`, as accuracy=True.
-    Raises UserError for a single string, for text beside a split, and for a mistake in a setting.
+    result.json and scores.h5; None: nothing is written. settings: any other setting of `lmtool eval`, as accuracy=True
+    or across_sentences=True. Raises UserError for a single string, for text beside a split, and for a mistake in a
+    setting.
     """
     if isinstance(text, str):
         raise UserError(
@@ -132,13 +134,17 @@ def evaluate(
     loaded = model_of(
         run, settings.pop("device", "auto"), settings.pop("store_dir", None), settings.pop("options", None)
     )
+    split_of_text = loaded.split_of(text, across_sentences=settings.pop("across_sentences", False))
     known = {"accuracy", "unnormalised"}
     if settings.keys() - known:
         raise UserError(f"{', '.join(settings.keys() - known)}: not for text that is given as a list")
     session = Session(Path(), progress=shows_progress(progress), quiet=True)
-    return evaluate_split(
-        loaded.model, loaded.split_of(text), loaded.vocabulary, session, run=loaded.name, name="text", **settings
+    evaluation = evaluate_split(
+        loaded.model, split_of_text, loaded.vocabulary, session, run=loaded.name, name="text", **settings
     )
+    for warning in session.warnings:
+        warnings.warn(warning, stacklevel=2)
+    return evaluation
 
 
 def rescore(

@@ -18,6 +18,7 @@ def score_texts(
     texts: Iterable[str],
     *,
     run_out: RunLike | None = None,
+    across_sentences: bool = False,
     device: str = "auto",
     store_dir: str | PathLike[str] | None = None,
     options: str | PathLike[str] | None = None,
@@ -26,8 +27,10 @@ def score_texts(
 
     run: a run folder, what `train`, `mix` or `load` returned, or an ARPA file. texts: strings, each a text of its own,
     whose lines are sentences; any iterable, which is read some megabytes ahead of the scores. run_out: a second one, of
-    general text, for the difference (Moore & Lewis 2010). device: for neural models. store_dir, options: as of `load`.
-    Raises UserError for a single string and for a model with a cache at once, and for what is no text as it comes.
+    general text, for the difference (Moore & Lewis 2010). across_sentences: whether contexts go on from line to line of
+    a text, for networks trained so; if not, each line is read alone. device: for neural models. store_dir, options: as
+    of `load`. Raises UserError for a single string and for a model with a cache at once, and for what is no text as it
+    comes.
     """
     from lmtool.commands.score import scorer_of
     from lmtool.evaluation.text_scores import scores_of
@@ -35,7 +38,7 @@ def score_texts(
     if isinstance(texts, str):
         raise UserError(f"texts={texts[:40]!r}: give a list of texts, or another iterable, as [{texts[:20]!r}]")
     models = [model_of(each, device, store_dir, options) for each in (run, run_out) if each is not None]
-    return scores_of(_checked(texts), scorer_of(models))
+    return scores_of(_checked(texts), scorer_of(models, across=across_sentences))
 
 
 def _checked(texts: Iterable[Any]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lmtool.config.verbs import CompareConfig
 from lmtool.results import Comparison
+from lmtool.runs.run import fitted_note
 from lmtool.session import Session
 from lmtool.system.files import write_json, written_whole
 from lmtool.system.tables import Cell, csv_text, markdown_table
@@ -65,7 +66,9 @@ def run(config: CompareConfig, session: Session) -> Comparison:
             "resamples": config.resamples,
             "members": [
                 finite_or_null(dict(zip(KEYS, row, strict=True)))
-                | {"split": member.split, "normalised": member.normalised, "fitted_on_this_text": member.fitted}
+                | {"split": member.split, "normalised": member.normalised}
+                | {"fitted_on_this_text": bool(member.fitted), "fitted": list(member.fitted)}
+                | {"across_sentences": member.across}
                 for member, row in zip(members, rows, strict=True)
             ],
         },
@@ -88,11 +91,11 @@ def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> No
             session.note(f"{member.name} and {members[0].name} agree to the digits that such files have")
         if not member.normalised:
             session.note(f"{member.name} has scores that do not sum to one: not comparable with others")
-        if member.fitted:
-            session.note(
-                f"the weights of {member.name} were fitted on {member.split} itself, which favours it here: compare on "
-                "a split that none was fitted on, as split=test"
-            )
+    for note in fitted_note({member.name: member.fitted for member in members}, members[0].split):
+        session.note(note)
+    crossing, others = (", ".join(m.name for m in members if m.across is across) for across in (True, False))
+    if crossing and others:
+        session.note(f"contexts cross sentences in {crossing}, and not in {others}")
 
 
 def _write_tables(out: Path, rows: list[list[Cell]]) -> None:

@@ -9,7 +9,7 @@ from lmtool.config.settings import plain_values
 from lmtool.config.verbs import EnsembleConfig, FitOn
 from lmtool.errors import UserError
 from lmtool.results import NOT_COMPARABLE, Evaluation, MixedRun
-from lmtool.runs.run import Run
+from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note
 from lmtool.session import Session
 from lmtool.system.files import write_json
 
@@ -23,7 +23,7 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     from lmtool.commands.mix_scores import mix_scores
     from lmtool.commands.mixture_members import is_run, require_one_unit
     from lmtool.evaluation.cloze import only_questions, score_questions
-    from lmtool.evaluation.score import perplexity, report, score
+    from lmtool.evaluation.score import perplexity, reads_across, report, score
     from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
     from lmtool.mixtures.build import build_mixture
     from lmtool.mixtures.fit import fit_mixture
@@ -53,8 +53,12 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
             raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={config.split}")
         if "fit" in fitted.result and not fitted.result["fit"]["converged"]:
             session.note("the weights have not converged: there may be better ones")
-        if config.fit_split == config.split and "fit" in fitted.result:
-            session.note(f"the weights were fitted on {config.split} itself; split=test scores held-out text")
+        own = fitted_by(plain_values(config))
+        found = {"the mixture": own.get(config.split, [])}
+        for note in fitted_note(
+            found | {str(m.folder): m.fitted_on.get(config.split, []) for m in members}, config.split
+        ):
+            session.note(note)
         mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
         cloze = score_questions(mixture, corpus, config.split, out, session.say, session.note)
         evaluation = Evaluation(str(out), config.split, None, None, mixture.normalised, cloze)
@@ -62,6 +66,7 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
             # The members' log-probabilities are known: only the mixing remains.
             scores = score(mixture, text, progress=session.progress, scored=lambda model, _: scored[id(model)].log_prob)
             seconds = scores.seconds + sum(of_member.seconds for of_member in scored.values())
+            evaluation.across_sentences = reads_across(mixture, text)
             evaluation.report = report(config.split, text, type(scores)(scores.log_prob, seconds), cloze)
             evaluation.scores = TokenScores(
                 scores.log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised
@@ -78,6 +83,7 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
         members=tuple(str(member.folder.resolve()) for member in members),
         weights=tuple(float(weight) for weight in fitted.weights),
         mixture=fitted.mixture,
+        fitted_on=all_fitted(own, *(member.fitted_on for member in members)),
     ).save()
     extra = {"method": config.method.value, **fitted.result}
     names = [str(member.folder) for member in members]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lmtool.config.verbs import EvalConfig
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
-from lmtool.runs.run import Run
+from lmtool.runs.run import Run, fitted_note
 from lmtool.session import Session
 from lmtool.system.files import write_json
 
@@ -50,6 +50,7 @@ def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
 
 def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation:
     """Score a split of the run's data, and its cloze questions where it has some."""
+    from lmtool.data.oov import oov_warning
     from lmtool.evaluation.cloze import only_questions
     from lmtool.runs.load import load_model
     from lmtool.runs.store import corpus_of
@@ -59,25 +60,33 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
         model = load_model(finished, corpus.vocabulary, config.device)
         cloze = _questions(finished, model, corpus, name, session)
         if only_questions(corpus, name):
-            return Evaluation(run, name, None, None, model.normalised, cloze, None, session.notes)
+            return Evaluation(run, name, None, None, model.normalised, cloze, notes=session.notes)
         split = corpus.split(name)
-    if finished.fitted_on(name):
-        session.note(f"the weights of this mixture were fitted on {name} itself; split=test is held-out text")
+        for warning in oov_warning(corpus, name):
+            session.warn(warning)
+    for note in fitted_note({run: finished.fitted_on.get(name, [])}, name):
+        session.note(note)
     return _scored(config, model, split, corpus.vocabulary, session, run=run, name=name, cloze=cloze)
 
 
 def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluation:
     """Score files, or standard input, tokenised as the run's data were; the run's store is not needed."""
+    from lmtool.data.documents import AT_ONCE
     from lmtool.data.readers import read_blocks, read_stream
     from lmtool.data.text_files import text_files
     from lmtool.data.text_split import split_of_text
+    from lmtool.evaluation.score import require_across
 
-    name = str(config.text)
+    name, across = str(config.text), config.across_sentences
+    documents = across and config.column is not None
+    if across:
+        require_across(loaded.model, loaded.vocabulary.eos, loaded.name)
     if name == "-":
         blocks = read_stream(iter([sys.stdin.buffer]), "standard input")
     else:
-        blocks = read_blocks(*text_files(name, "text"), column=config.column, setting="column")
-    split = split_of_text(blocks, name, loaded.form)
+        at_once = 0 if documents else AT_ONCE
+        blocks = read_blocks(*text_files(name, "text"), column=config.column, setting="column", at_once=at_once)
+    split = split_of_text(blocks, name, loaded.form, across_sentences=across, documents=documents)
     return _scored(config, loaded.model, split, loaded.vocabulary, session, run=loaded.name, name=name)
 
 
@@ -131,20 +140,28 @@ def evaluate_split(
 
     Raises UserError for unnormalised scores of a model that has none, and for the accuracy of one with a cache.
     """
-    from lmtool.evaluation.score import log_z, report, score, split_accuracy
+    from lmtool.data.oov import text_warning
+    from lmtool.evaluation.score import READ_ALONE, log_z, reads_across, report, score, split_accuracy
     from lmtool.evaluation.token_scores import TokenScores, tokens_of
 
     scores = score(model, split, progress=session.progress, unnormalised=unnormalised)
-    share = split_accuracy(model, split, progress=session.progress) if accuracy else None
+    right = split_accuracy(model, split, progress=session.progress) if accuracy else None
     normalised = model.normalised and not unnormalised
+    across = reads_across(model, split)
+    if across is False:
+        session.note(READ_ALONE)
+    if split.oov_words is not None:
+        for warning in text_warning(name, len(split.oov_words), split.tokens, split.oov_words, vocabulary):
+            session.warn(warning)
     return Evaluation(
         run,
         name,
-        report(name, split, scores, cloze, share),
+        report(name, split, scores, cloze, right),
         TokenScores(scores.log_prob, tokens_of(split, vocabulary), name, normalised),
         normalised,
         cloze,
         log_z(model, split),
+        across,
         session.notes,
     )
 
@@ -169,9 +186,8 @@ def _print_detail(
                 for first in range(0, split.tokens, 65536)
             ]
         )
-    for line in detail_lines(
-        evaluation.token_scores.tokens, evaluation.log_probs, matched, sentences=sentences, name=evaluation.split
-    ):
+    tokens, starts = evaluation.token_scores.tokens, split.seen(model.across_sentences).offsets
+    for line in detail_lines(tokens, evaluation.log_probs, matched, starts, sentences=sentences, name=evaluation.split):
         session.say(line)
 
 

@@ -62,8 +62,9 @@ def mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Writ
 
     text, vocabulary = _text(config, members, vocabulary, session, one_vocabulary)
     model = NgramModel(mix_static(models, weights, vocabulary), vocabulary)
+    sources = [Run.open(Path(name)) for name in runs if Path(name).is_dir()]
     mixed = {"members": [{"run": member.name, "weight": member.weight} for member in members]}
-    about = save_ngram_run(session, plain_values(config), text, model, mixed)
+    about = save_ngram_run(session, plain_values(config), text, model, mixed, *sources)
     return Written(session.out, f"a run with {about}, mixed from {len(members)} models", session.notes)
 
 

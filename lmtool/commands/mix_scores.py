@@ -9,6 +9,7 @@ from lmtool.config.verbs import EnsembleConfig, MixMethod
 from lmtool.errors import UserError
 from lmtool.evaluation.score import Scores, perplexity, report
 from lmtool.results import Evaluation
+from lmtool.runs.run import fitted_note
 from lmtool.session import Session
 
 
@@ -44,7 +45,9 @@ def mix_scores(
         extra = {"fit": fit_record(config, fit.iterations, fit.gap)}
         session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     mixed = mix(log_prob, weights)
-    name = members[0].split
+    name, own = members[0].split, ["weights"] if config.weights is None else []
+    for note in fitted_note({"the mixture": own} | {member.name: member.fitted for member in members}, name):
+        session.note(note)
     scores = TokenScores(mixed, tokens, name, all(member.normalised for member in members))
     scores.save(session.out / SCORES_FILE)
     text = Split(tokens.ids, tokens.offsets, tokens.oov_positions, 0, len(tokens.words) - 1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,15 +20,16 @@ from lmtool.system.files import read_json
 class Member:
     """The log-probabilities `[N]` in nats that one model gives N tokens.
 
-    split: the name of their text. normalised: whether its distributions sum to one. fitted: whether it is a mixture
-    whose weights were fitted on this very text.
+    split: the name of their text. normalised: whether its distributions sum to one. fitted: what of it was
+    fitted or chosen on this very text. across: whether its contexts crossed sentences; None where that is not known.
     """
 
     name: str
     log_prob: FloatArray
     split: str
     normalised: bool
-    fitted: bool = False
+    fitted: Sequence[str] = ()
+    across: bool | None = None
 
     @property
     def zeros(self) -> int:
@@ -55,7 +58,7 @@ def scores_of(
     else:
         tokens = tokens_of_file(next(iter(others.values())))
     members = [
-        Member(name, s.log_prob, s.split, s.normalised, _fitted(Path(name), s.split))
+        Member(name, s.log_prob, s.split, s.normalised, *_fitted_and_across(Path(name), s.split))
         if (s := scored.get(name)) is not None
         else Member(name, aligned(others[name], tokens), split, True)
         for name in names
@@ -108,19 +111,23 @@ def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -
         return TokenScores(scores.log_prob, tokens_of(text, corpus.vocabulary), split, model.normalised)
 
 
-def _fitted(path: Path, split: str) -> bool:
-    """Whether the model of a run folder, of its evaluation, or of a scores.h5 in either, is a mixture fitted on that
-    split.
-    """
-    run = _run_behind(path)
-    return run is not None and run.fitted_on(split)
+def _fitted_and_across(path: Path, split: str) -> tuple[Sequence[str], bool | None]:
+    """What of a member, as _run_behind takes it, was fitted on a split, and whether its contexts crossed sentences."""
+    run, said = _run_behind(path), _evaluation_of(path).get("across_sentences")
+    return ((), said) if run is None else (run.fitted_on.get(split, ()), run.across_sentences if said is None else said)
+
+
+def _evaluation_of(path: Path) -> dict[str, Any]:
+    """The result.json of a folder, or beside a scores.h5; empty where there is none."""
+    file = (path if path.is_dir() else path.parent) / "result.json"
+    return dict(read_json(file, "evaluate the run again")) if file.is_file() else {}
 
 
 def _run_behind(path: Path) -> Run | None:
     """The run of a run folder, of its evaluation, or of a scores.h5 in either; None for others."""
     folder = path if path.is_dir() else path.parent
-    if not (folder / "run.json").is_file() and (folder / "result.json").is_file():
-        evaluated = read_json(folder / "result.json", "evaluate the run again").get("run")
+    if not (folder / "run.json").is_file():
+        evaluated = _evaluation_of(path).get("run")
         folder = Path(evaluated) if isinstance(evaluated, str) else folder
     return Run.open(folder) if (folder / "run.json").is_file() else None
 

@@ -12,7 +12,7 @@ from lmtool.config.settings import plain_values
 from lmtool.data.remote import absolute
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError
-from lmtool.runs.run import VOCABULARY, Run
+from lmtool.runs.run import VOCABULARY, Run, all_fitted
 from lmtool.runs.vocabulary_file import tokeniser_in
 from lmtool.session import Session
 from lmtool.system.files import write_json, written_whole
@@ -50,11 +50,12 @@ class Text:
 
 
 def save_ngram_run(
-    session: Session, settings: dict[str, Any], text: Text, model: NgramModel, result: dict[str, Any]
+    session: Session, settings: dict[str, Any], text: Text, model: NgramModel, result: dict[str, Any], *sources: Run
 ) -> str:
     """Write an n-gram model as a run into the session's folder, its run.json last; returns what it holds, in words.
 
-    settings: of the verb, in plain values. result: what result.json has beside the number of n-grams.
+    settings: of the verb, in plain values. result: what result.json has beside the number of n-grams. sources: the runs
+    that it is made of, whose fits it inherits.
     """
     from lmtool.evaluation.printing import sizes_text
     from lmtool.ngram.model import NGRAM_FILE
@@ -74,6 +75,7 @@ def save_ngram_run(
         store_fingerprint=text.fingerprint,
         vocabulary_fingerprint=model.vocabulary.fingerprint(),
         origins=text.origins,
+        fitted_on=all_fitted(*(run.fitted_on for run in sources)),
     ).save()
     session.say(f"{sizes_text(sizes)}\nrun={out}")
     return f"{sum(sizes):,} n-grams"

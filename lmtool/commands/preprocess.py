@@ -28,7 +28,7 @@ def run(config: PreprocessConfig, session: Session) -> Corpus:
     for note in prepared.notes:
         session.note(note)
     corpus = Corpus.open(prepared.path)
-    if (warning := oov_warning(corpus)) is not None:
+    for warning in oov_warning(corpus):
         session.warn(warning)
     session.say(f"{'wrote' if prepared.created else 'nothing to do: up to date is'} {prepared.path}")
     result = {"store": str(prepared.path), "created": prepared.created, "splits": prepared.rows}

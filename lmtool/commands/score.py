@@ -29,6 +29,7 @@ STANDARD_INPUT = "-"
 def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     """Score each text of files, write the table of scores, and the texts that pass the limits."""
     from lmtool.commands.score_outputs import require_outputs, write_filtered, write_scores
+    from lmtool.data.oov import text_warning
     from lmtool.data.text_files import text_files
     from lmtool.evaluation.score_journal import ScoreJournal
 
@@ -37,13 +38,16 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
     require_outputs(config, names)
     models, scorer = _load_scorer(config, session)
     target = Path(str(config.to or config.filter))
-    identity = _identity(config, names) if names else None
+    identity = _identity(config, names) if names and not scorer.one_text else None
     with ScoreJournal.open(target.with_name(f"{target.name}.partial"), identity, scorer.dtype) as journal:
         resumed = journal.rows
         if resumed:
             session.note(f"resuming: {resumed:,} texts have their scores in {target}.partial")
         seconds, tokens = _score(config, names, scorer, journal, session)
         result = _totals(config, models, journal)
+        result.across_sentences, result.most_oov = scorer.across_sentences, config.most_oov
+        for warning in text_warning(config.text, result.oov, result.tokens, scorer.unknown, models[0].vocabulary):
+            session.warn(warning)
         result.seconds, result.resumed = seconds, resumed
         result.tokens_per_second = tokens / seconds if tokens else None
         if config.filter is not None:
@@ -61,12 +65,16 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
 
 def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel], TextsScorer]:
     """The models of run= or arpa=, and of run_out= where it is given, and what scores texts by them."""
+    from lmtool.evaluation.score import READ_ALONE
     from lmtool.runs.load import load, load_named
 
     models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
     if config.run_out is not None:
         models.append(load(config.run_out, config.device, store_dir=config.store_dir))
-    scorer = scorer_of(models)
+    one_text = config.across_sentences and config.column is None  # all lines; scores depend on those before
+    scorer = scorer_of(models, across=config.across_sentences, one_text=one_text)
+    if scorer.across_sentences is False:
+        session.note(READ_ALONE)
     if not all(model.normalised for model in models):
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     if not scorer.same_words:
@@ -77,11 +85,12 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
     return models, scorer
 
 
-def scorer_of(models: list[TextModel]) -> TextsScorer:
-    """What scores texts by a model, or by two. Raises UserError as TextsScorer does."""
+def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) -> TextsScorer:
+    """What scores texts by a model, or by two. Raises UserError as TextsScorer does, whose settings these are."""
     from lmtool.evaluation.text_scores import ScoringModel, TextsScorer
 
-    return TextsScorer(*(ScoringModel(each.model, each.form, each.name) for each in models))
+    named = (ScoringModel(each.model, each.form, each.name) for each in models)
+    return TextsScorer(*named, across=across, one_text=one_text)
 
 
 def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
@@ -91,7 +100,8 @@ def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     first = text_files(config.arpa, "arpa")[0] if config.arpa else run_folder(config.run)
     runs = [_run_identity(Path(name)) for name in (first, config.run_out) if name is not None]
     texts = [file_stamp(name) for name in names]
-    return {"version": __version__, "runs": runs, "text": texts, "column": config.column, "device": config.device}
+    settings = {"column": config.column, "across_sentences": config.across_sentences, "device": config.device}
+    return {"version": __version__, "runs": runs, "text": texts, **settings}
 
 
 def _run_identity(path: Path) -> list[object]:

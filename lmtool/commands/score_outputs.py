@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,14 +52,17 @@ def write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal,
     assert config.filter is not None, "the caller has asked"
     most = config.most
     if config.share is not None:
-        most = next(iter(quantiles(lambda: map(criterion, journal.parts()), [config.share])), None)
+        most = next(
+            iter(quantiles(lambda: (criterion(rows, config.most_oov) for rows in journal.parts()), [config.share])),
+            None,
+        )
     low, high = -math.inf if config.least is None else config.least, math.inf if most is None else most
     result.most, result.least, result.kept = most, config.least, 0
     result.filter = Path(config.filter)
 
     def passing() -> Iterator[npt.NDArray[np.bool_]]:
         for rows in journal.parts():
-            values = criterion(rows)
+            values = criterion(rows, config.most_oov)
             chosen = (values >= low) & (values <= high)
             result.kept = int(result.kept or 0) + int(chosen.sum())
             yield chosen
@@ -74,12 +78,15 @@ def write_scores(
     assert config.to is not None, "the caller has asked"
     buckets = None
     if config.buckets is not None:
-        buckets = Buckets(config.buckets, _limits(config, len(config.buckets), model, journal, progress=progress))
+        limits = _limits(config, len(config.buckets), model, journal, progress=progress)
+        buckets = Buckets(config.buckets, limits, config.most_oov)
     result.to = Path(config.to)
     with written_whole(result.to) as temporary:
         write_table(journal.parts(), journal.dtype, buckets, temporary, config.to)
     if buckets is not None:
-        result.buckets = list(zip(buckets.names, [*buckets.limits, None], buckets.counts.tolist(), strict=True))
+        texts, tokens, oov = buckets.totals.T
+        of_each = texts.tolist(), (oov / np.maximum(tokens, 1)).tolist()
+        result.buckets = list(zip(buckets.names, [*buckets.limits, None], *of_each, strict=True))
 
 
 def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJournal, *, progress: bool) -> list[float]:
@@ -91,7 +98,7 @@ def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJou
         return config.bucket_limits
     shares = config.bucket_quantiles or [place / count for place in range(1, count)]
     if config.bucket_split is None:
-        found = quantiles(lambda: map(criterion, journal.parts()), shares)
+        found = quantiles(lambda: (criterion(rows, config.most_oov) for rows in journal.parts()), shares)
     else:
         values = _sentence_perplexities(config, model, config.bucket_split, progress=progress)
         found = quantiles(lambda: iter([values]), shares)
@@ -108,6 +115,6 @@ def _sentence_perplexities(config: ScoreConfig, model: TextModel, name: str, *, 
     with corpus_of(Run.open(run_folder(config.run)), config.store_dir, progress=progress) as corpus:
         if not corpus.sentences:
             raise UserError(f"bucket_split={name}: {corpus.name} has no sentences to take quantiles of: leave it out")
-        split = corpus.split(name)
+        split = replace(corpus.split(name), apart=not config.across_sentences)
     log_probs = sums(score(model.model, split, progress=progress).log_prob, split.offsets)
     return np.asarray(np.exp(-log_probs / np.diff(split.offsets)))

@@ -230,6 +230,9 @@ def _keep(
     out = session.out
     if config.resume is not None and (out / "result.json").exists():
         result["seconds"] += read_json(out / "result.json", "delete it")["seconds"]
+    if model.across_sentences:
+        result["across_sentences"] = True
+        session.say("valid was read as train was: contexts across sentences")
     write_json(out / "result.json", result)
     save_trained(out, settings, session.choices, corpus)
     if can_plot():

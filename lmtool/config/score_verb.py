@@ -20,6 +20,7 @@ class ScoreConfig(VerbConfig):
     run_out: str | None = MISSING
     text: str = MISSING
     column: str | None = MISSING
+    across_sentences: bool = MISSING
     to: str | None = MISSING
     buckets: list[str] | None = MISSING
     bucket_quantiles: list[float] | None = MISSING
@@ -29,6 +30,7 @@ class ScoreConfig(VerbConfig):
     most: float | None = MISSING
     least: float | None = MISSING
     share: float | None = MISSING
+    most_oov: float | None = MISSING
     device: str = MISSING
 
     def __post_init__(self) -> None:
@@ -47,8 +49,11 @@ class ScoreConfig(VerbConfig):
         if self.filter is None:
             for name, value in bounds.items():
                 require(value is None, name, value, "null without filter=FILE")
-        elif all(value is None for value in bounds.values()):
-            raise UserError(f"filter={self.filter}: say what passes, by most=, least= or share=")
+        elif all(value is None for value in (*bounds.values(), self.most_oov)):
+            raise UserError(f"filter={self.filter}: say what passes, by most=, least=, share= or most_oov=")
+        limited = self.filter is not None or self.buckets is not None
+        rule = "a share of 0 or more and below 1, or null; it limits what filter=FILE and buckets take"
+        require(self.most_oov is None or (limited and 0 <= self.most_oov < 1), "most_oov", self.most_oov, rule)
         for name, value in (("most", self.most), ("least", self.least)):
             if self.run_out is None:
                 fits = value is None or 1 <= value < math.inf

@@ -200,6 +200,7 @@ class EvalConfig(VerbConfig):
     split: str = MISSING
     text: str | None = MISSING
     column: str | None = MISSING
+    across_sentences: bool = MISSING
     accuracy: bool = MISSING
     detail: bool = MISSING
     unnormalised: bool = MISSING
@@ -224,6 +225,9 @@ class EvalConfig(VerbConfig):
                 require(not value, name, value, f"left out with nbest={self.nbest}")
         rule = "left out without text=FILE of documents"
         require(self.column is None or self.text not in (None, "-"), "column", self.column, rule)
+        if self.across_sentences:
+            rule = "false without text=FILE: a split is read as the model was trained, a hypothesis alone"
+            require(self.text is not None, "across_sentences", True, rule)
         require_one_model(self.run, self.arpa)
         if self.arpa is not None and self.text is None and self.nbest is None:
             raise UserError(f"arpa={self.arpa} has no data of its own: give text=FILE")

@@ -44,7 +44,8 @@ class Split:
     int64, the positions of words outside the vocabulary, whose id is that of `<unk>`. characters: of the raw text, with
     spaces and newlines; 0 where that is not known. bos: the id of `<s>`. apart: whether its sentences are independent
     of each other, and not running text. documents: int64, where texts begin that are independent of each other, and N;
-    None for one running text. words: of the raw text, and sentence ends; None where that is not known.
+    None for one running text. words: of the raw text, and sentence ends; None where that is not known. oov_words: what
+    stood at oov_positions; None where that is not known, as of a store.
     """
 
     ids: npt.NDArray[Any]
@@ -55,6 +56,7 @@ class Split:
     apart: bool = False
     documents: IntArray | None = None
     words: int | None = None
+    oov_words: Sequence[str] | None = None
 
     @property
     def tokens(self) -> int:

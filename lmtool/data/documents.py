@@ -26,8 +26,11 @@ def form_of(name: str) -> str | None:
     return path.suffix if path.suffix in (*JSON_LINES, PARQUET) else None
 
 
-def document_blocks(handle: IO[bytes], name: str, column: str, setting: str = "data.column") -> Iterator[bytes]:
-    """The documents of a file in blocks of whole lines, UTF-8; setting: what the user calls the column.
+def document_blocks(
+    handle: IO[bytes], name: str, column: str, setting: str = "data.column", at_once: int = AT_ONCE
+) -> Iterator[bytes]:
+    """The documents of a file in blocks of whole lines, UTF-8; setting: what the user calls the column. at_once: bytes
+    of text per block, about; 0 makes each document a block.
 
     Raises UserError, naming the line or row, for what is no document with such a column.
     """
@@ -36,7 +39,7 @@ def document_blocks(handle: IO[bytes], name: str, column: str, setting: str = "d
         if form_of(name) == PARQUET
         else json_texts(_lines(handle, name), name, column, setting)
     )
-    return blocks_of_documents(documents)
+    return blocks_of_documents(documents, at_once)
 
 
 def _lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
@@ -47,7 +50,7 @@ def _lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
         yield line
 
 
-def blocks_of_documents(documents: Iterator[str]) -> Iterator[bytes]:
+def blocks_of_documents(documents: Iterator[str], at_once: int = AT_ONCE) -> Iterator[bytes]:
     """Documents in blocks of whole lines, UTF-8; each begins a line."""
     waiting: list[bytes] = []
     size = 0
@@ -55,7 +58,7 @@ def blocks_of_documents(documents: Iterator[str]) -> Iterator[bytes]:
         text = document_lines(document)
         waiting.append(text)
         size += len(text)
-        if size > AT_ONCE:
+        if size > at_once:
             yield b"".join(waiting)
             waiting, size = [], 0
     if waiting:

@@ -5,34 +5,86 @@ A vocabulary that does not fit the text looks like success: nearly all tokens ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import string
+import unicodedata
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lmtool.data.corpus import Corpus
+from lmtool.data.text_form import TextForm, cut_words
+from lmtool.data.vocabulary import Vocabulary
 
 WARN_FROM = 0.1  # share of a split's tokens
+EXAMPLES = 100_000  # OOVs that are looked at: a second's work
+MAJORITY = 2 / 3  # share of the OOVs that have something in common
+PUNCTUATION = string.punctuation + "\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e\u2013\u2014\u2026"
+REMEDY = (
+    "cut and write it as the train text was, or use a model of pieces (data.vocabulary.unit=bpe), which has no OOVs"
+)
 
 
 def tell_oov(corpus: Corpus, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
     """Say the share of OOVs in train and valid, and warn as `oov_warning` does."""
     listed = ", ".join(f"{100 * share:.2f} % of {split}" for split, share in _shares(corpus).items())
     say(f"out of vocabulary: {listed}")
-    if (warning := oov_warning(corpus)) is not None:
+    for warning in oov_warning(corpus):
         warn(warning)
 
 
-def oov_warning(corpus: Corpus) -> str | None:
-    """The share of OOVs and the setting to change, where train or valid has 10 % or more of them; else None."""
-    high = {split: share for split, share in _shares(corpus).items() if share >= WARN_FROM}
-    if not high:
-        return None
-    named = ", ".join(f"{100 * share:.1f} % of {split}" for split, share in high.items())
-    remedy = _remedy(corpus.provenance["settings"]["vocabulary"], in_train="train" in high)
-    return f"a high share is out of vocabulary and <unk> for the model ({named}): {remedy}"
+def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
+    """The share of OOVs and the setting to change, if a split (by default train or valid) has 10 % or more of them."""
+    shares = _shares(corpus, *splits)
+    in_train = shares.get("train", 0) >= WARN_FROM
+    return _warning(shares, _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train))
 
 
-def _shares(corpus: Corpus) -> dict[str, float]:
-    return {split: corpus.oov_share(split) for split in ("train", "valid") if corpus.knows(split)}
+def text_warning(text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
+    """The share of OOVs of a given text and what they have in common, if it is 10 % or more, and more than one word.
+
+    words: words of the text that are out of vocabulary, all or some.
+    """
+    if oov < 2 or oov < WARN_FROM * tokens:
+        return []
+    return _warning({text: oov / tokens}, "; ".join([*_in_common(words[:EXAMPLES], vocabulary), REMEDY]))
+
+
+def unknown_words(content: bytes, form: TextForm) -> list[str]:
+    """The words of a text, or its characters, that are out of vocabulary; none where words are tagged or in pieces."""
+    if form.tags or form.subwords is not None:
+        return []
+    text = content.decode("utf-8", "ignore")
+    text = text.lower() if form.lowercase else text
+    return [word for word in (text if form.chars else cut_words(text)) if word not in form.vocabulary.ids]
+
+
+def _warning(shares: dict[str, float], remedy: str) -> list[str]:
+    named = ", ".join(f"{100 * share:.1f} % of {text}" for text, share in shares.items() if share >= WARN_FROM)
+    return [f"a high share is out of vocabulary and <unk> for the model ({named}): {remedy}"] if named else []
+
+
+def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
+    """What a clear majority of words out of vocabulary have in common, in words; empty if nothing is known of them."""
+    known = vocabulary.ids
+    latin = not any(map(_foreign, vocabulary.words[:1000]))
+    traits = {
+        "begin or end in punctuation, which the train text had cut off": sum(
+            0 < len(bare := word.strip(PUNCTUATION)) < len(word) and (bare in known or bare.lower() in known)
+            for word in words
+        ),
+        "have upper case, which the train text had not": sum(word.lower() in known for word in words),
+        "have digits": sum(any(map(str.isdigit, word)) for word in words),
+        "are not in Latin letters, as the train text was": latin * sum(map(_foreign, words)),
+    }
+    trait, count = max(traits.items(), key=lambda item: item[1])
+    return [f"{count:,} of {len(words):,} OOVs {trait}"] if count > 0 and count >= MAJORITY * len(words) else []
+
+
+def _foreign(word: str) -> bool:
+    return any(letter.isalpha() and not unicodedata.name(letter, "").startswith("LATIN") for letter in word)
+
+
+def _shares(corpus: Corpus, *splits: str) -> dict[str, float]:
+    return {split: corpus.oov_share(split) for split in splits or ("train", "valid") if corpus.knows(split)}
 
 
 def _remedy(vocabulary: dict[str, Any], *, in_train: bool) -> str:

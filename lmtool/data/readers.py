@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from lmtool.data.documents import document_blocks, form_of
+from lmtool.data.documents import AT_ONCE, document_blocks, form_of
 from lmtool.data.unpacking import DAMAGES, open_files
 from lmtool.errors import UserError
 
@@ -31,19 +31,22 @@ OTHER_MARKS = {
 }
 
 
-def read_blocks(*names: str, column: str | None = None, setting: str = "data.column") -> Iterator[bytes]:
+def read_blocks(
+    *names: str, column: str | None = None, setting: str = "data.column", at_once: int = AT_ONCE
+) -> Iterator[bytes]:
     """Blocks of whole lines of text files, one file after the other, each valid UTF-8 and ending in a newline.
 
-    column: of the text in files of documents; None for lines of text; setting: what the user calls it. names: paths and
+    column: of the text in files of documents; None for lines of text; setting: what the user calls it. at_once: bytes
+    of documents per block; 0 makes each a block. names: paths and
     addresses; for a .zip `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path alone for all its
     files, in the order of their names. Raises UserError for a file that is missing, cannot be unpacked or is not UTF-8
     text, and where all of them are empty.
     """
     what = names[0] if len(names) == 1 else f"each of the {len(names):,} files from {names[0]} on"
-    return _not_empty((block for name in names for block in _file_blocks(name, column, setting)), what)
+    return _not_empty((block for name in names for block in _file_blocks(name, column, setting, at_once)), what)
 
 
-def _file_blocks(name: str, column: str | None, setting: str) -> Iterator[bytes]:
+def _file_blocks(name: str, column: str | None, setting: str, at_once: int) -> Iterator[bytes]:
     path, _, member = name.partition(MEMBER)
     require_column(name, column, setting)
     with read_errors(name):
@@ -51,7 +54,7 @@ def _file_blocks(name: str, column: str | None, setting: str) -> Iterator[bytes]
             yield from checked_blocks(open_files(path, member), name)
         else:
             for handle in open_files(path, member):
-                for block in document_blocks(handle, member or path, column, setting):
+                for block in document_blocks(handle, member or path, column, setting, at_once):
                     check_text(block, name, 1)
                     yield block
 

@@ -28,27 +28,42 @@ def _tokeniser(chars: bool, sentences: bool, tags: bool, lowercase: bool) -> Wor
     return WordTokeniser(sentences=sentences, tags=tags, lowercase=lowercase)
 
 
-def split_of_text(blocks: Iterable[bytes], name: str, form: TextForm) -> Split:
-    """The tokens of blocks of whole lines, tokenised by the rules of a run's data, with the ids of its vocabulary.
+def split_of_text(
+    blocks: Iterable[bytes], name: str, form: TextForm, *, across_sentences: bool = False, documents: bool = False
+) -> Split:
+    """Return the tokens of blocks of whole lines, tokenised by the rules of a run's data, as ids of its vocabulary.
 
-    A word out of the vocabulary is `<unk>` and counted as OOV. Raises UserError, naming `name`, for `<s>` or `</s>` in
-    the text.
+    A word out of the vocabulary is `<unk>` and counted as OOV. across_sentences: whether the sentences are running
+    text, for models whose contexts cross sentences; if not, each stands alone. documents: whether each block is a
+    document, which no context leaves. Raises UserError, naming `name`, for `<s>` or `</s>` in the text.
     """
     vocabulary = form.vocabulary
     tokeniser = _tokeniser(form.chars, vocabulary.eos is not None, form.tags, form.lowercase)
-    provisional = np.concatenate([tokeniser(block, name) for block in blocks])
+    parts = [tokeniser(block, name) for block in blocks]
+    provisional, ends = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
     types = tokeniser.types()
     words = tokeniser.words if isinstance(tokeniser, CharTokeniser) else len(provisional)
     if form.subwords is not None:
-        pieces = pieces_of_types(form.subwords, types).of(provisional)
-        ids = vocabulary.encode([*RESERVED, *form.subwords.names])[pieces]
+        table = pieces_of_types(form.subwords, types)
+        ids = vocabulary.encode([*RESERVED, *form.subwords.names])[table.of(provisional)]
+        ends = np.append(0, np.cumsum(table.lengths[provisional]))[ends]
         oov = np.empty(0, dtype=np.int64)
     else:
         known = np.array([word in vocabulary.ids for word in types])
         ids = vocabulary.encode(types)[provisional]
         oov = np.flatnonzero(~known[provisional])
-    offsets = sentence_offsets(ids, vocabulary)
-    return Split(ids, offsets, oov, tokeniser.characters, vocabulary.bos, words=words)
+    offsets = np.unique(ends) if documents and vocabulary.eos is None else sentence_offsets(ids, vocabulary)
+    return Split(
+        ids,
+        offsets,
+        oov,
+        tokeniser.characters,
+        vocabulary.bos,
+        apart=vocabulary.eos is not None and not across_sentences,
+        documents=np.unique(ends) if documents else None,
+        words=words,
+        oov_words=[types[k] for k in provisional[oov].tolist()],
+    )
 
 
 def sentence_offsets(ids: IntArray, vocabulary: Vocabulary) -> IntArray:

@@ -10,6 +10,7 @@ from lmtool.evaluation.score import Report
 from lmtool.system.tables import Cell, cell_text
 
 Rows = list[tuple[str, float | None]]
+CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # of a model that may cross them
 
 
 def training_line(result: dict[str, Any], out: Path) -> str:

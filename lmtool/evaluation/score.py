@@ -18,6 +18,7 @@ from lmtool.system.progress import token_bar
 CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 MOST_NATS = 709.0  # whose exp is a float64
 DISTS = 256  # whole distributions that are held at once
+READ_ALONE = "each line was read alone; across_sentences=true reads the lines as one text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,20 @@ class Dynamic(Protocol):
     def log_dist_split(self, split: Split, first: int, last: int) -> FloatArray:
         """Log-probabilities of all words before the tokens `first` to `last` - 1 of a text that is read from its
         beginning, `[last - first, V]`."""
+
+
+def require_across(model: LanguageModel, eos: int | None, name: str) -> None:
+    """Raise UserError if a model of sentences cannot read on from one to the next. eos: the id of `</s>`, if any."""
+    if eos is not None and not model.across_sentences:
+        raise UserError(
+            f"across_sentences=true: {name} reads single sentences; leave it out, or take a network that was trained "
+            "with model.across_sentences=true"
+        )
+
+
+def reads_across(model: LanguageModel, split: Split) -> bool | None:
+    """Return whether contexts cross the sentences of a split; None for a model that reads single sentences."""
+    return not split.apart if model.across_sentences else None
 
 
 def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:

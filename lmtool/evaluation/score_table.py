@@ -53,21 +53,24 @@ OF_TWO = (
 @dataclass(slots=True)
 class Buckets:
     """Texts by what they are selected by. names: K, the lowest first. limits: K - 1, ascending: a text is in the first
-    bucket whose limit it does not exceed. counts: how many texts were put into each.
+    bucket whose limit it does not exceed. most_oov: the largest share of OOVs of a text in a bucket. totals: of each
+    the number of its texts, tokens and OOVs, int64 `[K, 3]`.
     """
 
     names: list[str]
     limits: list[float]
-    counts: IntArray = field(init=False)
+    most_oov: float | None = None
+    totals: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
-        self.counts = np.zeros(len(self.names), dtype=np.int64)
+        self.totals = np.zeros((len(self.names), 3), dtype=np.int64)
 
     def put(self, rows: Rows) -> IntArray:
-        """The bucket of each text, `[M]`, NONE for one without tokens."""
-        values = criterion(rows)
+        """The bucket of each text, `[M]`, NONE for one without tokens or with too many OOVs."""
+        values = criterion(rows, self.most_oov)
         places = np.where(np.isnan(values), NONE, np.searchsorted(np.array(self.limits), values, side="left"))
-        self.counts += np.bincount(places[places >= 0], minlength=len(self.names))
+        figures = np.stack([np.ones_like(rows["oov"]), rows["tokens"], rows["oov"]], axis=1)
+        np.add.at(self.totals, places[places >= 0], figures[places >= 0])
         return places
 
 

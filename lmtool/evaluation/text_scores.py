@@ -6,21 +6,23 @@ The difference of two models' cross-entropies selects text that is like the firs
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.encode import EncodedTexts, TextBlock, TextEncoder
+from lmtool.data.oov import unknown_words
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_records import blocks_of
 from lmtool.errors import UserError
-from lmtool.evaluation.score import score
+from lmtool.evaluation.score import require_across, score
 from lmtool.language_model import FloatArray, IntArray, LanguageModel
 
 Rows = npt.NDArray[Any]  # of TEXT, or of TWO where there are two models
 TEXT = np.dtype([("tokens", np.int64), ("oov", np.int64), ("log_prob", np.float64)])
+EXAMPLES, EXAMPLE_BYTES = 1000, 1 << 16  # unknown words to look at, and the bytes of a block that they are sought in
 TWO = np.dtype([*TEXT.descr, ("oov_out", np.int64), ("log_prob_out", np.float64)])
 
 
@@ -49,12 +51,18 @@ class TextScore:
 
 
 class TextsScorer:
-    """Scores blocks of texts. Each text stands for itself: no context crosses it."""
+    """Scores blocks of texts. across_sentences: whether contexts crossed sentences; None if no model could do so.
+    unknown: some words that were out of the first model's vocabulary.
+    """
 
-    def __init__(self, model: ScoringModel, out: ScoringModel | None = None) -> None:
-        """out: the second model, of other text, where there are two.
+    def __init__(
+        self, model: ScoringModel, out: ScoringModel | None = None, *, across: bool = False, one_text: bool = False
+    ) -> None:
+        """out: the second model, of other text, where there are two. across: whether contexts cross the sentences of a
+        text; if not, each is read alone. one_text: whether they cross the texts, too, of all blocks in their order.
 
-        Raises UserError for a model with a cache, and for two that cut text in different ways.
+        Raises UserError for a model with a cache, for two that cut text in different ways, and for `across` if each
+        model reads single sentences.
         """
         for each in [model] if out is None else [model, out]:
             if each.model.dynamic:
@@ -66,6 +74,14 @@ class TextsScorer:
             raise UserError(f"{model.name} and {out.name} do not cut text into the same tokens: take two that do")
         self.dtype = TEXT if out is None else TWO
         self._models = (model,) if out is None else (model, out)
+        able = [each for each in self._models if each.model.across_sentences]
+        if across:
+            first = (able or self._models)[0]
+            require_across(first.model, first.form.vocabulary.eos, first.name)
+        self._across, self.one_text = across, one_text
+        self.unknown: list[str] = []
+        self.across_sentences = across if able else None
+        self._before: list[IntArray] = [np.empty(0, dtype=np.int64)] * 2  # the last tokens before a block, of one text
         self._encoders = [TextEncoder(each.form) for each in self._models]
         forms = [each.form for each in self._models]
         self.same_words = len({frozenset(form.vocabulary.words) for form in forms}) == 1
@@ -77,25 +93,33 @@ class TextsScorer:
         rows = np.empty(len(block.ends), dtype=self.dtype)
         texts = self._encoders[0](block)
         rows["tokens"], rows["oov"] = np.diff(texts.documents), texts.oov
-        rows["log_prob"] = _log_probs(self._models[0].model, texts, progress=progress)
+        if rows["oov"].any() and len(self.unknown) < EXAMPLES:
+            self.unknown += unknown_words(block.content[:EXAMPLE_BYTES], self._models[0].form)
+        rows["log_prob"] = self._log_probs(0, texts, progress)
         if len(self._models) == 2:
             texts = texts if self._shared else self._encoders[1](block)
             rows["oov_out"] = texts.oov
-            rows["log_prob_out"] = _log_probs(self._models[1].model, texts, progress=progress)
+            rows["log_prob_out"] = self._log_probs(1, texts, progress)
         return rows
+
+    def _log_probs(self, k: int, texts: EncodedTexts, progress: bool) -> FloatArray:
+        """log p of each text under model k, natural, `[D]`; 0 for one without tokens."""
+        (model, form, _), before = self._models[k], self._before[k]
+        split = replace(texts.split, apart=not self._across)
+        if not split.tokens:
+            return np.zeros(len(texts.oov))
+        if self.one_text:
+            ids = np.concatenate([before, split.ids])
+            self._before[k] = ids[max(0, len(ids) - model.context_size) :]
+            ends = split.offsets[0 if form.vocabulary.eos is not None else -1 :] + len(before)
+            split = replace(split, ids=ids, offsets=np.unique(np.append(0, ends)), documents=None)
+        return sums(score(model, split, progress=progress).log_prob[len(before) :], texts.documents)
 
 
 def _cut(form: TextForm) -> tuple[bool, bool, bool, str | None]:
     """What decides where tokens begin and end."""
     tokeniser = None if form.subwords is None else form.subwords.json
     return form.chars, form.tags, form.vocabulary.eos is not None, tokeniser
-
-
-def _log_probs(model: LanguageModel, texts: EncodedTexts, *, progress: bool) -> FloatArray:
-    """log p of each text, natural, `[D]`; 0 for one without tokens."""
-    if not texts.split.tokens:
-        return np.zeros(len(texts.oov))
-    return sums(score(model, texts.split, progress=progress).log_prob, texts.documents)
 
 
 def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
@@ -121,9 +145,12 @@ def differences(rows: Rows) -> FloatArray:
         return np.asarray((rows["log_prob_out"] - rows["log_prob"]) / rows["tokens"])
 
 
-def criterion(rows: Rows) -> FloatArray:
-    """What texts are selected by, the lower the better: the difference where there are two models, else perplexity."""
-    return differences(rows) if rows.dtype == TWO else perplexities(rows)
+def criterion(rows: Rows, most_oov: float | None = None) -> FloatArray:
+    """What texts are selected by, the lower the better: the difference where there are two models, else perplexity; nan
+    for a text without tokens, and for one of which a larger share than most_oov is out of vocabulary.
+    """
+    values = differences(rows) if rows.dtype == TWO else perplexities(rows)
+    return values if most_oov is None else np.where(rows["oov"] > most_oov * rows["tokens"], np.nan, values)
 
 
 def scores_of(texts: Iterable[str], scorer: TextsScorer) -> Iterator[TextScore]:

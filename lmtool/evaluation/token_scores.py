@@ -7,6 +7,7 @@ from; then their `Tokens.fingerprint` is the same.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,13 +37,14 @@ class Tokens:
 
     ids: `[N]`, of some unsigned type, into `words`, the vocabulary. offsets: int64 `[S + 1]`, where sentences begin,
     and N; `[0, N]` without sentences. oov_positions: int64, of the tokens that are `<unk>` in place of a word that is
-    not in the vocabulary.
+    not in the vocabulary, and oov_words what stood there; None where that is not known, as in a file of scores.
     """
 
     ids: npt.NDArray[Any]
     words: tuple[str, ...]
     offsets: IntArray
     oov_positions: IntArray
+    oov_words: Sequence[str] | None = None
 
     @property
     def count(self) -> int:
@@ -77,7 +79,7 @@ class Tokens:
 
 def tokens_of(split: Split, vocabulary: Vocabulary) -> Tokens:
     """The tokens of a split with their words."""
-    return Tokens(split.ids, vocabulary.words, split.offsets, split.oov_positions)
+    return Tokens(split.ids, vocabulary.words, split.offsets, split.oov_positions, split.oov_words)
 
 
 @dataclass(frozen=True, slots=True)

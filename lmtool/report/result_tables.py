@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from lmtool.evaluation.printing import CONTEXTS
 from lmtool.plots.axes import MINUS
 from lmtool.report.content import Table
 from lmtool.report.reading import NORMALISED, Entry, Sweep
@@ -43,6 +44,12 @@ def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
         ("run", False, lambda e: e.name),
         ("model", False, lambda e: e.model or None),
         ("perplexity", True, lambda e: number(e.perplexity, 2)),
+        ("contexts", False, lambda e: CONTEXTS.get(e.result.get("across_sentences"))),
+        (
+            "fitted or chosen on it",
+            False,
+            lambda e: ", ".join(e.run.fitted_on.get(e.split, [])) or None if e.run else None,
+        ),
         ("95 % confidence interval", True, lambda e: e.interval and between(*e.interval)),
         ("bits per word", True, lambda e: number(e.bits, 3)),
         ("parameters or n\N{NON-BREAKING HYPHEN}grams", True, lambda e: e.parameters and f"{e.parameters:,}"),

@@ -21,7 +21,7 @@ from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.reading import AGAIN, SPLIT, Entry, Sweep, read_object, read_rates
 from lmtool.report.result_tables import between, number, sweep_table, tables_by_split, text_name
 from lmtool.runs.lr_range import start_of
-from lmtool.runs.run import METRICS
+from lmtool.runs.run import METRICS, fitted_note
 from lmtool.system.tables import Cell
 from lmtool.trees.drawing import DrawnNode
 
@@ -84,6 +84,7 @@ def comparison(source: ReportFolder, names: Names) -> Section:
                 dots.append(Dot(name, float(difference), f"{difference:+,.2f}".replace("-", MINUS), ends))
         header = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomisation)"]
         section.parts.append(Table(header, rows, (1, 2, 3, 4, 5), title=split, apart=apart))
+        section.parts += fitted_note({short[m["run"]]: m.get("fitted", []) for m in members}, split)
         baseline = short[members[0]["run"]]
         if dots:
             caption = f"Differences of perplexity from {baseline} on {split}, "

@@ -25,6 +25,7 @@ class Evaluation(Result):
     run: the run folder or ARPA file. report: all figures; None where only cloze questions were scored. scores: of each
     token; None without text. normalised: whether the scores sum to one. log_z: mean and standard deviation of the
     log of their sum, where that is known. cloze: of the split's questions, by the names of result.json.
+    across_sentences: whether contexts crossed the sentences of the text; None for a model that reads single sentences.
     """
 
     run: str
@@ -34,6 +35,7 @@ class Evaluation(Result):
     normalised: bool
     cloze: dict[str, float] | None = None
     log_z: dict[str, float] | None = None
+    across_sentences: bool | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -120,17 +122,21 @@ class Evaluation(Result):
         """For result.json."""
         if self.report is None:
             return {"split": self.split, "cloze": self.cloze}
-        spread = {"log_z": self.log_z} if self.log_z else {}
-        return self.report.as_json() | {"normalised": self.normalised} | spread
+        known = {"log_z": self.log_z or None, "across_sentences": self.across_sentences}
+        known = {key: value for key, value in known.items() if value is not None}
+        return self.report.as_json() | {"normalised": self.normalised} | known
 
     def _lines(self) -> list[tuple[str, Cell]]:
-        from lmtool.evaluation.printing import cloze_rows, report_rows
+        from lmtool.evaluation.printing import CONTEXTS, cloze_rows, report_rows
 
         if self.report is None:
             return [*cloze_rows(self.cloze)]
         spread = self.log_z
         about = f"{spread['mean']:.4f} +- {spread['std']:.4f} ({spread['contexts']:,} contexts)" if spread else ""
-        return [*report_rows(self.report), *([("log Z of the scores", about)] if spread else [])]
+        rows: list[tuple[str, Cell]] = [*report_rows(self.report)]
+        rows += [("log Z of the scores", about)] if spread else []
+        contexts = CONTEXTS.get(self.across_sentences)
+        return rows if contexts is None else [*rows, ("contexts", contexts)]
 
     def lines(self) -> str:
         """The names and values of all figures, a line each."""

@@ -6,6 +6,7 @@ It is written last, so that a folder with a run.json is complete.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,8 @@ class Run:
     that time; another file with the same fingerprint serves as well. members, weights, mixture: of an ensemble; mixture
     says in plain values how the members are mixed. choices: the option that the user chose in each group, as
     {"model": "hsoftmax"}, whose kind is in config. origins: where options from outside lmtool come from, by group.
-    checksums: of the files of the model and the vocabulary, by name, as they were when run.json was written.
+    checksums: of the files of the model and the vocabulary, by name, as they were when run.json was written. fitted_on:
+    by split, what of the model was fitted or chosen on it, as {"valid": ["discounts"]}.
     """
 
     folder: Path
@@ -52,6 +54,7 @@ class Run:
     choices: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     checksums: dict[str, str] = field(default_factory=dict)
+    fitted_on: dict[str, list[str]] = field(default_factory=dict)
 
     def settings(self, group: str) -> Any:
         """The settings of the option that the run used in a group.
@@ -63,10 +66,12 @@ class Run:
             raise UserError(f"{self.folder / 'run.json'} is damaged (no settings of its {group}): {REMEDY}")
         return saved_settings(saved, group, self.origins)
 
-    def fitted_on(self, split: str) -> bool:
-        """Whether it is a mixture whose weights were fitted on that split, which is then no held-out text for it."""
-        given = self.config.get("weights") is not None
-        return self.kind == "ensemble" and not given and self.config.get("fit_split") == split
+    @property
+    def across_sentences(self) -> bool:
+        """Whether contexts of the model, or of a member, cross sentences."""
+        if self.kind == "ensemble":
+            return any(Run.open(Path(member)).across_sentences for member in self.members)
+        return bool((self.config.get("model") or {}).get("across_sentences"))
 
     def require_whole(self, *names: str) -> None:
         """Raise UserError where a file of the run is not the one that its run.json was written for.
@@ -120,6 +125,7 @@ class Run:
                 "choices": self.choices,
                 "origins": self.origins,
                 "checksums": checksums,
+                "fitted_on": self.fitted_on,
                 "config": self.config,
             },
         )
@@ -150,11 +156,42 @@ class Run:
                 choices=dict(saved.get("choices", {})),  # missing before 0.6
                 origins={str(group): str(place) for group, place in dict(saved.get("origins", {})).items()},
                 checksums={str(name): str(value) for name, value in saved.get("checksums", {}).items()},
+                fitted_on=dict(saved.get("fitted_on") or fitted_by(dict(saved["config"]))),  # missing before 0.7
             )
         except KeyError as error:
             raise UserError(f"{folder / 'run.json'} is damaged ({error} is missing): {REMEDY}") from error
         except (TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{folder / 'run.json'} is damaged ({error}): {REMEDY}") from error
+
+
+def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
+    """Return what a run's settings have fitted or chosen on which split, as Run.fitted_on."""
+    if "fit_split" in config:
+        names = ["weights"] * (config.get("weights") is None)
+        names += ["cache_theta"] * (config.get("cache") == "neural" and config.get("cache_theta") is None)
+        return {config["fit_split"]: names} if names else {}
+    smoother, schedule, training = (config.get(group) or {} for group in ("smoother", "schedule", "training"))
+    if config.get("output"):  # the checkpoint with the lowest perplexity on valid is kept
+        stopped, falling = training.get("patience") is not None, schedule.get("kind") == "plateau"
+        return {"valid": ["checkpoint"] + ["number of epochs"] * stopped + ["learning rate"] * falling}
+    tuned = [name for name, value in smoother.items() if value == "tuned"]
+    if not smoother.keys() - {"kind", "tune_on"}:  # a smoother that is always tuned
+        tuned = ["weights and discounts"]
+    return {smoother["tune_on"]: tuned} if tuned and "tune_on" in smoother else {}
+
+
+def all_fitted(*found: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return what several models together were fitted on, as Run.fitted_on."""
+    splits = dict.fromkeys(split for each in found for split in each)
+    return {split: list(dict.fromkeys(what for each in found for what in each.get(split, []))) for split in splits}
+
+
+def fitted_note(found: Mapping[str, Sequence[str]], split: str) -> list[str]:
+    """Return the note on models that a split favours, if any. found: by name, what was fitted or chosen on it."""
+    named = "; ".join(f"{name} ({', '.join(what)})" for name, what in found.items() if what)
+    other = "valid" if split == "test" else "test"
+    remedy = f"take a split that has not been used, as split={other}"
+    return [f"fitted or chosen on {split} itself, which favours it here: {named}; {remedy}"] if named else []
 
 
 def _paths(saved: Any) -> tuple[str, ...]:
@@ -199,5 +236,6 @@ def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], c
         store_fingerprint=corpus.fingerprint,
         vocabulary_fingerprint=corpus.vocabulary.fingerprint(),
         choices=choices,
+        fitted_on=fitted_by(settings),
         origins={group: place for group, place in origins.items() if place is not None},
     ).save()

@@ -79,6 +79,8 @@ class Sweep:
             return result_table.exit_code(rows)
         for table in filter(None, (jobs, seeds)):
             print(for_terminal(f"\n{result_table.shown(table)}"))
+        if len(jobs[1]) > 1 and "valid_perplexity" in jobs[0]:
+            print("note: valid ranks the jobs and is thus used up for the best one: lmtool eval split=test scores it")
         same = sum((job / STATUS).read_text(encoding="utf-8") == text for job, text in self.finished_before.items())
         if same:
             print(f"\n{same} of these {'was' if same == 1 else 'were'} finished before and not run again")
