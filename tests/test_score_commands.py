@@ -88,8 +88,9 @@ def test_compare_runs_scores_and_other_tools(models: Run) -> None:
     said = models("compare", f"runs=[{','.join(names)}]", "hydra.run.dir=out")
     found = result("out")
     sentences = len(TokenScores.open(Path("kn3-valid/scores.h5")).tokens.offsets) - 1
-    assert f"28 tokens in {sentences} sentences; 10,000 draws of these" in said
+    assert f"28 tokens in {sentences} sentences; 10,000 draws of single sentences" in said
     assert (found["tokens"], found["unit"], found["units"]) == (28, "sentences", sentences)
+    assert [row["block"] for row in found["members"]] == [None, 1, 1, 1, 1]
     first, *rest = found["members"]
     assert [first["run"], *(row["run"] for row in rest)] == names and first["difference"] is None
     kn3, laplace = first["perplexity"], rest[0]["perplexity"]
@@ -102,7 +103,7 @@ def test_compare_runs_scores_and_other_tools(models: Run) -> None:
     assert rest[3]["perplexity"] == pytest.approx(kn3, rel=1e-6)
     assert "note: lines.txt and kn3 agree to the digits that such files have" in said
     assert Path("out/compare.csv").read_text().splitlines()[2].startswith(f"laplace,{laplace},{laplace - kn3}")
-    assert Path("out/compare.md").read_text().splitlines()[2] == f"| kn3 | {kn3:.4f} | - | - | - | - | - |"
+    assert Path("out/compare.md").read_text().splitlines()[2] == f"| kn3 | {kn3:.4f} | - | - | - | - | - | - |"
 
 
 def test_compare_refuses_other_tokens(models: Run, unigram: Run) -> None:
@@ -125,11 +126,36 @@ def test_compare_text_without_sentences_by_blocks_and_zeros(unigram: Run) -> Non
     unigram("train", "model=ngram", "model.order=1", *TEXT, "data.sentences=false", "hydra.run.dir=a")
     unigram("train", "model=ngram", "model.order=1", "smoother=mle", *TEXT, "data.sentences=false", "hydra.run.dir=b")
     said = unigram("compare", "runs=[a,b]", "block=2", "hydra.run.dir=out")
-    assert "3 tokens in 2 blocks of 2 tokens" in said and result("out")["unit"] == "blocks of 2 tokens"
+    assert "3 tokens; 10,000 draws of single tokens" in said  # 2 are more than a sixth of the text
+    assert (result("out")["unit"], result("out")["units"]) == ("tokens", 3)
+    assert "3 tokens; 10,000 draws of blocks of 20 tokens" in unigram("compare", "runs=[a,b]", "hydra.run.dir=out")
+    said = unigram("compare", "runs=[a,b]", "block=sentence", code=2)
+    assert "block=sentence: the text has no sentences" in said and said.count("\n") == 1
+    assert "block=0: must be auto, sentence, or" in unigram("compare", "runs=[a,b]", "block=0", code=2)
     Path("p.tsv").write_text("word\tp\na\t0.5\nb\t0\na\t0.5\n")
     said = unigram("compare", "runs=[a,p.tsv]", "hydra.run.dir=zero")
     assert "note: p.tsv gives 1 tokens probability 0" in said
     assert result("zero")["members"][1]["perplexity"] is None
+
+
+def test_compare_draws_blocks_of_the_sentences_of_running_text(unigram: Run) -> None:
+    Path("train.txt").write_text("a a\na a\na b\nb a\n")
+    Path("other.txt").write_text("b b\nb b\nb a\na b\n")
+    Path("valid.txt").write_text(("a a\na b\n" * 20 + "b b\nb a\n" * 20) * 6)  # topics of 40 sentences
+    common = ("train", "model=ngram", "model.order=1", "smoother=laplace", *TEXT)
+    unigram(*common, "hydra.run.dir=first")
+    unigram(*common, "data.train=other.txt", "hydra.run.dir=second")
+    said = unigram("compare", "runs=[first,second]", "hydra.run.dir=measured")
+    assert "1,440 tokens in 480 sentences; 10,000 draws of blocks of 80 sentences on average" in said
+    alone = unigram("compare", "runs=[first,second]", "block=sentence", "hydra.run.dir=alone")
+    assert "10,000 draws of single sentences" in alone
+    given = unigram("compare", "runs=[first,second]", "block=40", "hydra.run.dir=given")
+    assert "10,000 draws of blocks of 40 sentences" in given
+    rows = [result(folder)["members"][1] for folder in ("alone", "given", "measured")]
+    assert [row["block"] for row in rows] == [1, 40, 80]
+    widths = [row["to"] - row["from"] for row in rows]
+    assert 2 * widths[0] < widths[1]
+    assert Path("measured/compare.csv").read_text().splitlines()[2].endswith(",80")
 
 
 def test_kenlms_scores_of_ptb(lmtool: Run, real_data: Path) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from lmtool.commands.mixture_members import Member
 
 SETTINGS = CompareConfig
-HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)"]
-KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation"]
+HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)", "block"]
+KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation", "block"]
 SAME = 1e-6  # relative differences of perplexity below this are rounding: KenLM writes 7 digits, SRILM 6
 
 
@@ -28,26 +28,30 @@ def run(config: CompareConfig, session: Session) -> Comparison:
 
     from lmtool.commands.mixture_members import scores_of
     from lmtool.evaluation.score import finite_or_null, perplexity
-    from lmtool.evaluation.significance import blocks, compare
+    from lmtool.evaluation.significance import compare, resampled_units
 
     session.use_threads(config.threads)
     members, tokens = scores_of(config.runs, config.split, config.store_dir, config.device, progress=session.progress)
-    sentences = len(tokens.offsets) > 2
-    offsets = tokens.offsets if sentences else blocks(tokens.count, config.block)
-    differences = compare(
-        np.stack([member.log_prob for member in members]), offsets, resamples=config.resamples, seed=config.seed
-    )
+    offsets, block, size = resampled_units(tokens.offsets, config.block)
+    log_prob = np.stack([member.log_prob for member in members])
+    differences = compare(log_prob, offsets, resamples=config.resamples, seed=config.seed, block=block)
     rows: list[list[Cell]] = []
     for member, difference in zip(members, [None, *differences], strict=True):
         row: list[Cell] = [member.name, perplexity(member.log_prob)]
         if difference is None:
-            row += [None] * 5
+            row += [None] * 6
         else:
             row += [difference.perplexity, *difference.interval, difference.p_bootstrap, difference.p_randomisation]
+            row.append(difference.block * size)
         rows.append(row)
-    unit = "sentences" if sentences else f"blocks of {config.block} tokens"
+    sentences = len(tokens.offsets) - 1
+    unit, units = ("sentences", sentences) if sentences > 1 else ("tokens", tokens.count)
+    lengths = sorted({difference.block * size for difference in differences if difference is not None})
+    spread = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1]))) if lengths else "1"
+    drawn = f"single {unit}" if spread == "1" else f"blocks of {spread} {unit} on average"
     texts = ", ".join(dict.fromkeys(member.split for member in members))
-    resampled = f"{tokens.count:,} tokens in {len(offsets) - 1:,} {unit}; {config.resamples:,} draws of these"
+    within = f" in {sentences:,} sentences" if sentences > 1 else ""
+    resampled = f"{tokens.count:,} tokens{within}; {config.resamples:,} draws of {drawn}"
     comparison = Comparison(
         HEADER,
         rows,
@@ -62,7 +66,7 @@ def run(config: CompareConfig, session: Session) -> Comparison:
             "split": members[0].split,
             "tokens": tokens.count,
             "unit": unit,
-            "units": len(offsets) - 1,
+            "units": units,
             "resamples": config.resamples,
             "members": [
                 finite_or_null(dict(zip(KEYS, row, strict=True)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from lmtool.config.rules import MISSING, number_or_share, require, require_seed, require_whole
+from lmtool.config.rules import MISSING, number_or_share, require, require_block, require_seed, require_whole
 from lmtool.config.verbs import VerbConfig, require_device, require_one_model
 from lmtool.errors import UserError
 
@@ -188,7 +188,7 @@ class ReportConfig(VerbConfig):
     words: Any = MISSING
     levels: int = MISSING
     resamples: int = MISSING
-    block: int = MISSING
+    block: Any = MISSING
     seed: int = MISSING
 
     def __post_init__(self) -> None:
@@ -201,5 +201,5 @@ class ReportConfig(VerbConfig):
             require(whole and 3 <= words <= MOST_MAPPED, "words", words, rule)
         require_whole("levels", self.levels, 1, 8)
         require_whole("resamples", self.resamples, 100, 1_000_000)
-        require_whole("block", self.block)
+        require_block(self.block)
         require_seed("seed", self.seed)

@@ -34,6 +34,12 @@ def require_seed(key: str, value: int | None, *, null: bool = False) -> None:
     require(fits, key, value, f"from 0 to below 2^{BITS}{', or null' if null else ''}")
 
 
+def require_block(value: Any) -> None:
+    """Raise UserError unless `value` is a setting `block`: auto, sentence, or a whole number of 1 or more."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << BITS
+    require(whole or value in ("auto", "sentence"), "block", value, "auto, sentence, or a whole number of 1 or more")
+
+
 def size_in_bytes(text: str, key: str) -> int:
     """Bytes from a size such as 512MiB, 4GB, 1.5GiB or 65536. Raises UserError, naming the key, for other text."""
     units = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "kib": 2**10, "m": 10**6, "mb": 10**6, "mib": 2**20}

@@ -21,7 +21,7 @@ from lmtool.config.groups import (
     TreeConfig,
     require_tieable,
 )
-from lmtool.config.rules import MISSING, number_or_share, require, require_seed, require_whole
+from lmtool.config.rules import MISSING, number_or_share, require, require_block, require_seed, require_whole
 from lmtool.config.training import TrainingConfig
 from lmtool.config.vocabulary import Unit
 from lmtool.errors import UserError
@@ -241,7 +241,7 @@ class CompareConfig(VerbConfig):
     split: str = MISSING
     resamples: int = MISSING
     seed: int = MISSING
-    block: int = MISSING
+    block: Any = MISSING
     device: str = MISSING
 
     def __post_init__(self) -> None:
@@ -251,7 +251,7 @@ class CompareConfig(VerbConfig):
             raise UserError(f"runs={self.runs}: name two or more that differ, as runs=[A,B]")
         require_whole("resamples", self.resamples, 100, 1_000_000)
         require_seed("seed", self.seed)
-        require_whole("block", self.block)
+        require_block(self.block)
 
 
 class MixMethod(Enum):

@@ -11,7 +11,7 @@ from typing import Any, cast
 from lmtool.config.groups import OutputConfig
 from lmtool.config.options import settings_class
 from lmtool.errors import UserError
-from lmtool.evaluation.significance import blocks, perplexity_interval
+from lmtool.evaluation.significance import perplexity_interval, resampled_units
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.plots.settings import Job
 from lmtool.report.find import SWEEP, Kind, ReportFolder
@@ -32,11 +32,13 @@ NORMALISED, SPLIT = "normalised", "split"  # columns there
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """How confidence intervals are computed. block: tokens that are drawn together in text without sentences."""
+    """How confidence intervals are computed. block: sentences (tokens in text without sentences) that are drawn
+    together, on average; `auto`: as measured; `sentence`: single ones.
+    """
 
     resamples: int
     seed: int
-    block: int
+    block: int | str
 
 
 @dataclass(slots=True)
@@ -158,10 +160,9 @@ def _take_scores(entry: Entry, scores: TokenScores, bootstrap: Bootstrap) -> Non
     entry.normalised = scores.normalised
     entry.text, entry.tokens = scores.tokens.fingerprint, scores.tokens.count
     if scores.normalised:
-        offsets = scores.tokens.offsets
-        offsets = offsets if len(offsets) > 2 else blocks(scores.tokens.count, bootstrap.block)
+        offsets, block, _ = resampled_units(scores.tokens.offsets, bootstrap.block)
         entry.interval = perplexity_interval(
-            scores.log_prob, offsets, resamples=bootstrap.resamples, seed=bootstrap.seed
+            scores.log_prob, offsets, resamples=bootstrap.resamples, seed=bootstrap.seed, block=block
         )
 
 

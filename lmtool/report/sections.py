@@ -26,7 +26,7 @@ from lmtool.system.tables import Cell
 from lmtool.trees.drawing import DrawnNode
 
 INTERVAL = (
-    "95 % confidence intervals by the bootstrap over sentences, or over blocks of tokens in text without sentences."
+    "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
 )
 Names = Callable[[str], str]  # makes a unique file name for a picture
 

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmtool.evaluation.significance import blocks, compare, draw, exchanged, perplexity_interval
+from lmtool.errors import UserError
+from lmtool.evaluation.significance import (
+    compare,
+    draw,
+    exchanged,
+    perplexity_interval,
+    politis_white,
+    resampled_units,
+)
+from lmtool.language_model import FloatArray
 
 # Three sentences of 1, 2 and 1 tokens under two models.
 LOG_PROB = np.array([[-1.0, -2.0, -1.0, -3.0], [-2.0, -2.5, -1.0, -2.0]])
@@ -84,10 +93,10 @@ def test_the_interval_of_a_perplexity_by_hand() -> None:
     assert found == pytest.approx((math.e, math.e**3))
     # Of a hundred sentences of one token, half of them of -1 and half of -3, the mean is -2 with a deviation of .1.
     log_prob = np.tile([-1.0, -3.0], 50)
-    found = perplexity_interval(log_prob, np.arange(101), resamples=400, seed=1)
+    found = perplexity_interval(log_prob, np.arange(101), resamples=400, seed=1, block=1)
     assert found is not None
     np.testing.assert_allclose(np.log(found), [2 - 1.96 * 0.1, 2 + 1.96 * 0.1], atol=0.04)
-    assert found == perplexity_interval(log_prob, np.arange(101), resamples=400, seed=1)
+    assert found == perplexity_interval(log_prob, np.arange(101), resamples=400, seed=1, block=1)
     log_prob[7] = -np.inf
     assert perplexity_interval(log_prob, np.arange(101), resamples=10, seed=1) is None
 
@@ -119,6 +128,128 @@ def test_a_model_that_allows_not_every_token_has_no_difference() -> None:
     assert first is None and second is not None and np.isfinite(second.perplexity)
 
 
-def test_blocks() -> None:
-    np.testing.assert_array_equal(blocks(45, 20), [0, 20, 40, 45])
-    np.testing.assert_array_equal(blocks(40, 20), [0, 20, 40])
+def test_units_of_the_setting_block() -> None:
+    sentences, none = np.array([0, 3, 5]), np.array([0, 45])
+    for block, length in (("auto", None), ("sentence", 1), (7, 7)):
+        assert resampled_units(sentences, block)[0] is sentences and resampled_units(sentences, block)[1:] == (
+            length,
+            1,
+        )
+    units, length, size = resampled_units(none, "auto")
+    assert (units.tolist(), length, size) == ([0, 20, 40, 45], None, 20)
+    assert resampled_units(np.array([0, 40]), "auto")[0].tolist() == [0, 20, 40]
+    units, length, size = resampled_units(none, 7)
+    assert (units.tolist(), length, size) == (list(range(46)), 7, 1)
+    with pytest.raises(UserError, match="block=sentence: the text has no sentences, or one: use block=auto or"):
+        resampled_units(none, "sentence")
+
+
+def autoregressive(rng: np.random.Generator, shape: tuple[int, int], phi: float) -> FloatArray:
+    """Series of variance 1, each value phi times the one before plus noise: `[R, N]`."""
+    values = rng.normal(size=shape)
+    for k in range(1, shape[1]):
+        values[:, k] = phi * values[:, k - 1] + math.sqrt(1 - phi * phi) * values[:, k]
+    return values
+
+
+def politis_white_by_the_paper(x: FloatArray) -> float:
+    """Politis & White (2004), section 3.2 and footnote c, with D_SB = 2 g(0)^2 of Patton, Politis & White (2009)."""
+    n, mean = len(x), x.mean()
+
+    def r(k: int) -> float:
+        return float(sum((x[t] - mean) * (x[t + k] - mean) for t in range(n - k)) / n)
+
+    def flat_top(t: float) -> float:
+        return 1.0 if abs(t) <= 0.5 else 2 * (1 - abs(t)) if abs(t) <= 1 else 0.0
+
+    k_n, c = max(5, math.ceil(math.sqrt(math.log10(n)))), 2
+    m_max = math.ceil(math.sqrt(n)) + k_n
+    rho = [r(k) / r(0) for k in range(m_max + k_n + 1)]
+    bound = c * math.sqrt(math.log10(n) / n)
+    m = next(m for m in range(m_max + 1) if all(abs(rho[m + k]) < bound for k in range(1, k_n + 1)))
+    big_m = min(2 * m, m_max)
+    if big_m == 0:
+        return 1.0
+    g = sum(flat_top(k / big_m) * abs(k) * r(abs(k)) for k in range(-big_m, big_m + 1))
+    g_0 = sum(flat_top(k / big_m) * r(abs(k)) for k in range(-big_m, big_m + 1))
+    length: float = (2 * g**2 / (2 * g_0**2)) ** (1 / 3) * n ** (1 / 3)
+    return min(max(length, 1), 3 * math.sqrt(n), n / 3)
+
+
+def test_block_lengths_are_those_of_politis_and_white() -> None:
+    rng = np.random.default_rng(2)
+    noise = rng.normal(size=1_000)
+    moving = np.convolve(noise, np.ones(6), "valid")
+    series = [*(autoregressive(rng, (1, n), phi)[0] for n, phi in ((400, 0.4), (700, 0.8), (400, -0.5))), noise, moving]
+    found = [politis_white(x) for x in series]
+    assert found == pytest.approx([politis_white_by_the_paper(x) for x in series], rel=1e-9)
+    assert found[3] == 1 < found[0] < found[1] and found[4] > 5
+    # The optimum of an autoregressive series is (2 phi / (1 - phi^2))^(2/3) N^(1/3): 2.703 * 30.37 here.
+    assert politis_white(autoregressive(rng, (1, 28_000), 0.8)[0]) == pytest.approx(82.0, rel=0.2)
+    assert politis_white(np.full(100, 0.3)) == politis_white(np.zeros(60)) == 1  # two equal models
+    assert politis_white(np.tile([1.0, 1.0, -1.0], 40)) == pytest.approx(3 * 120**0.5)  # its bound
+
+
+def test_draws_in_blocks() -> None:
+    rng = np.random.default_rng(3)
+    # Of two rows, blocks of 2 on average: the second draw begins a block with a probability of 1/2, and is the same row
+    # as the first then in half of all cases; the row that follows the last is the first.
+    pairs = draw(np.eye(2), 40_000, rng, block=2)
+    assert (pairs[:, 0] == 1).mean() == pytest.approx(3 / 4, abs=0.01)
+    rows = draw(np.eye(30), 20_000, rng, block=5)
+    np.testing.assert_array_equal(rows.sum(axis=1), 30)
+    np.testing.assert_allclose(rows.mean(axis=0), 1, atol=0.06)
+    # The variance of sqrt(N) times the mean: c_0 + 2 sum over lags k of (1 - k/N) q^k c_k, with circular covariances c
+    # and q = 1 - 1/5 (Politis & Romano 1994, section 3); c_k = (-1)^k for rows in which 1 and -1 alternate.
+    k = np.arange(1, 30)
+    want = 1 + 2 * ((1 - k / 30) * 0.8**k * (-1.0) ** k).sum()
+    found = draw(np.tile([1.0, -1.0], 15)[:, None], 40_000, rng, block=5)[:, 0].var() / 30
+    assert 0.1 < want < 0.2 and found == pytest.approx(want, rel=0.04)
+
+
+def test_coverage_and_level_on_dependent_sentences() -> None:
+    # Independent draws of sentences cover 33 % here, and find a difference that is not there in 67 % of all texts.
+    rng = np.random.default_rng(11)
+    texts, sentences = 600, 3_000
+    lengths = rng.integers(5, 40, sentences)
+    offsets = np.append(0, np.cumsum(lengths))
+    shared = 0.5 * autoregressive(rng, (texts, sentences), 0.9)
+    apart = 0.3 * autoregressive(rng, (texts, sentences), 0.9)
+    covered, found = [], []
+    for base, other in zip(shared - 4.6, shared + apart - 4.6, strict=True):
+        log_prob = np.repeat(np.stack([base, other]), lengths, axis=1)
+        (difference,) = compare(log_prob, offsets, resamples=500, seed=1)
+        interval = perplexity_interval(log_prob[0], offsets, resamples=500, seed=1)
+        assert difference is not None and interval is not None
+        covered.append(
+            [difference.interval[0] <= 0 <= difference.interval[1], interval[0] <= math.exp(4.6) <= interval[1]]
+        )
+        found.append([difference.p_bootstrap <= 0.05, difference.p_randomisation <= 0.05])
+    np.testing.assert_allclose(np.mean(covered, axis=0), 0.95, atol=0.02)
+    np.testing.assert_allclose(np.mean(found, axis=0), 0.05, atol=0.02)
+
+
+def test_dependence_too_weak_between_neighbours_to_be_significant_is_found() -> None:
+    # Correlations of .04 between sentences, up to 200 apart, make the variance of the mean eight times as large.
+    rng = np.random.default_rng(4)
+    weak = 0.2 * np.repeat(rng.normal(size=15), 200) + rng.normal(size=3_000)
+    assert politis_white(weak) == 1
+    log_prob = np.stack([np.full(3_000, -4.0), weak - 4])
+    (found,) = compare(log_prob, np.arange(3_001), resamples=200, seed=1)
+    (single,) = compare(log_prob, np.arange(3_001), resamples=200, seed=1, block=1)
+    assert found is not None and single is not None and found.block > 100
+    assert np.diff(found.interval) > 2 * np.diff(single.interval)
+    # In another order the sentences are independent, and drawn one by one.
+    shuffled = np.stack([log_prob[0], rng.permutation(log_prob[1])])
+    (found,) = compare(shuffled, np.arange(3_001), resamples=200, seed=1)
+    (single,) = compare(shuffled, np.arange(3_001), resamples=200, seed=1, block=1)
+    assert found == single and single is not None and single.block == 1
+
+
+def test_a_block_is_at_most_a_sixth_of_the_text() -> None:
+    log_prob = np.random.default_rng(0).normal(-3, 1, (2, 60))
+    (found,) = compare(log_prob, np.arange(61), resamples=100, seed=1, block=1_000)
+    assert found is not None and found.block == 10
+    clear = np.stack([np.zeros(60), np.full(60, -1.0)]) - 1
+    (found,) = compare(clear, np.arange(61), resamples=4_000, seed=1, block=1_000)
+    assert found is not None and found.p_randomisation == pytest.approx(2 / 2**6, abs=0.01)  # all signs are the same
