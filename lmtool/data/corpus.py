@@ -25,6 +25,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.windows import FAR, StoredTokens, Windows, begin_anew, positions
 from lmtool.errors import UserError, of_paths
 from lmtool.language_model import IntArray
+from lmtool.system.arrays import sentence_offsets, whole_numbers
 from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces
 from lmtool.system.sealed import DamagedFile
@@ -160,10 +161,13 @@ class Corpus:
             if not file.attrs.get("complete", False):
                 raise UserError(f"{path} was never finished: {REMEDY}")
             require_own_content(file, path)
-            return cls(file, path)
+            corpus = cls(file, path)
+            for ids, offsets in map(corpus.text, corpus.splits):
+                sentence_offsets("offsets", offsets[[0, -1]], len(ids))  # before 0.7 a cut by tokens left out the last
+            return corpus
         except BaseException as error:
             file.close()
-            if isinstance(error, KeyError | OSError | TypeError | ValueError | RuntimeError):
+            if isinstance(error, LookupError | OSError | TypeError | ValueError | RuntimeError):
                 raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
             raise
 
@@ -249,8 +253,10 @@ class Corpus:
         """The words, most frequent first, `<s>` last."""
         group = self._read("vocabulary")
         words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
-        eos = int(group.attrs["eos"])
-        return Vocabulary(words, group["counts"][:], eos if eos >= 0 else None, int(group.attrs["unk"]))
+        counts, eos, unk = group["counts"][:], int(group.attrs["eos"]), int(group.attrs["unk"])
+        if len(counts) != len(words) or not (-1 <= eos < len(words) and 0 <= unk < len(words)):
+            raise UserError(f"{self.path} is damaged in its vocabulary: {REMEDY}")
+        return Vocabulary(words, counts, eos if eos >= 0 else None, unk)
 
     @property
     def unit(self) -> Unit:
@@ -281,15 +287,17 @@ class Corpus:
         try:
             ids, words = group["ids"][:], group.attrs.get("words")
             words = len(ids) if self.unit is Unit.word else words  # missing in stores of characters of before 0.7
+            if ids.max() >= len(self.vocabulary):
+                raise ValueError(f"id {ids.max():,} of {len(self.vocabulary):,} words")
             return Split(
                 ids,
-                group["offsets"][:],
-                group["oov_positions"][:],
+                sentence_offsets("offsets", group["offsets"][:], len(ids)),
+                whole_numbers("oov_positions", group["oov_positions"][:], ("U",), below=len(ids)),
                 int(group.attrs["characters"]),
                 self.vocabulary.bos,
                 words=None if words is None else int(words),
             )
-        except (KeyError, OSError) as error:
+        except (KeyError, OSError, ValueError) as error:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
     def text(self, name: str) -> StoredText:

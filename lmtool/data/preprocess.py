@@ -191,6 +191,7 @@ def _write(
         }
         fingerprinted = f"{FORMAT} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
         fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
+        fingerprinted += " whole sentences" if provisional.moved else ""  # before 0.7 a cut went through a sentence
         file.attrs["kind"] = KIND
         file.attrs["format"] = FORMAT
         file.attrs["name"] = data.name

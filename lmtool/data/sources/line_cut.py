@@ -27,9 +27,9 @@ class SplitUnit(Enum):
 class SplitConfig:
     """How data.train is cut into train, valid and test, which is the rest; null in all of them is no cut.
 
-    unit: lines unless it is given. train, valid: counts of the unit, or fractions below 1. Where one of the two is
-    given, test is as large as valid; where none is, they are 0.8 and 0.1. shuffle_seed: of a shuffle of the lines
-    beforehand; None for their order.
+    unit: lines unless it is given; with tokens a sentence stays whole, in the split that its first token falls in.
+    train, valid: counts of the unit, or fractions below 1. Where one of the two is given, test is as large as valid;
+    where none is, they are 0.8 and 0.1. shuffle_seed: of a shuffle of the lines beforehand; None for their order.
     """
 
     unit: SplitUnit | None = MISSING
