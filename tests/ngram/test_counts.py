@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import errno
 import os
 from pathlib import Path
@@ -231,6 +232,19 @@ def test_counts_are_kept_and_damage_is_counted_again(tmp_path: Path) -> None:
         assert found is None or same(found, counts)
     path.write_bytes(b"nonsense")
     assert open_counts(path, "f", 4) is None
+
+
+def test_counts_that_lead_nowhere_are_counted_again(tmp_path: Path) -> None:
+    text, vocabulary = text_of(random_sentences(6))
+    counts = count_ngrams(text, vocabulary, 3)
+    size, path = counts.trie.sizes[1], tmp_path / "counts.h5"
+    for largest, fits in ((size - 1, True), (size, False)):
+        suffixes = counts.suffix[1].all()
+        suffixes[4] = largest
+        save_counts(path, replace(counts, suffix=[counts.suffix[0], Packed.of(suffixes, 4 * size)]), "f")
+        assert (open_counts(path, "f", 3) is not None) == fits
+    save_counts(path, replace(counts, newest=np.array([len(vocabulary)])), "f")
+    assert open_counts(path, "f", 3) is None
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,6 +287,9 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
                 row = at + int((context < 0).argmax())
                 shorter = " ".join(arpa.words[w] for w in words[row, :-1])
                 raise _error(arpa.path, first_line + row, f"{shorter!r} is not among the {k - 1}-grams")
+            if (mapped < 0).any():
+                row = first_line + at + int((mapped < 0).any(axis=1).argmax())
+                raise UserError(f"{arpa.path}, line {row}: {EOS} ends sentences: set data.sentences=true")
             suffix_closed = suffix_closed and bool((trie.find(mapped[:, 1:]) >= 0).all())
             context -= trie.first(k - 1)
             key[at : at + PIECE] = ngram_keys(context, mapped[:, -1], builder.word_width)
