@@ -86,11 +86,11 @@ def scorer_of(models: list[TextModel]) -> TextsScorer:
 
 def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     """Plain values that are the same where the scores of texts are."""
-    from lmtool.data.text_files import file_stamp, text_files
+    from lmtool.data.text_files import file_stamps, text_files
 
     first = text_files(config.arpa, "arpa")[0] if config.arpa else run_folder(config.run)
     runs = [_run_identity(Path(name)) for name in (first, config.run_out) if name is not None]
-    texts = [file_stamp(name) for name in names]
+    texts = file_stamps(names)
     return {"version": __version__, "runs": runs, "text": texts, "column": config.column, "device": config.device}
 
 

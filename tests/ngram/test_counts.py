@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from lmtool.data.sources.base import Blocks, ClozeFiles, NoSource, Source, TextE
 from lmtool.data.sources.line_cut import SplitConfig, SplitUnit, cut_by_lines
 from lmtool.data.text_files import (
     file_identity,
-    file_stamp,
+    file_stamps,
     find_files,
     is_data_folder_wrong,
     no_file,
@@ -160,8 +160,10 @@ class TextData(DataConfig):
         everything = files | {key: [path] for key, path in single.items()}
         return Source(
             splits,
-            stamp={key: _of_each(paths, file_stamp) for key, paths in everything.items()},
-            identity=lambda: {key: _of_each(paths, file_identity) for key, paths in everything.items()},
+            stamp={key: _of_each(file_stamps(paths)) for key, paths in everything.items()},
+            identity=lambda: {
+                key: _of_each([file_identity(path) for path in paths]) for key, paths in everything.items()
+            },
             parts=parts,
             sources={
                 source: partial(read_blocks, *paths, column=self.column)
@@ -242,6 +244,6 @@ def _located_file(name: str, key: str, data: TextData, *, progress: bool) -> str
     return paths[0]
 
 
-def _of_each(paths: list[str], describe: Callable[[str], object]) -> object:
+def _of_each(described: Sequence[object]) -> object:
     """What describes each file; of one file alone as it is, as in stores of before 0.6."""
-    return describe(paths[0]) if len(paths) == 1 else [describe(path) for path in paths]
+    return described[0] if len(described) == 1 else described
