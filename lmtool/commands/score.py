@@ -66,6 +66,7 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
     models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
     if config.run_out is not None:
         models.append(load(config.run_out, config.device, store_dir=config.store_dir))
+    models = [model.reading(config.blank_lines) for model in models]
     scorer = scorer_of(models)
     if not all(model.normalised for model in models):
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
@@ -91,7 +92,9 @@ def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     first = text_files(config.arpa, "arpa")[0] if config.arpa else run_folder(config.run)
     runs = [_run_identity(Path(name)) for name in (first, config.run_out) if name is not None]
     texts = file_stamps(names)
-    return {"version": __version__, "runs": runs, "text": texts, "column": config.column, "device": config.device}
+    return {"version": __version__, "runs": runs, "text": texts, "column": config.column, "device": config.device} | (
+        {} if config.blank_lines is None else {"blank_lines": config.blank_lines.value}
+    )
 
 
 def _run_identity(path: Path) -> list[object]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from lmtool.config.rules import MISSING, require
 from lmtool.config.verbs import VerbConfig, require_device, require_one_model
+from lmtool.config.vocabulary import BlankLines
 from lmtool.errors import UserError
 
 
@@ -20,6 +21,7 @@ class ScoreConfig(VerbConfig):
     run_out: str | None = MISSING
     text: str = MISSING
     column: str | None = MISSING
+    blank_lines: BlankLines | None = MISSING
     to: str | None = MISSING
     buckets: list[str] | None = MISSING
     bucket_quantiles: list[float] | None = MISSING

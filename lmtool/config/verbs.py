@@ -23,6 +23,7 @@ from lmtool.config.groups import (
 )
 from lmtool.config.rules import MISSING, number_or_share, require, require_seed, require_whole
 from lmtool.config.training import TrainingConfig
+from lmtool.config.vocabulary import BlankLines
 from lmtool.errors import UserError
 
 MOST_THREADS = 1024  # the libraries end the process where the system refuses a thread
@@ -194,6 +195,7 @@ class EvalConfig(VerbConfig):
     split: str = MISSING
     text: str | None = MISSING
     column: str | None = MISSING
+    blank_lines: BlankLines | None = MISSING
     accuracy: bool = MISSING
     detail: bool = MISSING
     unnormalised: bool = MISSING
@@ -218,6 +220,8 @@ class EvalConfig(VerbConfig):
                 require(not value, name, value, f"left out with nbest={self.nbest}")
         rule = "left out without text=FILE of documents"
         require(self.column is None or self.text not in (None, "-"), "column", self.column, rule)
+        if self.blank_lines is not None and self.text is None:
+            raise UserError(f"blank_lines={self.blank_lines.value}: must be null without text=FILE")
         require_one_model(self.run, self.arpa)
         if self.arpa is not None and self.text is None and self.nbest is None:
             raise UserError(f"arpa={self.arpa} has no data of its own: give text=FILE")

@@ -250,7 +250,7 @@ class Corpus:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words, most frequent first, `<s>` last."""
+        """The words, most frequent first, `<s>` last. Raises UserError where they are damaged."""
         group = self._read("vocabulary")
         words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
         counts, eos, unk = group["counts"][:], int(group.attrs["eos"]), int(group.attrs["unk"])
@@ -281,14 +281,14 @@ class Corpus:
         return self.counted and name == "train"
 
     def split(self, name: str) -> Split:
-        """Read a split. Raises UserError, naming those there are, where it is missing."""
+        """Read a split. Raises UserError, naming those there are, where it is missing, and where it is damaged."""
         self._require(name)
         group = self._read(f"splits/{name}")
         try:
             ids, words = group["ids"][:], group.attrs.get("words")
             words = len(ids) if self.unit is Unit.word else words  # missing in stores of characters of before 0.7
-            if ids.max() >= len(self.vocabulary):
-                raise ValueError(f"id {ids.max():,} of {len(self.vocabulary):,} words")
+            if ids.max() >= len(self._read("vocabulary")["counts"]):
+                raise UserError(f"{self.path} is damaged in its {name} split (id {ids.max():,}): {REMEDY}")
             return Split(
                 ids,
                 sentence_offsets("offsets", group["offsets"][:], len(ids)),

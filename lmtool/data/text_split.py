@@ -19,23 +19,25 @@ from lmtool.language_model import IntArray
 def tokeniser_of(data: DataConfig) -> WordTokeniser | CharTokeniser:
     """A new tokeniser by a data set's settings."""
     rules = data.vocabulary
-    return _tokeniser(rules.unit is Unit.char, data.sentences, data.drops_tags(), rules.lowercase)
+    blank = data.takes_blank_lines()
+    return _tokeniser(rules.unit is Unit.char, data.sentences, data.drops_tags(), rules.lowercase, blank)
 
 
-def _tokeniser(chars: bool, sentences: bool, tags: bool, lowercase: bool) -> WordTokeniser | CharTokeniser:
+def _tokeniser(chars: bool, sentences: bool, tags: bool, lowercase: bool, blank: bool) -> WordTokeniser | CharTokeniser:
     if chars:
-        return CharTokeniser(sentences=sentences, lowercase=lowercase)
-    return WordTokeniser(sentences=sentences, tags=tags, lowercase=lowercase)
+        return CharTokeniser(sentences=sentences, lowercase=lowercase, blank_lines=blank)
+    return WordTokeniser(sentences=sentences, tags=tags, lowercase=lowercase, blank_lines=blank)
 
 
-def split_of_text(blocks: Iterable[bytes], name: str, form: TextForm) -> Split:
-    """The tokens of blocks of whole lines, tokenised by the rules of a run's data, with the ids of its vocabulary.
+def split_of_text(blocks: Iterable[bytes], name: str, form: TextForm) -> tuple[Split, int]:
+    """The tokens of blocks of whole lines, tokenised by the rules of a run's data, with the ids of its vocabulary; and
+    the number of empty lines that were skipped.
 
     A word out of the vocabulary is `<unk>` and counted as OOV. Raises UserError, naming `name`, for `<s>` or `</s>` in
     the text.
     """
     vocabulary = form.vocabulary
-    tokeniser = _tokeniser(form.chars, vocabulary.eos is not None, form.tags, form.lowercase)
+    tokeniser = _tokeniser(form.chars, vocabulary.eos is not None, form.tags, form.lowercase, form.blank_lines)
     provisional = np.concatenate([tokeniser(block, name) for block in blocks])
     types = tokeniser.types()
     words = tokeniser.words if isinstance(tokeniser, CharTokeniser) else len(provisional)
@@ -48,7 +50,7 @@ def split_of_text(blocks: Iterable[bytes], name: str, form: TextForm) -> Split:
         ids = vocabulary.encode(types)[provisional]
         oov = np.flatnonzero(~known[provisional])
     offsets = sentence_offsets(ids, vocabulary)
-    return Split(ids, offsets, oov, tokeniser.characters, vocabulary.bos, words=words)
+    return Split(ids, offsets, oov, tokeniser.characters, vocabulary.bos, words=words), tokeniser.empty_lines
 
 
 def sentence_offsets(ids: IntArray, vocabulary: Vocabulary) -> IntArray:

@@ -83,10 +83,10 @@ class TextsScorer:
         return rows
 
 
-def _cut(form: TextForm) -> tuple[bool, bool, bool, str | None]:
+def _cut(form: TextForm) -> tuple[bool, bool, bool, bool, str | None]:
     """What decides where tokens begin and end."""
     tokeniser = None if form.subwords is None else form.subwords.json
-    return form.chars, form.tags, form.vocabulary.eos is not None, tokeniser
+    return form.chars, form.tags, form.vocabulary.eos is not None, form.blank_lines, tokeniser
 
 
 def _log_probs(model: LanguageModel, texts: EncodedTexts, *, progress: bool) -> FloatArray:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lmtool.ngram.block_starts import BLOCK, require_within
 from lmtool.ngram.packed import Packed, cells_needed
 from lmtool.ngram.trie import Nodes, Trie
-from lmtool.system.memory import pieces_of, release
+from lmtool.system.memory import pieces_of
 
 Array = npt.NDArray[Any]
 PIECE = 1 << 22  # numbers written at once
@@ -99,6 +99,4 @@ def read_trie(group: h5py.Group) -> Trie:
         trie = Trie(Nodes(first, words.bits, words.width, unigram_starts, base, packed.bits, packed.width))
     if not trie.is_sound():
         raise ValueError("its n-grams are not those of a trie")
-    for array in (words.bits, trie.nodes.base, trie.nodes.starts):
-        release(array)
     return trie

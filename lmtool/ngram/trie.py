@@ -17,13 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.block_starts import BLOCK, small_starts
-from lmtool.ngram.packed import Packed, cells_needed, read, width_of
+from lmtool.ngram.packed import Packed, cells_needed, width_of
 from lmtool.ngram.storage import Storage, whole_numbers_below
-from lmtool.ngram.trie_search import find_ngrams, find_parents, first_child, first_children
+from lmtool.ngram.trie_search import find_ngrams, find_parents, first_children
+from lmtool.system.memory import release
 from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
+PIECE = 1 << 20  # nodes looked at at once
 NGRAMS = 1 << 17  # of a block of contexts
 
 
@@ -83,9 +85,21 @@ class Trie:
 
     def is_sound(self) -> bool:
         """Whether the children of each node are nodes of the next order, and all words are below V: where it is, no
-        search leaves the arrays. Of the arrays of a file their sizes have been compared.
+        search leaves the arrays, whose sizes have been compared. Those in a file leave the memory behind it.
         """
-        return bool(_is_sound(*self.nodes.starting, self.nodes.words, self.nodes.word_width, self.nodes.first))
+        for k in range(2, self.order + 1):
+            end, contexts, total = 0, self.sizes[k - 2], self.sizes[k - 1]
+            for first in range(0, contexts, PIECE):
+                begins = self.begins(k - 1, first, min(first + PIECE, contexts))
+                if begins[0] != end or (np.diff(begins) < 0).any():
+                    return False
+                end = int(begins[-1])
+                release(self.nodes.starts)
+            pieces = ((first, min(first + PIECE, total)) for first in range(0, total, PIECE))
+            if end != total or any(self.words(k, *piece).max() >= self.vocabulary_size for piece in pieces):
+                return False
+            release(self.nodes.words)
+        return True
 
     def first(self, order: int) -> int:
         """The first node of an order; for n+1, the number of nodes."""
@@ -260,25 +274,6 @@ def _begins(keys: Any, word_width: int, first: int, last: int, begins: Any) -> N
         while context < this:
             context += 1
             begins[context] = i
-
-
-@numba.njit(cache=True, nogil=True)
-def _is_sound(
-    unigram_starts: Any, base: Any, starts: Any, start_width: Any, words: Any, word_width: int, first: Any
-) -> Any:
-    size, order = first[1], len(first) - 1
-    before: Any = size
-    for k in range(1, order + 1):  # the children of order k are those of order k + 1, in their order
-        last = first[k] if k < order or k == 1 else first[k - 1] + 1
-        for node in range(first[k - 1], last):
-            begin = first_child(unigram_starts, base, starts, start_width, node)
-            if begin < before or (node == first[k - 1] and begin != first[k]):
-                return False
-            before = begin
-    for i in range(first[order] - size):
-        if read(words, word_width, i) >= size:
-            return False
-    return before == first[order]
 
 
 @numba.njit(cache=True, nogil=True)

@@ -211,7 +211,7 @@ def test_tags_are_dropped_from_other_text_too(folder: Path) -> None:
         vocabulary = corpus.vocabulary
     assert set(vocabulary.words) >= {"a", "b/y", "c"}
     form = TextForm(vocabulary, chars=False, lowercase=False, tags=True)
-    split = split_of_text([b"a/n c d/n\n"], "x", form)
+    split = split_of_text([b"a/n c d/n\n"], "x", form)[0]
     assert [vocabulary.words[k] for k in split.ids] == ["a", "c", "<unk>", "</s>"]
 
 
