@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 from lmtool.config.model_verbs import Likeness, Oov, Sampling, Vectors
 from lmtool.config.rules import require, require_seed, require_whole
+from lmtool.config.vocabulary import BlankLines
 from lmtool.data.corpus import Split
 from lmtool.data.text_form import TextForm, cut_words
 from lmtool.data.vocabulary import Vocabulary
@@ -48,6 +49,12 @@ class TextModel:
         unit = "characters" if self.form.chars else "words" if self.form.subwords is None else "pieces of words"
         kind = type(self.model).__name__
         return f"TextModel({self.name}: {kind} of {len(self.vocabulary) - 1:,} {unit}, contexts of {self.context_size})"
+
+    def reading(self, blank_lines: BlankLines | None) -> TextModel:
+        """The model whose files of text have blank lines read so; None: as in its run's data."""
+        if blank_lines is None:
+            return self
+        return replace(self, form=replace(self.form, blank_lines=blank_lines is BlankLines.sentence))
 
     @property
     def words(self) -> tuple[str, ...]:

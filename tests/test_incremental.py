@@ -241,7 +241,18 @@ def test_what_is_no_state(arpa: Path, toy: Corpus) -> None:
     with pytest.raises(ValueError, match=r"advance: words must be integers .*\[1\]; got int64 \[2\]"):
         model.advance([model.begin()], ["a", "b"])
     scorer = incremental_scorer(MODELS["ngram"](toy), marks_of(toy))
-    for bad in ([[-3, 0, 0]], [[10**9, 0, 0]]):
+    table = MODELS["ngram"](toy).table
+    second, third = table.trie.first(2), table.trie.first(3)
+    scorer.advance(np.array([[0, second, third]]), np.array([1]))
+    # A node of another order would lead to nodes that have no back-off weight.
+    for bad in (
+        [[-3, 0, 0]],
+        [[10**9, 0, 0]],
+        [[third, -1, -1]],
+        [[0, third, -1]],
+        [[0, second, second]],
+        [[0, 0, -1]],
+    ):
         with pytest.raises(ValueError, match="not states of this model"):
             scorer.advance(np.array(bad), np.array([1]))
     with pytest.raises(ValueError, match=r"states must be \[1, 3\]"):

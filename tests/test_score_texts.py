@@ -98,7 +98,7 @@ def test_every_kind_of_model_scores_a_text_as_it_scores_it_alone(name: str, runs
     texts = ["the cat sat\non the dog .\nsat", "ann\nhanna", "", "a cat zzz"] * 2
     found = list(python.score_texts(model, texts))
     for text, result in zip(texts, found, strict=True):
-        alone = split_of_text([(text + "\n").encode()], "text", model.form)
+        alone = split_of_text([(text + "\n").encode()], "text", model.form)[0]
         assert (result.tokens, result.oov) == (alone.tokens, len(alone.oov_positions))
         if alone.tokens:
             assert result.log_prob == pytest.approx(score(model.model, alone).log_prob.sum(), rel=1e-6)

@@ -33,7 +33,7 @@ def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
     if config.text is None and config.nbest is None:
         evaluation = _of_split(config, Run.open(run_folder(config.run)), session)
     else:
-        loaded = load_named(config.run, config.arpa, config.device, config.store_dir)
+        loaded = load_named(config.run, config.arpa, config.device, config.store_dir).reading(config.blank_lines)
         if config.nbest is not None:
             return rescore(config, loaded, session)
         evaluation = _of_text(config, loaded, session)
@@ -86,7 +86,9 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
     else:
         at_once = 0 if documents else AT_ONCE
         blocks = read_blocks(*text_files(name, "text"), column=config.column, setting="column", at_once=at_once)
-    split = split_of_text(blocks, name, loaded.form, across_sentences=across, documents=documents)
+    split, skipped = split_of_text(blocks, name, loaded.form, across_sentences=across, documents=documents)
+    if skipped and loaded.vocabulary.eos is not None:
+        session.note(f"skipped {skipped:,} empty lines; blank_lines=sentence scores the </s> of each, as KenLM does")
     return _scored(config, loaded.model, split, loaded.vocabulary, session, run=loaded.name, name=name)
 
 

@@ -71,6 +71,7 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
     models = [load_named(config.run, config.arpa, config.device, config.store_dir)]
     if config.run_out is not None:
         models.append(load(config.run_out, config.device, store_dir=config.store_dir))
+    models = [model.reading(config.blank_lines) for model in models]
     one_text = config.across_sentences and config.column is None  # all lines; scores depend on those before
     scorer = scorer_of(models, across=config.across_sentences, one_text=one_text)
     if scorer.across_sentences is False:
@@ -95,13 +96,14 @@ def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) 
 
 def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
     """Plain values that are the same where the scores of texts are."""
-    from lmtool.data.text_files import file_stamp, text_files
+    from lmtool.data.text_files import file_stamps, text_files
 
     first = text_files(config.arpa, "arpa")[0] if config.arpa else run_folder(config.run)
     runs = [_run_identity(Path(name)) for name in (first, config.run_out) if name is not None]
-    texts = [file_stamp(name) for name in names]
+    blank_lines = None if config.blank_lines is None else config.blank_lines.value
     settings = {"column": config.column, "across_sentences": config.across_sentences, "device": config.device}
-    return {"version": __version__, "runs": runs, "text": texts, **settings}
+    settings |= {} if blank_lines is None else {"blank_lines": blank_lines}
+    return {"version": __version__, "runs": runs, "text": file_stamps(names), **settings}
 
 
 def _run_identity(path: Path) -> list[object]:

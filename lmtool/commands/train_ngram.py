@@ -126,7 +126,7 @@ def _estimate(
     else:  # by the file just written, so that the temporary ones go
         del table, language_model
         language_model = model.load(session.out, corpus.vocabulary)
-        log_prob = language_model.log_prob_within(valid.ids, valid.offsets, storage.memory)
+        log_prob = language_model.log_prob_within(valid.ids, valid.offsets, storage.limit)
     examples = corpus.tokens("train")
     unequal = {} if language_model.normalised else {"normalised": False}
     if unequal:

@@ -66,6 +66,10 @@ class DataConfig(ABC):
         """Whether tokens of the text are word/tag, and the tag is dropped."""
         return False
 
+    def takes_blank_lines(self) -> bool:
+        """Whether a line without words is a sentence."""
+        return False
+
     @abstractmethod
     def source(self, *, progress: bool, download: bool) -> Source:
         """The text of each split, not read yet.

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from lmtool.config.rules import MISSING, require
 from lmtool.config.verbs import VerbConfig, require_device, require_one_model
+from lmtool.config.vocabulary import BlankLines
 from lmtool.errors import UserError
 
 
@@ -21,6 +22,7 @@ class ScoreConfig(VerbConfig):
     text: str = MISSING
     column: str | None = MISSING
     across_sentences: bool = MISSING
+    blank_lines: BlankLines | None = MISSING
     to: str | None = MISSING
     buckets: list[str] | None = MISSING
     bucket_quantiles: list[float] | None = MISSING

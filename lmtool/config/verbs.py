@@ -23,7 +23,7 @@ from lmtool.config.groups import (
 )
 from lmtool.config.rules import MISSING, number_or_share, require, require_block, require_seed, require_whole
 from lmtool.config.training import TrainingConfig
-from lmtool.config.vocabulary import Unit
+from lmtool.config.vocabulary import BlankLines, Unit
 from lmtool.errors import UserError
 
 MOST_THREADS = 1024  # the libraries end the process where the system refuses a thread
@@ -201,6 +201,7 @@ class EvalConfig(VerbConfig):
     text: str | None = MISSING
     column: str | None = MISSING
     across_sentences: bool = MISSING
+    blank_lines: BlankLines | None = MISSING
     accuracy: bool = MISSING
     detail: bool = MISSING
     unnormalised: bool = MISSING
@@ -228,6 +229,8 @@ class EvalConfig(VerbConfig):
         if self.across_sentences:
             rule = "false without text=FILE: a split is read as the model was trained, a hypothesis alone"
             require(self.text is not None, "across_sentences", True, rule)
+        if self.blank_lines is not None and self.text is None:
+            raise UserError(f"blank_lines={self.blank_lines.value}: must be null without text=FILE")
         require_one_model(self.run, self.arpa)
         if self.arpa is not None and self.text is None and self.nbest is None:
             raise UserError(f"arpa={self.arpa} has no data of its own: give text=FILE")

@@ -28,6 +28,13 @@ class Unit(Enum):
         return self in (Unit.bpe, Unit.unigram)
 
 
+class BlankLines(Enum):
+    """What a line without words is in text with sentences: left out, or a sentence of `</s>` alone, as for KenLM."""
+
+    skip = "skip"
+    sentence = "sentence"
+
+
 @dataclass(slots=True)
 class VocabularyConfig:
     """The words that a model knows; all others become `<unk>`. Of pieces of words, by which every text can be written:

@@ -25,6 +25,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.windows import FAR, StoredTokens, Windows, begin_anew, positions
 from lmtool.errors import UserError, of_paths
 from lmtool.language_model import IntArray
+from lmtool.system.arrays import sentence_offsets, whole_numbers
 from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces
 from lmtool.system.sealed import DamagedFile
@@ -162,10 +163,13 @@ class Corpus:
             if not file.attrs.get("complete", False):
                 raise UserError(f"{path} was never finished: {REMEDY}")
             require_own_content(file, path)
-            return cls(file, path)
+            corpus = cls(file, path)
+            for ids, offsets in map(corpus.text, corpus.splits):
+                sentence_offsets("offsets", offsets[[0, -1]], len(ids))  # before 0.7 a cut by tokens left out the last
+            return corpus
         except BaseException as error:
             file.close()
-            if isinstance(error, KeyError | OSError | TypeError | ValueError | RuntimeError):
+            if isinstance(error, LookupError | OSError | TypeError | ValueError | RuntimeError):
                 raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
             raise
 
@@ -248,11 +252,13 @@ class Corpus:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words, most frequent first, `<s>` last."""
+        """The words, most frequent first, `<s>` last. Raises UserError where they are damaged."""
         group = self._read("vocabulary")
         words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
-        eos = int(group.attrs["eos"])
-        return Vocabulary(words, group["counts"][:], eos if eos >= 0 else None, int(group.attrs["unk"]))
+        counts, eos, unk = group["counts"][:], int(group.attrs["eos"]), int(group.attrs["unk"])
+        if len(counts) != len(words) or not (-1 <= eos < len(words) and 0 <= unk < len(words)):
+            raise UserError(f"{self.path} is damaged in its vocabulary: {REMEDY}")
+        return Vocabulary(words, counts, eos if eos >= 0 else None, unk)
 
     @property
     def unit(self) -> Unit:
@@ -277,21 +283,23 @@ class Corpus:
         return self.counted and name == "train"
 
     def split(self, name: str) -> Split:
-        """Read a split. Raises UserError, naming those there are, where it is missing."""
+        """Read a split. Raises UserError, naming those there are, where it is missing, and where it is damaged."""
         self._require(name)
         group = self._read(f"splits/{name}")
         try:
             ids, words = group["ids"][:], group.attrs.get("words")
             words = len(ids) if self.unit is Unit.word else words  # missing in stores of characters of before 0.7
+            if ids.max() >= len(self._read("vocabulary")["counts"]):
+                raise UserError(f"{self.path} is damaged in its {name} split (id {ids.max():,}): {REMEDY}")
             return Split(
                 ids,
-                group["offsets"][:],
-                group["oov_positions"][:],
+                sentence_offsets("offsets", group["offsets"][:], len(ids)),
+                whole_numbers("oov_positions", group["oov_positions"][:], ("U",), below=len(ids)),
                 int(group.attrs["characters"]),
                 self.vocabulary.bos,
                 words=None if words is None else int(words),
             )
-        except (KeyError, OSError) as error:
+        except (KeyError, OSError, ValueError) as error:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
     def text(self, name: str) -> StoredText:

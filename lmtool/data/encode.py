@@ -95,7 +95,7 @@ class TextEncoder:
         starts = np.append(0, ends)
         sizes = np.empty(len(ends), dtype=np.int64)
         table, vocabulary = self._table, self._form.vocabulary
-        rules = (vocabulary.eos is not None, self._form.tags, self._eos, vocabulary.bos)
+        rules = (vocabulary.eos is not None, self._form.blank_lines, self._form.tags, self._eos, vocabulary.bos)
         parts = run(
             (_encode, letters, starts, first, last, *rules, table.slots, table.starts, table.arena, sizes)
             for first, last in zip(firsts[:-1].tolist(), firsts[1:].tolist(), strict=True)
@@ -106,7 +106,10 @@ class TextEncoder:
         _, ends = self._words(block)  # in words
         vocabulary = self._form.vocabulary
         tokeniser = WordTokeniser(
-            sentences=vocabulary.eos is not None, tags=self._form.tags, lowercase=self._form.lowercase
+            sentences=vocabulary.eos is not None,
+            tags=self._form.tags,
+            lowercase=self._form.lowercase,
+            blank_lines=self._form.blank_lines,
         )
         text = block.content.decode("utf-8", "replace")  # half a surrogate pair, which JSON may have, is no UTF-8
         words = tokeniser(text.encode(), "text")
@@ -124,6 +127,8 @@ class TextEncoder:
         if self._eos == OOV:
             return ids, np.append(0, ends)
         ids[newline] = self._eos
+        if self._form.blank_lines:
+            return ids, np.append(0, ends)
         kept = ~(newline & np.concatenate([[True], newline[:-1]]))  # an empty line is no sentence
         return ids[kept], np.concatenate([[0], np.cumsum(kept)])[np.append(0, ends)]
 
@@ -140,6 +145,7 @@ def _encode(
     first: int,
     last: int,
     sentences: bool,
+    blank_lines: bool,
     tags: bool,
     eos: int,
     bos: int,
@@ -162,7 +168,7 @@ def _encode(
         while i < end:
             c = block[i]
             if c == NEWLINE:
-                if in_line > 0 and sentences:
+                if sentences and (in_line > 0 or blank_lines):
                     ids[written] = eos
                     written += 1
                 in_line = 0

@@ -113,7 +113,7 @@ def settings_json(data: DataConfig) -> str:
     """The settings of a data set as JSON, of which the names and fingerprints of stores are made."""
     plain = asdict(data, dict_factory=lambda pairs: {k: v.value if isinstance(v, Enum) else v for k, v in pairs})
     for setting in fields(data):  # one that is newer than stores has a default, by which these keep their names
-        if setting.default != MISSING and plain[setting.name] == setting.default:
+        if setting.default != MISSING and getattr(data, setting.name) == setting.default:
             del plain[setting.name]
     return json.dumps(plain, sort_keys=True)
 
@@ -191,6 +191,7 @@ def _write(
         }
         fingerprinted = f"{FORMAT} {settings_json(data)} {json.dumps(identity, sort_keys=True)}"
         fingerprinted += f" {subwords.fingerprint}" if subwords is not None else ""
+        fingerprinted += " whole sentences" if provisional.moved else ""  # before 0.7 a cut went through a sentence
         file.attrs["kind"] = KIND
         file.attrs["format"] = FORMAT
         file.attrs["name"] = data.name

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from lmtool.config.groups import DataConfig
 from lmtool.data.sources.base import DrawnIds, Source, cut_points
 from lmtool.data.text_split import tokeniser_of
-from lmtool.data.tokeniser import CharTokeniser
+from lmtool.data.tokeniser import EOS_ID, CharTokeniser
 from lmtool.errors import UserError
 from lmtool.system.files import own_mark
 from lmtool.system.progress import token_bar
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 Ids = npt.NDArray[np.int32]
+PIECE = 1 << 16  # ids searched at once for the end of a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Provisional:
 
     ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. characters: of each split's text,
     where that is known. words: of each split and its sentence ends, where its tokens are characters and that is known.
-    empty_lines: how many were skipped. sources: where the ids of each source of train end, if there are several.
+    empty_lines: how many were skipped. sources: where the ids of each source of train end, if there are several. moved:
+    whether a cut by tokens lay within a sentence, and was moved to its end.
     """
 
     ids: dict[str, Ids]
@@ -46,6 +48,7 @@ class Provisional:
     words: dict[str, int]
     empty_lines: int
     sources: dict[str, int] = field(default_factory=dict)
+    moved: bool = False
 
 
 @contextmanager
@@ -69,6 +72,7 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
     characters: dict[str, int] = {}
     words: dict[str, int] = {}
     ends: dict[str, int] = {}
+    moved = False
     for name, blocks in source.splits.items():
         before = tokeniser.characters
         words_before = tokeniser.words if isinstance(tokeniser, CharTokeniser) else 0
@@ -89,12 +93,26 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
             words[name] = tokeniser.words - words_before
     if source.parts is not None:
         whole = splits["train"]
-        first, second = cut_points(len(whole), *source.parts)
+        cuts = cut_points(len(whole), *source.parts)
+        first, second = (_sentence_end(whole, cut) for cut in cuts) if data.sentences else cuts
+        moved = (first, second) != cuts
+        if first == second:
+            remedy = "give data.split.valid more of them, or set data.split.unit=lines"
+            raise UserError(f"data.split.unit=tokens: sentences stay whole, and none is left for valid; {remedy}")
         splits = {"train": whole[:first], "valid": whole[first:second], "test": whole[second:]}
         characters, words = {}, {}  # known of the whole only
     if "test" in splits and not len(splits["test"]):
         del splits["test"]
-    return Provisional(splits, tokeniser.types(), characters, words, tokeniser.empty_lines, ends)
+    return Provisional(splits, tokeniser.types(), characters, words, tokeniser.empty_lines, ends, moved)
+
+
+def _sentence_end(ids: Ids, cut: int) -> int:
+    """Where the sentence ends that holds the token before a cut: the cut itself, or behind it."""
+    for first in range(cut - 1, len(ids), PIECE):
+        ends = np.flatnonzero(ids[first : first + PIECE] == EOS_ID)
+        if len(ends):
+            return first + int(ends[0]) + 1
+    return len(ids)
 
 
 def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:

@@ -104,7 +104,7 @@ def write_split(
         if not isinstance(remap, PieceTable):  # every word has pieces
             _append(oovs, np.flatnonzero(oov[piece]) + first)
         first += len(final)
-    if vocabulary.eos is None:
+    if offsets[-1] != total:  # a stream, or a last sentence without its end
         _append(offsets, np.array([total]))
     return {
         "split": name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -10,6 +11,9 @@ from pathlib import Path
 from lmtool.data.readers import MEMBER, sha256_of
 from lmtool.data.remote import find_addresses, is_address, stamp_of
 from lmtool.errors import UserError
+
+BLOCK = 1 << 16  # bytes of a sample
+SAMPLES = 256  # blocks of the files of a setting: 16 MiB
 
 
 def text_files(name: str, key: str) -> list[str]:
@@ -84,10 +88,17 @@ def _files_below(root: Path, path: str) -> list[Path]:
     ]
 
 
-def file_stamp(name: str) -> list[object]:
-    """Plain values, cheap to find, that differ whenever the file may have changed.
+def file_stamps(names: list[str]) -> list[list[object]]:
+    """The file_stamp of each, for which SAMPLES blocks are read in all, and at least two of each."""
+    return [file_stamp(name, max(SAMPLES // len(names), 2)) for name in names]
 
-    Raises UserError where it cannot be read, or could not be read twice.
+
+def file_stamp(name: str, samples: int = SAMPLES) -> list[object]:
+    """Plain values that differ whenever the file may have changed, at the cost of reading some of it.
+
+    They are its path, size and time, and a hash of its bytes, as copies and checkouts may keep size and time: of all
+    where they fill at most `samples` blocks, else of so many blocks at even distances, the first and the last among
+    them. Raises UserError where it cannot be read, or could not be read twice.
     """
     if is_address(name):
         return stamp_of(name.partition(MEMBER)[0])
@@ -98,7 +109,20 @@ def file_stamp(name: str) -> list[object]:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):
         raise UserError(f"{path} is not a regular file, and text is read more than once: write it to a file first")
-    return [str(path.resolve()), status.st_size, status.st_mtime_ns]
+    return [str(path.resolve()), status.st_size, status.st_mtime_ns, _sampled(path, status.st_size, samples)]
+
+
+def _sampled(path: Path, size: int, samples: int) -> str:
+    blocks = min(-(-size // BLOCK), samples)
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb", buffering=0) as file:
+            for k in range(blocks):
+                file.seek(k * BLOCK if blocks < samples else (size - BLOCK) * k // (blocks - 1))
+                digest.update(file.read(BLOCK))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    return digest.hexdigest()
 
 
 def file_identity(name: str) -> dict[str, object]:

@@ -25,7 +25,7 @@ def cut_words(text: str) -> list[str]:
 class TextForm:
     """How a data set's text is made of words. chars: each character is a word. lowercase: all text is in lower case.
     tags: words of files are word/tag, and the tag is dropped. subwords: cuts words into the pieces that are the
-    vocabulary; None where words or characters are.
+    vocabulary; None where words or characters are. blank_lines: a line of a file without words is a sentence.
     """
 
     vocabulary: Vocabulary
@@ -33,6 +33,7 @@ class TextForm:
     lowercase: bool
     tags: bool = False
     subwords: Subwords | None = None
+    blank_lines: bool = False
 
     def split(self, text: str) -> list[str]:
         """The tokens of a text: its words, characters or pieces of words. Raises UserError as `words` does."""

@@ -19,26 +19,28 @@ from lmtool.language_model import IntArray
 def tokeniser_of(data: DataConfig) -> WordTokeniser | CharTokeniser:
     """A new tokeniser by a data set's settings."""
     rules = data.vocabulary
-    return _tokeniser(rules.unit is Unit.char, data.sentences, data.drops_tags(), rules.lowercase)
+    blank = data.takes_blank_lines()
+    return _tokeniser(rules.unit is Unit.char, data.sentences, data.drops_tags(), rules.lowercase, blank)
 
 
-def _tokeniser(chars: bool, sentences: bool, tags: bool, lowercase: bool) -> WordTokeniser | CharTokeniser:
+def _tokeniser(chars: bool, sentences: bool, tags: bool, lowercase: bool, blank: bool) -> WordTokeniser | CharTokeniser:
     if chars:
-        return CharTokeniser(sentences=sentences, lowercase=lowercase)
-    return WordTokeniser(sentences=sentences, tags=tags, lowercase=lowercase)
+        return CharTokeniser(sentences=sentences, lowercase=lowercase, blank_lines=blank)
+    return WordTokeniser(sentences=sentences, tags=tags, lowercase=lowercase, blank_lines=blank)
 
 
 def split_of_text(
     blocks: Iterable[bytes], name: str, form: TextForm, *, across_sentences: bool = False, documents: bool = False
-) -> Split:
-    """Return the tokens of blocks of whole lines, tokenised by the rules of a run's data, as ids of its vocabulary.
+) -> tuple[Split, int]:
+    """Return the tokens of blocks of whole lines, tokenised by the rules of a run's data, as ids of its vocabulary; and
+    the number of empty lines that were skipped.
 
     A word out of the vocabulary is `<unk>` and counted as OOV. across_sentences: whether the sentences are running
     text, for models whose contexts cross sentences; if not, each stands alone. documents: whether each block is a
     document, which no context leaves. Raises UserError, naming `name`, for `<s>` or `</s>` in the text.
     """
     vocabulary = form.vocabulary
-    tokeniser = _tokeniser(form.chars, vocabulary.eos is not None, form.tags, form.lowercase)
+    tokeniser = _tokeniser(form.chars, vocabulary.eos is not None, form.tags, form.lowercase, form.blank_lines)
     parts = [tokeniser(block, name) for block in blocks]
     provisional, ends = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
     types = tokeniser.types()
@@ -53,7 +55,7 @@ def split_of_text(
         ids = vocabulary.encode(types)[provisional]
         oov = np.flatnonzero(~known[provisional])
     offsets = np.unique(ends) if documents and vocabulary.eos is None else sentence_offsets(ids, vocabulary)
-    return Split(
+    split = Split(
         ids,
         offsets,
         oov,
@@ -64,6 +66,7 @@ def split_of_text(
         words=words,
         oov_words=[types[k] for k in provisional[oov].tolist()],
     )
+    return split, tokeniser.empty_lines
 
 
 def sentence_offsets(ids: IntArray, vocabulary: Vocabulary) -> IntArray:

@@ -67,6 +67,7 @@ def tag_begin(block: Any, first: int, last: int) -> Any:
 def _tokenise(
     block: Any,
     sentences: bool,
+    blank_lines: bool,
     tags: bool,
     ids: Any,
     table: Any,
@@ -89,7 +90,7 @@ def _tokenise(
     while i < n:
         c = block[i]
         if c == NEWLINE:
-            if in_line == 0:
+            if in_line == 0 and not blank_lines:
                 state[EMPTY] += 1
             elif sentences:
                 ids[written] = EOS_ID
@@ -154,11 +155,12 @@ class WordTokeniser:
     """Words are separated by ASCII white space; a line with words is a sentence.
 
     sentences: whether `</s>` follows each sentence. tags: whether words are word/tag, and the tag is dropped.
-    lowercase: whether words become lower case. Memory: the types seen so far, about 40 bytes each and their letters.
+    lowercase: whether words become lower case. blank_lines: whether other lines are sentences, too. Memory: the types
+    seen so far, about 40 bytes each and their letters.
     """
 
-    def __init__(self, *, sentences: bool, tags: bool, lowercase: bool) -> None:
-        self._sentences = sentences
+    def __init__(self, *, sentences: bool, tags: bool, lowercase: bool, blank_lines: bool = False) -> None:
+        self._sentences, self._blank_lines = sentences, blank_lines
         self._tags = False  # the reserved words below have none
         self._lowercase = lowercase
         self._table = np.zeros(1 << 16, dtype=np.int32)
@@ -192,6 +194,7 @@ class WordTokeniser:
             _tokenise(
                 block,
                 self._sentences,
+                self._blank_lines,
                 self._tags,
                 ids,
                 self._table,
@@ -239,12 +242,13 @@ def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
 class CharTokeniser:
     """Every character is a word, white space too; a line is a sentence, or ends in the word "\\n".
 
-    sentences: whether `</s>` follows each line, instead of "\\n". lowercase: whether characters become lower case. Its
-    `words` counts what stands between white space, as WordTokeniser cuts it, and the `</s>`.
+    sentences: whether `</s>` follows each line, instead of "\\n". lowercase: whether characters become lower case.
+    blank_lines: whether lines without characters are sentences, too. Its `words` counts what stands between white
+    space, as WordTokeniser cuts it, and the `</s>`.
     """
 
-    def __init__(self, *, sentences: bool, lowercase: bool) -> None:
-        self._sentences = sentences
+    def __init__(self, *, sentences: bool, lowercase: bool, blank_lines: bool = False) -> None:
+        self._sentences, self._blank_lines = sentences, blank_lines
         self._lowercase = lowercase
         self._ids = np.full(0x110000, -1, dtype=np.int32)  # provisional id of each code point
         self._types = list(RESERVED)
@@ -263,7 +267,7 @@ class CharTokeniser:
             text = text.lower()
         points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         newline = points == NEWLINE
-        empty = newline & np.concatenate([[True], newline[:-1]])
+        empty = newline & np.concatenate([[True], newline[:-1]]) & (not self._blank_lines)
         self.empty_lines += int(empty.sum())
         white = (points == 32) | ((points >= 9) & (points <= 13))
         self.words += int((~white & np.concatenate([[True], white[:-1]])).sum())

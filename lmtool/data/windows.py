@@ -103,6 +103,8 @@ class StoredTokens:
             except OSError as error:
                 raise UserError(f"the store cannot be read: {error}; start again with resume=") from error
             examples.append(np.arange(end - (last - first), end))
+        if (largest := padded.max()) > self._bos:
+            raise UserError(f"the store is damaged: id {largest:,} of {self._bos + 1:,} words; delete it")
         # A piece's first token counts as a sentence's first: no context reaches what comes before it.
         is_first = np.zeros(ends[-1], dtype=bool)
         is_first[ends - lengths] = True

@@ -116,10 +116,10 @@ class TextsScorer:
         return sums(score(model, split, progress=progress).log_prob[len(before) :], texts.documents)
 
 
-def _cut(form: TextForm) -> tuple[bool, bool, bool, str | None]:
+def _cut(form: TextForm) -> tuple[bool, bool, bool, bool, str | None]:
     """What decides where tokens begin and end."""
     tokeniser = None if form.subwords is None else form.subwords.json
-    return form.chars, form.tags, form.vocabulary.eos is not None, tokeniser
+    return form.chars, form.tags, form.vocabulary.eos is not None, form.blank_lines, tokeniser
 
 
 def sums(values: FloatArray, offsets: IntArray) -> FloatArray:

@@ -20,6 +20,7 @@ from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import BOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.arrays import sentence_offsets, whole_numbers
 from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import open_hdf5, written_hdf5
 from lmtool.system.sealed import DamagedFile
@@ -120,12 +121,11 @@ class TokenScores:
                 if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
                     raise UserError(f"{path} holds no scores that this version of lmtool can read: {REMEDY}")
                 require_own_content(file, path)
-                tokens = Tokens(
-                    file["ids"][:],
-                    tuple(file["words"][:].tobytes().decode("utf-8").split("\0")),
-                    file["offsets"][:],
-                    file["oov_positions"][:],
-                )
+                ids, words = file["ids"][:], tuple(file["words"][:].tobytes().decode("utf-8").split("\0"))
+                whole_numbers("ids", ids, ("N",), below=len(words))
+                offsets = sentence_offsets("offsets", file["offsets"][:], len(ids))
+                oov = whole_numbers("oov_positions", file["oov_positions"][:], ("U",), below=len(ids))
+                tokens = Tokens(ids, words, offsets, oov)
                 scores = cls(file["log_prob"][:], tokens, str(file.attrs["split"]), bool(file.attrs["normalised"]))
                 expected = str(file.attrs["tokens_fingerprint"])
         except FileNotFoundError:
@@ -134,8 +134,7 @@ class TokenScores:
             raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
         except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise UserError(f"{path} is cut off or not an HDF5 file: {REMEDY}") from error
-        whole = len(scores.log_prob) == tokens.count == int(tokens.offsets[-1]) and tokens.ids.max() < len(tokens.words)
-        if not whole or tokens.fingerprint != expected:
+        if len(scores.log_prob) != tokens.count or tokens.fingerprint != expected:
             raise UserError(f"{path} is damaged: its tokens are not those that were scored; {REMEDY}")
         return scores
 

@@ -11,9 +11,11 @@ from lmtool.ngram.counts import Counts
 from lmtool.ngram.hdf5 import read_packed, read_trie, write_packed, write_trie
 from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import open_hdf5, written_hdf5
+from lmtool.system.memory import release
 
 KIND = "lmtool n-gram counts"
 FORMAT = 2
+PIECE = 1 << 20  # numbers looked at at once
 
 
 def counts_path(store: Path) -> Path:
@@ -59,6 +61,14 @@ def open_counts(path: Path, store_fingerprint: str, order: int) -> Counts | None
             if lengths != (trie.sizes[1:], trie.sizes):
                 return None
             newest = np.asarray(file.attrs["newest"], dtype=np.int64)
+            marks = [int(file.attrs["bos"]), int(file.attrs["unk"]), *newest.tolist()]
+            if not 0 <= min(marks) <= max(marks) < trie.vocabulary_size:
+                return None
+            for part, size in zip(suffix, trie.sizes[:-1], strict=True):
+                pieces = ((a, min(a + PIECE, part.length)) for a in range(0, part.length, PIECE))
+                if any(part.get(*piece).max() >= size for piece in pieces):
+                    return None
+                release(part.bits)
             counts = Counts(trie, suffix, count, int(file.attrs["bos"]), int(file.attrs["unk"]), newest)
             return counts.upto(order)
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, UserError):

@@ -31,6 +31,7 @@ IntArray = npt.NDArray[np.int64]
 
 MAX_ORDER = 16
 PIECE = 1 << 22  # tokens read at once
+DAMAGED = "the train split is damaged, delete its store and run lmtool preprocess again:"
 
 
 class Text(Protocol):
@@ -125,6 +126,8 @@ def _insert_starts(text: Text, bos: int, words: Array, storage: Storage) -> None
         # At most as many sentences begin in a piece as it has tokens.
         starts = np.asarray(text.offsets[sentences : sentences + last - first + 1], dtype=np.int64)
         starts = starts[: np.searchsorted(starts, last)]
+        if (np.diff(starts, prepend=first - 1) <= 0).any():
+            raise UserError(f"{DAMAGED} sentences of no words")
         ids = np.asarray(text.ids[first:last])
         cuts = [(a, b) for a, b in cut_evenly(last - first) if a < b]
         before = np.searchsorted(starts, [first + a for a, _ in cuts]).tolist()
@@ -156,6 +159,8 @@ def _count_words(words: Any, size: int, storage: Storage) -> tuple[IntArray, Int
     first_places = np.full(size, -1, dtype=np.int64)
     for first, last in storage.pieces(len(words), PIECE):
         piece, cuts = np.asarray(words[first:last]), cut_evenly(last - first)
+        if piece.max() >= size:
+            raise UserError(f"{DAMAGED} id {piece.max():,} of {size:,} words")
         counts, places = np.zeros((len(cuts), size), dtype=np.int64), np.empty((len(cuts), size), dtype=np.int64)
         run((_count, piece[a:b], first + a, counts[t], places[t]) for t, (a, b) in enumerate(cuts))
         for count, place in zip(counts, places, strict=True):

@@ -91,8 +91,12 @@ def read_trie(group: h5py.Group) -> Trie:
     if "blocks" in group:
         blocks, starts = mapped(group["blocks"], np.int64), mapped(group["starts"], np.uint64)
         require_within(blocks, starts, inner)
-        return Trie(Nodes(first, words.bits, words.width, unigram_starts, blocks, starts, None))
-    base, packed = mapped(group["base"], np.int64), read_packed(group, "starts")
-    if packed.length != inner or len(base) < (inner + (1 << BLOCK) - 1) >> BLOCK:
-        raise ValueError("arrays of wrong lengths")
-    return Trie(Nodes(first, words.bits, words.width, unigram_starts, base, packed.bits, packed.width))
+        trie = Trie(Nodes(first, words.bits, words.width, unigram_starts, blocks, starts, None))
+    else:
+        base, packed = mapped(group["base"], np.int64), read_packed(group, "starts")
+        if packed.length != inner or len(base) < (inner + (1 << BLOCK) - 1) >> BLOCK:
+            raise ValueError("arrays of wrong lengths")
+        trie = Trie(Nodes(first, words.bits, words.width, unigram_starts, base, packed.bits, packed.width))
+    if not trie.is_sound():
+        raise ValueError("its n-grams are not those of a trie")
+    return trie

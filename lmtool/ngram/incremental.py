@@ -42,7 +42,7 @@ class NgramScorer:
         self.bigrams, self.ngrams = bigrams, ngrams
         self.marks = marks
         self.width = table.order - 1
-        self._contexts = table.trie.first(table.order)  # the number of nodes that may be a context
+        self._first = table.trie.nodes.first
         self._unigrams = np.append(self.arrays.unigrams, self.arrays.missing)
         eos = -1 if marks.eos is None else marks.eos
         self._numbers = np.array([self.arrays.word_width, marks.bos, eos, table.suffix_closed], dtype=np.int64)
@@ -64,7 +64,7 @@ class NgramScorer:
         states = np.ascontiguousarray(states, dtype=np.int64)
         if states.shape != (len(words), self.width):
             raise ValueError(f"advance: states must be [{len(words)}, {self.width}]; got {list(states.shape)}")
-        if states.size and (states.min() < UNSEEN or states.max() >= self._contexts):
+        if not _are_states(states, self._first):
             raise ValueError("advance: these are not states of this model")
         log_prob, after, matched = np.empty(len(words)), np.empty_like(states), np.ones(len(words), dtype=np.int64)
         pieces = cut_evenly(len(words), max(-(-len(words) // PIECE), 1))
@@ -81,6 +81,17 @@ class NgramScorer:
         if ngrams is None and self.marks.eos is not None:
             after[words == self.marks.eos] = self.initial_state(sentence_start=True)
         return log_prob, after, matched
+
+
+@numba.njit(cache=True, nogil=True)
+def _are_states(states: Any, first: Any) -> bool:
+    """Whether column m of states `[N, n-1]` has nodes of order m + 1, or marks. first: as in trie.Nodes."""
+    for i in range(len(states)):
+        for m in range(states.shape[1]):
+            node = states[i, m]
+            if node < UNSEEN or (node >= 0 and (node < first[m] or node >= first[m + 1])):
+                return False
+    return True
 
 
 @numba.njit(cache=True, nogil=True)

@@ -21,7 +21,7 @@ from lmtool.system.memory import is_nearly_used, release
 from lmtool.system.parallel import cut_evenly, run
 
 NGRAM_FILE = "model.h5"  # in a run folder
-AT_ONCE = 1 << 12  # tokens scored at once where the memory is limited
+AT_ONCE = 1 << 10  # tokens scored at once where the memory is limited: they touch some 20 MiB of a large file
 
 
 class NgramModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import tempfile
@@ -16,11 +17,15 @@ import numpy.typing as npt
 
 from lmtool.config.rules import size_in_bytes
 from lmtool.system.files import cannot_write, own_mark
-from lmtool.system.memory import is_nearly_used, memory_available, release
+from lmtool.system.memory import is_nearly_used, memory_available, memory_resident, release
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
 
+log = logging.getLogger(__name__)
+
+LOOPS = 96 << 20  # bytes of compiled loops and of what loads them, at their first calls
+LEAST_ROOM = 80 << 20  # bytes for arrays, of large texts, however little counts.memory leaves
 NARROW = 1 << 32  # numbers below this take 32 bits, others 64
 BYTES_PER_TOKEN = 64  # that counting and estimation take at most, in memory: 1.3 GiB for 22 million tokens
 
@@ -32,20 +37,36 @@ def whole_numbers_below(limit: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """memory: bytes that the process may have, None without a limit. folder: of the files."""
+    """memory: bytes that arrays may take, None without a limit. folder: of the files. process: bytes that the whole
+    process may have; 0 for those of `memory`.
+    """
 
     memory: int | None = None
     folder: Path = Path()
+    process: int = 0
     _mapped: list[weakref.ref[mmap.mmap]] = field(default_factory=list)
 
     @classmethod
     def within(cls, memory: str | None, corpus: Corpus) -> Storage:
-        """Of `memory`, such as 512MiB, or of three quarters of what is free, with files beside the corpus's store,
-        or where temporary ones go if that is at an address; without a limit where its train split fits.
+        """Of `memory` for the process, such as 512MiB, less what it has, or of three quarters of what is free, with
+        files beside the corpus's store, or where temporary ones go if that is at an address; without a limit where its
+        train split fits. A note says where the process has more already than leaves room for arrays.
         """
-        free = memory_available()
-        limit = size_in_bytes(memory, "counts.memory") if memory is not None else free and free * 3 // 4
-        return cls(limit, corpus.folder or Path(tempfile.gettempdir())).unless_enough_for(corpus.tokens("train"))
+        free, has = memory_available(), (memory_resident() or 0) + LOOPS
+        room, process = free and free * 3 // 4, 0
+        if memory is not None:
+            process = size_in_bytes(memory, "counts.memory")
+            room = max(process - has, min(process, LEAST_ROOM))
+            if process < has + LEAST_ROOM:
+                takes = f"lmtool itself takes {has >> 20} MiB, and {LEAST_ROOM >> 20} MiB to count"
+                log.warning("note: counts.memory=%s is not kept: %s; give %dMiB", memory, takes, has + LEAST_ROOM >> 20)
+        storage = cls(room, corpus.folder or Path(tempfile.gettempdir()), process)
+        return storage.unless_enough_for(corpus.tokens("train"))
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the whole process may have, where there is a limit."""
+        return self.process or self.memory or 0
 
     def unless_enough_for(self, tokens: int) -> Storage:
         """This storage, or memory without a limit where the n-grams of so many tokens fit into what is allowed."""
@@ -83,7 +104,7 @@ class Storage:
 
     def keep_within(self) -> None:
         """Release the pages of files where this process has most of the memory that is allowed."""
-        if self.memory is not None and is_nearly_used(self.memory):
+        if self.memory is not None and is_nearly_used(self.limit):
             self.release()
 
     def zeros(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -20,10 +20,12 @@ from lmtool.ngram.block_starts import BLOCK, small_starts
 from lmtool.ngram.packed import Packed, cells_needed, width_of
 from lmtool.ngram.storage import Storage, whole_numbers_below
 from lmtool.ngram.trie_search import find_ngrams, find_parents, first_children
+from lmtool.system.memory import release
 from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
+PIECE = 1 << 20  # nodes looked at at once
 NGRAMS = 1 << 17  # of a block of contexts
 
 
@@ -80,6 +82,24 @@ class Trie:
     def nbytes(self) -> int:
         """The size of its arrays in bytes."""
         return sum(part.nbytes for part in self.nodes if isinstance(part, np.ndarray))
+
+    def is_sound(self) -> bool:
+        """Whether the children of each node are nodes of the next order, and all words are below V: where it is, no
+        search leaves the arrays, whose sizes have been compared. Those in a file leave the memory behind it.
+        """
+        for k in range(2, self.order + 1):
+            end, contexts, total = 0, self.sizes[k - 2], self.sizes[k - 1]
+            for first in range(0, contexts, PIECE):
+                begins = self.begins(k - 1, first, min(first + PIECE, contexts))
+                if begins[0] != end or (np.diff(begins) < 0).any():
+                    return False
+                end = int(begins[-1])
+                release(self.nodes.starts)
+            pieces = ((first, min(first + PIECE, total)) for first in range(0, total, PIECE))
+            if end != total or any(self.words(k, *piece).max() >= self.vocabulary_size for piece in pieces):
+                return False
+            release(self.nodes.words)
+        return True
 
     def first(self, order: int) -> int:
         """The first node of an order; for n+1, the number of nodes."""

@@ -98,7 +98,7 @@ def text_model_of(
             with _store_again(run, store_dir) as corpus:
                 subwords = corpus.subwords
     chars = rules.unit is Unit.char
-    form = TextForm(vocabulary, chars, rules.lowercase, data.drops_tags(), subwords)
+    form = TextForm(vocabulary, chars, rules.lowercase, data.drops_tags(), subwords, data.takes_blank_lines())
     return TextModel(model, form, str(run.folder))
 
 

@@ -79,7 +79,7 @@ def test_the_same_as_the_plain_tokeniser(
     found = TextEncoder(by)(block_of(texts))
     for number, text in enumerate(texts):
         block = block_of([text]).content
-        plain = split_of_text([block], "text", by)
+        plain = split_of_text([block], "text", by)[0]
         first, last = found.documents[number], found.documents[number + 1]
         assert found.split.ids[first:last].tolist() == plain.ids.tolist(), repr(text)
         assert found.oov[number] == len(plain.oov_positions)
@@ -120,7 +120,7 @@ def test_pieces_of_words() -> None:
     texts = ["ab cab\nabc", "", "\u00fcab <unk>", "abc\n\nab"]
     encoded = TextEncoder(rules)(block_of(texts))
     for text, first, last in zip(texts, encoded.documents[:-1], encoded.documents[1:], strict=True):
-        alone = split_of_text([f"{text}\n".encode()], "text", rules).ids if text else np.empty(0)
+        alone = split_of_text([f"{text}\n".encode()], "text", rules)[0].ids if text else np.empty(0)
         np.testing.assert_array_equal(encoded.split.ids[first:last], alone)
     assert encoded.oov.tolist() == [0, 0, 0, 0] and encoded.documents[0] < encoded.documents[1]
     with pytest.raises(UserError, match="<s> stands in the text"):

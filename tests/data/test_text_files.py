@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import zipfile
 from dataclasses import replace
@@ -10,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from lmtool.data import text_files as text_files_module
 from lmtool.data.corpus import Corpus
 from lmtool.data.download import DownloadConfig
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.base import NoSource
 from lmtool.data.sources.text import TextData
-from lmtool.data.text_files import find_files, text_files
+from lmtool.data.text_files import file_stamps, find_files, text_files
 from lmtool.errors import UserError
+from tests.conftest import RULES
 from tests.data.test_preprocess import cut, text
 
 
@@ -155,3 +158,67 @@ def test_a_wrong_lmtool_data_is_named_where_a_corpus_would_be_downloaded(
     monkeypatch.delenv("LMTOOL_DATA")
     with pytest.raises(UserError, match=r"^cannot download"):
         data.source(progress=False, download=True)
+
+
+def rewritten(path: Path, content: bytes) -> None:
+    """Write other content of the same size with the time of before, as `cp -p` and some checkouts do."""
+    status = path.stat()
+    assert len(content) == status.st_size
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "words"])
+def test_a_text_of_the_same_size_and_time_is_another_one(split: str, folder: Path) -> None:
+    for name, content in (("train", "a a b\n"), ("valid", "b a\n"), ("words", "a\nb\n")):
+        (folder / f"{name}.txt").write_text(content)
+    data = text(train="train.txt", valid="valid.txt", vocabulary=replace(RULES, file="words.txt"))
+    prepared = preprocess(data, folder / "stores", progress=False)
+    before = counts_and_fingerprint(prepared.path)
+    assert not preprocess(data, folder / "stores", progress=False).created
+    rewritten(folder / f"{split}.txt", {"train": b"b b a\n", "valid": b"a b\n", "words": b"a\nc\n"}[split])
+    assert preprocess(data, folder / "stores", progress=False).created
+    after = counts_and_fingerprint(prepared.path)
+    assert before[1] != after[1]  # which is what counts and runs go by
+    if split == "train":
+        assert (before[0]["a"], before[0]["b"], after[0]["a"], after[0]["b"]) == (2, 1, 1, 2)
+
+
+def counts_and_fingerprint(store: Path) -> tuple[dict[str, int], str]:
+    with Corpus.open(store) as corpus:
+        return dict(zip(corpus.vocabulary.words, corpus.vocabulary.counts.tolist(), strict=True)), corpus.fingerprint
+
+
+def test_of_a_large_text_samples_are_compared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files_module, "BLOCK", 4)
+    monkeypatch.setattr(text_files_module, "SAMPLES", 3)
+    path = folder / "large.txt"
+    path.write_bytes(b"0123456789abcdefghij")
+    [stamp] = file_stamps([str(path)])
+    assert stamp[3] == hashlib.sha256(b"0123" + b"89ab" + b"ghij").hexdigest()
+    for content, is_seen in (
+        (b"X123456789abcdefghij", True),
+        (b"0123456789abcdefghiX", True),
+        (b"01234567X9abcdefghij", True),
+        (b"0123X56789abcdefghij", False),  # what the guide says is left
+    ):
+        rewritten(path, content)
+        assert (file_stamps([str(path)]) != [stamp]) == is_seen
+    path.write_bytes(b"0123456789ab")  # three blocks: all of it
+    assert file_stamps([str(path)])[0][3] == hashlib.sha256(b"0123456789ab").hexdigest()
+    assert file_stamps([str(path)] * 9)[0][3] == hashlib.sha256(b"012389ab").hexdigest()  # two samples of each at least
+
+
+def test_a_store_of_before_0_7_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "train.txt").write_text("a a b\n")
+    (folder / "valid.txt").write_text("b a\n")
+    data = text(train="train.txt", valid="valid.txt")
+    with monkeypatch.context() as patch:
+        whole = text_files_module.file_stamp
+        patch.setattr(text_files_module, "file_stamp", lambda name, samples: whole(name, samples)[:3])
+        path = preprocess(data, folder / "stores", progress=False).path
+    with Corpus.open(path) as corpus:
+        assert len(corpus.provenance["stamp"]["train"]) == 3
+    assert not preprocess(data, folder / "stores", progress=False).created
+    rewritten(folder / "train.txt", b"b b a\n")
+    assert preprocess(data, folder / "stores", progress=False).created

@@ -63,6 +63,15 @@ def test_damage_is_refused(tmp_path: Path) -> None:
     seal(path)
     with pytest.raises(UserError, match="its tokens are not those that were scored"):
         TokenScores.open(path)
+    path.write_bytes(whole)
+    for name, at, value in (("offsets", 1, 9), ("offsets", 0, 1), ("oov_positions", 0, 6)):
+        with h5py.File(path, "r+") as file:
+            right, file[name][at] = file[name][at], value
+        seal(path)
+        with pytest.raises(UserError, match="is cut off or not an HDF5 file"):
+            TokenScores.open(path)
+        with h5py.File(path, "r+") as file:
+            file[name][at] = right
     with h5py.File(path, "r+") as file:
         file.attrs["kind"] = "lmtool corpus"
     seal(path)

@@ -339,3 +339,13 @@ def test_one_grams_that_do_not_sum_to_one_give_scores(b: str, normalised: bool, 
     path.write_text(SRILM_3.replace("-0.7 b", f"{'-0.74' if normalised else b} b"))
     vocabulary = Vocabulary(("a", "b", "</s>", "<unk>", "<s>"), np.ones(5, int), 2, 3)
     assert arpa_table(read_arpa(str(path)), vocabulary).normalised is normalised
+
+
+def test_ends_of_sentences_where_the_vocabulary_has_none(tmp_path: Path) -> None:
+    stream = Vocabulary(("a", "b", "<unk>", "<s>"), np.zeros(4, dtype=np.int64), None, 2)
+    grams = (
+        "-0.6\t<s>\t0\n-0.6\t</s>\n-0.6\t<unk>\n-0.6\ta\t-0.1\n-0.6\tb\t-0.1\n\n\\2-grams:\n-0.3\ta b\n-0.3\tb </s>\n"
+    )
+    (tmp_path / "a.arpa").write_text(f"\\data\\\nngram 1=5\nngram 2=2\n\n\\1-grams:\n{grams}\n\\end\\\n")
+    with pytest.raises(UserError, match=r"a\.arpa, line 14: </s> ends sentences: set data\.sentences=true"):
+        arpa_table(read_arpa(str(tmp_path / "a.arpa")), stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -233,6 +234,19 @@ def test_counts_are_kept_and_damage_is_counted_again(tmp_path: Path) -> None:
     assert open_counts(path, "f", 4) is None
 
 
+def test_counts_that_lead_nowhere_are_counted_again(tmp_path: Path) -> None:
+    text, vocabulary = text_of(random_sentences(6))
+    counts = count_ngrams(text, vocabulary, 3)
+    size, path = counts.trie.sizes[1], tmp_path / "counts.h5"
+    for largest, fits in ((size - 1, True), (size, False)):
+        suffixes = counts.suffix[1].all()
+        suffixes[4] = largest
+        save_counts(path, replace(counts, suffix=[counts.suffix[0], Packed.of(suffixes, 4 * size)]), "f")
+        assert (open_counts(path, "f", 3) is not None) == fits
+    save_counts(path, replace(counts, newest=np.array([len(vocabulary)])), "f")
+    assert open_counts(path, "f", 3) is None
+
+
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, vocabulary = text_of(random_sentences(4, 3000))
 
@@ -281,3 +295,32 @@ def test_a_trie_of_many_children() -> None:
     assert list(trie.begins(1, 0, 3)) == [0, 500, 500, 500]
     assert list(trie.begins(2, 490, 500)) == list(range(490, 501))
     assert list(trie.words(2, 10, 13)) == [20, 22, 24] and set(trie.words(3, 0, 500)) == {5}
+
+
+class Large:
+    """What Storage.within asks of a corpus."""
+
+    folder = Path()
+
+    def tokens(self, name: str) -> int:
+        return 10**9
+
+
+def test_the_memory_of_the_process_is_what_is_limited(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mib = 1 << 20
+    monkeypatch.setattr(storage_module, "memory_resident", lambda: 124 * mib)  # and 96 of compiled loops
+    large: Corpus = Large()  # type: ignore[assignment]
+    for text, room, noted in (("1GiB", 804, False), ("300MiB", 80, False), ("299MiB", 80, True), ("100MiB", 80, True)):
+        caplog.clear()
+        storage = Storage.within(text, large)
+        assert (storage.memory, storage.limit) == (room * mib, size_in_bytes(text, ""))  # of arrays, of the process
+        said = f"counts.memory={text} is not kept: lmtool itself takes 220 MiB, and 80 MiB to count; give 300MiB"
+        assert (said in caplog.text) == noted == bool(caplog.text)
+    assert Storage.within("64KiB", large).memory == 1 << 16
+    monkeypatch.setattr(storage_module, "memory_available", lambda: 400 * mib)
+    assert Storage.within(None, large).limit == 300 * mib  # three quarters of what is free, beside what is taken
+    monkeypatch.setattr(memory_module, "memory_resident", lambda: 230 * mib)
+    for text, released in (("1GiB", False), ("300MiB", True)):  # above three quarters
+        assert memory_module.is_nearly_used(Storage.within(text, large).limit) == released

@@ -163,20 +163,6 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
             BackoffTable.open(path, "right")
 
 
-def test_bits_that_lead_nowhere_do_not_crash() -> None:
-    table, text, vocabulary = kneser_ney(4, 400, 3)
-    small = table.quantised(8)
-    rng = np.random.default_rng(0)
-    for name in ("unigram_starts", "starts", "words"):
-        array = getattr(small.trie.nodes, name)
-        noise = rng.integers(-(2**62), 2**62, len(array)).astype(array.dtype)
-        model = NgramModel(
-            replace(small, trie=replace(small.trie, nodes=small.trie.nodes._replace(**{name: noise}))), vocabulary
-        )
-        model.log_prob_text(text.ids, text.offsets)
-        model.log_dist(rng.integers(0, len(vocabulary), (50, 3)))
-
-
 def test_what_reads_tables_reads_quantised_ones(tmp_path: Path) -> None:
     table, _, vocabulary = kneser_ney(3, 400, 3)
     small = table.quantised(6)

@@ -80,16 +80,29 @@ def test_damaged_tables_are_named(tmp_path: Path) -> None:
             BackoffTable.open(path, "right")
 
 
-def test_pointers_that_lead_nowhere_do_not_crash(tmp_path: Path) -> None:
-    table, text, vocabulary = kneser_ney(4, 60, 0)
-    rng = np.random.default_rng(0)
-    for name in ("base", "unigram_starts", "starts", "words"):
-        array = getattr(table.trie.nodes, name)
+@pytest.mark.parametrize("bits", [None, 8])
+def test_pointers_that_lead_nowhere_are_refused(bits: int | None, tmp_path: Path) -> None:
+    table, _, _ = kneser_ney(4, 60, 0)
+    table = table if bits is None else table.quantised(bits)
+    rng, path = np.random.default_rng(0), tmp_path / "model.h5"
+    table.save(path, "right")
+    assert BackoffTable.open(path, "right").sizes == table.sizes
+    nodes = table.trie.nodes
+    for name in ("unigram_starts", "base", "starts", "words"):
+        if bits is not None and name == "base":
+            continue  # whose rows say where their numbers are: test_quantised
+        array = getattr(nodes, name)
         noise = rng.integers(-(2**62), 2**62, len(array)).astype(array.dtype)
-        bad = replace(table, trie=replace(table.trie, nodes=table.trie.nodes._replace(**{name: noise})))
-        model = NgramModel(bad, vocabulary)
-        model.log_prob_text(text.ids, text.offsets)
-        model.log_dist(rng.integers(0, len(vocabulary), (50, 3)))
+        swapped = array.copy()  # a single start out of its order, a single word
+        swapped[0] ^= swapped.dtype.type(3)
+        for values in (noise, swapped):
+            replace(table, trie=replace(table.trie, nodes=nodes._replace(**{name: values}))).save(path, "right")
+            try:
+                found = BackoffTable.open(path, "right")
+            except UserError as error:
+                assert "is damaged or cut off" in str(error)
+            else:  # a word of which another one was made
+                assert name == "words" and values is swapped and found.trie.is_sound()
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -86,13 +86,14 @@ class Source:
     """The text of a data set, not read yet.
 
     splits: for each, a function that starts reading its blocks: UTF-8, whole lines. stamp: plain values, cheap to
-    find, that differ whenever the text may have changed. identity: computes plain values that differ only where it has
-    changed, at the cost of reading it. parts: where only train has text, how it is cut into train, valid and test by
-    tokens: the first two sizes, as of cut_points. sources: where train is the text of several sources, one after the
-    other, the blocks of each by its name; else empty. word_list: the path of a list of the vocabulary's words, or the
-    words themselves; None where train decides. cloze: the questions of splits. drawn: ids of words instead of text;
-    splits is empty then. counted: counts train where it lies; splits has only the others then. label: tells its store
-    from that of the whole text, in the store's name. notes: what the user should know.
+    find, that differ whenever the text may have changed. identity: computes plain values that differ only where it
+    has changed, at the cost of reading it. parts: where only train has text, how it is cut into train, valid and
+    test by tokens: the first two sizes, as of cut_points; a sentence is not cut, but stays whole in the first of
+    its two. sources: where train is the text of several sources, one after the other, the blocks of each by its
+    name; else empty. word_list: the path of a list of the vocabulary's words, or the words themselves; None where
+    train decides. cloze: the questions of splits. drawn: ids of words instead of text; splits is empty then.
+    counted: counts train where it lies; splits has only the others then. label: tells its store from that of the
+    whole text, in the store's name. notes: what the user should know.
 
     A test split without a token is left out: a cut need not leave anything for it.
     """

@@ -14,7 +14,7 @@ from lmtool.config.rules import MISSING, require
 from lmtool.data.documents import blocks_of_documents, text_of
 from lmtool.data.readers import check_text
 from lmtool.data.sources.base import Blocks, NotKept, Source
-from lmtool.data.text_files import file_identity, file_stamp
+from lmtool.data.text_files import file_identity, file_stamps
 from lmtool.errors import UserError, first_line
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class HubData(DataConfig):
         }
         return Source(
             splits,
-            stamp=sizes | {"files": [file_stamp(file) for file in files]},
+            stamp=sizes | {"files": file_stamps(files)},
             identity=lambda: sizes | {"files": [file_identity(file) for file in files]},
         )
 

@@ -27,9 +27,9 @@ class SplitUnit(Enum):
 class SplitConfig:
     """How data.train is cut into train, valid and test, which is the rest; null in all of them is no cut.
 
-    unit: lines unless it is given. train, valid: counts of the unit, or fractions below 1. Where one of the two is
-    given, test is as large as valid; where none is, they are 0.8 and 0.1. shuffle_seed: of a shuffle of the lines
-    beforehand; None for their order.
+    unit: lines unless it is given; with tokens a sentence stays whole, in the split that its first token falls in.
+    train, valid: counts of the unit, or fractions below 1. Where one of the two is given, test is as large as valid;
+    where none is, they are 0.8 and 0.1. shuffle_seed: of a shuffle of the lines beforehand; None for their order.
     """
 
     unit: SplitUnit | None = MISSING
@@ -69,9 +69,14 @@ class SplitConfig:
 
 
 def cut_by_lines(
-    read: Callable[[], Blocks], train: float | None, valid: float | None, shuffle_seed: int | None = None
+    read: Callable[[], Blocks],
+    train: float | None,
+    valid: float | None,
+    shuffle_seed: int | None = None,
+    *,
+    blank: bool = False,
 ) -> dict[str, Callable[[], Blocks]]:
-    """The splits of a text that is cut by its lines with words.
+    """The splits of a text that is cut by its lines with words, and by the others if `blank` is true.
 
     read: starts reading the text; called to count the lines, and for each split. train, valid: as of cut_points; test
     is the rest. shuffle_seed: of a shuffle beforehand by Python's `random`, for
@@ -80,10 +85,10 @@ def cut_by_lines(
 
     @cache
     def ends() -> tuple[int, int]:
-        return cut_points(sum(1 for _ in _lines(read())), train, valid)
+        return cut_points(sum(1 for _ in _lines(read(), blank)), train, valid)
 
     def split(name: str) -> Iterator[bytes]:
-        lines: Iterator[bytes] = _lines(read())
+        lines: Iterator[bytes] = _lines(read(), blank)
         if shuffle_seed is not None:
             shuffled = list(lines)
             random.Random(shuffle_seed).shuffle(shuffled)
@@ -96,6 +101,6 @@ def cut_by_lines(
     return {name: partial(split, name) for name in ("train", "valid", "test")}
 
 
-def _lines(blocks: Blocks) -> Iterator[bytes]:
-    """The lines with words, without their ends."""
-    return chain.from_iterable([line for line in block.split(b"\n") if line.strip()] for block in blocks)
+def _lines(blocks: Blocks, blank: bool) -> Iterator[bytes]:
+    """The lines with words, or all if `blank` is true, without their ends."""
+    return chain.from_iterable([x for x in block.split(b"\n")[:-1] if blank or x.strip()] for block in blocks)

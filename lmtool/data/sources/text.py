@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING, require
+from lmtool.config.vocabulary import BlankLines
 from lmtool.data.download import DownloadConfig, fetch, is_cached
 from lmtool.data.readers import MEMBER, read_blocks
 from lmtool.data.remote import escaped, is_address
@@ -19,7 +20,7 @@ from lmtool.data.sources.base import Blocks, ClozeFiles, NoSource, Source, TextE
 from lmtool.data.sources.line_cut import SplitConfig, SplitUnit, cut_by_lines
 from lmtool.data.text_files import (
     file_identity,
-    file_stamp,
+    file_stamps,
     find_files,
     is_data_folder_wrong,
     no_file,
@@ -37,7 +38,7 @@ class TextData(DataConfig):
     train, valid, test: a path, a glob, a folder, an address or a list of them, whose text is one split; train is None
     where it is not needed, as its counts are given, and may be a mapping of such by names: several sources, whose text
     is joined in the order of their names. column: of the text in files of documents (JSON Lines, Parquet), whose lines
-    are lines of the split; None for lines of text.
+    are lines of the split; None for lines of text. blank_lines: whether a line without words is a sentence.
     """
 
     takes_word_list: ClassVar[bool] = True
@@ -52,6 +53,7 @@ class TextData(DataConfig):
     cloze_valid_answers: str | None = MISSING
     cloze_test: str | None = MISSING
     column: str | None = field(default=None, kw_only=True)
+    blank_lines: BlankLines = field(default=BlankLines.skip, kw_only=True)
 
     def __post_init__(self) -> None:
         DataConfig.__post_init__(self)
@@ -72,6 +74,8 @@ class TextData(DataConfig):
                         f"data.{name}={files}: data.split cuts it from data.train already; leave data.split out, or "
                         f"set data.{name}=null"
                     )
+        if self.takes_blank_lines() and not self.sentences:
+            raise UserError("data.blank_lines=sentence: data.sentences=false has no sentences; leave one out")
         if self.cloze_valid_answers is not None and self.cloze_valid is None:
             answers = self.cloze_valid_answers
             raise UserError(f"data.cloze_valid_answers={answers}: there are no questions; give data.cloze_valid too")
@@ -79,6 +83,10 @@ class TextData(DataConfig):
     def drops_tags(self) -> bool:
         """The setting `tags`."""
         return self.tags
+
+    def takes_blank_lines(self) -> bool:
+        """The setting `blank_lines`."""
+        return self.blank_lines is BlankLines.sentence
 
     def source(self, *, progress: bool, download: bool) -> Source:
         """The files. Raises UserError where one that is needed is not found.
@@ -151,7 +159,8 @@ class TextData(DataConfig):
         if self.split is not None and self.split.unit is SplitUnit.tokens:
             parts = (self.split.train, self.split.valid)
         elif self.split is not None:
-            splits = cut_by_lines(splits["train"], self.split.train, self.split.valid, self.split.shuffle_seed)
+            sizes, blank = (self.split.train, self.split.valid), self.takes_blank_lines()
+            splits = cut_by_lines(splits["train"], *sizes, self.split.shuffle_seed, blank=blank)
         if self.vocabulary.file is not None:
             single["vocabulary"] = _located_file(self.vocabulary.file, "vocabulary.file", self, progress=progress)
         for key in ("cloze_valid", "cloze_valid_answers", "cloze_test"):
@@ -160,8 +169,10 @@ class TextData(DataConfig):
         everything = files | {key: [path] for key, path in single.items()}
         return Source(
             splits,
-            stamp={key: _of_each(paths, file_stamp) for key, paths in everything.items()},
-            identity=lambda: {key: _of_each(paths, file_identity) for key, paths in everything.items()},
+            stamp={key: _of_each(file_stamps(paths)) for key, paths in everything.items()},
+            identity=lambda: {
+                key: _of_each([file_identity(path) for path in paths]) for key, paths in everything.items()
+            },
             parts=parts,
             sources={
                 source: partial(read_blocks, *paths, column=self.column)
@@ -242,6 +253,6 @@ def _located_file(name: str, key: str, data: TextData, *, progress: bool) -> str
     return paths[0]
 
 
-def _of_each(paths: list[str], describe: Callable[[str], object]) -> object:
+def _of_each(described: Sequence[object]) -> object:
     """What describes each file; of one file alone as it is, as in stores of before 0.6."""
-    return describe(paths[0]) if len(paths) == 1 else [describe(path) for path in paths]
+    return described[0] if len(described) == 1 else described

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.ngram.arpa.read import Arpa, arpa_table, read_arpa
 from lmtool.ngram.model import NgramModel
-
-OTHER_UNK = "<UNK>"  # as some tools write <unk>, and KenLM reads it
 
 
 def arpa_model(path: str) -> NgramModel:
@@ -21,8 +17,6 @@ def arpa_model(path: str) -> NgramModel:
     read_arpa and arpa_table do.
     """
     arpa = read_arpa(path)
-    if UNK not in arpa.words and OTHER_UNK in arpa.words:
-        arpa = replace(arpa, words=[UNK if word == OTHER_UNK else word for word in arpa.words])
     vocabulary = _vocabulary(arpa)
     return NgramModel(arpa_table(arpa, vocabulary), vocabulary)
 

@@ -6,6 +6,7 @@ Lines are read in blocks by compiled code; errors name the file and the line.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from array import array
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.readers import read_blocks
-from lmtool.data.vocabulary import BOS, EOS, Vocabulary
+from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WordTable
 from lmtool.errors import UserError
 from lmtool.language_model import LN10
@@ -37,7 +38,10 @@ from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.table import BackoffTable
 from lmtool.ngram.trie import TrieBuilder, ngram_keys
 
+log = logging.getLogger(__name__)
+
 Array = npt.NDArray[Any]
+OTHER_UNK = "<UNK>"  # as some tools write <unk>
 REMEDY = "write the file again"
 PIECE = 1 << 20  # n-grams read and looked up at once
 SUM_SLACK = 0.01  # by which the 1-grams' probabilities, rounded in the file, may miss a sum of 1
@@ -149,7 +153,22 @@ def read_arpa(path: str) -> Arpa:
         pass
     if line != "\\end\\":
         raise lines.error("should be \\end\\")
+    words = _marked(words, path)
     return Arpa(path, words, grams, extra.unseen, extra.missing, extra.normalised)
+
+
+def _marked(words: list[str], path: str) -> list[str]:
+    """The words with `<unk>` for `<UNK>`, as KenLM takes it; a note says which marks of sentences they lack.
+
+    Raises UserError for marks in upper case, which KenLM refuses as missing, and SRILM reads as words.
+    """
+    missing = [mark for mark in (BOS, EOS) if mark not in words]
+    if upper := [mark.upper() for mark in missing if mark.upper() in words]:
+        raise UserError(f"{path} has {' and '.join(upper)}, which are words like any other: write <s> and </s>")
+    if missing:
+        meant = "its text is one stream without sentences" if EOS in missing else "a sentence begins without a context"
+        log.warning("note: %s has no %s, which KenLM refuses: %s", path, " and no ".join(missing), meant)
+    return words if UNK in words else [UNK if word == OTHER_UNK else word for word in words]
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +306,9 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
                 row = at + int((context < 0).argmax())
                 shorter = " ".join(arpa.words[w] for w in words[row, :-1])
                 raise _error(arpa.path, first_line + row, f"{shorter!r} is not among the {k - 1}-grams")
+            if (mapped < 0).any():
+                row = first_line + at + int((mapped < 0).any(axis=1).argmax())
+                raise UserError(f"{arpa.path}, line {row}: {EOS} ends sentences: set data.sentences=true")
             suffix_closed = suffix_closed and bool((trie.find(mapped[:, 1:]) >= 0).all())
             context -= trie.first(k - 1)
             key[at : at + PIECE] = ngram_keys(context, mapped[:, -1], builder.word_width)

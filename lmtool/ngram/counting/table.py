@@ -60,7 +60,7 @@ class TableCounts(CountsInMemory):
 
         from lmtool.data.choose_vocabulary import listed_words
         from lmtool.data.preprocess import preprocess
-        from lmtool.data.text_files import file_identity, file_stamp
+        from lmtool.data.text_files import file_identity, file_stamps
         from lmtool.ngram.count_files.read import counted_train
 
         if not data.sentences:
@@ -69,7 +69,7 @@ class TableCounts(CountsInMemory):
         paths = files.files()
         source = replace(
             others,
-            stamp=others.stamp | {"counts": [file_stamp(path) for path in paths], "weights": files.weights},
+            stamp=others.stamp | {"counts": file_stamps(paths), "weights": files.weights},
             identity=lambda: (
                 others.identity() | {"counts": [file_identity(path) for path in paths], "weights": files.weights}
             ),
