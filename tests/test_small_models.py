@@ -12,6 +12,9 @@ import torch
 from safetensors import safe_open
 
 import lmtool as package
+from lmtool.data.corpus import Corpus
+from lmtool.ngram.model import evenly
+from lmtool.runs.run import Run as TrainedRun
 from lmtool.runs.weights import quantised, restored
 
 Run = Callable[..., str]
@@ -63,6 +66,35 @@ def test_a_small_ngram_model_is_a_run_like_any_other(runs: Path, lmtool: Run) ->
     assert "already holds" in lmtool("convert", f"run={runs}/kn3", "quantize=5", "hydra.run.dir=small", code=2)
     assert "is a mixture" in lmtool("convert", "run=mix", "quantize=5", "hydra.run.dir=x", code=2)
     assert not Path("x/run.json").exists() and not Path("x/model.h5").exists()
+
+
+def test_the_spread_of_the_sums_is_printed(runs: Path, lmtool: Run) -> None:
+    said = lmtool("convert", f"run={runs}/kn3", "quantize=4", "hydra.run.dir=four")
+    model = package.load("four").model
+    assert [list(evenly(3)), len(evenly(300)), evenly(300)[-1]] == [[0, 1, 2], 256, 298]
+    ngrams = model.table.trie.ngrams(3, 0, model.table.sizes[2])
+    assert len(ngrams) < 256, "all are taken"
+
+    def range_of(contexts: np.ndarray) -> str:
+        words = np.tile(np.arange(len(model.vocabulary)), (len(contexts), 1))
+        sums = np.exp(model.log_prob_candidates(contexts, words)).sum(axis=1)  # p of <s> is that of unseen types, or 0
+        assert abs(sums - 1).max() > 0.002, "not to rounding"
+        mean = np.exp(np.log(sums).mean())
+        found = f"to {sums.min():.3f} to {sums.max():.3f} after {len(contexts)} contexts"
+        return f"{found}; to compare a perplexity, multiply it by {mean:.4f}"
+
+    about = "quantised to 4 bits: the probabilities of all words do not sum to one, but"
+    assert f"{about} {range_of(ngrams[:, :-1])}" in said
+    with Corpus.open(Path(TrainedRun.open(Path("four")).store)) as corpus:
+        valid = corpus.split("valid")
+        assert valid.tokens < 256
+        assert range_of(valid.contexts(0, valid.tokens, 2)) in lmtool("eval", "run=four", "hydra.run.dir=e")
+    for run in ("kn3", "nplm"):
+        assert "do not sum to one" not in lmtool("eval", f"run={runs}/{run}", "hydra.run.dir=e2")
+    said = lmtool("train", "model=ngram", "data=toy", "model.order=1", "quantize=4", "hydra.run.dir=unigrams")
+    assert "do not sum" not in said, "unigrams are not quantised"
+    said = lmtool("train", "model=skip_ngram", "data=toy", "model.order=2", "quantize=4", "hydra.run.dir=skip")
+    assert "quantised to 4 bits: " in said and "quantised to 4 bits: " in lmtool("eval", "run=skip", "hydra.run.dir=e3")
 
 
 @pytest.mark.parametrize("name", ["nplm", "hs"])

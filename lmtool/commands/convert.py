@@ -53,7 +53,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     from lmtool.commands.ngram_runs import Text, save_ngram_run, store_with_words
     from lmtool.data.corpus import Corpus
     from lmtool.ngram.arpa.read import arpa_table, read_arpa
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.model import NgramModel, quantised_notes
 
     if config.quantize is not None:
         require_whole("quantize", config.quantize, *BITS)
@@ -63,5 +63,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
         text = Text.of_corpus(data, corpus, {})
         table = arpa_table(arpa, corpus.vocabulary)
         model = NgramModel(table if config.quantize is None else table.quantised(config.quantize), corpus.vocabulary)
+    for note in quantised_notes(model):
+        session.note(note)
     about = save_ngram_run(session, plain_values(config), text, model, {"arpa": source})
     return Written(session.out, f"a run with the {about} of {source}", session.notes)

@@ -54,12 +54,15 @@ def _quantise_table(
     source: Run, settings: CountModelConfig, vocabulary: Vocabulary, bits: int, session: Session
 ) -> tuple[str, int]:
     """Write the quantised n-gram model; returns its file's name and the number of n-grams."""
-    from lmtool.ngram.model import NGRAM_FILE, NgramModel
+    from lmtool.ngram.model import NGRAM_FILE, NgramModel, quantised_notes
 
     model = settings.load(source.folder, vocabulary)
     if not isinstance(model, NgramModel):
         raise UserError(f"{source.folder} is not an n-gram model or a neural one: only these are quantised")
-    model.table.quantised(bits).save(session.out / NGRAM_FILE, vocabulary.fingerprint())
+    small = NgramModel(model.table.quantised(bits), vocabulary)
+    small.save(session.out / NGRAM_FILE)
+    for note in quantised_notes(small):
+        session.note(note)
     return NGRAM_FILE, sum(model.table.sizes)
 
 

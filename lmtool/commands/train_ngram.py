@@ -67,6 +67,7 @@ def _estimate(
     from lmtool.evaluation.printing import sizes_text
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.estimate import estimate
+    from lmtool.ngram.model import quantised_notes
     from lmtool.ngram.smoothers.base import MergingSmoother
 
     assert config.smoother is not None and config.counts is not None, "each count-based conf/model/*.yaml chooses them"
@@ -118,6 +119,8 @@ def _estimate(
         session.note(note)
     units.save(table, session.out)
     language_model = units.model(table)
+    for note in quantised_notes(language_model):
+        session.note(note)
     sizes = list(table.sizes)
     session.say(sizes_text(sizes))
     valid = corpus.split("valid")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from lmtool.system.parallel import cut_evenly, run
 
 NGRAM_FILE = "model.h5"  # in a run folder
 AT_ONCE = 1 << 10  # tokens scored at once where the memory is limited: they touch some 20 MiB of a large file
+SUMMED, SUMMED_AT_ONCE = 256, 16  # contexts whose distributions quantised_notes sums
 
 
 class NgramModel:
@@ -182,3 +184,30 @@ class NgramModel:
             for first, last in cut_evenly(len(contexts))
         )
         return log_prob, matched
+
+
+def evenly(size: int) -> IntArray:
+    """Return at most SUMMED positions from 0 to before `size`, ascending and evenly spaced."""
+    return np.unique(np.arange(SUMMED) * size // SUMMED)
+
+
+def quantised_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
+    """Return a note on what the distributions of a quantised n-gram model sum to; none for any other model.
+
+    contexts: int64 `[N, C]`, N > 0, those of a text; None: those of n-grams of the model itself, evenly spaced.
+    """
+    ngrams = model if isinstance(model, NgramModel) else getattr(model, "ngrams", None)
+    if not isinstance(ngrams, NgramModel) or ngrams.table.quantised_bits is None or not ngrams.normalised:
+        return []
+    table = ngrams.table
+    if table.order == 1 or table.sizes[-1] == 0:
+        return []  # unigrams are not quantised
+    if contexts is None:
+        model, contexts = ngrams, table.trie.ngrams_at(table.order, evenly(table.sizes[-1]))[:, :-1]
+    blocks = [contexts[first : first + SUMMED_AT_ONCE] for first in range(0, len(contexts), SUMMED_AT_ONCE)]
+    log_sums = np.concatenate([np.logaddexp.reduce(model.log_dist(block), axis=1) for block in blocks])
+    return [
+        f"quantised to {table.quantised_bits} bits: the probabilities of all words do not sum to one, but to "
+        f"{np.exp(log_sums.min()):.3f} to {np.exp(log_sums.max()):.3f} after {len(contexts):,} contexts; to compare a "
+        f"perplexity, multiply it by {math.exp(log_sums.mean()):.4f}, their geometric mean"
+    ]

@@ -103,10 +103,8 @@ class BackoffTable:
         if isinstance(self.log_prob, QuantisedValues) or isinstance(self.log_backoff, QuantisedValues):
             raise UserError(f"the model is quantised already, to {self.quantised_bits} bits: quantise the one before")
         storage = storage or Storage()
-        note = f"quantised to {bits} bits: distributions sum to one but for rounding, a perplexity may come out lower"
         return replace(
             self,
-            notes=(*self.notes, note) if self.normalised else self.notes,
             trie=self.trie.small(storage),
             log_prob=quantise(self.log_prob, self.sizes, bits, storage),
             log_backoff=quantise(self.log_backoff, self.sizes[:-1], bits, storage),

@@ -131,7 +131,7 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
     path = tmp_path / "model.h5"
     small.save(path, "right")
     again = BackoffTable.open(path, "right")
-    assert again.quantised_bits == 5 and again.notes == small.notes and "5 bits" in again.notes[-1]
+    assert again.quantised_bits == 5 and again.notes == small.notes == table.notes
     for name in ("log_prob", "log_backoff"):
         one, two = getattr(again, name), getattr(small, name)
         assert (one.get(0, len(one)) == two.get(0, len(two))).all() and one.sizes == two.sizes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,3 +137,15 @@ def test_given_parameters_that_leave_nothing_are_noted(smoother: Smoother, note:
     assert note in model.table.notes[-1] if note else not any("probability 0" in each for each in model.table.notes)
     if not note:
         assert np.isfinite(log_probs(model, "a zzz b", "")).all()
+
+
+def test_train_and_eval_say_what_has_probability_0(lmtool: Callable[..., str]) -> None:
+    Path("train.txt").write_text("a b\nb a\n")
+    Path("valid.txt").write_text("a z\n")
+    data = ["train", "model=ngram", "model.order=1", "data=text", "data.train=train.txt", "data.valid=valid.txt"]
+    assert f"note: {ZERO} have probability 0" in lmtool(*data, "smoother=mle", "hydra.run.dir=mle")
+    said = lmtool("eval", "run=mle", "hydra.run.dir=e")
+    assert "note: tokens out of vocabulary have probability 0 (1 of 3)" in said
+    # 2/7 for a and </s>, 1/7 for z.
+    assert f"perplexity {(7**3 / 4) ** (1 / 3):.4f}" in lmtool(*data, "smoother=good_turing", "hydra.run.dir=gt")
+    assert "probability 0" not in lmtool("eval", "run=gt", "hydra.run.dir=e")
