@@ -49,9 +49,7 @@ def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | Stor
         from lmtool.plots.style import save_png
 
         title = f"optim={config.optim.kind}, data={config.data.name}"
-        figure = loss_against_rate(
-            test.rates, test.losses, test.smoothed, test.proposed, title, start_of(len(test.rates))
-        )
+        figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed, title, start_of(test.rates))
         save_png(figure, out / "lr_range.png")
         session.say(f"drawn in {out / 'lr_range.png'}")
     return result

@@ -85,7 +85,7 @@ def ngrams_to_keep(value: object, key: str, sizes: list[int]) -> int:
 
 def is_number(value: object, low: float, high: float) -> bool:
     """Whether a value is a number from low to high; true and false are not numbers."""
-    return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) <= high
+    return isinstance(value, Real) and not isinstance(value, bool) and bool(value <= high and not value < low)
 
 
 def are_numbers(values: object, low: float, high: float) -> bool:

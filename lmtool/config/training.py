@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -71,7 +70,7 @@ class TrainingConfig:
             )
         for name in ("epochs", "minutes"):
             value = getattr(self, name)
-            fits = value is None or (is_number(value, 0, sys.float_info.max) and value > 0)
+            fits = value is None or is_number(value, math.ulp(0), math.nextafter(math.inf, 0))
             require(fits, f"training.{name}", value, "a number above 0, null or auto")
             setattr(self, name, None if value is None else float(value))
         for name in ("clip_norm", "max_norm"):

@@ -21,9 +21,7 @@ def loss_against_rate(
     title: str | None = None,
     start: int = 0,
 ) -> Figure:
-    """Losses in nats, of each step and smoothed from step `start` on, against the learning rates, with the proposed
-    rate marked.
-    """
+    """Draw losses in nats, of each step and smoothed from step `start` on, by learning rate; mark the proposed one."""
     shown = smoothed[start:]
     with new_figure(WIDTH, 3.4) as figure:
         axes = figure.add_subplot()

@@ -217,9 +217,7 @@ def range_tests(folders: Sequence[ReportFolder], names: Names) -> Section:
     section = Section("Learning-rate range tests")
     for source in folders:
         test = read_rates(source.folder)
-        figure = loss_against_rate(
-            test.rates, test.losses, test.smoothed, test.proposed, start=start_of(len(test.rates))
-        )
+        figure = loss_against_rate(test.rates, test.losses, test.smoothed, test.proposed, start=start_of(test.rates))
         caption = f"{source.name}: training loss at rising learning rates, of each step and smoothed."
         caption += f" In doubt: {test.doubt}." if test.doubt else ""
         description = f"{caption} Proposed: a learning rate of {test.proposed:.2g}."

@@ -8,9 +8,9 @@ RATES = "lr_range.json"
 START = 20  # steps whose smoothed losses are left out, as they are means of few
 
 
-def start_of(steps: int) -> int:
-    """The first step whose smoothed loss counts: START, or half of the steps if that is less."""
-    return min(START, steps // 2)
+def start_of(rates: list[float]) -> int:
+    """Return the first step whose smoothed loss counts: START, or half of the steps if that is less."""
+    return min(START, len(rates) // 2)
 
 
 @dataclass(frozen=True, slots=True)

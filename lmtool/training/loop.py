@@ -259,12 +259,9 @@ class _Training:
         )
 
     def _evaluate(self, done: float, stop: Stop) -> None:
-        """Loss on valid, accuracies, a line of metrics; saves the weights if they are the best so far.
-
-        The embeddings are first limited to training.max_norm, so that saved ones always are.
-        """
+        """Loss on valid, accuracies, a line of metrics; saves the weights if they are the best so far."""
         progress, max_norm = self.progress, self.plan.training.max_norm
-        if max_norm is not None:
+        if max_norm is not None:  # here, so that whatever is saved is within it
             renormalise_rows(self.model.encoder.embedding.weight, max_norm)
         start = time.perf_counter()
         self._read_losses()

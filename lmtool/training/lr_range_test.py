@@ -64,8 +64,8 @@ def range_test(
 
 
 def propose(rates: list[float], losses: list[float], smoothed: list[float], *, diverged: bool) -> RangeTest:
-    """The outcome of a test by its losses. diverged: whether it ended before the highest rate."""
-    start = start_of(len(rates))
+    """Return the outcome of a test with these losses. diverged: whether it ended before the highest rate."""
+    start = start_of(rates)
     lowest = start + int(np.argmin(smoothed[start:]))
     doubt = ""
     if smoothed[start] - smoothed[lowest] <= np.std(np.subtract(losses, smoothed)[start:]):  # a fall by chance

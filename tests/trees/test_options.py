@@ -14,8 +14,10 @@ import pytest
 import lmtool.trees
 from lmtool.config.groups import TreeConfig
 from lmtool.config.options import conf_dir, kinds, settings_class
+from lmtool.config.settings import option_named
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
+from lmtool.neural.outputs import hierarchical
 from lmtool.trees.balanced import BalancedTree
 from lmtool.trees.base import TreeWords
 from lmtool.trees.brown import BrownTree, brown_tree
@@ -200,3 +202,20 @@ def test_the_public_face() -> None:
         _ = lmtool.trees.nothing
     code = "import sys, lmtool.trees; assert not {'numpy', 'numba', 'torch'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_which_trees_give_a_word_several_codes() -> None:
+    """As the page of output=hierarchical says, which is its docstring: union, clusters and file may, no other does."""
+    text = " ".join(str(hierarchical.__doc__).split())
+    assert "A word has a code in each tree of `union`, the default, one or more with `clusters` and `file`" in text
+    assert "tree: union" in (conf_dir() / "output" / "hierarchical.yaml").read_text()
+    words = replace(WORDS, words=tuple("abcdefghijklmnopqrst"), counts=np.arange(20, 0, -1))
+    train = Split(np.random.default_rng(2).integers(0, 20, 900), np.array([0, 900]), np.empty(0, np.int64), 0, bos=20)
+    words = replace(words, train=lambda: train)
+    settings = {kind: {"kind": kind} for kind in kinds("tree") if kind not in ("file", "wordnet")}
+    settings["clusters"] |= {"epsilon": 0.4}
+    several = set()
+    for kind, given in settings.items():
+        tree = option_named("tree", given, "tree").build(words)
+        several |= {kind} if tree.leaves > tree.words else set()
+    assert several == {"union", "clusters"}

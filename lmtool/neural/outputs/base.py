@@ -120,9 +120,7 @@ class OutputLayer(nn.Module, ABC):
         return None
 
     def structure(self) -> list[npt.NDArray[Any]]:
-        """The arrays that say which words a row of the weights stands for, of which fingerprint is made; by default
-        those of the tree, or none.
-        """
+        """Return the arrays that say which words a row of the weights stands for: those of the tree, if any."""
         return [] if self.tree is None else [self.tree.children, self.tree.leaf_words]
 
     def _fingerprint(self) -> Tensor | None:
@@ -138,8 +136,8 @@ class OutputLayer(nn.Module, ABC):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         own = self._fingerprint()
-        given = None if own is None else state_dict.pop(prefix + FINGERPRINT, None)  # from torch's own copy
-        if own is not None and given is not None and not torch.equal(given.cpu(), own):
+        # The dictionary is a copy that torch made to be changed.
+        if own is not None and not torch.equal(state_dict.pop(prefix + FINGERPRINT, own).cpu(), own):
             raise ValueError(
                 f"{type(self).__name__}.load_state_dict: the state is of a layer over another tree or other classes; "
                 "build the layer over those that it was trained with"

@@ -103,7 +103,7 @@ class ClassSoftmax(OutputLayer):
             nn.init.normal_(vectors, std=dim**-0.5)
 
     def structure(self) -> list[npt.NDArray[Any]]:
-        """The class of each word."""
+        """Return the class of each word."""
         return [self.classes.cpu().numpy()]
 
     def row_parameters(self) -> list[nn.Parameter]:

@@ -6,9 +6,8 @@ r"""The hierarchical softmax: p is the product of the decisions on the path from
     s_n(h) &= u_n \cdot h + b_n & \text{(nodes=dot)} \\
     s_n(h) &= \alpha_n + \beta \cdot \tanh(c + W h + U N_n) & \text{(Morin and Bengio's)}
 
-The sign is + where the path goes to the second child. A word has a code in each tree of `union`, the default; with
-`clusters` (`epsilon` above 0) and `file` it may have several; in all other trees it has one. N_n is the node's own
-embedding.
+The sign is + where the path goes to the second child. A word has a code in each tree of `union`, the default, one or
+more with `clusters` and `file`, and one in any other tree. N_n is the node's own embedding.
 
 Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, K words asked for, N inner
 nodes, L leaves, P pairs (example, node on its path).
