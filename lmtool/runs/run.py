@@ -68,9 +68,10 @@ class Run:
 
     @property
     def across_sentences(self) -> bool:
-        """Whether contexts of the model, or of a member, cross sentences."""
+        """Whether contexts of the model, or of a member that is still there, cross sentences."""
         if self.kind == "ensemble":
-            return any(Run.open(Path(member)).across_sentences for member in self.members)
+            there = [Path(member) for member in self.members if (Path(member) / "run.json").is_file()]
+            return any(Run.open(member).across_sentences for member in there)
         return bool((self.config.get("model") or {}).get("across_sentences"))
 
     def require_whole(self, *names: str) -> None:
