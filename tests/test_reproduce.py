@@ -73,6 +73,15 @@ def test_each_command_is_one_of_lmtools(path: Path, script: Any) -> None:
                 assert step_name in known and what
 
 
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_results_are_of_the_commands_that_there_are(path: Path, script: Any) -> None:
+    """Figures of other settings than the recipe's, as those from before a setting was added, are not today's."""
+    steps = [step for step in tomllib.loads(path.read_text(encoding="utf-8"))["step"] if "command" in step]
+    commands = {f"lmtool {shlex.join(script.words_of(step, Path('scripts/reproductions')))}" for step in steps}
+    lines = (script.RESULTS / f"{path.stem}.md").read_text(encoding="utf-8").splitlines()
+    assert {line for line in lines if line.startswith("lmtool ")} <= commands
+
+
 def test_a_table_by_hand(script: Any, tmp_path: Path) -> None:
     for name, result in (("a", {"perplexity": 20.0, "cloze": {"perplexity": 3.25}}), ("b", {"perplexity": 8.0})):
         (tmp_path / name).mkdir()

@@ -198,7 +198,7 @@ def group_page(group: str, names: list[str]) -> str:
         for row, of in zip(rows, measured.values(), strict=True):
             row.append(of.compared.perplexity if of.compared is not None else "")
         alike = {of.compared.settings for of in compared if of.compared is not None}
-        where = f" with {_code(alike.pop())}" if len(alike) == 1 else ""
+        where = f" with {_code(alike.pop())}" if len(alike) == 1 and alike != {""} else ""
         said = f"Perplexity: Penn Treebank, valid{where}; printed by {plain(compared[0].by)}. {plain(compared[0].note)}"
         lines.append(said.strip() + "\n")
     lines += [table(heads, rows), "```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"]
