@@ -59,10 +59,8 @@ def significance(lmtool: Callable[..., float]) -> None:
     from lmtool.evaluation.token_scores import TokenScores
 
     texts = 1_000
-    print(
-        f"of {texts:,} texts, %: the intervals of a difference and of a perplexity cover the truth; p <= .05 by bootstrap"
-    )
-    print("and randomisation where there is no difference. Single sentences (200 texts); blocks; median length")
+    print(f"of {texts:,} texts, %: intervals of a difference and of a perplexity that cover the truth; p <= .05 by")
+    print("bootstrap and randomisation where nothing differs. Single sentences (200 texts); blocks; median length")
     for sentences in (3_000, 1_000):
         for kind in _dependence(np.random.default_rng(0), 1, 10):
             single, _ = _simulated(kind, texts // 5, sentences, 1)
