@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,93 @@ def _resampling() -> None:
     start = time.perf_counter()
     compare(log_prob, kept[0].tokens.offsets, resamples=10_000, seed=1)
     print(f"both tests of two models, 10,000 draws each: {time.perf_counter() - start:.2f} s")
+
+
+def significance(lmtool: Callable[..., float]) -> None:
+    """Two models of the same mean on texts whose sentences depend on each other; PTB valid, in order and shuffled."""
+    import numpy as np
+
+    from lmtool.evaluation.significance import compare
+    from lmtool.evaluation.token_scores import TokenScores
+
+    texts = 1_000
+    print(f"of {texts:,} texts, %: intervals of a difference and of a perplexity that cover the truth; p <= .05 by")
+    print("bootstrap and randomisation where nothing differs. Single sentences (200 texts); blocks; median length")
+    for sentences in (3_000, 1_000):
+        for kind in _dependence(np.random.default_rng(0), 1, 10):
+            single, _ = _simulated(kind, texts // 5, sentences, 1)
+            blocks, length = _simulated(kind, texts, sentences, None)
+            print(f"| {sentences:,} | {kind} | {single} | {blocks} | {length:.0f} |", flush=True)
+    for name, smoother in (("kn5", "modified_kneser_ney"), ("wb5", "witten_bell")):
+        lmtool("train", "model=ngram", "model.order=5", f"smoother={smoother}", "data=ptb", f"hydra.run.dir={name}")
+        lmtool("eval", f"run={name}", f"hydra.run.dir={name}-valid")
+    lmtool("ensemble", "runs=[kn5]", "cache=unigram", "hydra.run.dir=cache")
+    for block in ("sentence", "50", "auto"):
+        lmtool("compare", "runs=[kn5-valid,cache,wb5-valid]", f"block={block}", "hydra.run.dir=table")
+        print(Path("table/compare.md").read_text())
+    kept = [TokenScores.open(Path(name) / "scores.h5") for name in ("kn5-valid", "wb5-valid")]
+    offsets = kept[0].tokens.offsets
+    order = np.random.default_rng(1).permutation(len(offsets) - 1)
+    rows = np.concatenate([np.arange(offsets[k], offsets[k + 1]) for k in order])
+    log_prob = np.stack([found.log_prob[rows] for found in kept])
+    print("shuffled:", *compare(log_prob, np.append(0, np.diff(offsets)[order].cumsum()), resamples=10_000, seed=1))
+
+
+def _simulated(kind: str, texts: int, sentences: int, block: int | None) -> tuple[str, float]:
+    """Percentages of texts whose intervals cover the truth and whose p are at most .05; the median block length."""
+    import numpy as np
+
+    from lmtool.evaluation.significance import compare, perplexity_interval
+
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(5, 40, sentences)
+    offsets = np.append(0, lengths.cumsum())
+    rows, blocks = [], []
+    for _ in range(0, texts, 100):
+        shared, apart = (_dependence(rng, 100, sentences)[kind]() for _ in range(2))
+        for base, other in zip(0.5 * shared - 4.6, 0.5 * shared + 0.3 * apart - 4.6, strict=True):
+            log_prob = np.repeat(np.stack([base, other]), lengths, axis=1)
+            (found,) = compare(log_prob, offsets, resamples=1_000, seed=1, block=block)
+            interval = perplexity_interval(log_prob[0], offsets, resamples=1_000, seed=1, block=block)
+            assert found is not None and interval is not None
+            covers = [low <= truth <= high for (low, high), truth in ((found.interval, 0), (interval, np.exp(4.6)))]
+            rows.append([*covers, found.p_bootstrap <= 0.05, found.p_randomisation <= 0.05])
+            blocks.append(found.block)
+    return " ".join(f"{100 * share:.1f}" for share in np.mean(rows, axis=0)), float(np.median(blocks))
+
+
+def _dependence(rng: Any, texts: int, sentences: int) -> dict[str, Callable[[], Any]]:
+    """Draw scores of sentences `[texts, sentences]` of mean 0 and variance 1, by the kind of their dependence."""
+    import numpy as np
+
+    def noise(count: int) -> Any:
+        return rng.normal(size=(texts, count))
+
+    def autoregressive(phi: float) -> Any:
+        values = noise(sentences).T.copy()
+        for k in range(1, sentences):
+            values[k] = phi * values[k - 1] + np.sqrt(1 - phi * phi) * values[k]
+        return values.T
+
+    def moving_average(width: int) -> Any:
+        sums = np.pad(noise(sentences + width - 1).cumsum(axis=1), ((0, 0), (1, 0)))
+        return (sums[:, width:] - sums[:, :-width]) / np.sqrt(width)
+
+    def documents(length: int) -> Any:
+        begins = rng.random((texts, sentences)) < 1 / length
+        return np.take_along_axis(noise(sentences), begins.cumsum(axis=1) % sentences, axis=1)
+
+    def share(part: Any, variance: float) -> Any:
+        return np.sqrt(variance) * part + np.sqrt(1 - variance) * noise(sentences)
+
+    kinds: dict[str, Callable[[], Any]] = {"independent": lambda: noise(sentences)}
+    kinds |= {f"AR(1), {phi}": partial(autoregressive, phi) for phi in (0.3, 0.5, 0.8, 0.9, 0.95)}
+    kinds |= {f"moving average of {width}": partial(moving_average, width) for width in (5, 20, 50)}
+    for part, phi in ((0.35, 0.95), (0.1, 0.95), (0.05, 0.98)):
+        kinds[f"{part} of AR(1), {phi}"] = lambda part=part, phi=phi: share(autoregressive(phi), part)
+    for part in (0.35, 0.1):
+        kinds[f"{part} of documents of 25"] = lambda part=part: share(documents(25), part)
+    return kinds
 
 
 def _result(run: str) -> dict[str, Any]:
