@@ -40,7 +40,8 @@ def test_what_unknown_words_have_in_common() -> None:
         said = warned(*words)
         assert "OOVs " not in said.replace("no OOVs", "") and "data.vocabulary.unit=bpe" in said
     assert warned("these.", oov=99) == "" and warned("these.", oov=100) != ""
-    assert text_warning("new.txt", 1, 7, ["zzz"], vocabulary()) == []  # one odd word in a sentence
+    assert text_warning("new.txt", 4, 7, ["zzz"] * 4, vocabulary()) == []  # a few odd words in a sentence
+    assert text_warning("new.txt", 5, 7, ["zzz"] * 5, vocabulary()) != []
 
 
 def test_unknown_words_of_a_block() -> None:
@@ -64,17 +65,17 @@ def test_eval_and_score_warn_from_a_tenth(tokenised: Run) -> None:
     assert (
         "warning: a high share is out of vocabulary and <unk> for the model (45.5 % of raw.txt): cut and write" in said
     )
-    Path("raw.txt").write_text("these cats sat on the mat.\nthe dogs, ran.\n")
+    Path("raw.txt").write_text("these cats sat on the mat.\nthe dogs, ran.\n" * 2)
     note = (
-        "warning: a high share is out of vocabulary and <unk> for the model (27.3 % of raw.txt): 3 of 3 OOVs begin or "
+        "warning: a high share is out of vocabulary and <unk> for the model (27.3 % of raw.txt): 6 of 6 OOVs begin or "
     )
     assert note in tokenised("eval", "run=lm", "text=raw.txt")
     assert note in tokenised("score", "run=lm", "text=raw.txt", "to=a.tsv")
     Path("raw.txt").write_text("these cats sat on the mat\nthe dogs ran\n" * 2 + "the mat.\n")
     for verb in (("eval",), ("score", "to=b.tsv")):
         assert "warning" not in tokenised(*verb, "run=lm", "text=raw.txt")
-    with pytest.warns(UserWarning, match="2 of 2 OOVs have upper case"):
-        package.evaluate("lm", text=["These Cats sat"])
+    with pytest.warns(UserWarning, match="6 of 6 OOVs have upper case"):
+        package.evaluate("lm", text=["These Cats sat"] * 3)
 
 
 def test_detail_shows_the_word(tokenised: Run) -> None:

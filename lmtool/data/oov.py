@@ -15,6 +15,7 @@ from lmtool.data.text_form import TextForm, cut_words
 from lmtool.data.vocabulary import Vocabulary
 
 WARN_FROM = 0.1  # share of a split's tokens
+AT_LEAST = 5  # OOVs of a given text: one or two odd words in a sentence are no mistake
 EXAMPLES = 100_000  # OOVs that are looked at: a second's work
 MAJORITY = 2 / 3  # share of the OOVs that have something in common
 PUNCTUATION = string.punctuation + "\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e\u2013\u2014\u2026"
@@ -39,11 +40,11 @@ def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
 
 
 def text_warning(text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
-    """The share of OOVs of a given text and what they have in common, if it is 10 % or more, and more than one word.
+    """The share of OOVs of a given text and what they have in common, if it is 10 % or more, and enough words.
 
     words: words of the text that are out of vocabulary, all or some.
     """
-    if oov < 2 or oov < WARN_FROM * tokens:
+    if oov < AT_LEAST or oov < WARN_FROM * tokens:
         return []
     return _warning({text: oov / tokens}, "; ".join([*_in_common(words[:EXAMPLES], vocabulary), REMEDY]))
 
