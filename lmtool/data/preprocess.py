@@ -26,7 +26,7 @@ from lmtool.config.rules import MISSING
 from lmtool.data.choose_pieces import choose_pieces, require_words, vocabulary_of_pieces
 from lmtool.data.choose_vocabulary import final_ids, listed_words, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
-from lmtool.data.provisional import Provisional, provisional_ids
+from lmtool.data.provisional import Provisional, provisional_ids, shared_sentences
 from lmtool.data.remote import is_address, is_there, place
 from lmtool.data.sources.base import NoSource, NotKept, Source
 from lmtool.data.store_writer import (
@@ -185,6 +185,7 @@ def _write(
             "stamp": source.stamp,
             "identity": identity,
             "rows": rows,
+            "valid_in_train": _valid_in_train(provisional, sentences=data.sentences),
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy)
             + _notes_of_sources(sources)
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
@@ -210,6 +211,12 @@ def _notes(source: Source, empty_lines: int, entropy: float | None) -> list[str]
     if empty_lines:
         notes.append(f"skipped {empty_lines:,} empty lines")
     return notes
+
+
+def _valid_in_train(provisional: Provisional, *, sentences: bool) -> float:
+    ids = provisional.ids
+    known = "train" in ids and "valid" in ids
+    return shared_sentences(ids["train"], ids["valid"], sentences=sentences) if known else 0.0
 
 
 def _source_ends(provisional: Provisional, remap: npt.NDArray[np.int32] | PieceTable) -> dict[str, int]:

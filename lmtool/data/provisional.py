@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -22,6 +23,7 @@ from lmtool.data.text_split import tokeniser_of
 from lmtool.data.tokeniser import EOS_ID, CharTokeniser
 from lmtool.errors import UserError
 from lmtool.system.files import own_mark
+from lmtool.system.memory import pieces_of
 from lmtool.system.progress import token_bar
 from lmtool.system.read_ahead import read_ahead
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 Ids = npt.NDArray[np.int32]
+HASHED = 1 << 22  # ids whose sentences are hashed at once
 PIECE = 1 << 16  # ids searched at once for the end of a sentence
 
 
@@ -129,6 +132,39 @@ def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> P
             bar.update(len(ids))
         splits[name] = _mapped(handle)
     return Provisional(splits, drawn.types(), {}, {}, 0)
+
+
+def shared_sentences(train: Ids, valid: Ids, *, sentences: bool) -> float:
+    """The share of valid's sentences that train has, too; of streams 1 where they are the same text, else 0."""
+    if not sentences:
+        return float(np.array_equal(train, valid))
+    known, place = np.unique(np.concatenate(list(_sentence_hashes(valid))), return_inverse=True)
+    seen = np.zeros(len(known), dtype=bool)
+    for hashes in _sentence_hashes(train):
+        seen |= np.isin(known, hashes)
+    return float(seen[place].mean()) if len(place) else 0.0
+
+
+def _sentence_hashes(ids: Ids) -> Iterator[npt.NDArray[np.uint64]]:
+    value = np.uint64(0)
+    for piece in pieces_of(ids, HASHED):
+        hashes = np.empty(len(piece), dtype=np.uint64)
+        count, value = _hash_sentences(piece, np.uint64(value), hashes)
+        yield hashes[:count]
+
+
+@numba.njit(cache=True, nogil=True)
+def _hash_sentences(ids: Any, value: Any, hashes: Any) -> Any:
+    """The hashes of sentences by their words; value: of the words of the first one that stand before."""
+    count = 0
+    for i in range(len(ids)):
+        value = (value ^ np.uint64(ids[i])) * np.uint64(0x9E3779B97F4A7C15)
+        value ^= value >> np.uint64(29)
+        if ids[i] == EOS_ID:
+            hashes[count] = value
+            count += 1
+            value = np.uint64(0)
+    return count, value
 
 
 @contextmanager
