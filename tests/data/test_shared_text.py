@@ -14,10 +14,8 @@ from lmtool.data.provisional import shared_sentences
 REMEDY = "its perplexity says little of new text; give data.valid other text"
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_the_share_is_that_of_a_plain_count(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provisional, "HASHED", size)
-    rng = np.random.default_rng(size)
+def test_the_share_is_that_of_a_plain_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
 
     def drawn(sentences: int) -> list[list[int]]:
         return [[*rng.integers(3, 5, rng.integers(0, 5)).tolist(), 0] for _ in range(sentences)]
@@ -29,6 +27,10 @@ def test_the_share_is_that_of_a_plain_count(size: int, monkeypatch: pytest.Monke
         train, valid = drawn(6), drawn(9)
         want = sum(sentence in train for sentence in valid) / 9
         assert shared_sentences(ids(train), ids(valid), sentences=True) == pytest.approx(want)
+    monkeypatch.setattr(provisional, "HASHED", 12)  # pieces, one sentence of which may be cut
+    train, valid = drawn(40), drawn(60)
+    want = sum(sentence in train for sentence in valid) / 60
+    assert abs(shared_sentences(ids(train), ids(valid), sentences=True) - want) < 0.2
     assert shared_sentences(ids(train), ids(train), sentences=False) == 1
     assert shared_sentences(ids(train), ids(train)[:-1], sentences=False) == 0
 
