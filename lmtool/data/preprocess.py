@@ -185,7 +185,7 @@ def _write(
             "stamp": source.stamp,
             "identity": identity,
             "rows": rows,
-            "valid_in_train": _valid_in_train(provisional, sentences=data.sentences),
+            "valid_in_train": shared_sentences(provisional.ids, sentences=data.sentences) if source.splits else 0.0,
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy)
             + _notes_of_sources(sources)
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),
@@ -211,12 +211,6 @@ def _notes(source: Source, empty_lines: int, entropy: float | None) -> list[str]
     if empty_lines:
         notes.append(f"skipped {empty_lines:,} empty lines")
     return notes
-
-
-def _valid_in_train(provisional: Provisional, *, sentences: bool) -> float:
-    ids = provisional.ids
-    known = "train" in ids and "valid" in ids
-    return shared_sentences(ids["train"], ids["valid"], sentences=sentences) if known else 0.0
 
 
 def _source_ends(provisional: Provisional, remap: npt.NDArray[np.int32] | PieceTable) -> dict[str, int]:

@@ -134,10 +134,13 @@ def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> P
     return Provisional(splits, drawn.types(), {}, {}, 0)
 
 
-def shared_sentences(train: Ids, valid: Ids, *, sentences: bool) -> float:
+def shared_sentences(splits: dict[str, Ids], *, sentences: bool) -> float:
     """The share of valid's sentences that train has, too, but for one that two pieces of the ids share; of streams 1
     where they are the same text, else 0.
     """
+    if not {"train", "valid"} <= splits.keys():
+        return 0.0
+    train, valid = splits["train"], splits["valid"]
     if not sentences:
         return float(np.array_equal(train, valid))
     hashes = np.concatenate([_hash_sentences(piece) for piece in pieces_of(valid, HASHED)])

@@ -26,13 +26,13 @@ def test_the_share_is_that_of_a_plain_count(monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(20):
         train, valid = drawn(6), drawn(9)
         want = sum(sentence in train for sentence in valid) / 9
-        assert shared_sentences(ids(train), ids(valid), sentences=True) == pytest.approx(want)
+        assert shared_sentences({"train": ids(train), "valid": ids(valid)}, sentences=True) == pytest.approx(want)
     monkeypatch.setattr(provisional, "HASHED", 12)  # pieces, one sentence of which may be cut
     train, valid = drawn(40), drawn(60)
     want = sum(sentence in train for sentence in valid) / 60
-    assert abs(shared_sentences(ids(train), ids(valid), sentences=True) - want) < 0.2
-    assert shared_sentences(ids(train), ids(train), sentences=False) == 1
-    assert shared_sentences(ids(train), ids(train)[:-1], sentences=False) == 0
+    assert abs(shared_sentences({"train": ids(train), "valid": ids(valid)}, sentences=True) - want) < 0.2
+    assert shared_sentences({"train": ids(train), "valid": ids(train)}, sentences=False) == 1
+    assert shared_sentences({"train": ids(train), "valid": ids(train)[:-1]}, sentences=False) == 0
 
 
 def test_the_same_file_and_lines_in_both(lmtool: Callable[..., str]) -> None:
