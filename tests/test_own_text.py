@@ -119,7 +119,7 @@ def test_training_tells_the_share_of_oovs_and_warns(lmtool: Run) -> None:
 def test_the_remedy_names_the_setting(tmp_path: Path) -> None:
     def warning(**rules: object) -> str | None:
         train = ["a a a a b b b c c", "a"]  # 12 tokens
-        with Corpus.from_texts(train, ["a"], store_dir=tmp_path, **rules) as corpus:  # type: ignore[arg-type]
+        with Corpus.from_texts(train, ["a a"], store_dir=tmp_path, **rules) as corpus:  # type: ignore[arg-type]
             said: list[str] = []
             warned: list[str] = []
             tell_oov(corpus, said.append, warned.append)

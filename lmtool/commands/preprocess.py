@@ -18,7 +18,7 @@ SETTINGS = PreprocessConfig
 def run(config: PreprocessConfig, session: Session) -> Corpus:
     """Write the store of `data` unless it is up to date, and print its contents."""
     from lmtool.data.corpus import Corpus
-    from lmtool.data.oov import oov_warning
+    from lmtool.data.oov import text_warnings
     from lmtool.data.preprocess import preprocess
 
     session.use_threads(config.threads)
@@ -28,7 +28,7 @@ def run(config: PreprocessConfig, session: Session) -> Corpus:
     for note in prepared.notes:
         session.note(note)
     corpus = Corpus.open(prepared.path)
-    for warning in oov_warning(corpus):
+    for warning in text_warnings(corpus):
         session.warn(warning)
     session.say(f"{'wrote' if prepared.created else 'nothing to do: up to date is'} {prepared.path}")
     result = {"store": str(prepared.path), "created": prepared.created, "splits": prepared.rows}

@@ -26,7 +26,7 @@ from lmtool.config.rules import MISSING
 from lmtool.data.choose_pieces import choose_pieces, require_words, vocabulary_of_pieces
 from lmtool.data.choose_vocabulary import final_ids, listed_words, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
-from lmtool.data.provisional import Provisional, provisional_ids
+from lmtool.data.provisional import Provisional, provisional_ids, shared_sentences
 from lmtool.data.remote import is_address, is_there, place
 from lmtool.data.sources.base import NoSource, NotKept, Source
 from lmtool.data.store_writer import (
@@ -185,6 +185,7 @@ def _write(
             "stamp": source.stamp,
             "identity": identity,
             "rows": rows,
+            "valid_in_train": shared_sentences(provisional.ids, sentences=data.sentences) if source.splits else 0.0,
             "notes": _notes(source, provisional.empty_lines + (counted.empty_lines if counted else 0), entropy)
             + _notes_of_sources(sources)
             + (_notes_of_pieces(data, source, subwords, provisional, rows) if subwords is not None else []),

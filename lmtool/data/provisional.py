@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -22,6 +23,7 @@ from lmtool.data.text_split import tokeniser_of
 from lmtool.data.tokeniser import EOS_ID, CharTokeniser
 from lmtool.errors import UserError
 from lmtool.system.files import own_mark
+from lmtool.system.memory import pieces_of
 from lmtool.system.progress import token_bar
 from lmtool.system.read_ahead import read_ahead
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 Ids = npt.NDArray[np.int32]
+HASHED = 1 << 22  # ids whose sentences are hashed at once
 PIECE = 1 << 16  # ids searched at once for the end of a sentence
 
 
@@ -129,6 +132,37 @@ def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> P
             bar.update(len(ids))
         splits[name] = _mapped(handle)
     return Provisional(splits, drawn.types(), {}, {}, 0)
+
+
+def shared_sentences(splits: dict[str, Ids], *, sentences: bool) -> float:
+    """The share of valid's sentences that train has, too, but for one that two pieces of the ids share; of streams 1
+    where they are the same text, else 0.
+    """
+    if not {"train", "valid"} <= splits.keys():
+        return 0.0
+    train, valid = splits["train"], splits["valid"]
+    if not sentences:
+        return float(np.array_equal(train, valid))
+    hashes = np.concatenate([_hash_sentences(piece) for piece in pieces_of(valid, HASHED)])
+    known, place = np.unique(hashes, return_inverse=True)
+    seen = np.zeros(len(known), dtype=bool)
+    for piece in pieces_of(train, HASHED):
+        seen |= np.isin(known, _hash_sentences(piece))
+    return float(seen[place].mean()) if len(place) else 0.0
+
+
+@numba.njit(cache=True, nogil=True)
+def _hash_sentences(ids: Any) -> Any:
+    hashes = np.empty(len(ids), np.uint64)
+    count, value = 0, np.uint64(0)
+    for i in range(len(ids)):
+        value = (value ^ np.uint64(ids[i])) * np.uint64(0x9E3779B97F4A7C15)
+        value ^= value >> np.uint64(29)
+        if ids[i] == EOS_ID:
+            hashes[count] = value
+            count += 1
+            value = np.uint64(0)
+    return hashes[:count]
 
 
 @contextmanager

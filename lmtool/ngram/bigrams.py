@@ -27,8 +27,6 @@ def bigram_table(trie: Trie) -> npt.NDArray[np.uint64]:
     if 2 * trie.nodes.word_width + node_width(trie.nodes.first) > 63:
         return NO_TABLE
     begins = trie.begins(1, 0, trie.vocabulary_size)
-    if begins[0] != 0 or begins[-1] != trie.sizes[1] or (np.diff(begins) < 0).any():
-        return NO_TABLE  # a damaged file
     table = np.full(1 << width_of(2 * trie.sizes[1]), EMPTY_SLOT, dtype=np.uint64)
     _fill(table, begins, trie.nodes.words, trie.nodes.word_width, node_width(trie.nodes.first))
     return table
