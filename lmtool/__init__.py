@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lmtool.runs.load import load as load
     from lmtool.text_model import TextModel as TextModel
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 
 keep_somewhere()
 
