@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import time
+import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,29 @@ def pruning(data: Path, lmtool: Callable[..., float]) -> None:
         curve(part, store, int(part[-1]))
         if part == "ptb3" and os.environ.get("VARIKN"):
             varikn(Path(os.environ["VARIKN"]), store, data)
+
+
+def limited(data: Path, lmtool: Callable[..., float]) -> None:
+    """Brown, order 4: the words seen 3 times or more in the first nine tenths of its sentences, listed in two ways."""
+    text = []
+    with zipfile.ZipFile(data / "brown" / "brown.zip") as archive:
+        for name in sorted(n for n in archive.namelist() if len(n) == 10 and n[-2:].isdigit()):
+            lines = (line.split() for line in archive.read(name).decode().split("\n"))
+            text += [" ".join(word.rsplit("/", 1)[0] for word in line) for line in lines if line]
+    cut = len(text) * 9 // 10
+    for name, part in (("train", text[:cut]), ("valid", text[cut:])):
+        Path(f"{name}.txt").write_text("\n".join(part))
+    counts = Counter(Path("train.txt").read_text().split())
+    Path("words.txt").write_text("\n".join(word for word, count in counts.items() if count >= 3))
+    words = ["data=text", "data.train=train.txt", "data.valid=valid.txt", "model=ngram", "model.order=4"]
+    for setting in ("limit_vocabulary", "data.vocabulary.file"):
+        lmtool("train", *words, f"{setting}=words.txt", f"hydra.run.dir={setting}")
+        lmtool("eval", f"run={setting}", f"hydra.run.dir={setting}-valid")
+        found = json.loads(Path(f"{setting}-valid/result.json").read_text())
+        print(
+            f"{setting}: {found['tokens']:,} tokens, {found['oov']:,} OOVs, perplexity {found['perplexity']:.2f}, "
+            f"without OOVs {found['perplexity_without_oov']:.2f}"
+        )
 
 
 def curve(name: str, store: Path, order: int) -> None:

@@ -44,6 +44,17 @@ def ngrams(data: Path, lmtool: Callable[..., float]) -> None:
         )
 
 
+def sums(lmtool: Callable[..., float]) -> None:
+    """pydoc, order 5, in 8, 6 and 4 bits: what eval prints of the sums of distributions."""
+    from lmtool.api.calls import evaluate
+
+    lmtool("train", "model=ngram", "model.order=5", "hydra.run.dir=float32")
+    for bits in (8, 6, 4):
+        lmtool("convert", "run=float32", f"quantize={bits}", f"hydra.run.dir={bits}")
+        found = evaluate(str(bits))
+        print(f"{bits} bits: perplexity {found.perplexity:.2f}; {'; '.join(found.notes)}")
+
+
 def _scored(name: str) -> tuple[float, float, float]:
     """Perplexity of valid; the mean over contexts of valid of the log of their distributions' sums; and the time of
     scoring valid with one thread, to that of float32, in turns of both.
