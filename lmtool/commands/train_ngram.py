@@ -64,6 +64,8 @@ def _estimate(config: TrainConfig, model: CountModelConfig, corpus: Corpus, sess
         raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
     cutoffs = _cutoffs(config.prune, model.order)
     storage = config.counts.storage(corpus)
+    if storage.note is not None:
+        session.note(storage.note)
     start = time.perf_counter()
     units = model.units(corpus)
     for line in units.about:
