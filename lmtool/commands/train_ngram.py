@@ -76,6 +76,8 @@ def _estimate(
         raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
     cutoffs = _cutoffs(config.prune, model.order)
     storage = config.counts.storage(whole)
+    if storage.note is not None:
+        session.note(storage.note)
     start = time.perf_counter()
     units = model.units(whole)
     for line in units.about:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import mmap
 import os
 import tempfile
@@ -22,8 +21,6 @@ from lmtool.system.memory import is_nearly_used, memory_available, memory_reside
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
 
-log = logging.getLogger(__name__)
-
 LOOPS = 96 << 20  # bytes of compiled loops and of what loads them, at their first calls
 LEAST_ROOM = 80 << 20  # bytes for arrays, of large texts, however little counts.memory leaves
 NARROW = 1 << 32  # numbers below this take 32 bits, others 64
@@ -38,12 +35,13 @@ def whole_numbers_below(limit: int) -> np.dtype[Any]:
 @dataclass(frozen=True, slots=True)
 class Storage:
     """memory: bytes that arrays may take, None without a limit. folder: of the files. process: bytes that the whole
-    process may have; 0 for those of `memory`.
+    process may have; 0 for those of `memory`. note: what the user should know.
     """
 
     memory: int | None = None
     folder: Path = Path()
     process: int = 0
+    note: str | None = None
     _mapped: list[weakref.ref[mmap.mmap]] = field(default_factory=list)
 
     @classmethod
@@ -53,14 +51,14 @@ class Storage:
         train split fits. A note says where the process has more already than leaves room for arrays.
         """
         free, has = memory_available(), (memory_resident() or 0) + LOOPS
-        room, process = free and free * 3 // 4, 0
+        room, process, note = free and free * 3 // 4, 0, None
         if memory is not None:
             process = size_in_bytes(memory, "counts.memory")
             room = max(process - has, min(process, LEAST_ROOM))
             if process < has + LEAST_ROOM:
                 takes = f"lmtool itself takes {has >> 20} MiB, and {LEAST_ROOM >> 20} MiB to count"
-                log.warning("note: counts.memory=%s is not kept: %s; give %dMiB", memory, takes, has + LEAST_ROOM >> 20)
-        storage = cls(room, corpus.folder or Path(tempfile.gettempdir()), process)
+                note = f"counts.memory={memory} is not kept: {takes}; give {has + LEAST_ROOM >> 20}MiB"
+        storage = cls(room, corpus.folder or Path(tempfile.gettempdir()), process, note)
         return storage.unless_enough_for(corpus.tokens("train"))
 
     @property
@@ -71,7 +69,7 @@ class Storage:
     def unless_enough_for(self, tokens: int) -> Storage:
         """This storage, or memory without a limit where the n-grams of so many tokens fit into what is allowed."""
         enough = self.memory is None or self.memory >= BYTES_PER_TOKEN * tokens
-        return Storage() if enough else self
+        return Storage(note=self.note) if enough else self
 
     def empty(self, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """An uninitialised array `[length]`; in a file where it takes more than 1/256 of the memory allowed.

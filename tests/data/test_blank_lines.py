@@ -18,6 +18,7 @@ from lmtool.data.sources.line_cut import SplitConfig
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_split import split_of_text
 from lmtool.errors import UserError
+from lmtool.ngram.arpa.alone import arpa_model
 from lmtool.ngram.arpa.read import read_arpa
 from tests.conftest import RULES
 from tests.data.test_preprocess import text
@@ -128,6 +129,7 @@ def test_marks_of_sentences_that_an_arpa_file_lacks(tmp_path: Path, caplog: pyte
     def words(text: str) -> list[str]:
         caplog.clear()
         (tmp_path / "a.arpa").write_text(text)
+        arpa_model(str(tmp_path / "a.arpa"))
         return read_arpa(str(tmp_path / "a.arpa")).words
 
     assert words(ARPA.replace("<unk>", "<UNK>")) == ["<s>", "</s>", "<unk>", "a", "b"] and not caplog.text

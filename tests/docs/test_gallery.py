@@ -71,7 +71,6 @@ def reduced(small: Corpus, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore:Log scale. values of zero or less:UserWarning")
-@pytest.mark.filterwarnings("ignore:.* of the sentences of valid are in train:UserWarning")  # of the small text here
 def test_the_example_runs(example: Path) -> None:
     from matplotlib import pyplot
 

@@ -158,16 +158,12 @@ def read_arpa(path: str) -> Arpa:
 
 
 def _marked(words: list[str], path: str) -> list[str]:
-    """The words with `<unk>` for `<UNK>`, as KenLM takes it; a note says which marks of sentences they lack.
+    """The words with `<unk>` for `<UNK>`, as KenLM takes it.
 
     Raises UserError for marks in upper case, which KenLM refuses as missing, and SRILM reads as words.
     """
-    missing = [mark for mark in (BOS, EOS) if mark not in words]
-    if upper := [mark.upper() for mark in missing if mark.upper() in words]:
+    if upper := [mark.upper() for mark in (BOS, EOS) if mark not in words and mark.upper() in words]:
         raise UserError(f"{path} has {' and '.join(upper)}, which are words like any other: write <s> and </s>")
-    if missing:
-        meant = "its text is one stream without sentences" if EOS in missing else "a sentence begins without a context"
-        log.warning("note: %s has no %s, which KenLM refuses: %s", path, " and no ".join(missing), meant)
     return words if UNK in words else [UNK if word == OTHER_UNK else word for word in words]
 
 
@@ -320,6 +316,9 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
         builder.add(key)
         log_prob.append(p[order])
         log_backoff.append(backoff[order])
+    if missing := [mark for mark in (BOS, EOS) if mark not in arpa.words]:  # said when no error can follow
+        meant = "its text is one stream without sentences" if EOS in missing else "a sentence begins without a context"
+        log.warning("note: %s has no %s, which KenLM refuses: %s", arpa.path, " and no ".join(missing), meant)
     return BackoffTable(
         trie=builder.finish(),
         log_prob=np.concatenate(log_prob),
