@@ -52,6 +52,7 @@ ZERO = {
     "model.dropout": "none",
     "model.input_dropout": "none",
     "output.power": "uniform noise",
+    "most_oov": "no OOVs pass",
     "smoother.largest": "nothing is discounted",
     "smoother.largest_unigram": "nothing is discounted",
     "absolute-smoother.discounts": "nothing is taken off",

@@ -104,6 +104,8 @@ def _scored(
     cloze: dict[str, float] | None = None,
 ) -> Evaluation:
     """Score text by the settings; prints its tokens where they ask for it."""
+    from lmtool.ngram.model import evenly, quantised_notes
+
     evaluation = evaluate_split(
         model,
         split,
@@ -120,12 +122,8 @@ def _scored(
             f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {run} "
             "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
         )
-    table = getattr(getattr(model, "ngrams", model), "table", None)
-    if split.tokens and getattr(table, "quantised_bits", None) is not None:
-        from lmtool.ngram.model import evenly, quantised_notes
-
-        contexts = split.windows(evenly(split.tokens), model.context_size or 0)[0]
-        for note in quantised_notes(model, contexts):
+    if split.tokens:
+        for note in quantised_notes(model, split.windows(evenly(split.tokens), model.context_size)[0]):
             session.note(note)
     if config.detail:
         _print_detail(model, split, evaluation, session, sentences=vocabulary.eos is not None)

@@ -173,7 +173,7 @@ def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
         return {config["fit_split"]: names} if names else {}
     smoother, schedule, training = (config.get(group) or {} for group in ("smoother", "schedule", "training"))
     if config.get("output"):  # the checkpoint with the lowest perplexity on valid is kept
-        stopped, falling = training.get("patience") is not None, schedule.get("kind") == "plateau"
+        stopped, falling = training.get("patience") is not None, "patience" in schedule
         return {"valid": ["checkpoint"] + ["number of epochs"] * stopped + ["learning rate"] * falling}
     tuned = [name for name, value in smoother.items() if value == "tuned"]
     if not smoother.keys() - {"kind", "tune_on"}:  # a smoother that is always tuned
