@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,29 @@ def test_a_step_depends_on_no_data(name: str) -> None:
     gradients = [parameter.grad for parameter in layer.parameters()]
     assert all(gradient is not None and gradient.layout is torch.strided for gradient in gradients)
     assert clip_gradients(list(layer.parameters()), 1.0).shape == ()
+
+
+@pytest.mark.parametrize("where", [nullcontext, device_path])
+@pytest.mark.parametrize("name", LAYERS)
+def test_nan_of_one_example_stays_its_own(name: str, where: Callable[[], AbstractContextManager[None]]) -> None:
+    layer, h = LAYERS[name](), torch.randn(3, D)
+    h[1, 2] = torch.nan
+    with where():
+        loss, grad, *_ = loss_and_gradients(layer, h, torch.tensor([2, 1, 0]))
+    assert loss.isnan() and grad[1].isnan().any()
+    assert grad[[0, 2]].isfinite().all() and (grad[[0, 2]] != 0).any(1).all()
+
+
+@pytest.mark.parametrize("where", [nullcontext, device_path])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_graph_that_is_kept_gives_the_gradients_twice(
+    name: str, where: Callable[[], AbstractContextManager[None]]
+) -> None:
+    layer, h = LAYERS[name](), torch.randn(3, D, requires_grad=True)
+    with where():
+        loss = layer(h, torch.tensor([2, 1, 0]))
+        first, second = (torch.autograd.grad(loss, h, retain_graph=True)[0] for _ in range(2))
+    assert first.equal(second) and first.any()
 
 
 def test_a_word_without_a_path() -> None:

@@ -33,8 +33,6 @@ from lmtool.neural.checks import require_counts, require_size
 from lmtool.neural.devices import on_cpu
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.word_scores import log_unigram
-from lmtool.neural.triton import serves_columns
-from lmtool.neural.triton.losses import adaptive_loss
 from lmtool.trees.tree import Tree
 
 MOST = 1000  # of div_value
@@ -123,8 +121,6 @@ class AdaptiveSoftmax(OutputLayer):
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
-        if serves_columns(h, self.layer.head.weight):
-            return adaptive_loss(self.layer, h, y)
         if not on_cpu(h):
             return self._whole_batch_loss(h, y)
         loss: Tensor = self.layer(h, y).loss

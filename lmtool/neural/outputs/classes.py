@@ -32,8 +32,6 @@ from lmtool.neural.devices import on_cpu
 from lmtool.neural.kernels.sparse_rows import Pairs, log_sum_exp, row_scores, segments
 from lmtool.neural.outputs.base import OutputLayer, require_at_most_words
 from lmtool.neural.outputs.word_scores import log_unigram
-from lmtool.neural.triton import serves
-from lmtool.neural.triton.losses import class_loss
 from lmtool.trees.frequency_classes import class_of_words
 from lmtool.trees.tree import Tree
 
@@ -128,9 +126,6 @@ class ClassSoftmax(OutputLayer):
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         classes = self.classes.index_select(0, y)
-        if not (self.sparse or torch.are_deterministic_algorithms_enabled()) and serves(h, self.vectors):
-            heads, words = (self.class_vectors, self.class_bias), (self.vectors, self.bias)
-            return class_loss(h, heads, words, (self.starts, self.members), classes, self.place[y])
         if not (on_cpu(h) or self.sparse) and len(h) * len(self.bias) <= OF_DEVICE:
             return self._all_words_loss(h, y, classes)
         in_class, first = self._log_in_class(h, classes)

@@ -37,8 +37,6 @@ from lmtool.neural.kernels.sparse_rows import Pairs, compiled, log_sum_exp, logi
 from lmtool.neural.outputs.base import OutputLayer, columns
 from lmtool.neural.outputs.padded_paths import PaddedPaths, add_down, sums_of_codes
 from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
-from lmtool.neural.triton import serves
-from lmtool.neural.triton.losses import tree_loss
 from lmtool.system import parallel
 from lmtool.trees.tree import Tree
 
@@ -143,7 +141,6 @@ class HierarchicalSoftmax(OutputLayer):
             ("_word_leaves", tree.word_leaves),
         ):
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(array)), persistent=False)
-        self._longest = int(np.diff(paths.offsets).max(initial=0))  # nodes of a path
         self._offsets: Tensor
         self._path_nodes: Tensor
         self._path_bits: Tensor
@@ -191,9 +188,6 @@ class HierarchicalSoftmax(OutputLayer):
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
-        if self._one_code and isinstance(self.nodes, DotNodes) and serves(h, self.nodes.vectors):
-            paths = self._offsets, self._path_nodes, self._path_bits
-            return tree_loss(h, self.nodes.vectors, self.nodes.bias, paths, self._longest, y, self.nodes.sparse)
         if self._can_pad and not (on_cpu(h) or self.nodes.sparse):
             return self._paths_of(h).loss(self.nodes, h, y)
         if self._one_code:

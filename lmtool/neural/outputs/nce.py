@@ -35,8 +35,6 @@ from lmtool.neural.kernels.sparse_rows import logistic_loss, pairs_of, row_score
 from lmtool.neural.outputs.base import require_at_most_words, takes_words
 from lmtool.neural.outputs.noise import Noise, noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
-from lmtool.neural.triton import serves, serves_columns
-from lmtool.neural.triton.losses import nce_loss
 from lmtool.trees.tree import Tree
 
 
@@ -132,9 +130,6 @@ class NCELoss(WordScores):
         return self._loss_with(h, y, require_ids(self, ".loss_with: noise", noise, shapes, self.word_count, h))
 
     def _loss_with(self, h: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-        if (serves_columns if noise.dim() == 1 else serves)(h, self.vectors):
-            log_z = None if self.normaliser is None else self.normaliser(h)
-            return nce_loss(h, self.vectors, self.bias, self.log_kq, log_z, y, noise, self.sparse)
         if not (on_cpu(h) or self.sparse or self.normaliser):
             offset = self.bias - self.log_kq
             if noise.dim() == 1:

@@ -36,7 +36,6 @@ from lmtool.neural.kernels.shared_rows import own_and_shared_scores
 from lmtool.neural.outputs.base import require_at_most_words, takes_words
 from lmtool.neural.outputs.noise import Noise, noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
-from lmtool.neural.triton import losses, serves_columns
 from lmtool.trees.tree import Tree
 
 
@@ -105,8 +104,6 @@ class SampledSoftmax(WordScores):
         return self._loss_with(h, y, require_ids(self, ".loss_with: samples", samples, (("k",),), self.word_count, h))
 
     def _loss_with(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
-        if serves_columns(h, self.vectors):
-            return losses.sampled_loss(h, self.vectors, self.bias, self.log_q, y, samples, self.sparse)
         if not (on_cpu(h) or self.sparse):
             return sampled_loss(h, self.vectors, self.bias - self.log_q, y, samples)
         weights = self.vectors, self.bias, self.log_q

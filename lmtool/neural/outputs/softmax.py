@@ -27,8 +27,6 @@ from lmtool.neural.devices import multiplies_bf16, on_cpu
 from lmtool.neural.kernels import bf16_softmax, loops, tile_softmax
 from lmtool.neural.kernels.sparse_rows import compiled, take_gradients
 from lmtool.neural.outputs.word_scores import WordScores
-from lmtool.neural.triton import serves_columns
-from lmtool.neural.triton.losses import softmax_loss
 from lmtool.system import parallel
 from lmtool.trees.tree import Tree
 
@@ -254,12 +252,9 @@ class FullSoftmax(WordScores):
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
         logits, workspace = len(h) * len(self.bias), self._workspace
-        narrow = self.precision is Precision.bf16
-        if serves_columns(h, self.vectors, narrow=narrow):
-            return softmax_loss(h, self.vectors, self.bias, y, narrow=narrow)
         if not on_cpu(h):
             return self._on_device(h, y)
-        if logits <= TINY and not narrow:
+        if logits <= TINY and self.precision is not Precision.bf16:
             return F.cross_entropy(F.linear(h, self.weight(), self.bias), y, ignore_index=NO_TARGET)
         narrow = self.in_bf16(len(h))
         workspace.by_tiles = narrow and tile_softmax.fits(h)
