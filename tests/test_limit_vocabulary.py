@@ -89,6 +89,7 @@ def test_a_limited_run_is_a_run_like_others(lmtool: Run, tmp_path: Path) -> None
     train = ["train", "model=ngram", *write_texts(tmp_path)]
     printed = lmtool(*train, "limit_vocabulary=words.txt", "hydra.run.dir=run")
     assert "out of vocabulary: 31.25 % of train, 25.00 % of valid" in printed  # 10 of 32 tokens, 2 of 8
+    assert "have probability 0" not in printed  # words that are left out are <unk>
     assert result("run")["valid_perplexity"] == pytest.approx(6.1837089, rel=1e-6)  # lmplz's and query's, OOVs included
     # `query` of lmplz's file: the, cat, sat, a (OOV), dog, ran (OOV), the, </s>; log10.
     log10_p = [-0.7659168, -0.37414503, -0.37206218, -1.3820838, -0.9211322, -1.0124105, -0.7659168, -0.7363249]

@@ -34,6 +34,9 @@ def test_what_unknown_words_have_in_common() -> None:
     assert "2 of 3 OOVs have upper case, which the train text had not" in warned("Cat", "ON", "zzz")
     assert "3 of 3 OOVs have digits" in warned("1987", "3rd", "60")
     assert "2 of 2 OOVs are not in Latin letters, as the train text was" in warned("кот", "猫")
+    assert "OOVs have" not in warned(
+        "1987", "3rd", "60", known=("a1", "b2", "c3", "d4", "e5", "f6", *WORDS[-3:])
+    )  # as all words do
     # Not of a model of Russian; not where fewer than two thirds share it, or where the bare words are unknown, too.
     assert "Latin" not in warned("кот", "猫", known=("дом", *WORDS))
     for words in (("these.", "zzz", "yyy"), ("zzz.", "yyy,"), ()):

@@ -129,10 +129,10 @@ SPARED: dict[
         "layers.0.bias",
         "nodes.bias",
     ),
-    "morin_bengio": (  # but not beta, whose product with the hidden units is a node's score
+    "morin_bengio": (  # beta, a vector, too: decayed it made trees of every kind worse
         lambda toy: neural(toy, HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5), tree_of(toy)),
         "layers.0.bias",
-        "nodes.alpha nodes.hidden.bias",
+        "nodes.beta nodes.alpha nodes.hidden.bias",
     ),
 }
 

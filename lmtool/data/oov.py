@@ -77,18 +77,23 @@ def _warning(shares: dict[str, float], remedy: str) -> list[str]:
 def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
     """What a clear majority of words out of vocabulary have in common, in words; empty if nothing is known of them."""
     known = vocabulary.ids
-    latin = not any(map(_foreign, vocabulary.words[:1000]))
+    frequent = vocabulary.words[:1000]
+    latin, wordy = not any(map(_foreign, frequent)), sum(map(_has_digit, frequent)) < MAJORITY * len(frequent)
     traits = {
         "begin or end in punctuation, which the train text had cut off": sum(
             0 < len(bare := word.strip(PUNCTUATION)) < len(word) and (bare in known or bare.lower() in known)
             for word in words
         ),
         "have upper case, which the train text had not": sum(word.lower() in known for word in words),
-        "have digits": sum(any(map(str.isdigit, word)) for word in words),
+        "have digits": wordy * sum(map(_has_digit, words)),
         "are not in Latin letters, as the train text was": latin * sum(map(_foreign, words)),
     }
     trait, count = max(traits.items(), key=lambda item: item[1])
     return [f"{count:,} of {len(words):,} OOVs {trait}"] if count > 0 and count >= MAJORITY * len(words) else []
+
+
+def _has_digit(word: str) -> bool:
+    return any(map(str.isdigit, word))
 
 
 def _foreign(word: str) -> bool:

@@ -121,16 +121,25 @@ def estimate(
             run([(_estimate_block, order, *bounds) for bounds in blocks[first:last]])
         lower = probability
         storage.release()
-    table = table_of(smoother, trie, log_prob, log_backoff, counts.bos, unseen)
+    table = table_of(smoother, trie, log_prob, log_backoff, counts.bos, unseen, kept_words)
     if mask is None:
         return table
     return replace(table.select(mask, storage), suffix_closed=selection is None)
 
 
 def table_of(
-    smoother: Smoother, trie: Trie, log_prob: Array, log_backoff: Array, bos: int, unseen: float
+    smoother: Smoother,
+    trie: Trie,
+    log_prob: Array,
+    log_backoff: Array,
+    bos: int,
+    unseen: float,
+    kept: Array | slice = slice(None),
 ) -> BackoffTable:
-    """What a smoother has estimated as a table; unseen: the probability of each type outside the vocabulary."""
+    """Return as a table what a smoother has estimated.
+
+    unseen: the probability of each type outside the vocabulary. kept: bool `[V]`, the words that a note may speak of.
+    """
     return BackoffTable(
         trie=trie,
         log_prob=log_prob,
@@ -140,12 +149,12 @@ def table_of(
         missing=smoother.missing,
         normalised=smoother.normalised,
         suffix_closed=True,
-        notes=(*smoother.notes, *_zero_notes(smoother, log_prob[: trie.vocabulary_size])),
+        notes=(*smoother.notes, *_zero_notes(smoother, log_prob[: trie.vocabulary_size][kept])),
     )
 
 
 def _zero_notes(smoother: Smoother, unigrams: Array) -> list[str]:
-    """Return a note on the words that have probability 0, if there may be any. unigrams: log p `[V]`."""
+    """Return a note on the words that have probability 0, if there may be any. unigrams: log p `[V]` of those kept."""
     zero, orders = int(np.isneginf(unigrams).sum()) - 1, []  # <s> is never predicted
     if smoother.form is Form.interpolated and not isinstance(smoother, MergingSmoother):
         # Contexts whose words were all seen once, all seen twice, and all more often, up to 2^39 times.

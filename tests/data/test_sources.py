@@ -185,6 +185,8 @@ def test_no_server(cache: Path) -> None:
 def test_cut_points() -> None:
     assert cut_points(32_033, 0.8, 0.1) == (25_626, 28_829)  # int(.8 n), int(.9 n)
     assert cut_points(30, 0.7, 0.2) == (21, 27)  # .7 + .2 is a little below .9
+    assert cut_points(100, 0.29, None) == (29, 64)  # .29 * 100 is a little below 29
+    assert cut_points(100, 0.57, 0.28) == (57, 85) and cut_points(101, 0.58, 0.29) == (58, 87)
     assert cut_points(10, 5, 3) == (5, 8)
     assert cut_points(10, 5, 0.3) == (5, 8) and cut_points(10, 0.5, 3) == (5, 8)
     # With one size alone, test is as large as valid.

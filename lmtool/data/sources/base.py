@@ -114,12 +114,12 @@ class Source:
 def cut_points(total: int, train: float | None, valid: float | None) -> tuple[int, int]:
     """Where train ends and where valid ends, of `total` items; test is the rest.
 
-    Sizes below 1 are fractions of the total; their ends are rounded down, as int(.8 n) and int(.9 n). One of the sizes
+    Sizes below 1 are fractions of the total; their ends are rounded down, as .8 n and .9 n. One of the sizes
     may be None: then test is as large as valid. Raises UserError where nothing is left for train or for valid.
     """
 
     def count(size: float) -> int:
-        return int(size * total) if size < 1 else int(size)
+        return int(round(size * total, 6)) if size < 1 else int(size)  # .29 of 100 is 28.999999999999996
 
     if train is None:
         assert valid is not None, "one of the sizes is given"
@@ -127,7 +127,7 @@ def cut_points(total: int, train: float | None, valid: float | None) -> tuple[in
     elif valid is None:
         ends = count(train), count(train) + (total - count(train)) // 2
     elif train < 1 and valid < 1:
-        ends = count(train), int(round(train + valid, 9) * total)
+        ends = count(train), int(round((train + valid) * total, 6))
     else:
         ends = count(train), count(train) + count(valid)
     if not 0 < ends[0] < ends[1] <= total:

@@ -12,7 +12,7 @@ from lmtool.neural.outputs.word_scores import log_unigram
 
 
 def noise_distribution(counts: Tensor, power: float) -> Tensor:
-    """log q `[O]` in float64: the unigram distribution of counts `[O]` to a power, normalised; power 0 is uniform."""
+    """log q `[O]` in float64: that of (counts + 0.5)^power, normalised, of counts `[O]`; power 0 is uniform."""
     return (power * log_unigram(counts)).log_softmax(0)
 
 

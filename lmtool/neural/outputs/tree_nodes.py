@@ -6,7 +6,7 @@ them; in Morin & Bengio's form H hidden units and M, the dimension of a node's e
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,8 +78,6 @@ class MorinBengioNodes(nn.Module):
 
     h is what their x is: the concatenated embeddings, or any other hidden.
     """
-
-    decays: ClassVar[dict[str, bool]] = {"beta": True}  # weights of a product, though of one dimension
 
     def __init__(self, dim: int, log_odds: Tensor, *, hidden_dim: int, node_dim: int, sparse: bool = False) -> None:
         """dim: D. log_odds: `[N]`, where alpha starts. hidden_dim: H. node_dim: M.
