@@ -91,7 +91,7 @@ def test_older_runs_are_read_by_their_settings(both: Run) -> None:
 
 
 def test_what_settings_choose_on_valid() -> None:
-    network = {"output": {"kind": "nce"}, "training": {"patience": 3}, "schedule": {"kind": "plateau"}}
+    network = {"output": {"kind": "nce"}, "training": {"patience": 3}, "schedule": {"kind": "plateau", "patience": 1}}
     assert fitted_by(network) == {"valid": ["checkpoint", "number of epochs", "learning rate"]}
     mixture = {"fit_split": "valid", "weights": None, "cache": "neural", "cache_theta": None}
     assert fitted_by(mixture) == {"valid": ["weights", "cache_theta"]}

@@ -45,15 +45,15 @@ def use(count: int | None, *, follow: bool = False) -> int:
     return _threads
 
 
-def follow_load(after: float = LOOK_EVERY) -> None:
+def follow_load(after: float | None = None) -> None:
     """Use only as many threads as other processes leave cores for; call it between two steps of long work.
 
     Threads that wait for one another advance at the pace of the one that another process has displaced, at the worst a
-    time slice of the scheduler (milliseconds) for each operation. Looks if the last look is `after` seconds ago, on
-    Linux; does nothing unless `use` was called with follow.
+    time slice of the scheduler (milliseconds) for each operation. Looks if the last look is `after` seconds ago (None:
+    LOOK_EVERY), on Linux; does nothing unless `use` was called with follow.
     """
     global _threads, _lowered, _seen
-    if not _most or not (seconds := time.monotonic() - _seen[0]) > after:
+    if not _most or not (seconds := time.monotonic() - _seen[0]) > (LOOK_EVERY if after is None else after):
         return
     before, _seen = _seen, _times()
     if seconds > TOO_OLD:
