@@ -66,17 +66,11 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "outputs": (
         ["lmtool/neural/outputs/*.py"],
-        [f"tests/neural/test_{name}.py" for name in ("outputs", "output_settings", "softmax", "base", "presets")],
+        [f"tests/neural/test_{name}.py" for name in ("outputs", "output_settings", "softmax*", "base", "presets")],
     ),
-    "kernels": (
-        ["lmtool/neural/kernels/*.py", "lmtool/neural/sparse_optim.py"],
-        [
-            f"tests/neural/test_{name}.py"
-            for name in (
-                *("base", "hidden_units", "loops", "optim", "outputs", "output_settings"),
-                *("plain_step", "rows", "softmax", "softmax_rows", "tiles"),
-            )
-        ],
+    "forms": (
+        ["lmtool/neural/forms/*.py", "lmtool/neural/optimisers/*.py", "lmtool/neural/rows.py"],
+        ["tests/neural/test_*.py"],
     ),
     "mixtures": (
         ["lmtool/mixtures/*.py"],
@@ -90,7 +84,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
 NOT_ASKED = {
     "lmtool/trees/wordnet.py",  # its tests need the files of WordNet, which cannot be shipped
     # A processor's own instructions for tiles and what stands for functions of math cannot run in the interpreter.
-    *(f"lmtool/neural/kernels/{name}.py" for name in ("tiles", "tile_vectors", "tile_softmax", "fast_math")),
+    *(f"lmtool/neural/forms/{name}.py" for name in ("tiles", "tile_vectors", "softmax_tiles", "fast_math")),
 }
 
 

@@ -40,7 +40,7 @@ def layers(lmtool: Callable[..., float]) -> None:
     for name, sizes in rows:
         print(f"{name} {_said(sizes)}: {rate(_steps(ptb, name, *sizes), sizes[2]):,.0f} ex/s", end="")
         if name in ("hierarchical", "nce"):
-            print(f"; in plain tensor operations {rate(_steps(ptb, name, *sizes, plain=True), sizes[2]):,.0f}", end="")
+            print(f"; by the plain formulas {rate(_steps(ptb, name, *sizes, plain=True), sizes[2]):,.0f}", end="")
         print(flush=True)
     for name in ("hierarchical", "nce"):
         small, large = (
@@ -108,12 +108,11 @@ def rate(step: Callable[[], None], batch: int) -> float:
 
 
 def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain: bool = False) -> Callable[[], None]:
-    """A step as lmtool's training makes it, with SGD. plain: the tensor form of the output layer, dense gradients."""
+    """A step as lmtool's training makes it, with SGD. plain: the plain formulas, with dense gradients."""
     import torch
 
     from lmtool.data.corpus import Corpus
-    from lmtool.neural.kernels import sparse_rows
-    from lmtool.neural.outputs import tree_nodes
+    from lmtool.neural.forms import only_plain
     from lmtool.training.batches import Batches
     from lmtool.training.optim.sgd import SgdOptim
     from lmtool.training.optimisers import make_optimisers
@@ -123,24 +122,19 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
         model = model_of(corpus, name, embed, hidden)
         batches = iter(Batches(corpus.split("train"), batch, 5, 0))
     if plain:
-        for module in model.modules():
-            if hasattr(module, "sparse"):
-                module.sparse = False
+        model.use_dense_gradients()
     optimisers = make_optimisers(model, SgdOptim("sgd", 0.1, 0.0, 0.0))
-    compiled = sparse_rows.compiled
-    uses_compiled = (lambda tensor: False) if plain else compiled
 
     def step() -> None:
-        sparse_rows.compiled = tree_nodes.compiled = uses_compiled
         x, y = next(batches)
-        loss = model(x, y)
+        with only_plain(plain):
+            loss = model(x, y)
         loss.item()
         for optimiser in optimisers:
             optimiser.zero_grad()
         loss.backward()
         for optimiser in optimisers:
             optimiser.step()
-        sparse_rows.compiled = tree_nodes.compiled = compiled
 
     return step
 

@@ -160,7 +160,7 @@ class _Engine:
         dense, rows = torch.zeros(self.dense_bytes // 4), torch.zeros(max(1, int(most) // 4))
         parts = [torch.empty_like(rows) for _ in range(self._processes.size)]
         tiny = torch.zeros(8)
-        shared, always = self._training.steps.shared, row_exchange.GATHERED
+        shared, always = self._training.shared, row_exchange.GATHERED
         table = torch.zeros(max(1, self.table_bytes // 4))
         given = [parameter.grad for parameter in apart._training.model.row_parameters()]
 

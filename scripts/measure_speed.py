@@ -43,7 +43,7 @@ BUSY = "while True: pass"
 
 def speed(lmtool: Callable[..., float]) -> None:
     """Examples a second: a plain PyTorch loop, and lmtool's in fp32 and with precision=auto, in turns."""
-    from lmtool.neural.kernels import tiles
+    from lmtool.neural.forms import tiles
 
     stores = _begin(lmtool)
     found = "tiles for bf16 (AMX)" if tiles.available() else "no tiles for bf16"
@@ -52,24 +52,16 @@ def speed(lmtool: Callable[..., float]) -> None:
     for name, (text, embed, hidden, context, batch) in FULL.items():
         forms = {"plain": (plain_steps(stores[text], embed, hidden, batch, context), batch)}
         for precision in ("fp32", "auto"):
-            engine = engine_of(stores[text], embed, hidden, batch, context, precision=precision)
-            forms[precision] = (_advance(engine), batch)
+            forms[precision] = (steps_of(stores[text], embed, hidden, batch, context, precision=precision), batch)
         _print(name, rates_in_turns(forms))
     for layer, batch in OTHERS:
-        plain = (plain_steps(stores["ptb"], 30, 100, 1024, 5), 1024)
-        engines = {
-            precision: (_advance(engine_of(stores["ptb"], 30, 100, batch, 5, layer, precision=precision)), batch)
-            for precision in ("fp32", "auto")
-        }
-        _print(f"{layer}, 30/100, batch {batch:,}", rates_in_turns({"plain": plain, **engines}))
-    forms = {
-        precision: (_advance(engine_of(stores["ptb"], None, None, 512, None, precision=precision)), 512)
-        for precision in ("fp32", "auto")
-    }
-    rates = rates_in_turns(forms)
-    ratio = statistics.median(b / a for a, b in zip(rates["fp32"], rates["auto"], strict=True))
-    medians = {name: statistics.median(found) for name, found in rates.items()}
-    print(f"model=nplm as it comes: fp32 {medians['fp32']:,.0f}, auto {medians['auto']:,.0f}, ratio {ratio:.2f}")
+        forms = {"plain": (plain_steps(stores["ptb"], 30, 100, 1024, 5), 1024)}
+        for precision in ("fp32", "auto"):
+            forms[precision] = (steps_of(stores["ptb"], 30, 100, batch, 5, layer, precision), batch)
+        _print(f"{layer}, 30/100, batch {batch:,}", rates_in_turns(forms))
+    forms = {name: (steps_of(stores["ptb"], None, None, 512, None, precision=name), 512) for name in ("fp32", "auto")}
+    fp32, auto, ratio = cells(rates_in_turns(forms), "fp32", ["auto"])
+    print(f"model=nplm with its defaults: fp32 {fp32}, auto {auto}, ratio {ratio}")
 
 
 def contention(lmtool: Callable[..., float]) -> None:
@@ -97,12 +89,12 @@ def contention(lmtool: Callable[..., float]) -> None:
 
 
 def step(lmtool: Callable[..., float]) -> None:
-    """Where the time of a step of model=nplm goes, as it comes: matrix products, and what takes more than 2 %."""
+    """Where the time of a step of model=nplm with its defaults goes: matrix products, and what takes more than 2 %."""
     from torch.profiler import ProfilerActivity, profile
 
     stores = _begin(lmtool)
     for precision in ("fp32", "auto"):
-        advance = _advance(engine_of(stores["ptb"], None, None, 512, None, precision=precision))
+        advance = steps_of(stores["ptb"], None, None, 512, None, precision=precision)
         for _ in range(30):
             advance()
         start = time.perf_counter()
@@ -135,11 +127,16 @@ def _begin(lmtool: Callable[..., float]) -> dict[str, Path]:
 
 
 def _print(name: str, rates: dict[str, list[float]]) -> None:
-    cells = [f"{statistics.median(rates['plain']):,.0f}"]
-    for form in ("fp32", "auto"):
-        ratio = statistics.median(ours / plain for plain, ours in zip(rates["plain"], rates[form], strict=True))
-        cells += [f"{statistics.median(rates[form]):,.0f}", f"{ratio:.2f}"]
-    print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    print(f"| {name} | {' | '.join(cells(rates, 'plain', ['fp32', 'auto']))} |", flush=True)
+
+
+def cells(rates: dict[str, list[float]], first: str, others: list[str]) -> list[str]:
+    """The median rate of the first form, then that of each other one with the median of its ratios to the first."""
+    found = [f"{statistics.median(rates[first]):,.0f}"]
+    for other in others:
+        ratio = statistics.median(b / a for a, b in zip(rates[first], rates[other], strict=True))
+        found += [f"{statistics.median(rates[other]):,.0f}", f"{ratio:.2f}"]
+    return found
 
 
 def rates_in_turns(forms: dict[str, tuple[Callable[[], object], int]]) -> dict[str, list[float]]:
@@ -192,23 +189,24 @@ def plain_steps(store: Path, embed: int, hidden: int, batch: int, context: int) 
     return step
 
 
-def engine_of(
+def steps_of(
     store: Path,
     embed: int | None,
     hidden: int | None,
     batch: int,
     context: int | None,
     layer: str = "softmax",
-    *,
-    precision: str,
-) -> Any:
-    """lmtool's training of such a network by SGD, without clipping; sizes None: model=nplm and optim=adamw as they
-    come.
+    precision: str = "fp32",
+    device: str = "cpu",
+) -> Callable[[], object]:
+    """Steps of lmtool's training of such a network by SGD, without clipping; sizes None: model=nplm and optim=adamw
+    with their defaults.
     """
     import torch
 
     from lmtool.config.training import Precision, TrainingConfig
     from lmtool.data.corpus import Corpus
+    from lmtool.training.interruption import Stop
     from lmtool.training.loop import Plan, _Training
     from lmtool.training.optim.sgd import SgdOptim
     from lmtool.training.processes import Processes
@@ -217,20 +215,22 @@ def engine_of(
     settings = dict(epochs=None, steps=1 << 40, minutes=None, patience=None, batch_size=batch, evaluate_every=1e9)
     settings |= dict(accuracy_on=0, clip_norm=1.0 if embed is None else None, max_norm=None, compile=False)
     settings |= dict(memory=None, save_every=1e9, tensorboard=False, consecutive=None)
-    training = TrainingConfig(**settings, precision=Precision(precision))
     corpus = Corpus.open(store).__enter__()
     torch.manual_seed(0)
     if embed is None:
-        model, optim, across = as_it_comes(corpus)
+        model, optim, across = _nplm(corpus)
     else:
         model = measure_neural.model_of(corpus, layer, embed, hidden, context)
         optim, across = SgdOptim("sgd", 0.1, 0.0, 0.0), False
-    plan = Plan(training, optim, ConstantSchedule("constant", 0.0), 1, {})
+    config = TrainingConfig(**settings, precision=Precision(precision))
+    plan = Plan(config, optim, ConstantSchedule("constant", 0.0), 1, {})
     splits = corpus.split("train").seen(across), corpus.split("valid").seen(across)
-    return _Training(model, *splits, plan, Path(tempfile.mkdtemp(dir=os.getcwd())), Processes(), bar=False)
+    folder, stop = Path(tempfile.mkdtemp(dir=os.getcwd())), Stop()
+    training = _Training(model.to(device), *splits, plan, folder, Processes(), bar=False)
+    return lambda: training.advance(stop)
 
 
-def as_it_comes(corpus: Any) -> tuple[Any, Any, bool]:
+def _nplm(corpus: Any) -> tuple[Any, Any, bool]:
     """The network and the optimiser of `lmtool train model=nplm`."""
     from lmtool.api.settings import compose
     from lmtool.cli.arguments import CommandLine
@@ -242,13 +242,6 @@ def as_it_comes(corpus: Any) -> tuple[Any, Any, bool]:
     config.model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
     config.optim.suit(config.output)
     return build_neural(config.model, config.output, corpus.vocabulary), config.optim, config.model.across_sentences
-
-
-def _advance(engine: Any) -> Callable[[], object]:
-    from lmtool.training.interruption import Stop
-
-    stop = Stop()
-    return lambda: engine.advance(stop)
 
 
 def _alone(name: str, threads: str) -> None:
@@ -275,8 +268,7 @@ def _alone(name: str, threads: str) -> None:
             seconds = time.perf_counter() - start
     else:
         text, embed, hidden, context, batch, layer = work
-        engine = engine_of(measure_neural.store_of(text), embed, hidden, batch, context, layer, precision="fp32")
-        advance = _advance(engine)
+        advance = steps_of(measure_neural.store_of(text), embed, hidden, batch, context, layer)
         for _ in range(3):
             advance()
         start, steps = time.perf_counter(), 0

@@ -44,7 +44,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
 
     from lmtool.config.training import Precision, TrainingConfig
     from lmtool.data.corpus import Corpus
-    from lmtool.neural.sparse_optim import clip_gradients
+    from lmtool.neural.optimisers.clipping import clip_gradients
     from lmtool.training.interruption import Stop
     from lmtool.training.loop import Plan, _Training
     from lmtool.training.optim.sgd import SgdOptim
@@ -62,7 +62,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
         contexts, targets = (torch.from_numpy(array) for array in split.windows(np.arange(400_000), 5))
         model = measure_neural.model_of(corpus, name, embed, hidden)
         engine = _Training(model, split, corpus.split("valid"), plan, Path(folder), Processes(), bar=False)
-        optimisers = engine.steps.optimisers
+        optimisers = engine.optimisers
         order = torch.randperm(400_000)
         stop = Stop()
 

@@ -32,7 +32,7 @@ from lmtool.neural import (
 )
 from lmtool.neural.encoders.cbow import CbowModel
 from lmtool.neural.encoders.lbl import LblModel
-from lmtool.neural.sparse_optim import RowOptimizer
+from lmtool.neural.optimisers.row_optimizer import RowOptimizer
 from lmtool.trees import Tree, from_codes, huffman_tree
 from tests.conftest import nplm
 
@@ -49,7 +49,7 @@ def morin_bengio(tree: Tree) -> HierarchicalSoftmax:
 
 LAYERS: dict[str, Callable[[], OutputLayer]] = {
     "full": lambda: FullSoftmax(D, COUNTS),
-    "full, large": lambda: FullSoftmax(D, torch.ones(1000)),  # the compiled loops
+    "full, large": lambda: FullSoftmax(D, torch.ones(1000)),
     "hierarchical": lambda: HierarchicalSoftmax(D, TREE, COUNTS),
     "morin_bengio": lambda: morin_bengio(TREE),
     "several codes": lambda: HierarchicalSoftmax(D, SEVERAL),

@@ -13,7 +13,7 @@ from lmtool.data import windows
 from lmtool.data.corpus import Corpus, Split
 from lmtool.data.windows import positions
 from lmtool.errors import UserError
-from lmtool.training.batches import Batches, _OnDevice, shuffled
+from lmtool.training.batches import Batches, shuffled
 
 
 def take(batches: Batches, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -131,27 +131,16 @@ def test_the_shares_of_processes_make_the_whole(streamed: bool, toy: Corpus, sma
         assert torch.equal(torch.cat([part[number][1] for part in parts]), targets)
 
 
-def test_contexts_made_on_a_device(toy: Corpus) -> None:
-    split = toy.split("train")
-    index = np.random.default_rng(0).permutation(137)
-    contexts, targets = _OnDevice(split.in_memory, torch.device("cpu"))(index, 5)
-    wanted = split.windows(index, 5)
-    assert contexts.dtype == targets.dtype == torch.int64
-    assert np.array_equal(contexts.numpy(), wanted[0]) and np.array_equal(targets.numpy(), wanted[1])
-
-
-def test_contexts_of_many_words_made_on_a_device() -> None:
+def test_contexts_of_many_words() -> None:
     ids = np.arange(700, dtype=np.uint16)
     split = Split(ids, np.array([0, 5, 690, 700]), np.empty(0, dtype=np.int64), 0, bos=700)
-    wanted = split.windows(np.arange(700), 600)
-    given = _OnDevice(split.in_memory_for(600), torch.device("cpu"))(np.arange(700), 600)
-    assert wanted[0][689].tolist() == list(range(89, 689))
-    for one, other in zip(given, wanted, strict=True):
-        assert np.array_equal(one.numpy(), other)
-    asked: list[int] = []
-    object.__setattr__(split, "in_memory_for", lambda size: asked.append(size) or split.in_memory)
-    batches = Batches(split, 8, 600, seed=1, device=torch.device("meta"))
-    assert next(iter(batches))[0].shape == (8, 600) and asked == [600]
+    contexts, targets = split.windows(np.arange(700), 600)
+    assert contexts[689].tolist() == list(range(89, 689)) and targets[689] == 689
+
+
+def test_batches_are_on_the_device_asked_for(toy: Corpus) -> None:
+    contexts, targets = next(iter(Batches(toy.split("train"), 8, 5, seed=1, device=torch.device("meta"))))
+    assert contexts.is_meta and targets.is_meta and contexts.shape == (8, 5) and targets.shape == (8,)
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 1 << 22])

@@ -1,7 +1,7 @@
 """On a GPU, against a CPU: layers, trainings, evaluation, resuming. Skipped without one; ./scripts/gpu runs them.
 
-LMTOOL_GPU_DRY_RUN=1 runs them without one, on the CPU in the form for a GPU: so that an hour on one is not lost to a
-mistake in the tests.
+LMTOOL_GPU_DRY_RUN=1 runs them without one, on the CPU by the plain formulas, as on a GPU: so that an hour on one is not
+lost to a mistake in the tests.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lmtool.neural import SampledSoftmax
-from lmtool.neural.devices import WORKSPACE, device_path
+from lmtool.neural import FullSoftmax, NCELoss, SampledSoftmax
+from lmtool.neural.devices import WORKSPACE
+from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs.noise import Noise
-from tests.neural.test_device_path import LAYERS, B, D, O, words
+from tests.shape_walks import COUNTS, LAYERS, B, D, O
 from tests.test_device_training import NPLM, SMALL, Run, compare, history
 
 DRY = bool(os.environ.get("LMTOOL_GPU_DRY_RUN"))
@@ -55,14 +56,27 @@ OPTIMISERS = {
     "sgd": ["optim=sgd", "optim.lr=0.1"],
     "momentum": ["optim=sgd", "optim.momentum=0.9"],
     "adagrad": ["optim=adagrad"],
-    "no graph": ["training.cuda_graph=false"],
     "max_norm": ["training.max_norm=1"],
     "deterministic": ["training.deterministic=true"],
 }
 
 
+def vectors() -> nn.Parameter:
+    """To share, one more than there are words."""
+    return nn.Parameter(torch.randn(O + 1, D))
+
+
+OUTPUTS = {
+    **LAYERS,
+    "tied": lambda: FullSoftmax(D, COUNTS, vectors()),
+    "nce, tied": lambda: NCELoss(D, COUNTS, vectors(), noise=7),
+    "nce, with log Z": lambda: NCELoss(D, COUNTS, noise=7, learn_normaliser=True),
+    "sampled, tied": lambda: SampledSoftmax(D, COUNTS, vectors(), samples=7),
+}
+
+
 def on_gpu() -> AbstractContextManager[None]:
-    return device_path() if DRY else nullcontext()
+    return only_plain(DRY)
 
 
 @pytest.fixture
@@ -74,12 +88,12 @@ def float64() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", OUTPUTS)
 def test_a_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = LAYERS[name]()
+    layer = OUTPUTS[name]()
     draws = {shape: torch.randint(O, shape) for shape in ((7,), (B, 7))}
-    monkeypatch.setattr(Noise, "draw", lambda self, *shape: draws[shape].to(self.below.device))
-    h, y = torch.randn(B, D), torch.randint(words(layer), (B,))
+    monkeypatch.setattr(Noise, "draw", lambda self, *shape: draws[shape])
+    h, y = torch.randn(B, D), torch.randint(layer.word_count or 1, (B,))
 
     def results(device: str) -> list[Tensor]:
         layer.to(device).zero_grad()
@@ -127,14 +141,9 @@ def test_a_split_that_is_streamed(lmtool: Run) -> None:
 
 @pytest.mark.parametrize("output", ["nce", "sampled"])
 def test_noise(output: str, lmtool: Run) -> None:
-    # Other numbers are drawn on a GPU than on a CPU: what is learned is alike, not the same.
+    # It is drawn on the CPU.
     few = "output.noise=5" if output == "nce" else "output.samples=5"
-    line = [*NPLM, f"output={output}", few, *FIFTY]
-    lmtool("train", *line, "device=cpu", "hydra.run.dir=cpu")
-    with on_gpu():
-        lmtool("train", *line, f"device={DEVICE}", "hydra.run.dir=gpu")
-    one, other = (history(Path(run))[-1]["valid_loss"] for run in ("cpu", "gpu"))
-    assert abs(one - other) < 0.3
+    both(lmtool, [*NPLM, f"output={output}", few, *FIFTY])
 
 
 def test_resuming_repeats_to_the_bit(lmtool: Run) -> None:
@@ -176,49 +185,3 @@ def test_bf16_is_near(lmtool: Run) -> None:
         for precision in ("fp32", "bf16"):
             lmtool("train", *line, f"training.precision={precision}", f"hydra.run.dir={precision}")
     compare(Path("fp32"), Path("bf16"), 0.05)
-
-
-def test_draws_on_the_device() -> None:
-    noise = SampledSoftmax(D, torch.arange(O, 0, -1), samples=5).table.to(DEVICE)
-    with on_gpu():
-        drawn = noise.draw(100_000)
-    assert drawn.device.type == DEVICE
-    share = drawn.bincount(minlength=O).cpu() / len(drawn)
-    torch.testing.assert_close(share, noise.log_q.exp().to(share.dtype), atol=0.01, rtol=0)
-
-
-@pytest.mark.skipif(DRY, reason="a CUDA graph needs CUDA")
-def test_a_step_is_captured(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lmtool.training import captured_step
-
-    captured: list[int] = []
-    make: Callable[..., Any] = captured_step.capture_on_gpu
-    monkeypatch.setattr(captured_step, "capture_on_gpu", lambda step: captured.append(1) or make(step))
-    said = lmtool("train", *MODELS["tree=huffman"], *FIFTY, "device=cuda", "training.clip_norm=1")
-    assert captured == [1]
-    assert "cannot be captured" not in said
-
-
-@pytest.mark.skipif(DRY, reason="a CUDA graph needs CUDA")
-@pytest.mark.parametrize("reads", [False, True])
-def test_after_steps_that_cannot_be_captured_numbers_are_drawn(reads: bool) -> None:
-    """reads: a step that the watch sees before it is captured; else a capture that fails."""
-    from lmtool.training.captured_step import CapturedStep, capture_on_gpu
-
-    weight = torch.nn.Parameter(torch.ones(3, device="cuda"))
-    optimiser = torch.optim.AdamW([weight], fused=True)
-
-    def step(contexts: Tensor, targets: Tensor) -> Tensor:
-        optimiser.zero_grad()
-        loss = (weight * torch.rand_like(weight)).sum()
-        loss.backward()
-        if reads or torch.cuda.is_current_stream_capturing():
-            loss.item()
-        optimiser.step()
-        return loss.detach()
-
-    stepper = CapturedStep(step, [optimiser], capture=capture_on_gpu)
-    stream, ids = torch.cuda.current_stream(), torch.zeros(2, dtype=torch.int64, device="cuda")
-    losses = [stepper(ids, ids).item() for _ in range(6)]
-    assert not stepper.captured and len(set(losses)) == 6 and torch.cuda.current_stream() == stream
-    assert optimiser.state[weight]["step"].item() == 6

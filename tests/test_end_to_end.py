@@ -223,8 +223,7 @@ def test_full_disk(line: str, lmtool: Run, tmp_path: Path) -> None:
     assert [
         name
         for name in left
-        if not name.startswith(("toy-", ".hydra", "metrics", "learning_rates", ".lock", "begun"))
-        and not name.endswith(".log")
+        if not name.startswith(("toy-", ".hydra", "metrics", ".lock", "begun")) and not name.endswith(".log")
     ] == []
 
 

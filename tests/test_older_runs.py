@@ -14,7 +14,7 @@ import h5py
 import pytest
 
 from lmtool import load
-from lmtool.neural.kernels import hidden_units
+from lmtool.training.state import load_state, save_state
 from tests.conftest import ROOT, of_torch_2_13
 
 Run = Callable[..., str]
@@ -51,9 +51,9 @@ def test_mixed_with_a_run_of_today(lmtool: Run, older: Path) -> None:
 
 
 @of_torch_2_13
-def test_resumed(lmtool: Run, older: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hidden_units, "_loops_can", lambda x: False)  # dropout draws from torch's generator, as there
-    lmtool("train", "resume=nplm", "training.epochs=2")
+def test_resumed(lmtool: Run, older: Path) -> None:
+    # By the plain formulas dropout draws from torch's generator, as there.
+    lmtool("train", "resume=nplm", "training.epochs=2", "training.forms=plain")
     losses = [json.loads(line)["valid_loss"] for line in Path("nplm/metrics.jsonl").read_text().splitlines()]
     assert losses == pytest.approx([2.929637998965788, 2.924990851288585], rel=1e-5)  # the second by 0.5.0 too
 
@@ -63,15 +63,54 @@ def test_defaults_that_have_changed_do_not_reach_it(lmtool: Run, older: Path) ->
     said = lmtool("train", "resume=nplm")
     assert "its budget is used up" in said  # one epoch, where today's default has more
     now = json.loads(Path("nplm/run.json").read_text())["config"]
-    on_device = {"gradients": "auto", "cuda_graph": True, "deterministic": False}
+    of_training = {"consecutive": 1, "gradients": "auto", "forms": "auto", "deterministic": False}
     # Each what there was before there was a choice.
-    new = {"anew": 0.0, "gated": False}, {"consecutive": 1, **on_device}
+    new = {"anew": 0.0, "gated": False}, of_training
     for group, settings in zip(("model", "training"), new, strict=True):
         assert {name: now[group].pop(name) for name in settings} == settings
     for group in ("model", "output", "training", "optim", "schedule"):
         assert now[group] == before[group]
     said = lmtool("train", "resume=nplm", "model.history=100", code=2)
     assert "model.history=100: the training in" in said and "was started with 0" in said
+
+
+def add_retired(path: Path, *groups: str) -> None:
+    """Give a file of JSON training.cuda_graph=false, in the settings that these keys lead to."""
+    values = json.loads(path.read_text())
+    values.pop("checksum", None)
+    settings = values
+    for group in groups:
+        settings = settings[group]
+    if isinstance(settings, list):
+        settings.insert(1, "training.cuda_graph=false")
+    else:
+        settings["cuda_graph"] = False
+    path.write_text(json.dumps(values))
+
+
+def test_a_setting_that_is_gone_hinders_nothing(lmtool: Run) -> None:
+    """0.6 had training.cuda_graph: on the line, in the settings of a run and in checkpoints."""
+    small = ["data=toy", "model.hidden_dim=8", "training.epochs=1", "training.minutes=null", "training.batch_size=16"]
+    for name in ("plain", "run"):
+        lmtool("train", *small, f"hydra.run.dir={name}")
+    add_retired(Path("run/begun.json"), "overrides")
+    add_retired(Path("run/run.json"), "config", "training")
+    state = load_state(Path("run"))
+    assert state is not None
+    state.values["about"]["settings"]["training"]["cuda_graph"] = False
+    save_state(state, Path("run"))
+    losses = []
+    for name in ("plain", "run"):
+        lmtool("eval", f"run={name}", "hydra.run.dir=scores")
+        lmtool("train", f"resume={name}", "training.epochs=2")
+        lines = Path(name, "metrics.jsonl").read_text().splitlines()
+        losses.append([json.loads(line)["valid_loss"] for line in lines])
+        losses[-1].append(json.loads(Path("scores/result.json").read_text())["log_prob"])
+    assert losses[0] == losses[1] and len(losses[0]) == 5
+    for file in ("begun.json", "run.json"):
+        assert "cuda_graph" not in Path("run", file).read_text()
+    lmtool("eval", "run=run", "hydra.run.dir=scores")
+    assert "no key 'training.cuda_graph'" in lmtool("train", *small, "training.cuda_graph=false", code=2)
 
 
 def test_a_tree_that_was_the_default_stays(lmtool: Run, older: Path) -> None:

@@ -18,12 +18,14 @@ from lmtool.data.corpus import Corpus
 from lmtool.neural.encoders.cbow import CbowModel
 from lmtool.neural.encoders.lbl import LblModel
 from lmtool.neural.model import build_neural
+from lmtool.neural.optimisers.row_adagrad import RowAdagrad
+from lmtool.neural.optimisers.row_adam import RowAdam
+from lmtool.neural.optimisers.row_sgd import RowSGD
 from lmtool.neural.outputs.adaptive import AdaptiveOutput
 from lmtool.neural.outputs.classes import ClassesOutput
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.sampled import SampledOutput
-from lmtool.neural.sparse_optim import RowAdagrad, RowAdam, RowSGD
 from lmtool.training import lr_range_test
 from lmtool.training.lr_range_test import propose, range_test
 from lmtool.training.optim.adagrad import AdagradOptim
@@ -31,7 +33,7 @@ from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.adamw import AdamwOptim
 from lmtool.training.optim.base import ParameterGroups
 from lmtool.training.optim.sgd import SgdOptim
-from lmtool.training.optimisers import give_memory, make_optimisers, memory_of, renormalise_rows, set_rate
+from lmtool.training.optimisers import load_state_tensors, make_optimisers, renormalise_rows, set_rate, state_tensors
 from lmtool.trees import Tree, huffman_tree
 from tests.conftest import NEURAL, SOFTMAX, neural
 
@@ -66,6 +68,7 @@ def test_weight_decay_in_the_gradient_is_torchs(name: str, dtype: torch.dtype) -
         SgdOptim("sgd", 0.1, 0.1, 0.9),
         AdagradOptim("adagrad", 0.1, 0.1, 1e-10),
         AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8),
+        AdamwOptim("adamw", 0.1, 0.1, 0.9, 0.99, 1e-8),
     ],
 )
 def test_optimisers_remember(optim: OptimConfig, toy: Corpus) -> None:
@@ -83,11 +86,11 @@ def test_optimisers_remember(optim: OptimConfig, toy: Corpus) -> None:
     second = neural(toy, NceOutput("nce", 9, True, 1.0, False))
     optimisers = make_optimisers(first, optim)
     steps(first, optimisers, range(3))
-    memory = {name: tensor.clone() for name, tensor in memory_of(optimisers).items()}
+    state = {name: tensor.clone() for name, tensor in state_tensors(optimisers).items()}
     second.load_state_dict(first.state_dict())
     steps(first, optimisers, range(3, 6))
     others = make_optimisers(second, optim)
-    give_memory(others, memory)
+    load_state_tensors(others, state)
     steps(second, others, range(3, 6))
     for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(ours, theirs)

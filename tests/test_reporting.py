@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import pty
 import re
@@ -22,19 +21,21 @@ import pytest
 import torch
 
 from lmtool.cli.command_line import main
-from lmtool.config.training import Precision
+from lmtool.config.groups import ScheduleConfig
+from lmtool.config.training import Forms, Precision
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import accuracy
 from lmtool.neural.devices import WORKSPACE, choose_device
-from lmtool.neural.kernels import hidden_units
 from lmtool.runs.run import METRICS
 from lmtool.system.progress import in_notebook, progress_bar
-from lmtool.training.rate_trace import RateTrace
+from lmtool.training import loop, reporting
+from lmtool.training.learning_rate import learning_rate
 from lmtool.training.reporting import Reporter
 from lmtool.training.schedules.constant import ConstantSchedule
+from lmtool.training.schedules.cosine import CosineSchedule
 from tests.conftest import NEURAL, fresh_process, neural
-from tests.test_training import run, training
+from tests.test_training import ADAM, run, training
 
 Run = Callable[..., str]
 LINE = ["train", "data=toy", "training.epochs=3", "training.batch_size=16", "training.minutes=null"]
@@ -83,13 +84,32 @@ def reporter(folder: Path | None, *, bar: bool = False, log_prob: bool = True) -
 def test_the_time_left_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lines = reporter(tmp_path)
     caplog.set_level("INFO")
-    lines.step(lines._last_report + 60, 0.25, 1.5, 5.0, 1234.5, 90.0)
+    lines.step(0.25, 1.5, 5.0, 1234.5, 90.0)
     assert caplog.messages == [" 25 %  epoch 1.50  train perplexity 148.4  1,234 examples/s  4:30 left"]
-    lines.step(lines._last_report + 1, 0.25, 1.5, 5.0, 1234.5, 90.0)
-    lines.step(lines._last_report + 60, 0.25, 1.5, 800.0, 1234.5, 3000.0)
+    lines.step(0.25, 1.5, 800.0, 1234.5, 3000.0)
     assert len(caplog.messages) == 2 and caplog.messages[1].endswith("2:30:00 left")
     assert "train perplexity 1.01e+304  " in caplog.messages[1]
+    lines.step(0.0, 0.0, 5.0, 1234.5, 0.0)
+    assert caplog.messages[2].endswith("? left")
     lines.close()
+
+
+def test_when_a_report_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(reporting.time, "perf_counter", lambda: now)
+    for bar, seconds in ((False, 10), (True, 0.2)):
+        reports = reporter(tmp_path, bar=bar)
+        assert not reports.due(now + 0.9 * seconds) and reports.due(now + 1.1 * seconds)
+        now += 1.1 * seconds
+        reports.step(0.25, 1.5, 5.0, 1234.5, 90.0)
+        assert not reports.due(now + 0.9 * seconds) and reports.due(now + 1.1 * seconds)
+        now += 1.1 * seconds
+        reports.evaluation(0.25, METRICS_LINE)
+        assert not reports.due(now + 0.9 * seconds) and reports.due(now + 1.1 * seconds)
+        reports.close()
+    of_another_process = reporter(None)
+    assert not of_another_process.due(now + 1000)
+    of_another_process.close()
 
 
 METRICS_LINE = {"epoch": 1.5, "step": 3, "train_loss": 5.0, "valid_accuracy": 0.25, "valid_perplexity": 150.204}
@@ -99,7 +119,7 @@ METRICS_LINE |= {"examples_per_second": 1234.5, "seconds": 34.0}
 def test_what_is_not_a_log_likelihood_has_no_perplexity(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lines = reporter(tmp_path, log_prob=False)
     caplog.set_level("INFO")
-    lines.step(lines._last_report + 60, 0.25, 1.5, 5.0, 1234.5, 90.0)
+    lines.step(0.25, 1.5, 5.0, 1234.5, 90.0)
     lines.evaluation(0.25, METRICS_LINE)
     lines.close()
     assert caplog.messages == [
@@ -139,7 +159,7 @@ def test_a_bar_fits_its_terminal(columns: int, tmp_path: Path, monkeypatch: pyte
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         bar = reporter(tmp_path, bar=True)
-        bar.step(bar._last_report + 60, 0.25, 1.5, 5.0, 1234.5, 90.0)
+        bar.step(0.25, 1.5, 5.0, 1234.5, 90.0)
         bar.evaluation(0.5, METRICS_LINE)
         bar.close()
     lines = [line.removeprefix("\x1b[A") for line in re.split(r"[\r\n]+", all_of(ours).decode())]
@@ -201,54 +221,16 @@ def test_a_notebooks_packages_alone_make_no_notebook(monkeypatch: pytest.MonkeyP
     assert in_notebook()
 
 
-# the learning rate of every step
-
-
-def polyline(rates: list[float]) -> list[tuple[int, float]]:
-    trace = RateTrace()
-    points = [trace.add(step, rate) for step, rate in enumerate(rates)]
-    return [point for point in (*points, trace.end()) if point is not None]
-
-
-def test_straight_rates_have_their_ends_alone() -> None:
-    assert polyline([0.5] * 100) == [(0, 0.5), (99, 0.5)]
-    assert polyline([0.0, 1.0, 2.0, 3.0]) == [(0, 0.0), (3, 3.0)]
-    # A warm-up of four steps, a level, and a drop between two steps.
-    assert polyline([0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0, 0.1, 0.1]) == [
-        *((0, 0.25), (3, 1.0), (6, 1.0), (7, 0.1), (8, 0.1))
-    ]
-    assert polyline([0.5]) == [(0, 0.5)] and polyline([]) == []
-
-
-def test_curved_rates_stay_close_to_their_lines() -> None:
-    rates = [0.01 * 0.5 * (1 + math.cos(math.pi * step / 5000)) for step in range(5000)]
-    points = polyline(rates)
-    assert 5 < len(points) < 60
-    drawn = np.interp(np.arange(5000), *zip(*points, strict=True))
-    assert np.abs(drawn - rates).max() <= 0.002 * 0.01 * 1.0001
-
-
-def test_rates_of_later_steps_are_removed(tmp_path: Path) -> None:
-    file = tmp_path / "learning_rates.csv"
-    file.write_text("step,lr\n0,0.1\n5,0.2\n9,0.3\n12,0.")
-    lines = reporter(tmp_path)
-    lines.rewind(9)
-    assert file.read_text() == "step,lr\n0,0.1\n5,0.2\n"
-    lines.rate(9, 0.5)
-    lines.rate(10, 0.25)
-    lines.close()
-    assert file.read_text() == "step,lr\n0,0.1\n5,0.2\n9,0.5\n10,0.25\n"
-
-
-def test_a_training_records_its_rates(toy: Corpus, tmp_path: Path) -> None:
-    run(toy, tmp_path, training(epochs=4), schedule=ConstantSchedule("constant", 0.5))
-    steps, rates = np.loadtxt(tmp_path / "learning_rates.csv", delimiter=",", skiprows=1).T
-    last = json.loads((tmp_path / METRICS).read_text().splitlines()[-1])
-    assert steps[0] == 0 and steps[-1] == last["step"] - 1 and rates[-1] == last["lr"]
-    # Warmed up over half of the steps from a hundredth of the peak.
-    assert rates[0] == pytest.approx(last["lr"] / 100)
-    assert np.interp(last["step"] / 4, steps, rates) == pytest.approx(last["lr"] / 2, rel=0.01)
-    assert np.interp(last["step"] * 3 / 4, steps, rates) == pytest.approx(last["lr"])
+@pytest.mark.parametrize("schedule", [ConstantSchedule("constant", 0.5), CosineSchedule("cosine", 0.25)])
+def test_a_training_records_its_rates(schedule: ScheduleConfig, toy: Corpus, tmp_path: Path) -> None:
+    """metrics.jsonl has the rate of the last step before each evaluation."""
+    run(toy, tmp_path, training(epochs=4, evaluate_every=0.25), schedule=schedule)
+    lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(2, 33, 2))
+    for line in lines:
+        made = line["step"] - 1
+        assert line["lr"] == learning_rate(schedule, ADAM.lr, done=made / 32, steps=made, drops=0)
+    assert 0 < lines[0]["lr"] < lines[1]["lr"] < ADAM.lr  # warmed up
 
 
 def test_metrics_of_later_steps_are_removed(tmp_path: Path) -> None:
@@ -260,7 +242,7 @@ def test_metrics_of_later_steps_are_removed(tmp_path: Path) -> None:
 def test_a_perplexity_beyond_floating_point_ends_a_training(
     toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lmtool.training.loop._Training._valid_loss", lambda *_: 800.0)
+    monkeypatch.setattr(loop, "mean_loss", lambda *_: 800.0)
     with pytest.raises(UserError, match=r"^the loss is 800 at step 8: lower optim\.lr .*; nothing was saved$"):
         run(toy, tmp_path, training(epochs=1))
 
@@ -303,11 +285,10 @@ def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's tracer looks at it
 @pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")  # torch's, of that release alone
 def test_autocast_and_compile_are_close_to_plain(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hidden_units, "_loops_can", lambda x: False)  # as it is where torch compiles
-    _, plain = run(toy, tmp_path / "plain", training(epochs=2))
+    _, wide = run(toy, tmp_path / "wide", training(epochs=2))
     _, narrow = run(toy, tmp_path / "narrow", training(epochs=2, precision=Precision.bf16))
-    assert narrow.valid_perplexity == pytest.approx(plain.valid_perplexity, rel=0.02)
-    assert narrow.valid_perplexity != plain.valid_perplexity
+    assert narrow.valid_perplexity == pytest.approx(wide.valid_perplexity, rel=0.02)
+    assert narrow.valid_perplexity != wide.valid_perplexity
     # The compiler itself takes a minute; that the encoder's arithmetic is handed to it is what is ours.
     compiled = []
     through = torch.compile
@@ -319,6 +300,8 @@ def test_autocast_and_compile_are_close_to_plain(toy: Corpus, tmp_path: Path, mo
     monkeypatch.setattr(torch, "compile", compile_eagerly)
     _, same = run(toy, tmp_path / "compiled", training(epochs=2, compile=True))
     assert compiled == ["of_embeddings"]
+    assert "hidden_units" not in same.forms  # what torch compiles is the plain formula
+    _, plain = run(toy, tmp_path / "plain", training(epochs=2, forms=Forms.plain))
     assert same.valid_perplexity == pytest.approx(plain.valid_perplexity, rel=1e-3)
 
 

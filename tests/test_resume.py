@@ -29,11 +29,12 @@ from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.runs.run import METRICS, STATE, STATE_BEFORE
 from lmtool.runs.weights import CHECKPOINT
 from lmtool.training import loop
-from lmtool.training.interruption import signals_noted
-from lmtool.training.loop import Plan, train
+from lmtool.training.interruption import Stop, signals_noted
+from lmtool.training.loop import train
 from lmtool.training.optim.adagrad import AdagradOptim
 from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.sgd import SgdOptim
+from lmtool.training.plan import Plan
 from lmtool.training.schedules.plateau import PlateauSchedule
 from lmtool.training.state import load_state
 from lmtool.trees import huffman_tree
@@ -50,6 +51,8 @@ CASES: dict[str, Any] = {
         PlateauSchedule("plateau", 0.0, 0.5, 1),
         {"max_norm": 0.8},
     ),
+    "hsoftmax, adamw": (lambda toy: neural(toy, DOT, HUFFMAN(toy)), ADAM, COSINE, {}),
+    "nplm, sgd in whole steps": (lambda toy: neural(toy), SgdOptim("sgd", 0.5, 1e-3, 0.0), COSINE, {}),
     "nce, sgd": (
         lambda toy: neural(toy, NceOutput("nce", 9, True, 1.0, True)),
         SgdOptim("sgd", 0.5, 0.0, 0.9),
@@ -65,6 +68,20 @@ CASES: dict[str, Any] = {
 }
 
 
+def signal_after(patch: pytest.MonkeyPatch, steps: int, number: signal.Signals) -> None:
+    """Send this process a signal after a training's step of that number."""
+    before = loop._Training.advance
+
+    def advance(self: Any, stop: Stop) -> bool:
+        made = self.progress.step
+        goes_on = before(self, stop)
+        if made < self.progress.step == steps:
+            os.kill(os.getpid(), number)
+        return goes_on
+
+    patch.setattr(loop._Training, "advance", advance)
+
+
 def go(case: str, toy: Corpus, out: Path, *, until: int | None = None, streamed: bool = False, **settings: Any) -> Any:
     """Train a case in a folder, from its checkpoint if there is one, with a SIGTERM after so many steps in all."""
     make, optim, schedule, extra = CASES[case]
@@ -72,16 +89,10 @@ def go(case: str, toy: Corpus, out: Path, *, until: int | None = None, streamed:
     model = make(toy)
     out.mkdir(exist_ok=True)
     plan = Plan(training(**({"epochs": 3, "evaluate_every": 0.4} | extra | settings)), optim, schedule, 3, {})
-    before = loop._Training._step
-
-    def step(self: Any, done: float) -> None:
-        before(self, done)
-        if self.progress.step == until:
-            os.kill(os.getpid(), signal.SIGTERM)
-
     split = toy.stored("train") if streamed else toy.split("train")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop._Training, "_step", step)
+        if until is not None:
+            signal_after(patch, until, signal.SIGTERM)
         return train(model, split, toy.split("valid"), plan, out, resume=load_state(out))
 
 
@@ -195,15 +206,8 @@ LINE = ["data=toy", "model.embedding_dim=8", "model.hidden_dim=12", "training.mi
 
 def test_the_command_line_resumes(lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lmtool("train", *LINE, "training.epochs=3", "hydra.run.dir=whole")
-    before = loop._Training._step
-
-    def step(self: Any, done: float) -> None:
-        before(self, done)
-        if self.progress.step == 13:
-            os.kill(os.getpid(), signal.SIGINT)
-
     with monkeypatch.context() as patch:
-        patch.setattr(loop._Training, "_step", step)
+        signal_after(patch, 13, signal.SIGINT)
         said = lmtool("train", *LINE, "training.epochs=3", "hydra.run.dir=cut", code=130)
     assert "lmtool: stopped at epoch 1.62; resume with: lmtool train resume=" in said
     assert "holds a training that was cut off: resume it with resume=" in lmtool(

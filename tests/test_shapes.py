@@ -35,8 +35,9 @@ from lmtool.neural import (
     SampledSoftmax,
     clip_gradients,
 )
-from lmtool.neural.kernels.sparse_rows import Pairs, pairs_of
+from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel
+from lmtool.neural.rows import Pairs, pairs_of
 from lmtool.neural.vectors import nearest
 from lmtool.system.arrays import whole_numbers
 from lmtool.trees import (
@@ -61,22 +62,35 @@ CHECKS = (
     "neural/checks",
     "neural/outputs/base",
     "neural/encoders/base",
-    "neural/sparse_optim",
+    *(f"neural/optimisers/{name}" for name in ("clipping", "row_adagrad", "row_adam", "row_optimizer", "row_sgd")),
+    "neural/rows",
     "system/arrays",
     "trees/tree",
 )
 
 
-def test_nothing_ends_the_process() -> None:
-    code = "import sys, tests.shape_walks as walks; sys.exit('\\n'.join(walks.walk_layers_and_encoders()) or 0)"
+WALK = """
+import sys
+from lmtool.neural.forms import only_plain
+from tests.shape_walks import walk_layers_and_encoders
+with only_plain({plain}):
+    sys.exit("\\n".join(walk_layers_and_encoders()) or 0)
+"""
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_nothing_ends_the_process(plain: bool) -> None:
+    code = WALK.format(plain=plain)
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"{done.returncode}\n{done.stderr}"
 
 
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_optimisers_change_rows_of_their_own(name: str) -> None:
-    assert list(walk_optimiser(name)) == []
+def test_optimisers_change_rows_of_their_own(name: str, plain: bool) -> None:
+    with only_plain(plain):
+        assert list(walk_optimiser(name)) == []
 
 
 @pytest.mark.parametrize("name", CHECKS)

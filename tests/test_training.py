@@ -12,16 +12,14 @@ import pytest
 import torch
 
 from lmtool.config.groups import OptimConfig, ScheduleConfig
-from lmtool.config.training import Precision, TrainingConfig
+from lmtool.config.training import Forms, Precision, TrainingConfig
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, score
 from lmtool.neural.encoders.cbow import CbowModel
 from lmtool.neural.encoders.lbl import LblModel
 from lmtool.neural.encoders.nplm import Activation
-from lmtool.neural.kernels import hidden_units
 from lmtool.neural.model import NeuralModel, build_neural
-from lmtool.neural.outputs import softmax
 from lmtool.neural.outputs.adaptive import AdaptiveOutput
 from lmtool.neural.outputs.classes import ClassesOutput
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, HierarchicalSoftmax, NodeForm
@@ -30,11 +28,12 @@ from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_quantised, save_weights
 from lmtool.training.learning_rate import budget_done, learning_rate
-from lmtool.training.loop import Plan, Trained, train
+from lmtool.training.loop import train
 from lmtool.training.optim.adagrad import AdagradOptim
 from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.adamw import AdamwOptim
 from lmtool.training.optim.sgd import SgdOptim
+from lmtool.training.plan import Plan, Trained
 from lmtool.training.schedules.constant import ConstantSchedule
 from lmtool.training.schedules.cosine import CosineSchedule
 from lmtool.training.schedules.inverse import InverseSchedule
@@ -71,12 +70,6 @@ def run(
     model = model or build_neural(MODEL, SOFTMAX, toy.vocabulary)
     plan = Plan(settings, optim, schedule, 5, {"of": "a test"})
     return model, train(model, toy.split("train"), toy.split("valid"), plan, out, **options)  # type: ignore[arg-type]
-
-
-@pytest.fixture(autouse=True)
-def no_short_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small as the sizes of tests are, have the loops do the work that they do for large ones."""
-    monkeypatch.setattr(softmax, "TINY", 0)
 
 
 def test_learns_keeps_the_best_and_repeats_itself(toy: Corpus, tmp_path: Path) -> None:
@@ -120,12 +113,11 @@ GOLDEN = {  # valid perplexity after the second epoch
 
 @of_torch_2_13
 @pytest.mark.parametrize("name", GOLDEN)
-def test_golden_loss(name: str, toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # From torch's seeded generator on a CPU, as the plain forms draw from it; a refactor must not move it.
-    monkeypatch.setattr(hidden_units, "_loops_can", lambda x: False)
+def test_golden_loss(name: str, toy: Corpus, tmp_path: Path) -> None:
+    # From torch's seeded generator on a CPU, as the plain formulas draw from it; a refactor must not move it.
     make, golden = GOLDEN[name]
     torch.manual_seed(5)
-    _, trained = run(toy, tmp_path, training(epochs=2), model=make(toy))
+    _, trained = run(toy, tmp_path, training(epochs=2, forms=Forms.plain), model=make(toy))
     assert trained.valid_perplexity == pytest.approx(golden, rel=1e-4)
 
 

@@ -17,17 +17,18 @@ from torch import Tensor, nn
 from lmtool.config.groups import OptimConfig
 from lmtool.config.training import Gradients
 from lmtool.data.corpus import Corpus
+from lmtool.errors import UserError
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights
-from lmtool.training import loop, steps
-from lmtool.training.loop import Plan
+from lmtool.training import loop
 from lmtool.training.optim.adagrad import AdagradOptim
 from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.adamw import AdamwOptim
 from lmtool.training.optim.sgd import SgdOptim
 from lmtool.training.optimisers import make_optimisers, renormalise_rows
+from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes
 from tests.conftest import neural, nplm
 from tests.test_training import ADAM, CONSTANT, run, training
@@ -42,11 +43,11 @@ def weights_of(model: NeuralModel) -> list[Tensor]:
 def test_an_evaluation_in_the_middle_is_the_best(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses, at_evaluation = iter([2.0, 1.0, 3.0, 2.5]), []
 
-    def valid_loss(self: Any, stop: object) -> float:
-        at_evaluation.append(weights_of(self.model))
+    def valid_loss(model: NeuralModel, *given: object) -> float:
+        at_evaluation.append(weights_of(model))
         return next(losses)
 
-    monkeypatch.setattr(loop._Training, "_valid_loss", valid_loss)
+    monkeypatch.setattr(loop, "mean_loss", valid_loss)
     model, trained = run(toy, tmp_path, training(epochs=4), model=neural(toy))  # type: ignore[arg-type]
     assert trained.valid_perplexity == pytest.approx(np.e) and trained.steps == 32
     saved: Any = neural(toy)
@@ -97,35 +98,53 @@ def test_limited_rows_are_never_above_the_limit() -> None:
     assert torch.equal(weight, once)
 
 
-def begun(toy: Corpus, out: Path, processes: Processes, settings: Any, model: Any) -> Any:
+def begun(toy: Corpus, out: Path, processes: Processes, settings: Any, model: Any, optim: OptimConfig = ADAM) -> Any:
     torch.manual_seed(5)
-    plan = Plan(settings, ADAM, CONSTANT, 5, {})
+    plan = Plan(settings, optim, CONSTANT, 5, {})
     return loop._Training(model, toy.split("train"), toy.split("valid"), plan, out, processes, bar=False)
 
 
-def test_gradients_are_clipped_after_they_are_shared(
-    toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_are_clipped_after_they_are_shared(toy: Corpus, tmp_path: Path) -> None:
     begins: Any = begun(toy, tmp_path, Processes(), training(clip_norm=0.5), neural(toy, NCE))
+    model = begins.model
 
-    def share() -> None:  # as if the other process had rows with much larger gradients
-        for parameter in begins.model.row_parameters():
-            parameter.grad = 1000 * parameter.grad
+    class Shared:
+        """As if the other process had rows with much larger gradients."""
 
-    monkeypatch.setattr(begins.steps.shared, "share_rows", share)
-    contexts, targets = next(begins.examples)
-    begins.model.train()
-    begins.steps.make(contexts, targets, 0.1, lambda loss: None)
-    grads = [parameter.grad.to_dense() for parameter in begins.steps.parameters if parameter.grad is not None]
+        def __call__(self, contexts: Tensor, targets: Tensor) -> Tensor:
+            loss: Tensor = model(contexts, targets)
+            return loss
+
+        def share_rows(self) -> None:
+            for parameter in model.row_parameters():
+                parameter.grad = 1000 * parameter.grad
+
+    begins.shared = Shared()
+    assert begins.advance(SimpleNamespace(signal=0))
+    grads = [parameter.grad.to_dense() for parameter in begins.parameters if parameter.grad is not None]
     assert torch.linalg.vector_norm(torch.cat([grad.ravel() for grad in grads])).item() == pytest.approx(0.5, rel=1e-4)
-    rows = sum(p.grad.to_dense().square().sum().item() for p in begins.model.row_parameters())
+    rows = sum(p.grad.to_dense().square().sum().item() for p in model.row_parameters())
     assert rows == pytest.approx(0.25, rel=1e-2)  # almost all of it theirs
+
+
+@pytest.mark.parametrize("optim", [ADAM, SgdOptim("sgd", 0.1, 0.1, 0.0)], ids=["adamw", "sgd, in whole steps"])
+def test_a_loss_that_is_no_number_changes_no_weight(optim: OptimConfig, toy: Corpus, tmp_path: Path) -> None:
+    model: Any = neural(toy)
+    begins = begun(toy, tmp_path, Processes(), training(), model, optim)
+    assert (begins.network_step is not None) == (optim.kind == "sgd")
+    with torch.no_grad():
+        model.output.bias[3] = torch.inf
+    before = weights_of(model)
+    with pytest.raises(UserError, match=r"the loss is (nan|inf) at step 1: lower optim\.lr"):
+        begins.advance(SimpleNamespace(signal=0))
+    assert all(torch.equal(ours, others) for ours, others in zip(weights_of(model), before, strict=True))
+    assert begins.progress.step == 0
 
 
 def test_each_process_draws_its_own_dropout_and_noise(
     toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "SharedModel", lambda model, processes: SimpleNamespace(loss=model))
+    monkeypatch.setattr(loop, "SharedModel", lambda model, processes: model)
     drawn = []
     for rank in (0, 1, 2):
         model: Any = neural(toy, NCE, dropout=0.5)
@@ -165,13 +184,13 @@ def test_training_goes_on_with_dropout_after_an_evaluation(
     toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes: list[bool] = []
-    before = steps.Steps.make
+    before = NeuralModel.forward
 
-    def make(self: Any, *given: Any) -> None:
-        modes.append(all(module.training for module in self.model.modules()))
-        before(self, *given)
+    def forward(self: NeuralModel, *given: Any) -> Tensor:
+        modes.append(all(module.training for module in self.modules()))
+        return before(self, *given)
 
-    monkeypatch.setattr(steps.Steps, "make", make)
+    monkeypatch.setattr(NeuralModel, "forward", forward)
     model: Any = neural(toy, dropout=0.1)
     model.eval()
     run(toy, tmp_path, training(epochs=1, evaluate_every=0.25), model=model)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from lmtool.config.training import Forms
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Split
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import UserError
+from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel
 from lmtool.plots import can_plot
 from lmtool.results import RateTest
@@ -28,14 +30,15 @@ def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | Stor
     low, high = config.lr_range_limits
     use_gradients(model, config.training.gradients)
     batches = Batches(train_split, config.training.batch_size, model.context_size, config.seed, device=model.device)
-    test = range_test(
-        model,
-        make_optimisers(model, config.optim),
-        iter(batches),
-        limits=(low, high),
-        steps=config.lr_range_steps,
-        clip_norm=config.training.clip_norm,
-    )
+    with only_plain(config.training.forms is Forms.plain):
+        test = range_test(
+            model,
+            make_optimisers(model, config.optim),
+            iter(batches),
+            limits=(low, high),
+            steps=config.lr_range_steps,
+            clip_norm=config.training.clip_norm,
+        )
     if len(test.rates) < 10:
         raise UserError(f"lr_range_limits={[low, high]}: the loss diverged within 10 steps; choose a lower first rate")
     out = session.out

@@ -37,7 +37,8 @@ from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import held
 from lmtool.system.malloc import keep_freed_memory
-from lmtool.training.loop import Plan, train
+from lmtool.training.loop import train
+from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes, joined_processes
 from lmtool.training.state import State, load_state, random_states_restored, remove_unfinished
 from lmtool.trees.tree import Tree
@@ -242,4 +243,7 @@ def _keep(
         title = f"{model.kind} + {config.output.kind}, data={config.data.name}"
         history = read_history(out / METRICS, config.output.loss_is_log_prob)
         save_png(training_curves(history, title), out / "curves.png")
+    session.say(
+        f"fast forms: {', '.join(result['forms'])}" if result["forms"] else "computed by the plain formulas alone"
+    )
     session.say(training_line(result, out))

@@ -309,12 +309,6 @@ class OptimConfig(ABC):
     def sparse(self, groups: ParameterGroups) -> Optimizer:
         """The optimiser of parameters with sparse gradients, whose other rows a step leaves as they are."""
 
-    def plain_decay(self) -> float | None:
-        """The decay, where a step is w <- w - lr (g + decay w) and no more, of weights, and for sparse gradients of
-        the rows with one: such a step may be made where g is found. None, the default, for any other.
-        """
-        return None
-
 
 @dataclass(slots=True)
 class ScheduleConfig(ABC):

@@ -32,6 +32,13 @@ class Gradients(Enum):
     dense = "dense"
 
 
+class Forms(Enum):
+    """Whether layers may be computed by their fast forms, or by the plain formulas alone."""
+
+    auto = "auto"
+    plain = "plain"
+
+
 @dataclass(slots=True)
 class TrainingConfig:
     """The budget of neural training, its batches, evaluations and checkpoints.
@@ -53,7 +60,7 @@ class TrainingConfig:
     precision: Precision = MISSING
     compile: bool = MISSING
     gradients: Gradients = Gradients.auto
-    cuda_graph: bool = True
+    forms: Forms = Forms.auto
     deterministic: bool = False
     memory: str | None = MISSING
     save_every: float = MISSING
@@ -78,6 +85,8 @@ class TrainingConfig:
             require(value is None or 0 < value < math.inf, f"training.{name}", value, "more than 0, or null")
         for name in ("steps", "patience"):
             require_whole(f"training.{name}", getattr(self, name), null=True)
+        if self.forms is Forms.plain and self.precision is Precision.bf16:
+            raise UserError("training.forms=plain computes in fp32: take training.precision=fp32 or auto")
         require_whole("training.batch_size", self.batch_size)
         require_whole("training.consecutive", self.consecutive, null=True)
         require(0 < self.evaluate_every < math.inf, "training.evaluate_every", self.evaluate_every, "more than 0")

@@ -90,12 +90,6 @@ class Split:
         padded = np.append(self.ids, np.asarray(self.bos, dtype=self.ids.dtype))
         return Windows(padded, positions(self.offsets[:-1], self.tokens))
 
-    def in_memory_for(self, size: int) -> Windows:
-        """in_memory for contexts of any size: beyond FAR with exact positions, which take eight times the memory."""
-        if size <= FAR:
-            return self.in_memory
-        return Windows(self.in_memory.padded, self._exact_position(np.arange(self.tokens)))
-
     def windows(self, index: IntArray, size: int) -> tuple[IntArray, IntArray]:
         """Contexts int64 `[B, size]`, left-padded with `<s>`, and targets int64 `[B]` of the tokens at index `[B]`."""
         if size <= FAR:

@@ -12,33 +12,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lmtool.neural.encoders.base import Encoder
-    from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
-    from lmtool.neural.outputs.base import OutputLayer
-    from lmtool.neural.outputs.classes import ClassSoftmax
-    from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
-    from lmtool.neural.outputs.nce import NCELoss
-    from lmtool.neural.outputs.sampled import SampledSoftmax
-    from lmtool.neural.outputs.softmax import FullSoftmax
-    from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
-    from lmtool.neural.sparse_optim import RowAdagrad, RowAdam, RowSGD, clip_gradients
-
-__all__ = [
-    "AdaptiveSoftmax",
-    "ClassSoftmax",
-    "DotNodes",
-    "Encoder",
-    "FullSoftmax",
-    "HierarchicalSoftmax",
-    "MorinBengioNodes",
-    "NCELoss",
-    "OutputLayer",
-    "RowAdagrad",
-    "RowAdam",
-    "RowSGD",
-    "SampledSoftmax",
-    "clip_gradients",
-]
+    from lmtool.neural.encoders.base import Encoder as Encoder
+    from lmtool.neural.optimisers.clipping import clip_gradients as clip_gradients
+    from lmtool.neural.optimisers.row_adagrad import RowAdagrad as RowAdagrad
+    from lmtool.neural.optimisers.row_adam import RowAdam as RowAdam
+    from lmtool.neural.optimisers.row_sgd import RowSGD as RowSGD
+    from lmtool.neural.outputs.adaptive import AdaptiveSoftmax as AdaptiveSoftmax
+    from lmtool.neural.outputs.base import OutputLayer as OutputLayer
+    from lmtool.neural.outputs.classes import ClassSoftmax as ClassSoftmax
+    from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax as HierarchicalSoftmax
+    from lmtool.neural.outputs.nce import NCELoss as NCELoss
+    from lmtool.neural.outputs.sampled import SampledSoftmax as SampledSoftmax
+    from lmtool.neural.outputs.softmax import FullSoftmax as FullSoftmax
+    from lmtool.neural.outputs.tree_nodes import DotNodes as DotNodes
+    from lmtool.neural.outputs.tree_nodes import MorinBengioNodes as MorinBengioNodes
 
 _MODULES = {
     "AdaptiveSoftmax": "outputs.adaptive",
@@ -50,12 +37,13 @@ _MODULES = {
     "MorinBengioNodes": "outputs.tree_nodes",
     "NCELoss": "outputs.nce",
     "OutputLayer": "outputs.base",
-    "RowAdagrad": "sparse_optim",
-    "RowAdam": "sparse_optim",
-    "RowSGD": "sparse_optim",
+    "RowAdagrad": "optimisers.row_adagrad",
+    "RowAdam": "optimisers.row_adam",
+    "RowSGD": "optimisers.row_sgd",
     "SampledSoftmax": "outputs.sampled",
-    "clip_gradients": "sparse_optim",
+    "clip_gradients": "optimisers.clipping",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from lmtool.neural.kernels.sparse_rows import Pairs
+from lmtool.neural.rows import Pairs
 from lmtool.system import arrays
 from lmtool.system.arrays import as_array, out_of_range
 

@@ -1,4 +1,4 @@
-"""The devices of neural models, and the one place that decides which form of the arithmetic a tensor gets."""
+"""The devices of neural models, and whether they multiply bfloat16 faster."""
 
 from __future__ import annotations
 
@@ -17,28 +17,6 @@ from lmtool.errors import UserError
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # without it cuBLAS may take products in another order from run to run
 TURNS = 9  # products of each type that are timed, of a quarter of a billion operations
 PAYS = 1.5  # so many times as fast as fp32 bf16 has to be: weights and hidden are rounded to it first
-_forced = False  # whether tensors on the CPU get the form for other devices
-
-
-def on_cpu(tensor: Tensor) -> bool:
-    """Whether a tensor gets the form of the arithmetic that is written for a CPU: compiled loops, shapes that depend on
-    the data, chunks for its cache. Everything else gets the form for a GPU: tensor operations that never wait for it.
-    """
-    return not _forced and tensor.device.type == "cpu"
-
-
-@contextmanager
-def device_path() -> Iterator[None]:
-    """While the block runs, tensors on the CPU get the form for a GPU: for tests and counts on machines without one.
-
-    For one thread: the switch is the process's.
-    """
-    global _forced
-    before, _forced = _forced, True
-    try:
-        yield
-    finally:
-        _forced = before
 
 
 @contextmanager

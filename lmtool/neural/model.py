@@ -21,18 +21,17 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.neural.checks import require_size
-from lmtool.neural.devices import multiplies_bf16, on_cpu
+from lmtool.neural.devices import multiplies_bf16
 from lmtool.neural.encoders.base import Encoder
-from lmtool.neural.kernels import tiles
-from lmtool.neural.kernels.plain_step import PlainNetwork
-from lmtool.neural.kernels.sparse_rows import compiled
-from lmtool.neural.memory_check import require_memory
+from lmtool.neural.forms import tiles
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.system.arrays import whole_numbers
+from lmtool.system.memory import memory_available
 from lmtool.trees.tree import Tree
 
 LARGE = 1 << 26  # examples x weights of the encoder from which precision=auto takes bf16
 CHUNK = 1024  # contexts scored at once: bounds the memory of their distributions
+BYTES = 4  # of a weight; gradients and the optimiser's state come on top
 
 
 class NeuralModel(nn.Module):
@@ -92,7 +91,7 @@ class NeuralModel(nn.Module):
         return self.encoder.embedding.weight.device
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """The parameters with sparse gradients, each once: for the optimisers of lmtool.neural.sparse_optim."""
+        """The parameters with sparse gradients, each once: for the optimisers of lmtool.neural.optimisers."""
         both = [*self.encoder.row_parameters(), *self.output.row_parameters()]
         return list({id(parameter): parameter for parameter in both}.values())
 
@@ -105,7 +104,7 @@ class NeuralModel(nn.Module):
         """Do the large products of training in this precision; evaluation stays in that of the weights.
 
         bf16: the encoder's by torch.autocast. auto: the same for products that are large enough, on a CPU with tiles
-        for it (kernels.tiles) and where torch multiplies bf16 faster. fp32 is never TF32.
+        for it (forms.tiles) and where torch multiplies bf16 faster. fp32 is never TF32.
         """
         self.output.use_precision(precision)
         self._autocast_from = math.inf
@@ -118,11 +117,11 @@ class NeuralModel(nn.Module):
 
     def _suits_bf16(self) -> bool:
         weight = self.encoder.embedding.weight
-        return (on_cpu(weight) and tiles.available()) or multiplies_bf16(weight)
+        return tiles.fit(weight) or multiplies_bf16(weight)
 
-    def in_bf16(self, examples: int) -> bool:
-        """Whether a training step of so many examples does products in bf16."""
-        return examples >= self._autocast_from or self.output.in_bf16(examples)
+    def encodes_in_bf16(self, examples: int) -> bool:
+        """Whether the encoder does products in bf16 in a training step of that many examples."""
+        return examples >= self._autocast_from
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """The loss that training lowers, a number: the mean over contexts `[B, C]` and targets `[B]`, both int64.
@@ -136,15 +135,6 @@ class NeuralModel(nn.Module):
                 hidden = self.encoder(contexts).float()
         loss: Tensor = self.output(hidden, targets)
         return loss
-
-    def plain_network(self, examples: int) -> PlainNetwork | None:
-        """The weights for kernels.plain_step, where batches of so many examples can be steps of it; else None."""
-        layer, softmax = self.encoder.plain_layer(), self.output.plain_softmax(examples)
-        vectors = self.encoder.embedding.weight
-        if layer is None or softmax is None or not compiled(vectors) or softmax[0] is vectors:
-            return None
-        bf16 = self.output.in_bf16(examples)
-        return PlainNetwork(vectors, layer.weight, layer.bias, *softmax, layer.activation, layer.direct, bf16)
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """log p(target | context), `[N]` in float64, for contexts `[N, C]` and targets `[N]`; -inf for `<s>`."""
@@ -266,3 +256,18 @@ def build_neural(
     network = NeuralModel(encoder, layer, len(vocabulary))
     model.initialise(network)
     return network
+
+
+def require_memory(model: EncoderConfig, words: int) -> None:
+    """Raise UserError, naming the settings, where an encoder's weights alone take more memory than is free.
+
+    words: V. Otherwise the system would end the process, or the library raise an error of its own.
+    """
+    free, needed = memory_available(), BYTES * model.weight_count(words)
+    if free is None or needed <= free:
+        return
+    given = ", ".join(f"model.{name}={getattr(model, name)}" for name in model.size_settings())
+    raise UserError(
+        f"{given}: {needed // BYTES:,} parameters with a vocabulary of {words:,} words take {needed / 2**30:,.1f} GiB, "
+        f"and {free / 2**30:,.1f} GiB are free; make them smaller"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Sequence
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 VALID, TRAIN = SERIES[0], SERIES[1]
 ROOM = 5.0  # times the highest perplexity of the best training
 MOST_MARKED = 30  # evaluations up to which each has a marker
-LEARNING_RATES = "learning_rates.csv"
 REMEDY = "repeat the training in another folder"
 Numbers = list[float]
 Point = tuple[float, float]
@@ -31,8 +29,7 @@ class History:
     """A training, from metrics.jsonl: at each evaluation the epoch, perplexities on train (during training) and valid,
     and accuracies as shares. What was not measured is an empty list.
 
-    rates: learning rates at rate_epochs, by steps from learning_rates.csv, or, where a training before version 0.6 did
-    not write it, at the evaluations.
+    rates: learning rates at rate_epochs.
     """
 
     epochs: Numbers
@@ -50,10 +47,10 @@ class History:
 
 
 def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
-    """Read metrics.jsonl, and learning_rates.csv beside it.
+    """Read metrics.jsonl.
 
     loss_is_log_prob: whether the training loss is -log p, so that there is a perplexity on train. Raises UserError
-    where a file is missing, empty or damaged.
+    where the file is missing, empty or damaged.
     """
     try:
         texts = metrics.read_text(encoding="utf-8").splitlines()
@@ -78,9 +75,6 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
 
     losses = all_of("train_loss") if loss_is_log_prob else []
     points = list(zip(all_of("epoch"), all_of("lr"), strict=False))
-    by_step = metrics.with_name(LEARNING_RATES)
-    if by_step.exists():
-        points = _rates_by_step(by_step, lines[-1], points)
     return History(
         all_of("epoch"),
         [math.exp(min(loss, 700)) for loss in losses],
@@ -90,21 +84,6 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
         [epoch for epoch, _ in points],
         [rate for _, rate in points],
     )
-
-
-def _rates_by_step(path: Path, last: dict[str, Any], evaluated: Sequence[Point]) -> list[Point]:
-    """Epochs and rates of learning_rates.csv, after those of evaluations before its first step. last: the last line of
-    metrics.jsonl.
-    """
-    try:
-        epochs_per_step = float(last["epoch"]) / int(last["step"])
-        with path.open(encoding="utf-8", newline="") as handle:
-            points = [(int(row["step"]) * epochs_per_step, float(row["lr"])) for row in csv.DictReader(handle)]
-        return [point for point in evaluated if point[0] <= points[0][0]] + points
-    except (OSError, ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as error:
-        raise UserError(
-            f"{path} is damaged ({error!r}): delete it; learning rates are then those of evaluations"
-        ) from None
 
 
 def training_curves(history: History, title: str | None = None) -> Figure:
@@ -132,7 +111,7 @@ def training_curves(history: History, title: str | None = None) -> Figure:
             axes = figure.add_subplot(grid[-1, 1])
             _epochs(axes, history.epochs)
             number_axis(axes, "y", [0, *history.rates], log=False)
-            axes.plot(history.rate_epochs, history.rates, color=MUTED)
+            axes.plot(history.rate_epochs, history.rates, color=MUTED, marker=_marker(history, "o"))
             axes.set_ylabel("learning rate")
     return figure
 

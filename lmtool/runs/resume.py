@@ -16,11 +16,13 @@ from lmtool.errors import UserError
 from lmtool.runs.run import REMEDY
 from lmtool.system.files import read_json, write_json
 
+RETIRED = {"training.cuda_graph"}  # settings of earlier versions, without effect
 # Settings that may differ from those a training was started with: its budget, and those that do not affect the weights.
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
     *("training.patience", "training.save_every", "training.tensorboard", "prune_method"),
-    *("training.gradients", "training.cuda_graph", "training.deterministic"),  # the first is in the checkpoint
+    *("training.gradients", "training.deterministic", "training.forms"),  # the first is in the checkpoint
+    *RETIRED,
 }
 GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
 # The command line that was last accepted. Hydra's own file may hold one that was refused.
@@ -54,7 +56,7 @@ class Begun:
         remedy = f"train from scratch instead of resume={folder}"
         saved = read_json(folder / BEGUN, remedy)
         try:
-            overrides = [str(word) for word in saved["overrides"]]
+            overrides = [word for word in map(str, saved["overrides"]) if key_of(word) not in RETIRED]
             if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # of before 0.6
                 return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir)
             return cls(overrides, saved.get("config_dir"))
@@ -70,7 +72,8 @@ class Begun:
             config_dirs = [str(source["path"]) for source in sources if source["provider"] == "command-line"]
             if overrides != settings["hydra"]["overrides"]["task"]:  # Hydra may have been killed while it wrote them
                 raise ValueError("overrides.yaml has not the words of hydra.yaml")
-            return cls([str(word) for word in overrides], config_dirs[0] if config_dirs else None)
+            words = [word for word in map(str, overrides) if key_of(word) not in RETIRED]
+            return cls(words, config_dirs[0] if config_dirs else None)
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             raise UserError(f"{folder} is damaged ({error!r}): train from scratch in another folder") from error
 

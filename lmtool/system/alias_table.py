@@ -49,3 +49,42 @@ def _fill(scaled: Any, alias: Any) -> None:
         scaled[low[k]] = 1.0
     for k in range(highs):
         scaled[high[k]] = 1.0
+
+
+@njit(cache=True, nogil=True)
+def _draw(bits: Any, threshold: Any, alias: Any, outcomes: Any) -> None:
+    """Draw an outcome for each of 63 random bits: the place from the upper 32, the height from the lower 31."""
+    size = np.int64(len(threshold))
+    for k in range(len(bits)):
+        place = ((bits[k] >> 31) * size) >> 32
+        outcomes[k] = place if bits[k] & 0x7FFFFFFF < threshold[place] else alias[place]
+
+
+class AliasTable:
+    """A distribution over W outcomes to draw from by integer arithmetic.
+
+    drawn: `[W]`, uint64, how many of the 2^63 values of the random bits give each outcome: its exact probability. It
+    differs from that asked for by up to W / 2^32 of itself, as a place has a whole number of the 2^32 upper values, and
+    by about 2^-31 / W, as a threshold is one of 2^31 heights.
+    """
+
+    def __init__(self, probability: npt.NDArray[np.float64]) -> None:
+        """probability: `[W]`, each 0 or more, with a positive sum, which need not be 1; W less than 2^31.
+
+        Raises ValueError for other probabilities.
+        """
+        if not (probability >= 0).all() or not 0 < probability.sum() < np.inf:
+            raise ValueError("probabilities must be finite, 0 or more, and not all 0")
+        size = len(probability)
+        heights, self._alias = alias_table(probability * (size / probability.sum()))
+        self._threshold = np.ceil(heights * (1 << 31)).astype(np.int64)  # as many heights are below it
+        first = -((np.arange(size + 1) << 32) // -size)  # of the upper numbers, that of each place
+        each, own = np.diff(first).astype(np.uint64), self._threshold.astype(np.uint64)
+        self.drawn = each * own
+        np.add.at(self.drawn, self._alias, each * ((1 << 31) - own))
+
+    def outcomes(self, bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the outcomes `[N]` that random bits `[N]`, from 0 to 2^63 - 1, give."""
+        outcomes = np.empty_like(bits)
+        _draw(bits, self._threshold, self._alias, outcomes)
+        return outcomes

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lmtool.data.corpus import Split
-from lmtool.data.windows import FAR, StoredTokens, Windows
+from lmtool.data.windows import FAR, StoredTokens
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
 
@@ -50,7 +50,6 @@ class Batches:
         self._consecutive = consecutive
         self._device = device or torch.device("cpu")
         self._part = part
-        self._whole: _OnDevice | None = None  # of a split in memory
         self._rng = np.random.default_rng(seed)
         self._taken = 0  # batches of this epoch
         self._epoch_began: Mapping[str, Any] = self._rng.bit_generator.state  # before the draw
@@ -95,11 +94,7 @@ class Batches:
             return
         order = shuffled(self._rng, self._split.tokens, self._consecutive)
         order = order[skip * self.size : self.per_epoch * self.size]
-        if self._device.type == "cpu":
-            yield from self._cut(self._split.windows, order)
-        else:
-            self._whole = self._whole or _OnDevice(self._split.in_memory_for(self._context_size), self._device)
-            yield from self._cut(self._whole, order)
+        yield from self._cut(self._split.windows, order)
 
     def _streamed(self, split: StoredTokens, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
         order = self._rng.permutation(split.blocks)
@@ -112,8 +107,7 @@ class Batches:
         for number, (windows, places) in enumerate(split.groups(order, self._context_size, group), start=group):
             some = np.random.default_rng(shuffles[number])
             examples = places[shuffled(some, len(places), self._consecutive)]
-            source = windows if self._device.type == "cpu" else _OnDevice(windows, self._device)
-            yield from self._cut(source, examples[skip * self.size : counts[number] * self.size])
+            yield from self._cut(windows, examples[skip * self.size : counts[number] * self.size])
             skip = 0
 
     def _cut(self, windows: Any, order: IntArray) -> Iterator[tuple[Tensor, Tensor]]:
@@ -124,7 +118,8 @@ class Batches:
         block = max(1, self.BLOCK // share)
         for first in range(0, len(order), block):
             contexts, targets = (
-                torch.as_tensor(array) for array in windows(order[first : first + block].ravel(), self._context_size)
+                torch.as_tensor(array).to(self._device)
+                for array in windows(order[first : first + block].ravel(), self._context_size)
             )
             for at in range(0, len(targets), share):
                 yield contexts[at : at + share], targets[at : at + share]
@@ -141,20 +136,3 @@ def shuffled(rng: np.random.Generator, count: int, consecutive: int = 1) -> IntA
     pieces = rng.permutation(count // consecutive)
     places = (pieces[:, None] * consecutive + np.arange(consecutive)).ravel()
     return (np.append(places, np.arange(len(places), count)) + begin) % count
-
-
-class _OnDevice:
-    """Windows whose tokens are on a device, where the contexts are materialised too."""
-
-    def __init__(self, windows: Windows, device: torch.device) -> None:
-        # Not all devices have unsigned types.
-        self._padded = torch.from_numpy(windows.padded.astype(np.int32)).to(device)
-        self._position = torch.from_numpy(windows.position).to(device)
-
-    def __call__(self, index: IntArray, size: int) -> tuple[Tensor, Tensor]:
-        """Contexts int64 `[N, size]` and targets int64 `[N]` of the examples `index` `[N]`, as Windows gives them."""
-        at = torch.from_numpy(np.ascontiguousarray(index)).to(self._padded.device)
-        back = torch.arange(size, 0, -1, device=at.device)
-        last = len(self._padded) - 1
-        where = torch.where(back <= self._position[at][:, None], at[:, None] - back, last)
-        return self._padded[where].long(), self._padded[at].long()

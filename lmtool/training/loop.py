@@ -6,88 +6,34 @@ import math
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from lmtool.config.groups import OptimConfig, ScheduleConfig
-from lmtool.config.training import TrainingConfig
+from lmtool.config.training import Forms, Gradients, Precision
 from lmtool.data.corpus import Split
 from lmtool.data.windows import StoredTokens
 from lmtool.errors import Interrupted, UserError
-from lmtool.evaluation.score import accuracy, score
-from lmtool.neural.devices import on_cpu
+from lmtool.neural import forms
 from lmtool.neural.model import NeuralModel
+from lmtool.neural.optimisers.clipping import clip_gradients
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.system import parallel
+from lmtool.training import optimisers
 from lmtool.training.batches import Batches
+from lmtool.training.evaluation import mean_loss, share_most_likely
 from lmtool.training.interruption import Stop, signals_noted
 from lmtool.training.learning_rate import budget_done, learning_rate
-from lmtool.training.optimisers import give_memory, memory_of, renormalise_rows
-from lmtool.training.processes import Processes
+from lmtool.training.plan import Plan, Progress, Trained
+from lmtool.training.processes import Processes, SharedModel
 from lmtool.training.reporting import Reporter
 from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
-from lmtool.training.steps import DIVERGED, Steps
 
-HIGHEST_VALID = 700.0  # the same on valid, whose perplexity has to be a finite number
-VALID_CHUNK = 1 << 14  # tokens of valid that are scored between two checks for a signal
-READ_EVERY = 32  # steps between two readings of the loss where it is on a GPU, which wait for the GPU
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How to train. about: plain values that say what is trained on what; checkpoints keep it, and resuming compares
-    it. loss_is_log_prob: whether the training loss is -log p, as that of the output layer's settings.
-    """
-
-    training: TrainingConfig
-    optim: OptimConfig
-    schedule: ScheduleConfig
-    seed: int
-    about: dict[str, Any]
-    loss_is_log_prob: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """The outcome of a training, by the names of result.json.
-
-    training_seconds: evaluations not counted. precision: bf16 where some of the products were in it, else fp32.
-    """
-
-    valid_perplexity: float
-    parameters: int
-    steps: int
-    examples: int
-    examples_per_second: float
-    epochs: float
-    training_seconds: float
-    precision: str
-
-    def as_json(self) -> dict[str, Any]:
-        """For result.json."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(slots=True)
-class Progress:
-    """The state of a training. since: steps since the last evaluation, whose losses sum to loss_sum, in nats. clock:
-    seconds of training, evaluations not counted. best: the lowest loss on valid. waited: evaluations since the one that
-    had it. drops: how often the schedule has lowered the rate. rate: of the last step.
-    """
-
-    step: int = 0
-    since: int = 0
-    loss_sum: float = 0.0
-    clock: float = 0.0
-    best: float = math.inf
-    waited: int = 0
-    drops: int = 0
-    rate: float = 0.0
+HIGHEST_LOSS = 1e6  # nats in size, from which no training comes back
+HIGHEST_VALID_LOSS = 700.0  # the same on valid, whose perplexity has to be a finite number
 
 
 def train(
@@ -109,19 +55,20 @@ def train(
     the training ends as if its budget were used up. Raises UserError where the loss diverges (the best weights before
     that stay) or a checkpoint cannot be written, and Interrupted, after writing a checkpoint, on SIGINT and SIGTERM.
     """
-    training = _Training(model, train_split, valid_split, plan, out, processes or Processes(), bar=progress)
-    training.on_evaluation = on_evaluation
-    try:
-        if resume is not None:
-            training.restore(resume)
-        else:
-            training.reporter.rewind(0)  # of a training that was cut off before its first checkpoint
-        with signals_noted() as stop:
-            training.run(stop)
-        return training.result()
-    finally:
-        training.reporter.close()
-        training.steps.forget_captured()
+    with forms.only_plain(plan.training.forms is Forms.plain):
+        training = _Training(model, train_split, valid_split, plan, out, processes or Processes(), bar=progress)
+        training.on_evaluation = on_evaluation
+        try:
+            if resume is not None:
+                training.restore(resume)
+            else:
+                training.reporter.rewind(0)  # of a training that was cut off before its first checkpoint
+            with signals_noted() as stop:
+                while training.advance(stop):
+                    pass
+            return training.result()
+        finally:
+            training.reporter.close()
 
 
 class _Training:
@@ -151,8 +98,19 @@ class _Training:
             part=processes.part,
         )
         self.examples = iter(self.batches)
-        self.steps = Steps(model, settings, plan.optim, processes, self.batches.size // processes.size)
+        self.batch_size = self.batches.size // processes.size  # of this process
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
+        model.use_precision(Precision.fp32 if settings.forms is Forms.plain else settings.precision)
+        self._gradients_until_05 = _gradients(model)
+        dense = optimisers.use_gradients(model, settings.gradients, processes)
+        if settings.compile:
+            model.encoder.compile()
+        self.parameters = list(model.parameters())
+        self.optimisers = optimisers.make_optimisers(model, plan.optim)
+        self.shared = SharedModel(model, processes) if processes.size > 1 else None
+        self.network_step = None
+        if self.shared is None and not dense:
+            self.network_step = optimisers.make_network_step(model, plan.optim, self.batch_size, settings.clip_norm)
         self.progress = Progress()
         self.reporter = Reporter(
             out if processes.first else None,
@@ -162,113 +120,103 @@ class _Training:
         )
         self.on_evaluation: Callable[[dict[str, Any]], object] | None = None
         self._ended = False  # by on_evaluation
+        self._computed_before: dict[str, Any] = {"precision": "fp32", "forms": []}  # by the process resumed from
         self._last_save = time.perf_counter()
-        self._unread: list[tuple[int, Tensor]] = []  # losses by step, not read from the device yet
         if processes.rank:  # from here on each process draws its own dropout and noise
             torch.manual_seed(plan.seed + processes.rank)
+        model.train()
 
     @property
     def epoch(self) -> float:
         """Epochs done."""
         return self.progress.step / self.batches.per_epoch
 
+    @property
+    def examples_per_second(self) -> float:
+        """Examples of all processes a second of training."""
+        return self.progress.step * self.batches.size / max(self.progress.clock, 1e-9)
+
     def done(self) -> float:
-        """The share of the budget that is used up."""
+        """Return the share of the budget that is used up."""
         return budget_done(self.plan.training, epochs=self.epoch, steps=self.progress.step, seconds=self.progress.clock)
 
-    def run(self, stop: Stop) -> None:
-        """Step, evaluate, save, until the budget or the patience is used up."""
-        self.model.train()
-        while self.advance(stop):
-            pass
-
     def advance(self, stop: Stop) -> bool:
-        """Make a step, or what is due before it; False at the end."""
+        """Make a step, or what is due before it: an evaluation, a checkpoint. Return False at the end.
+
+        One turn of the loop, from the batch to the new weights.
+        """
         settings, progress = self.plan.training, self.progress
-        done, signal, save = self._agreed(stop)
+
+        # What is due is agreed on by all processes: the share of the budget, a signal, whether a checkpoint is.
+        overdue = time.perf_counter() - self._last_save >= 60 * settings.save_every
+        done, signal, save = self.processes.largest(self.done(), stop.signal, overdue)
         over = done >= 1 or self._ended or (settings.patience is not None and progress.waited >= settings.patience)
         if signal:
-            self._end_early(int(signal))
+            self.end_early(int(signal))
         if progress.since and (over or progress.since >= self.per_evaluation):
-            self._evaluate(done, stop)
+            self.evaluate(done, stop)
             return True
         if over or save:
             self.save()
             self._last_save = time.perf_counter()
         if over:
             return False
+
+        # The batch and its learning rate.
         parallel.follow_load()
         start = time.perf_counter()
-        self._step(done)
-        now = time.perf_counter()
-        progress.clock += now - start
-        self._report(now)
-        return True
-
-    def _agreed(self, stop: Stop) -> list[float]:
-        """The share of the budget that is used up, a signal that has come, and whether a checkpoint is due, the same in
-        all processes.
-
-        To ask waits for a GPU; a budget without minutes, which all processes count alike, needs it only now and then.
-        """
-        overdue = time.perf_counter() - self._last_save >= 60 * self.plan.training.save_every
-        counted = self.plan.training.minutes is None and not on_cpu(self.steps.parameters[0])
-        if self.processes.size > 1 and counted and self.progress.step % READ_EVERY:
-            return [self.done(), 0, False]
-        return self.processes.largest(self.done(), stop.signal, overdue)
-
-    def _step(self, done: float) -> None:
-        progress = self.progress
-        contexts, targets = next(self.examples)
+        contexts, targets = next(self.examples)  # [B, C], [B]
         progress.rate = learning_rate(
             self.plan.schedule, self.plan.optim.lr, done=done, steps=progress.step, drops=progress.drops
         )
-        self.reporter.rate(progress.step, progress.rate)
-        self.steps.make(contexts, targets, progress.rate, self._count)
+
+        # The step: loss, gradients, clipping, update. Weights change only after the loss is known to be finite.
+        if self.network_step is not None:  # a form of all of it
+            value = self._converging(self.network_step.step(contexts, targets, progress.rate, HIGHEST_LOSS))
+        else:
+            loss = self.model(contexts, targets) if self.shared is None else self.shared(contexts, targets)
+            for parameter in self.parameters:  # what zero_grad does, without its hooks
+                parameter.grad = None
+            loss.backward()
+            if self.shared is not None:
+                self.shared.share_rows()
+            if settings.clip_norm is not None:
+                clip_gradients(self.parameters, settings.clip_norm)
+            value = self._converging(loss.item())
+            optimisers.set_rate(self.optimisers, progress.rate)
+            for optimiser in self.optimisers:
+                optimiser.step()
+
+        # The count.
         progress.step += 1
         progress.since += 1
+        progress.loss_sum += value
+        now = time.perf_counter()
+        progress.clock += now - start
+        if self.reporter.due(now):
+            mean = progress.loss_sum / progress.since
+            self.reporter.step(self.done(), self.epoch, mean, self.examples_per_second, progress.clock)
+        return True
 
-    def _count(self, loss: Tensor | float) -> None:
-        """Add a loss to the sum, on a GPU several at once. Raises UserError where the training diverges."""
-        step = self.progress.step + 1
-        if isinstance(loss, float) or on_cpu(loss):
-            self.progress.loss_sum += _converging(float(loss), step, self.out)
-            return
-        self._unread.append((step, loss))
-        if len(self._unread) >= READ_EVERY:
-            self._read_losses()
+    def evaluate(self, done: float, stop: Stop) -> None:
+        """Compute the loss on valid and accuracies, write a line of metrics, and save the weights if they are the best
+        so far.
+        """
+        progress, settings = self.progress, self.plan.training
+        if settings.max_norm is not None:  # here, so that whatever is saved is within it
+            optimisers.renormalise_rows(self.model.encoder.embedding.weight, settings.max_norm)
 
-    def _read_losses(self) -> None:
-        if not self._unread:
-            return
-        steps, losses = zip(*self._unread, strict=True)
-        for step, loss in zip(steps, torch.stack(losses).tolist(), strict=True):
-            self.progress.loss_sum += _converging(loss, step, self.out)
-        self._unread.clear()
+        def check() -> None:
+            if stop.signal and self.processes.size == 1:
+                self.end_early(stop.signal)
 
-    def _report(self, now: float) -> None:
-        progress = self.progress
-        counted = progress.since - len(self._unread)
-        self.reporter.step(
-            now,
-            self.done(),
-            self.epoch,
-            progress.loss_sum / max(counted, 1),
-            progress.step * self.batches.size / max(progress.clock, 1e-9),
-            progress.clock,
-        )
-
-    def _evaluate(self, done: float, stop: Stop) -> None:
-        """Loss on valid, accuracies, a line of metrics; saves the weights if they are the best so far."""
-        progress, max_norm = self.progress, self.plan.training.max_norm
-        if max_norm is not None:  # here, so that whatever is saved is within it
-            renormalise_rows(self.model.encoder.embedding.weight, max_norm)
-        start = time.perf_counter()
-        self._read_losses()
-        progress.clock += time.perf_counter() - start  # in which a GPU has done the last steps
         train_loss = self.processes.mean(progress.loss_sum / progress.since)
-        valid_loss = _converging(self._valid_loss(stop), progress.step, self.out, HIGHEST_VALID)
-        train_accuracy, valid_accuracy = self._accuracy(self.train_split), self._accuracy(self.valid_split)
+        valid_loss = mean_loss(self.model, self.valid_split, self.processes, check)
+        valid_loss = self._converging(valid_loss, HIGHEST_VALID_LOSS, step=progress.step)
+        train_accuracy, valid_accuracy = (
+            share_most_likely(self.model, split, settings.accuracy_on, self.processes)
+            for split in (self.train_split, self.valid_split)
+        )
         line = {
             "epoch": self.epoch,
             "step": progress.step,
@@ -280,14 +228,13 @@ class _Training:
             "valid_perplexity": math.exp(valid_loss),
             "lr": progress.rate,
             "seconds": progress.clock,
-            "examples_per_second": progress.step * self.batches.size / max(progress.clock, 1e-9),
+            "examples_per_second": self.examples_per_second,
         }
         if valid_loss < progress.best:
             progress.best, progress.waited = valid_loss, 0
             if self.processes.first:
-                save_weights(
-                    self.model, self.out / CHECKPOINT, {"step": str(progress.step), "valid_loss": repr(valid_loss)}
-                )
+                notes = {"step": str(progress.step), "valid_loss": repr(valid_loss)}
+                save_weights(self.model, self.out / CHECKPOINT, notes)
         else:
             progress.waited += 1
             if self.plan.schedule.lowers_after(progress.waited):
@@ -297,28 +244,8 @@ class _Training:
         if self.on_evaluation is not None:
             self._ended = self.on_evaluation(line) is True
 
-    def _valid_loss(self, stop: Stop) -> float:
-        """Mean -log p over valid, in nats, of which each process scores its share."""
-        first, last = self.processes.share(self.valid_split.tokens)
-        parts = [np.empty(0)]
-        for begin in range(first, last, VALID_CHUNK):
-            if stop.signal and self.processes.size == 1:
-                self._end_early(stop.signal)
-            parts.append(score(self.model, self.valid_split, between=(begin, min(begin + VALID_CHUNK, last))).log_prob)
-        return -float(self.processes.joined(np.concatenate(parts)).mean(dtype=np.float64))
-
-    def _accuracy(self, split: Split | StoredTokens) -> float | None:
-        """The share of evenly spread tokens that are the most likely word; None where no tokens are to be taken."""
-        most = min(self.plan.training.accuracy_on, max(256, (1 << 25) // self.model.vocabulary_size), split.tokens)
-        if most == 0:
-            return None
-        index = np.unique(np.linspace(0, split.tokens - 1, most).astype(np.int64))
-        first, last = self.processes.share(len(index))
-        contexts, targets = split.windows(index[first:last], self.model.context_size)
-        hits = self.processes.joined(accuracy(self.model, contexts, targets))
-        return float(hits.mean())
-
-    def _end_early(self, signal: int) -> None:
+    def end_early(self, signal: int) -> None:
+        """Write a checkpoint and raise Interrupted."""
         self.save()
         raise Interrupted(
             signal, f"stopped at epoch {self.epoch:.2f}; resume with: lmtool train resume={shlex.quote(str(self.out))}"
@@ -326,22 +253,22 @@ class _Training:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        self._read_losses()
         random = self.processes.everything(random_states(self.model.device))
         loss_sums = self.processes.everything(self.progress.loss_sum)  # each has those of its own examples
         if not self.processes.first:
             return
         tensors = {f"model.{name}": tensor for name, tensor in model_tensors(self.model).items()}
-        tensors |= {f"optimiser.{name}": tensor for name, tensor in memory_of(self.steps.optimisers).items()}
+        tensors |= {f"optimiser.{name}": tensor for name, tensor in optimisers.state_tensors(self.optimisers).items()}
         tensors |= {f"random.{rank}.{name}": t for rank, states in enumerate(random) for name, t in states.items()}
         values = {
             "about": self.plan.about,
             "processes": self.processes.size,
             "streamed": self.batches.streamed,
-            "gradients": self.steps.gradients,
+            "gradients": _gradients(self.model),
             "progress": asdict(self.progress),
             "position": self.batches.position(),
             "loss_sums": loss_sums,
+            "computed_by": self.computed_by(),
         }
         self.reporter.sync()
         save_state(State(tensors, values), self.out)
@@ -352,8 +279,8 @@ class _Training:
         _require_same("processes", values["processes"], self.processes.size, self.out)
         streaming = "streaming of the train split (training.memory)"
         _require_same(streaming, values["streamed"], self.batches.streamed, self.out)
-        gradients = values.get("gradients", self.steps.gradients_until_05)  # missing before 0.6
-        _require_same("training.gradients", gradients, self.steps.gradients, self.out)
+        gradients = values.get("gradients", self._gradients_until_05)  # missing before 0.6
+        _require_same("training.gradients", gradients, _gradients(self.model), self.out)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "random": {}}
         for name, tensor in state.tensors.items():
             kind, _, rest = name.partition(".")
@@ -364,10 +291,10 @@ class _Training:
         with torch.no_grad():
             for name, tensor in parts["model"].items():
                 tensors[name].copy_(tensor)
-        give_memory(self.steps.optimisers, parts["optimiser"])
+        optimisers.load_state_tensors(self.optimisers, parts["optimiser"])
         self.batches.go_to(values["position"])
-        for field in fields(Progress):
-            setattr(self.progress, field.name, values["progress"][field.name])
+        for each in fields(Progress):
+            setattr(self.progress, each.name, values["progress"][each.name])
         if "loss_sums" in values:  # missing before 0.6
             self.progress.loss_sum = values["loss_sums"][self.processes.rank]
         prefix = f"{self.processes.rank}."
@@ -375,10 +302,11 @@ class _Training:
             {name.removeprefix(prefix): t for name, t in parts["random"].items() if name.startswith(prefix)},
             self.model.device,
         )
+        self._computed_before = values.get("computed_by", self._computed_before)  # missing before 0.7
         self.reporter.rewind(self.progress.step)
 
     def result(self) -> Trained:
-        """The outcome; loads the best weights into the model."""
+        """Return the outcome; loads the best weights into the model."""
         self.processes.wait()
         notes = load_weights(self.model, self.out / CHECKPOINT) if self.processes.first else None
         notes = self.processes.from_first(notes)
@@ -388,19 +316,32 @@ class _Training:
             parameters=self.model.parameter_count,
             steps=progress.step,
             examples=progress.step * self.batches.size,
-            examples_per_second=progress.step * self.batches.size / max(progress.clock, 1e-9),
+            examples_per_second=self.examples_per_second,
             epochs=self.epoch,
             training_seconds=progress.clock,
-            precision="bf16" if self.model.in_bf16(self.batches.size // self.processes.size) else "fp32",
+            **self.computed_by(),
         )
 
+    def computed_by(self) -> dict[str, Any]:
+        """Return the precision and the forms of the steps so far, by the names of Trained."""
+        used, before, whole = forms.used(self.model), self._computed_before, self.network_step
+        names = {*before["forms"], *(each.name for each in used), *(["network_step"] if whole else [])}
+        bf16 = whole.bf16 if whole else self.model.encodes_in_bf16(self.batch_size)
+        bf16 = bf16 or before["precision"] == "bf16" or any(each.bf16 for each in used)
+        return {"precision": "bf16" if bf16 else "fp32", "forms": sorted(names)}
 
-def _converging(loss: float, step: int, out: Path, limit: float = DIVERGED) -> float:
-    """The loss, if it is a finite number that training can come back from. Raises UserError for one that is not."""
-    if abs(loss) < limit:
-        return loss
-    saved = f"the best model so far is in {out / CHECKPOINT}" if (out / CHECKPOINT).exists() else "nothing was saved"
-    raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.clip_norm; {saved}")
+    def _converging(self, loss: float, limit: float = HIGHEST_LOSS, *, step: int | None = None) -> float:
+        """Return a loss that training can come back from. Raises UserError for any other."""
+        if abs(loss) < limit:
+            return loss
+        best, step = self.out / CHECKPOINT, self.progress.step + 1 if step is None else step
+        saved = f"the best model so far is in {best}" if best.exists() else "nothing was saved"
+        raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.clip_norm; {saved}")
+
+
+def _gradients(model: NeuralModel) -> str:
+    """Return which of training.gradients a model has."""
+    return (Gradients.sparse if model.row_parameters() else Gradients.dense).name
 
 
 def _require_same(name: str, begun: object, now: object, out: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.sparse_optim import clip_gradients
+from lmtool.neural.optimisers.clipping import clip_gradients
 from lmtool.runs.lr_range import START, RangeTest, start_of
 from lmtool.training.optimisers import set_rate
 

@@ -1,16 +1,17 @@
-"""The optimisers of a network, what they remember, and what is done to the weights beside a step."""
+"""The optimisers of a network, their state, and what is done to the weights beside a step."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmtool.config.groups import OptimConfig
 from lmtool.config.training import Gradients
-from lmtool.neural.devices import fits_dense, on_cpu
-from lmtool.neural.kernels.plain_step import PlainStep
+from lmtool.neural.devices import fits_dense
+from lmtool.neural.forms.network_step import NetworkStep, network_step
 from lmtool.neural.model import NeuralModel
 from lmtool.training.optim.base import ParameterGroups
+from lmtool.training.optim.sgd import SgdOptim
 from lmtool.training.processes import Processes
 
 
@@ -20,7 +21,7 @@ def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes
     """
     rows = model.row_parameters()
     dense = gradients is Gradients.dense
-    if gradients is Gradients.auto and rows and not on_cpu(rows[0]):
+    if gradients is Gradients.auto and rows and not rows[0].is_cpu:
         dense = fits_dense(model.device, sum(parameter.numel() for parameter in rows))
         dense = dense if processes is None else processes.from_first(dense)
     if dense:
@@ -29,7 +30,7 @@ def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes
 
 
 def make_optimisers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.Optimizer]:
-    """The optimisers of the settings: one for dense gradients, then one for sparse ones, where there are any."""
+    """Return the optimisers of the settings: one for dense gradients, then one for sparse ones, where there are any."""
     sparse = model.row_parameters()
     has_rows = {id(parameter) for parameter in sparse}
     dense = [parameter for parameter in model.parameters() if id(parameter) not in has_rows]
@@ -41,22 +42,22 @@ def make_optimisers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.
     return optimisers
 
 
-def make_plain_step(model: NeuralModel, optim: OptimConfig, examples: int, max_norm: float | None) -> PlainStep | None:
-    """What makes the steps of batches of so many examples without a graph or an optimiser; None where there is more to
-    do. max_norm: of the gradients together; None for no limit.
+def make_network_step(
+    model: NeuralModel, optim: OptimConfig, examples: int, max_norm: float | None
+) -> NetworkStep | None:
+    """Return what makes whole steps of a plain network by plain gradient descent, with batches of that many examples;
+    None for any other network or optimiser. max_norm: of the gradients together; None for no limit.
     """
-    network, decay = model.plain_network(examples), optim.plain_decay()
-    return None if network is None or decay is None else PlainStep(network, decay, max_norm)
+    if type(optim) is not SgdOptim or optim.momentum:
+        return None
+    return network_step(model, optim.decay, examples, max_norm)
 
 
 def set_rate(optimisers: list[torch.optim.Optimizer], rate: float) -> None:
     """Set the learning rate of the next step."""
     for optimiser in optimisers:
         for group in optimiser.param_groups:
-            if isinstance(group["lr"], Tensor):  # which a captured step reads
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+            group["lr"] = rate
 
 
 @torch.no_grad()
@@ -70,27 +71,22 @@ def renormalise_rows(weight: Tensor, max_norm: float) -> None:
     weight.mul_(torch.where(norm > max_norm, max_norm * (1 - 1e-6) / norm, 1.0).to(weight.dtype))
 
 
-def memory_of(optimisers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """What optimisers remember of each parameter, such as running means, by names that are the same in each run."""
+def state_tensors(optimisers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Return the state of optimisers, such as running means, by names that are the same in each run."""
     return {
         f"{place}.{number}.{name}": value
         for place, optimiser in enumerate(optimisers)
-        for number, parameter in enumerate(_parameters(optimiser))
-        for name, value in optimiser.state.get(parameter, {}).items()
+        for number, of_parameter in optimiser.state_dict()["state"].items()
+        for name, value in of_parameter.items()
     }
 
 
-def give_memory(optimisers: list[torch.optim.Optimizer], memory: dict[str, Tensor]) -> None:
-    """Let new optimisers remember what memory_of returned: where they already have it, on its device, as some count
-    steps on the CPU; else on that of the parameter.
-    """
-    for name, value in memory.items():
-        place, number, key = name.split(".", 2)
-        optimiser = optimisers[int(place)]
-        parameter = _parameters(optimiser)[int(number)]
-        state = optimiser.state[parameter]
-        state[key] = value.to(state.get(key, parameter).device)
-
-
-def _parameters(optimiser: torch.optim.Optimizer) -> list[nn.Parameter]:
-    return [parameter for group in optimiser.param_groups for parameter in group["params"]]
+def load_state_tensors(optimisers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]) -> None:
+    """Load the state that state_tensors returned into new optimisers of the same parameters."""
+    for place, optimiser in enumerate(optimisers):
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            of, number, key = name.split(".", 2)
+            if int(of) == place:
+                state.setdefault(int(number), {})[key] = value
+        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -124,32 +124,30 @@ class _DenseParameters(nn.Module):
 
 
 class SharedModel:
-    """A model whose gradients are the mean over the processes.
+    """A model of several processes, whose gradients are the mean over them.
 
     Dense gradients: by torch's DistributedDataParallel, while the backward pass still runs. Sparse gradients: by
     exchanging the used rows afterwards.
     """
 
     def __init__(self, model: NeuralModel, processes: Processes) -> None:
-        self._sparse = model.row_parameters()
-        self._processes = processes
+        self._sparse, self._size = model.row_parameters(), processes.size
         self._forward: nn.Module = model
-        if processes.size > 1:
-            for parameter in self._sparse:
-                dist.broadcast(parameter.detach(), src=0)
-            exchanged = {id(parameter) for parameter in self._sparse}
-            dense = [parameter for parameter in model.parameters() if id(parameter) not in exchanged]
-            if dense:
-                self._forward = nn.parallel.DistributedDataParallel(
-                    _DenseParameters(model, dense), find_unused_parameters=not model.output.uses_all_parameters
-                )
+        for parameter in self._sparse:
+            dist.broadcast(parameter.detach(), src=0)
+        exchanged = {id(parameter) for parameter in self._sparse}
+        dense = [parameter for parameter in model.parameters() if id(parameter) not in exchanged]
+        if dense:
+            self._forward = nn.parallel.DistributedDataParallel(
+                _DenseParameters(model, dense), find_unused_parameters=not model.output.uses_all_parameters
+            )
 
-    def loss(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """The mean training loss over this process's share of a batch: contexts `[B, C]` and targets `[B]`."""
+    def __call__(self, contexts: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean training loss over this process's share of a batch: contexts `[B, C]` and targets `[B]`."""
         loss: Tensor = self._forward(contexts, targets)
         return loss
 
     def share_rows(self) -> None:
         """Replace the sparse gradients by their mean over the processes; after the backward pass."""
-        if self._processes.size > 1 and self._sparse:
-            share_rows(self._sparse, self._processes.size)
+        if self._sparse:
+            share_rows(self._sparse, self._size)

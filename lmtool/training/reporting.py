@@ -1,4 +1,4 @@
-"""Reports of a training: a progress bar or plain lines, metrics.jsonl, learning_rates.csv, TensorBoard."""
+"""Reports of a training: a progress bar or plain lines, metrics.jsonl, TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from lmtool.errors import UserError
 from lmtool.runs.run import METRICS
 from lmtool.system.files import cannot_write, sync, written_whole
 from lmtool.system.progress import fitting, progress_bar, write_above
-from lmtool.training.rate_trace import LEARNING_RATES, RateFile
 
 LINE_EVERY = 10.0  # seconds between two lines without a terminal
 BAR_EVERY = 0.2  # seconds between two updates of the bar
@@ -43,23 +42,19 @@ class Reporter:
         self._every = LINE_EVERY if self._bar.disable else BAR_EVERY
         self._last_report = time.perf_counter()
         self._loss_is_log_prob = loss_is_log_prob
-        self._rates = None if out is None else RateFile(out)
         self._board = _board(out) if tensorboard and out is not None else None
 
-    def rate(self, step: int, rate: float) -> None:
-        """Record the learning rate of the next step, after `step` others."""
-        if self._rates is not None:
-            self._rates.add(step, rate)
+    def due(self, now: float) -> bool:
+        """Whether the last report is some time ago; now: of time.perf_counter."""
+        return now - self._last_report >= self._every and self._out is not None
 
-    def step(self, now: float, done: float, epoch: float, loss: float, speed: float, clock: float) -> None:
-        """Report on the training so far, if the last report is some time ago.
+    def step(self, done: float, epoch: float, loss: float, speed: float, clock: float) -> None:
+        """Report on the training so far.
 
-        now: of time.perf_counter. done: the share of the budget that is used up. loss: the mean since the last
-        evaluation, in nats. speed: examples per second. clock: seconds of training.
+        done: the share of the budget that is used up. loss: the mean since the last evaluation, in nats. speed:
+        examples per second. clock: seconds of training.
         """
-        if now - self._last_report < self._every or self._out is None:
-            return
-        self._last_report = now
+        self._last_report = time.perf_counter()
         left = _time(clock * (1 - done) / done) if done else "?"
         parts = [(f"epoch {epoch:.2f}", 3), (self._on_train(loss), 1), (_speed(speed), 4), (f"{left} left", 2)]
         if self._bar.disable:
@@ -74,8 +69,6 @@ class Reporter:
         if self._out is None:
             return
         _append(self._out / METRICS, line)
-        if self._rates is not None:
-            self._rates.flush()
         if self._board is not None:
             for name, value in line.items():
                 if name != "step" and value is not None:
@@ -101,16 +94,13 @@ class Reporter:
         """Have what was reported on the disk: a checkpoint continues it. Raises UserError where it fails."""
         if self._out is None:
             return
-        for name in (METRICS, LEARNING_RATES):
-            try:
-                sync(self._out / name)
-            except OSError as error:
-                raise cannot_write(self._out / name, error) from error
+        try:
+            sync(self._out / METRICS)
+        except OSError as error:
+            raise cannot_write(self._out / METRICS, error) from error
 
     def rewind(self, step: int) -> None:
-        """Remove what metrics.jsonl and learning_rates.csv have of later steps, which will be made again."""
-        if self._rates is not None:
-            self._rates.rewind(step)
+        """Remove what metrics.jsonl has of later steps, which will be made again."""
         if self._out is None or not (self._out / METRICS).exists():
             return
         lines = []
@@ -125,8 +115,6 @@ class Reporter:
         """Remove the bar."""
         self._bar.total = None  # a notebook keeps a bar that did not reach its total, in red
         self._bar.close()
-        if self._rates is not None:
-            self._rates.flush()
         if self._board is not None:
             self._board.close()
 

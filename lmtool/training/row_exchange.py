@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lmtool.neural.kernels.sparse_rows import coalesced, rows_gradient, sums_of_rows
+from lmtool.neural.forms.groups import coalesced, rows_gradient
 
 GATHERED = 2  # times the rows of a parameter that are sent to all; an exchange of all rows moves each twice
 
@@ -70,9 +70,9 @@ class _Gathered:
         rows, values = (
             torch.cat([part[:count] for part, count in zip(parts, self._counts, strict=True)]) for parts in self._parts
         )
-        unique, sums = sums_of_rows(rows, values if values.dim() == 2 else values[:, None])
-        sums /= len(self._counts)
-        return rows_gradient(unique, sums.view(len(unique), *self._shape[1:]), self._shape, sparse=True)
+        return torch.sparse_coo_tensor(
+            rows[None], values / len(self._counts), self._shape, check_invariants=False
+        ).coalesce()
 
 
 class _Summed:

@@ -22,7 +22,7 @@ SHARED, WORK = "shared", "work"
 NOT_COMPARED = re.compile(r"state.*|begun\.json|\.?multirun\.yaml|\..*\.tmp|\.tmp.*")
 # Keys of JSON whose values differ from run to run, or say what was there already.
 CLOCK = re.compile(r"second|time|version|created|resumed")
-LOGS = re.compile(r".*\.log|learning_rates\.csv|\.hydra|\.submitit|\.slurm|.*\.lock|\.lock|sweep\.(md|csv)|events\..*")
+LOGS = re.compile(r".*\.log|\.hydra|\.submitit|\.slurm|.*\.lock|\.lock|sweep\.(md|csv)|events\..*")
 
 
 def prepare(commands: list[Command]) -> None:

@@ -28,7 +28,11 @@ MAY_NAME = {
     "lmtool/commands/ngram_runs.py": "ARPA files and mixtures are models of n-grams",
     "lmtool/commands/tree.py": "it writes what tree=file reads",
     "conf/tree/union.yaml": "the trees that it is made of, as in a defaults list",
+    "lmtool/training/optimisers.py": "steps of plain gradient descent have a form",
 }
+# A form imports the layers that it is a form of; they do not know it.
+FORMS = "hidden_units", "network_step", "softmax_bf16", "softmax_chunks", "softmax_tiles", "tree_loops"
+MAY_NAME |= {f"lmtool/neural/forms/{name}.py": "its layers" for name in FORMS}
 # Names of options that are words of their own elsewhere: a string of this text means something else there.
 OTHER_MEANINGS = {
     ("data", "text"): "eval's text=, and keys of saved files",

@@ -1,11 +1,11 @@
-"""The contracts of encoders and output layers: what one's own gets by default, and how lmtool finds its own."""
+"""The contracts of encoders and output layers: what a custom one gets by default, and how lmtool finds its own."""
 
 from __future__ import annotations
 
 import inspect
+import math
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 import torch
@@ -16,26 +16,25 @@ from lmtool.config.groups import CountModelConfig, EncoderConfig, OutputConfig
 from lmtool.config.options import kinds, settings_class
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.neural import Encoder, FullSoftmax, OutputLayer
-from lmtool.neural.kernels.sparse_rows import logistic_loss
+from lmtool.neural import Encoder, OutputLayer
+from lmtool.neural.forms import used
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.outputs import softmax
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
 from tests.conftest import neural, nplm
 
 
 class Fixed(OutputLayer):
-    """One distribution for all contexts; only what is abstract is implemented."""
+    """One distribution for all contexts; only what a layer must have is implemented."""
 
     def __init__(self, probabilities: list[float]) -> None:
         super().__init__()
         self.logits = nn.Parameter(torch.tensor(probabilities).log())
 
-    def forward(self, h: Tensor, y: Tensor) -> Tensor:
+    def loss(self, h: Tensor, y: Tensor) -> Tensor:
         return -self.logits.log_softmax(0)[y].mean()
 
-    def log_dist(self, h: Tensor) -> Tensor:
-        return self.logits.detach().double().log_softmax(0).expand(len(h), -1)
+    def log_probs(self, h: Tensor) -> Tensor:
+        return self.logits.double().log_softmax(0).expand(len(h), -1)
 
 
 class Last(Encoder):
@@ -48,6 +47,8 @@ class Last(Encoder):
 def test_what_an_output_layer_gets_by_default() -> None:
     layer, h = Fixed([0.5, 0.1, 0.4]), torch.zeros(2, 3)
     y = torch.tensor([[0, 2], [1, 0]])
+    assert layer(h, y[:, 0]).item() == pytest.approx(-(math.log(0.5) + math.log(0.1)) / 2)
+    assert not layer.log_dist(h).requires_grad
     torch.testing.assert_close(layer.log_prob(h, y).exp(), torch.tensor([[0.5, 0.4], [0.1, 0.5]], dtype=torch.float64))
     assert layer.log_prob(h, y[:, 0]).shape == (2,)
     words, log_p = layer.top(h, 2)
@@ -61,6 +62,7 @@ def test_what_an_output_layer_gets_by_default() -> None:
     for member in (lambda: layer.unnormalised(h, y[:, 0]), lambda: layer.trained_log_z(h)):
         with pytest.raises(NotImplementedError, match="Fixed is not self-normalised"):
             member()
+    assert used(layer) == []
 
 
 def test_what_an_encoder_gets_by_default() -> None:
@@ -81,21 +83,29 @@ def test_what_is_compiled_of_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None
     assert options == {"dynamic": True}
 
 
-class Reversed(Last):
-    """An encoder with a forward of its own."""
+class First(Last):
+    """An encoder with its own encode."""
 
-    def forward(self, contexts: Tensor) -> Tensor:
+    def encode(self, contexts: Tensor) -> Tensor:
         """The embedding of the first word."""
         return self.embedding(contexts)[:, 0]
 
 
-def test_what_ones_own_are_given_is_checked() -> None:
+def test_what_custom_layers_are_given_is_checked() -> None:
     layer, h = Fixed([0.5, 0.1, 0.4]), torch.zeros(2, 3)
     for call, error in (
         (lambda: layer(h, torch.tensor([0])), r"Fixed.forward: y must be int64 \[2\]; got int64 \[1\]"),
         (lambda: layer(h[0], torch.tensor([0])), r"Fixed.forward: h must be a floating-point tensor \[B, D\]; got"),
+        (
+            lambda: layer(h[:0], torch.tensor([]).long()),
+            r"Fixed.forward: h must have one example or more; got \[0, 3\]",
+        ),
         (lambda: layer.log_dist(h.long()), r"Fixed.log_dist: h must be .*; got int64 \[2, 3\]"),
+        (lambda: layer.probabilities(h.long(), 3), r"Fixed.probabilities: h must be .*; got int64 \[2, 3\]"),
+        (lambda: layer.sample(h.long()), r"Fixed.sample: h must be .*; got int64 \[2, 3\]"),
+        (lambda: layer.trained_log_z(h.long()), r"Fixed.trained_log_z: h must be .*; got int64 \[2, 3\]"),
         (lambda: layer.log_prob(h, [[0, 1]]), r"Fixed.log_prob: y must be int64 \[2\] or \[2, K\]"),
+        (lambda: layer.unnormalised(h, [[0, 1]]), r"Fixed.unnormalised: y must be int64 \[2\]; got"),
         (lambda: layer.top(h, 0), "Fixed.top: k must be a whole number of 1 or more; got 0"),
     ):
         with pytest.raises(ValueError, match=error):
@@ -105,15 +115,15 @@ def test_what_ones_own_are_given_is_checked() -> None:
     assert (layer.input_dim, layer.word_count) == (6, 3)
     with pytest.raises(ValueError, match=r"Fixed.forward: y must be ids from 0 to 2; got a minimum of -100"):
         layer(torch.zeros(2, 6), torch.tensor([0, -100]))
-    assert Fixed.forward.__name__ == "forward" and inspect.signature(Fixed.forward).parameters.keys() == {
-        "self",
-        "h",
-        "y",
-    }
 
 
-@pytest.mark.parametrize("kind", [Last, Reversed])
-def test_contexts_of_ones_own_are_checked(kind: type[Last]) -> None:
+def test_where_p_is_nan_nothing_is_drawn() -> None:
+    with pytest.raises(ValueError, match=r"Fixed.sample: the distribution after h is NaN"):
+        Fixed([0.5, math.nan]).sample(torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("kind", [Last, First])
+def test_contexts_of_custom_encoders_are_checked(kind: type[Last]) -> None:
     encoder = kind(nplm(), 5)
     with pytest.raises(
         ValueError, match=f"{kind.__name__}.forward: contexts must be ids from 0 to 4; got a maximum of 5"
@@ -121,15 +131,23 @@ def test_contexts_of_ones_own_are_checked(kind: type[Last]) -> None:
         encoder(torch.tensor([[0, 1, 5]]))
     with pytest.raises(ValueError, match=r"contexts must be int64 \[B, 3\]; got int64 \[1, 2\]"):
         encoder(torch.tensor([[0, 1]]))
-    encoder.of_embeddings = lambda x: x[:, 7]  # an error of its own
-    with pytest.raises(IndexError, match="index 7"):
-        Last.forward(encoder, torch.tensor([[0, 1, 4]]))
+    found = encoder([[0, 1, 4]])
+    assert torch.equal(found, encoder.embedding.weight[[0 if kind is First else 4]])
+    encoder.of_embeddings = lambda x: x[:, 7]  # type: ignore[method-assign]  # an error in its code
+    if kind is Last:
+        with pytest.raises(IndexError, match="index 7"):
+            encoder(torch.tensor([[0, 1, 4]]))
 
 
-@pytest.mark.parametrize("base", [Encoder, OutputLayer])
-def test_what_is_abstract_must_be_implemented(base: type) -> None:
-    with pytest.raises(TypeError, match="abstract"):
-        type("Empty", (base,), {})()
+def test_what_is_abstract_must_be_implemented() -> None:
+    with pytest.raises(TypeError, match="abstract method of_embeddings"):
+        type("Empty", (Encoder,), {})()
+    layer, h = type("Empty", (OutputLayer,), {})(), torch.zeros(2, 3)
+    with pytest.raises(NotImplementedError, match=r"Empty must implement loss\(h, y\)"):
+        layer(h, [0, 1])
+    for call in (layer.log_dist, lambda h: layer.log_prob(h, [0, 1]), lambda h: layer.top(h, 1), layer.sample):
+        with pytest.raises(NotImplementedError, match=r"Empty must implement log_probs\(h\)"):
+            call(h)
 
 
 @pytest.mark.parametrize("group", ["model", "output"])
@@ -166,38 +184,3 @@ def test_public_names_are_documented() -> None:
         for member in members:
             text = inspect.getdoc(member) or ""
             assert len(text) > 20 and not text.startswith("As "), (name, member)
-
-
-# Gradients that the forward pass computes are given to autograd, which takes over what nobody else holds.
-
-
-def test_gradients_are_taken_over_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "TINY", 0)
-    computed = []
-
-    def recorded(*arguments: Any) -> object:
-        loss, gradients = compute(*arguments)
-        computed.extend(gradient.data_ptr() for gradient in gradients)
-        return loss, gradients
-
-    compute = softmax._Workspace.loss_and_gradients
-    monkeypatch.setattr(softmax._Workspace, "loss_and_gradients", recorded)
-    layer = FullSoftmax(4, torch.arange(9))
-    layer(torch.randn(8, 4), torch.arange(8)).backward()
-    assert [layer.vectors.grad.data_ptr(), layer.bias.grad.data_ptr()] == computed[1:]
-
-
-@pytest.mark.parametrize("form", ["softmax", "logistic"])
-def test_a_graph_that_is_kept_has_its_gradients_again(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "TINY", 0)
-    torch.manual_seed(0)
-    h, layer = torch.randn(8, 4, requires_grad=True), FullSoftmax(4, torch.arange(9))
-    signs = torch.tensor([1, -1] * 16, dtype=torch.int32).view(8, 4)
-    loss = layer(h, torch.arange(8)) if form == "softmax" else logistic_loss(h, signs)
-    first = torch.autograd.grad(3 * loss, h, retain_graph=True)[0].clone()
-    for factor in (1, 3):
-        again = torch.autograd.grad(factor * loss, h, retain_graph=True)[0]
-        torch.testing.assert_close(again, factor / 3 * first)
-    loss.backward()
-    with pytest.raises(RuntimeError, match="a second time"):
-        loss.backward()

@@ -1,4 +1,4 @@
-"""Where the expected gradient of each training loss is 0: at the distribution of the data, on every form of the loss.
+"""Where the expected gradient of each training loss is 0: at the distribution of the data, with forms and without.
 
 Expectations are exact: over all draws of k words, with replacement, and over a batch in which five words have the very
 shares of DATA, which are not those of COUNTS, that noise comes from.
@@ -10,7 +10,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import pytest
@@ -26,9 +25,7 @@ from lmtool.neural import (
     NCELoss,
     SampledSoftmax,
 )
-from lmtool.neural.devices import device_path
-from lmtool.neural.kernels import shared_rows, sparse_rows
-from lmtool.neural.outputs import softmax, tree_nodes
+from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.noise import Noise, noise_distribution
 from lmtool.trees import Tree, balanced_tree, from_codes, huffman_tree
@@ -49,23 +46,13 @@ def _float64() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-@pytest.fixture
-def plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the form "plain" of a test compile nothing."""
-    monkeypatch.setattr(softmax, "TINY", 0)
-    if request.node.callspec.params["form"] == "plain":
-        for module in (sparse_rows, shared_rows, tree_nodes):
-            monkeypatch.setattr(module, "compiled", lambda tensor: False)
-        monkeypatch.setattr(HierarchicalSoftmax, "_paths", HierarchicalSoftmax._paths_plain)
-
-
-FORMS: dict[str, tuple[bool, Callable[[], AbstractContextManager[None]]]] = {
-    "dense": (False, nullcontext),
-    "sparse": (True, nullcontext),
-    "plain": (False, nullcontext),
-    "device": (False, device_path),
-    "device, sparse": (True, device_path),
-}
+@pytest.fixture(params=["forms", "forms, sparse", "plain", "plain, sparse"])
+def sparse(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Whether gradients of rows are sparse; with fast forms, and by the plain methods alone."""
+    kind: str = request.param
+    monkeypatch.setattr("lmtool.neural.forms.softmax_chunks.CHUNK_SCORES", 1)  # so that the batch is in two
+    with only_plain(kind.startswith("plain")):
+        yield kind.endswith("sparse")
 
 
 def as_the_data(layer: nn.Module) -> Tensor:
@@ -97,29 +84,22 @@ def expected_gradients(layer: nn.Module, h: Tensor, q: Tensor, k: int, *, own: b
     return total
 
 
-@pytest.mark.usefixtures("plain")
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
-def test_sampled_softmax(form: str, power: float) -> None:
+def test_sampled_softmax(power: float, sparse: bool) -> None:
     # Without the draws that are the target the gradient of b has norms up to .03 (power 0, five samples) and .12.
-    sparse, where = FORMS[form]
     for k in range(1, O + 1):
         layer = SampledSoftmax(D, COUNTS, samples=k, power=power, sparse=sparse)
         h, q = as_the_data(layer), layer.table.log_q.exp()
-        with where():
-            assert max(gradient.abs().max() for gradient in expected_gradients(layer, h, q, k)) < 1e-10
-            with torch.no_grad():
-                layer.bias[0] += 0.1
-            assert expected_gradients(layer, h, q, k)[1][0] > 1e-3
+        assert max(gradient.abs().max() for gradient in expected_gradients(layer, h, q, k)) < 1e-10
+        with torch.no_grad():
+            layer.bias[0] += 0.1
+        assert expected_gradients(layer, h, q, k)[1][0] > 1e-3
 
 
-@pytest.mark.usefixtures("plain")
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
 @pytest.mark.parametrize("learned", [False, True], ids=["log Z = 0", "log Z learned"])
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
-def test_nce(shared: bool, learned: bool, power: float, form: str) -> None:
-    sparse, where = FORMS[form]
+def test_nce(shared: bool, learned: bool, power: float, sparse: bool) -> None:
     for k in (1, 2, 5):
         layer = NCELoss(D, COUNTS, noise=k, shared=shared, power=power, learn_normaliser=learned, sparse=sparse)
         h, q = as_the_data(layer), layer.table.log_q.exp()
@@ -127,11 +107,10 @@ def test_nce(shared: bool, learned: bool, power: float, form: str) -> None:
             with torch.no_grad():
                 nn.init.normal_(layer.normaliser.weight)
                 layer.bias.add_(layer.normaliser(h)[0])
-        with where():
-            assert max(gradient.abs().max() for gradient in expected_gradients(layer, h, q, k, own=not shared)) < 1e-10
-            with torch.no_grad():
-                layer.bias[0] += 0.1
-            assert expected_gradients(layer, h, q, k, own=not shared)[1][0] > 1e-3
+        assert max(gradient.abs().max() for gradient in expected_gradients(layer, h, q, k, own=not shared)) < 1e-10
+        with torch.no_grad():
+            layer.bias[0] += 0.1
+        assert expected_gradients(layer, h, q, k, own=not shared)[1][0] > 1e-3
 
 
 SEVERAL = from_codes([(0, "00"), (1, "010"), (0, "011"), (2, "100"), (3, "1010"), (4, "1011"), (1, "11")])
@@ -160,11 +139,8 @@ LIKELIHOODS: dict[str, Callable[[bool], OutputLayer]] = {
 }
 
 
-@pytest.mark.usefixtures("plain")
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", LIKELIHOODS)
-def test_likelihoods(name: str, form: str) -> None:
-    sparse, where = FORMS[form]
+def test_likelihoods(name: str, sparse: bool) -> None:
     layer, h = LIKELIHOODS[name](sparse), torch.randn(1, D)
     limits = {"max_iter": 1000, "tolerance_grad": 1e-11, "tolerance_change": 0}
     fit = torch.optim.LBFGS(layer.parameters(), **limits, line_search_fn="strong_wolfe")  # type: ignore[arg-type]
@@ -178,8 +154,7 @@ def test_likelihoods(name: str, form: str) -> None:
                 parameter.grad = parameter.grad.to_dense()
         return loss
 
-    with where():
-        fit.step(closure)
+    fit.step(closure)
     torch.testing.assert_close(layer.log_dist(h)[0].exp(), SHARES, atol=1e-8, rtol=0)
 
 
@@ -216,8 +191,3 @@ def test_losses_correct_by_the_probabilities_of_draws(
     for layer in (NCELoss(D, counts, noise=3, power=power), SampledSoftmax(D, counts, samples=3, power=power)):
         shift = layer.log_kq - math.log(3) if isinstance(layer, NCELoss) else layer.log_q
         assert (shift - log_q).abs().max() < 1e-12
-    # By search, as on a GPU: word w has the numbers from the sum of the chances before it.
-    ends = torch.tensor(chances, dtype=torch.int64)[:-1].cumsum(0)
-    with device_path():
-        assert torch.equal(drawn(torch.cat([ends - 1, torch.tensor([(1 << 63) - 1])])), torch.arange(words))
-        assert torch.equal(drawn(ends), torch.arange(1, words))

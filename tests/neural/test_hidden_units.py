@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from lmtool.neural.kernels import hidden_units as kernels
-from lmtool.neural.kernels.hidden_units import FUNCTIONS, dropout, hidden_units, kept
+from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM, Activation
+from lmtool.neural.forms import chosen, only_plain
+from lmtool.neural.forms import hidden_units as file
+from lmtool.neural.forms.hidden_units import NUMBERS, hashed_dropout, hidden_units, kept, slopes_of
 from lmtool.system import parallel
+from tests.conftest import nplm
+
+H = 37
 
 
-def norm_of(size: int, dtype: torch.dtype) -> nn.LayerNorm:
-    norm = nn.LayerNorm(size).to(dtype)
-    with torch.no_grad():
-        norm.weight.normal_()
-        norm.bias.normal_()
-    return norm
+def network(dtype: torch.dtype = torch.float32, **settings: object) -> NPLM:
+    """A network of one layer of H units, whose norms, if any, have drawn gains and offsets; in training."""
+    layer = NPLM(nplm(**{"hidden_dim": H, "dropout": 0.3} | settings), 5, tied=False).to(dtype)
+    for norm in layer.norms_of(0):
+        nn.init.normal_(norm.weight)
+        nn.init.normal_(norm.bias)
+    return layer
+
+
+def of_norms(layer: NPLM) -> Iterator[nn.Parameter]:
+    for norm in layer.norms_of(0):
+        yield from norm.parameters()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("normalised", [True, False])
-@pytest.mark.parametrize("activation", FUNCTIONS)
-def test_values_and_gradients_are_those_of_torch(activation: str, normalised: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("activation", Activation)
+def test_values_and_gradients_are_those_of_torch(activation: Activation, normalised: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
-    norm = norm_of(37, dtype) if normalised else None
-    z, weights = torch.randn(9, 37, dtype=dtype), torch.randn(9, 37, dtype=dtype)
-    leaves = [z.requires_grad_(), *(norm.parameters() if norm is not None else ())]
+    layer = network(dtype, activation=activation, layer_norm=normalised)
+    z, weights = torch.randn(9, H, dtype=dtype), torch.randn(9, H, dtype=dtype)
+    leaves = [z.requires_grad_(), *of_norms(layer)]
     torch.manual_seed(2)
-    ours = hidden_units(z, norm, activation, 0.3, True)
+    ours = hidden_units(layer, z, 0)
     found = [ours, *torch.autograd.grad((ours * weights).sum(), leaves)]
     torch.manual_seed(2)
-    mask = kept(z.shape, 0.3, kernels._draw())
-    theirs = FUNCTIONS[activation](z if norm is None else norm(z)) * mask / 0.7
+    mask = kept(z.shape, 0.3, file._draw())
+    theirs = FUNCTIONS[activation](z if layer.norms is None else layer.norms[0](z)) * mask / 0.7
     want = [theirs, *torch.autograd.grad((theirs * weights).sum(), leaves)]
     assert 0 < mask.float().mean() < 1
+    assert len(want) == (4 if normalised else 2)
     tolerance = {"rtol": 1e-12, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-5}
     for one, other in zip(found, want, strict=True):
         torch.testing.assert_close(one, other, **tolerance)
@@ -44,45 +58,72 @@ def test_values_and_gradients_are_those_of_torch(activation: str, normalised: bo
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("normalised", [True, False])
-@pytest.mark.parametrize("activation", FUNCTIONS)
-def test_gated_values_and_gradients(activation: str, normalised: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("activation", Activation)
+def test_gated_values_and_gradients(activation: Activation, normalised: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
-    norm, gate_norm = (norm_of(37, dtype), norm_of(37, dtype)) if normalised else (None, None)
-    z, weights = torch.randn(9, 74, dtype=dtype), torch.randn(9, 37, dtype=dtype)
-    leaves = [z.requires_grad_()]
-    for one in (norm, gate_norm):
-        leaves += [] if one is None else list(one.parameters())
+    layer = network(dtype, activation=activation, layer_norm=normalised, gated=True)
+    z, weights = torch.randn(9, 2 * H, dtype=dtype), torch.randn(9, H, dtype=dtype)
+    leaves = [z.requires_grad_(), *of_norms(layer)]
     torch.manual_seed(2)
-    ours = hidden_units(z, norm, activation, 0.3, True, gated=True, gate_norm=gate_norm)
+    ours = hidden_units(layer, z, 0)
     found = [ours, *torch.autograd.grad((ours * weights).sum(), leaves)]
     torch.manual_seed(2)
-    mask = kept(torch.Size((9, 37)), 0.3, kernels._draw())
-    x, y = z[:, :37], z[:, 37:]
-    theirs = FUNCTIONS[activation](x if norm is None else norm(x)) * (y if gate_norm is None else gate_norm(y))
-    theirs = theirs * mask / 0.7
+    mask = kept(torch.Size((9, H)), 0.3, file._draw())
+    x, y = z[:, :H], z[:, H:]
+    if layer.norms is not None and layer.gate_norms is not None:
+        x, y = layer.norms[0](x), layer.gate_norms[0](y)
+    theirs = FUNCTIONS[activation](x) * y * mask / 0.7
     want = [theirs, *torch.autograd.grad((theirs * weights).sum(), leaves)]
+    assert len(want) == (6 if normalised else 2)
     tolerance = {"rtol": 1e-11, "atol": 1e-11} if dtype == torch.float64 else {"rtol": 2e-5, "atol": 2e-5}
     for one, other in zip(found, want, strict=True):
         torch.testing.assert_close(one, other, **tolerance)
 
 
-def test_a_gate_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gate_by_hand() -> None:
+    layer = network(hidden_dim=2, dropout=0.0, gated=True, activation=Activation.relu)
     z = torch.tensor([[-1.0, 3.0, 2.0, -5.0]])  # relu: 0 and 3, times 2 and -5
-    for loops in (True, False):
-        monkeypatch.setattr(kernels, "_loops_can", lambda _, loops=loops: loops)
-        assert hidden_units(z, None, "relu", 0.0, True, gated=True).tolist() == [[0.0, -15.0]]
+    for units in (hidden_units(layer, z, 0), layer.units(z, 0)):
+        assert units.tolist() == [[0.0, -15.0]]
 
 
 def test_literal_values() -> None:
     z = torch.tensor([[-1.0, 0.0, 2.0]])
     want = {
-        "tanh": [math.tanh(-1), 0, math.tanh(2)],
-        "gelu": [-0.15865525393145707, 0, 1.9544997361036416],  # x Phi(x)
-        "relu": [0, 0, 2],
-        "sigmoid": [1 / (1 + math.e), 0.5, 1 / (1 + math.exp(-2))],
+        Activation.tanh: [math.tanh(-1), 0, math.tanh(2)],
+        Activation.gelu: [-0.15865525393145707, 0, 1.9544997361036416],  # x Phi(x)
+        Activation.relu: [0, 0, 2],
+        Activation.sigmoid: [1 / (1 + math.e), 0.5, 1 / (1 + math.exp(-2))],
     }
-    for name, values in want.items():
-        torch.testing.assert_close(hidden_units(z, None, name, 0.5, False), torch.tensor([values]).float())
+    assert want.keys() == FUNCTIONS.keys()
+    for activation, values in want.items():
+        layer = network(hidden_dim=3, dropout=0.5, activation=activation).eval()
+        for units in (hidden_units(layer, z, 0), layer.units(z, 0)):
+            torch.testing.assert_close(units, torch.tensor([values]).float())
+
+
+@pytest.mark.parametrize("activation", Activation)
+def test_slopes_are_derivatives(activation: Activation) -> None:
+    z = torch.linspace(-3, 3, 60, dtype=torch.float64).view(4, 15).requires_grad_()
+    (want,) = torch.autograd.grad(FUNCTIONS[activation](z).sum(), z)
+    before = z.detach().clone()
+    torch.testing.assert_close(slopes_of(z.detach(), NUMBERS[activation]), want)
+    assert torch.equal(z, before)
+
+
+def test_where_nothing_is_gained_torch_computes_it() -> None:
+    """An activation alone; a gate alone."""
+    z = torch.randn(4, H)
+    for gated in (False, True):
+        wide = torch.cat([z, z], 1) if gated else z
+        plain = network(dropout=0.0, gated=gated)
+        assert chosen(plain, "units", wide) is None
+        for settings in ({"dropout": 0.1}, {"layer_norm": True}):
+            form = chosen(network(**{"dropout": 0.0, "gated": gated} | settings), "units", wide)
+            assert form is not None and form.run is hidden_units
+        assert chosen(network(gated=gated).eval(), "units", wide) is None
+    with only_plain():
+        assert chosen(network(), "units", z) is None
 
 
 @pytest.mark.parametrize("share", [0.15, 0.4])
@@ -98,49 +139,48 @@ def test_dropout_keeps_the_share_it_should(share: float) -> None:
         assert abs(torch.corrcoef(torch.stack([one.flatten(), two.flatten()]))[0, 1]) < 0.005
 
 
-def test_dropout_alone() -> None:
+@pytest.mark.parametrize("plain", [False, True])
+def test_dropout_alone(plain: bool) -> None:
+    layer = network()
     x = torch.arange(1.0, 61.0).view(3, 4, 5).requires_grad_()
-    assert dropout(x, 0.5, False) is x
-    assert dropout(x, 0.0, True) is x
+    with only_plain(plain):
+        assert (chosen(layer, "dropped", x) is None) == plain
+        assert layer.eval().with_dropout(x, 0.5) is x
+        assert layer.train().with_dropout(x, 0.0) is x
+        torch.manual_seed(3)
+        out = layer.with_dropout(x, 0.75)
+        assert out.shape == x.shape and set((out / x).flatten().tolist()) == {0.0, 4.0}
+        (grad,) = torch.autograd.grad(out.sum(), x)
+        torch.testing.assert_close(grad, out / x)
+        torch.manual_seed(3)
+        assert torch.equal(layer.with_dropout(x, 0.75), out)
     torch.manual_seed(3)
-    out = dropout(x, 0.75, True)
-    assert set((out / x).flatten().tolist()) == {0.0, 4.0}
-    (grad,) = torch.autograd.grad(out.sum(), x)
-    torch.testing.assert_close(grad, out / x)
-    torch.manual_seed(3)
-    assert torch.equal(dropout(x, 0.75, True), out)
+    assert torch.equal(F.dropout(x, 0.75) if plain else hashed_dropout(layer, x, 0.75), out)
 
 
 def test_threads_do_not_change_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "SMALL", 1)
-    z, norm = torch.randn(7, 8), norm_of(8, torch.float32)
+    monkeypatch.setattr(file, "UNITS_PER_THREAD", 1)
+    layer = network(hidden_dim=8, layer_norm=True, activation=Activation.gelu, dropout=0.4)
+    z = torch.randn(7, 8)
     found: list[Tensor] = []
     for threads in (1, 3):
         monkeypatch.setattr(parallel, "_threads", threads)
         torch.manual_seed(4)
-        found.append(hidden_units(z, norm, "gelu", 0.4, True))
+        found.append(hidden_units(layer, z, 0))
     assert torch.equal(*found)
-
-
-def test_a_product_in_bf16_is_widened() -> None:
-    z = torch.randn(4, 6)
-    narrow = hidden_units(z.bfloat16(), None, "tanh", 0.0, True)
-    assert narrow.dtype == torch.float32
-    torch.testing.assert_close(narrow, z.bfloat16().float().tanh())
 
 
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("normalised", [True, False])
-def test_without_loops_it_is_torch(normalised: bool, gated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_loops_it_is_torch(normalised: bool, gated: bool) -> None:
     torch.manual_seed(1)
-    norm, gate_norm = (norm_of(6, torch.float64), norm_of(6, torch.float64)) if normalised else (None, None)
+    layer = network(torch.float64, hidden_dim=6, dropout=0.5, layer_norm=normalised, gated=gated)
     z = torch.randn(4, 12 if gated else 6, dtype=torch.float64)
-    ours = hidden_units(z, norm, "tanh", 0.3, False, gated=gated, gate_norm=gate_norm if gated else None)
-    monkeypatch.setattr(kernels, "_loops_can", lambda tensor: False)
-    plain = hidden_units(z, norm, "tanh", 0.3, False, gated=gated, gate_norm=gate_norm if gated else None)
+    ours = hidden_units(layer.eval(), z, 0)
+    plain = layer.units(z, 0)
     torch.testing.assert_close(plain, ours)
     torch.manual_seed(2)
-    dropped = hidden_units(z, norm, "tanh", 0.5, True, gated=gated, gate_norm=gate_norm if gated else None)
+    with only_plain():
+        dropped = layer.train().units(z, 0)
     assert 0 < (dropped == 0).sum() < dropped.numel()
     torch.testing.assert_close(dropped[dropped != 0], 2 * plain[dropped != 0])
-    assert dropout(z, 0.5, False) is z and dropout(z, 0.0, True) is z

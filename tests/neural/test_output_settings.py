@@ -1,9 +1,8 @@
-"""The settings of output layers: what they refuse, which layer they build, and in which precision it computes."""
+"""The settings of output layers: what they refuse, and which layer they build."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -20,8 +19,8 @@ from lmtool.neural import (
     NCELoss,
     SampledSoftmax,
 )
-from lmtool.neural.kernels import tile_softmax
-from lmtool.neural.outputs import softmax, word_scores
+from lmtool.neural.forms import network_step
+from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.adaptive import AdaptiveOutput
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.classes import ClassesOutput
@@ -31,6 +30,7 @@ from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.neural.outputs.softmax import SoftmaxOutput
 from lmtool.neural.outputs.tree_nodes import MorinBengioNodes
 from lmtool.trees import balanced_tree
+from tests.conftest import nplm
 
 O, D = 9, 4  # noqa: E741
 COUNTS = torch.arange(O, 0, -1)
@@ -110,7 +110,6 @@ def test_what_a_layer_takes_where_nothing_is_said() -> None:
         assert layer.vectors.std().item() == pytest.approx(400**-0.5, rel=0.1)
     adaptive = AdaptiveSoftmax(16, counts).layer  # 20 and 50 times the square root of 2000, but 20 % and 50 % of it
     assert adaptive.cutoffs == [400, 1000, 2000] and adaptive.div_value == 4
-    assert FullSoftmax(D, counts).plain_softmax(512) is not None and FullSoftmax(D, counts).plain_softmax(1024) is None
 
 
 @pytest.mark.parametrize(
@@ -154,7 +153,7 @@ def test_what_settings_say_of_their_layer() -> None:
     assert [kind.needs_tree for kind in kinds] == [False] * 5 + [True]
 
 
-def test_probabilities_have_columns_of_0_behind_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probabilities_have_columns_of_0_behind_the_words() -> None:
     torch.manual_seed(0)
     h = torch.randn(3, D)
     full = FullSoftmax(D, COUNTS, nn.Parameter(torch.randn(O + 2, D)))
@@ -163,90 +162,37 @@ def test_probabilities_have_columns_of_0_behind_the_words(monkeypatch: pytest.Mo
             p = layer.probabilities(h, width)
             assert p.shape == (3, width) and (p[:, O:] == 0).all()
             torch.testing.assert_close(p[:, :O], layer.log_dist(h).exp().to(p.dtype), atol=1e-6, rtol=1e-5)
-    # So without our own loops.
-    ours = full.probabilities(h, O + 1)
-    monkeypatch.setattr(word_scores, "compiled", lambda tensor: False)
-    torch.testing.assert_close(full.probabilities(h, O + 1), ours)
     assert full.word_vectors().shape == (O, D) and full.probabilities(h[:0], O).shape == (0, O)
 
 
-def test_precision_is_the_constructors_or_else_the_trainings() -> None:
-    free, fixed = FullSoftmax(D, COUNTS), FullSoftmax(D, COUNTS, precision=Precision.fp32)
-    assert free.precision is fixed.precision is Precision.fp32
-    for layer in (free, fixed):
-        layer.use_precision(Precision.bf16)
-    assert (free.precision, fixed.precision) == (Precision.bf16, Precision.fp32)
-    assert free.in_bf16(1) and not fixed.in_bf16(1 << 30)
+def test_which_layers_a_network_step_is_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_step, "MOST_SCORES", 5 * O)
+    encoder = nplm().build(O + 1, tied=False, sparse=False)
+    dim = encoder.output_dim
+
+    def is_made(layer: OutputLayer, examples: int) -> bool:
+        return network_step.network_step(NeuralModel(encoder, layer, O + 1), 0.0, examples, None) is not None
+
+    assert [is_made(FullSoftmax(dim, COUNTS), examples) for examples in (5, 6)] == [True, False]  # more scores
+    for layer in (
+        FullSoftmax(dim, COUNTS, precision=Precision.bf16),
+        FullSoftmax(dim, COUNTS, nn.Parameter(torch.randn(O + 1, dim))),
+        type("Other", (FullSoftmax,), {})(dim, COUNTS),
+        NCELoss(dim, COUNTS, noise=2),
+    ):
+        assert not is_made(layer, 1)
 
 
-@pytest.mark.parametrize("tiles", [True, False])
-def test_auto_takes_bf16_for_much_work_where_there_are_tiles(tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tile_softmax, "fits", lambda tensor: tiles)
-    monkeypatch.setattr(softmax, "LARGE", 64 * O * D)
-    layer = FullSoftmax(D, COUNTS)
-    layer.use_precision(Precision.auto)
-    assert [layer.in_bf16(examples) for examples in (1, 63, 64, 65)] == [False, False, tiles, tiles]
-    monkeypatch.setattr(softmax, "LARGE", 1)
-    assert [layer.in_bf16(examples) for examples in (63, 64)] == [False, tiles]  # 64 rows are the fewest
-
-
-def test_which_layers_are_a_plain_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax, "FEW_LOGITS", 5 * O)
-    layer = FullSoftmax(D, COUNTS)
-    found = layer.plain_softmax(5)
-    assert found is not None and found[0] is layer.vectors and found[1] is layer.bias
-    assert layer.plain_softmax(6) is None  # more logits
-    assert FullSoftmax(D, COUNTS, precision=Precision.bf16).plain_softmax(1) is None
-    assert FullSoftmax(D, COUNTS, nn.Parameter(torch.randn(O + 1, D))).plain_softmax(1) is None
-    assert type("Other", (FullSoftmax,), {})(D, COUNTS).plain_softmax(1) is None
-    assert NCELoss(D, COUNTS, noise=2).plain_softmax(1) is None and not NCELoss(D, COUNTS, noise=2).in_bf16(1 << 30)
-
-
-def test_tiles_are_kept_while_they_fit_and_left_where_they_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
-
-    class Tiles:
-        """Stands for the processor's tiles: serves what it was made for, and computes a loss of 7, or of none."""
-
-        def __init__(self, words: int, dim: int, examples: int) -> None:
-            self.wanted = words, dim, examples
-            made.append(self)
-
-        def serves(self, *wanted: int) -> bool:
-            return wanted == self.wanted
-
-        def loss_and_gradients(self, h: Any, weight: Any, bias: Any, y: Any, grads: list[Any]) -> float | None:
-            for grad in grads:
-                grad[:] = 1
-            return None if len(h) == 3 else 7.0
-
-    monkeypatch.setattr(softmax.tile_softmax, "TileSoftmax", Tiles)
-    monkeypatch.setattr(tile_softmax, "fits", lambda tensor: True)
-    torch.manual_seed(0)
-    layer = FullSoftmax(D, COUNTS, precision=Precision.bf16)
-    h = torch.randn(5, D)
-    assert [layer(h[:size], torch.arange(size)).item() for size in (5, 5, 4)] == [7, 7, 7]
-    assert [tiles.wanted for tiles in made] == [(O, D, 5), (O, D, 4)]
-    layer(h, torch.arange(5)).backward()
-    assert (layer.vectors.grad == 1).all() and (layer.bias.grad == 1).all()
-    # A loss of None: one of them overflowed, and the buffer computes it in the weights' own type.
-    loss = layer(h[:3], torch.arange(3))
-    torch.testing.assert_close(loss, -layer.log_prob(h[:3], torch.arange(3)).mean().float(), atol=1e-6, rtol=1e-5)
-    monkeypatch.setattr(tile_softmax, "fits", lambda tensor: False)
-    layer(h[:4], torch.arange(4))
-    assert layer._workspace.dtype is torch.bfloat16 and len(made) == 4
-
-
-def test_what_a_layer_is_given_is_checked_where_it_is_defined() -> None:
+def test_what_a_custom_layer_is_given_is_checked() -> None:
     class Even(OutputLayer):
         """Two words of equal probability."""
 
-        def forward(self, h: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            """ln 2."""
+        def loss(self, h: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            """Compute ln 2."""
             return h.sum() * 0 + torch.tensor(2.0).log()
 
-        def log_dist(self, h: torch.Tensor) -> torch.Tensor:
-            """Half and half."""
+        def log_probs(self, h: torch.Tensor) -> torch.Tensor:
+            """Compute half and half."""
             return torch.full((len(h), 2), 0.5, dtype=torch.float64).log()
 
     layer, h = Even(), torch.zeros(2, D)
@@ -256,17 +202,6 @@ def test_what_a_layer_is_given_is_checked_where_it_is_defined() -> None:
         layer(h[:0], torch.empty(0, dtype=torch.int64))
     assert layer.log_prob(h[:0], torch.empty(0, dtype=torch.int64)).shape == (0,)
     assert layer.top(h, 1)[0].shape == (2, 1) and layer.sample(h).shape == (2,) and layer.sample(h[:0]).shape == (0,)
-
-
-@pytest.mark.parametrize("rows", [0, 2])
-def test_vectors_that_are_shared_have_gradients_of_0_behind_the_words(
-    rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(softmax, "TINY", 0)
-    monkeypatch.setattr(torch, "empty_like", lambda tensor: torch.full_like(tensor, torch.nan))
-    vectors = nn.Parameter(torch.randn(O + rows, D))
-    FullSoftmax(D, COUNTS, vectors)(torch.randn(5, D), torch.arange(5)).backward()
-    assert vectors.grad is not None and (vectors.grad[O:] == 0).all() and (vectors.grad[:O] != 0).all()
 
 
 def test_vectors_that_do_not_fit_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Output layers: gradients against autograd in float64, distributions, and what each is in the limit."""
+"""Output layers: gradients against differences in float64, distributions, and what each is in the limit."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from lmtool.neural import (
     NCELoss,
     SampledSoftmax,
 )
-from lmtool.neural.kernels import sparse_rows
-from lmtool.neural.kernels.alias_table import AliasTable
-from lmtool.neural.kernels.sparse_rows import Pairs
-from lmtool.neural.outputs import adaptive, hierarchical, softmax, tree_nodes
-from lmtool.neural.outputs.tree_nodes import pair_scores, pair_scores_plain
+from lmtool.neural.forms import only_plain
+from lmtool.neural.outputs import adaptive, hierarchical, tree_nodes, word_scores
+from lmtool.neural.outputs.noise import Noise
+from lmtool.system.alias_table import AliasTable
 from lmtool.trees import Tree, balanced_tree, frequency_tree, from_codes, huffman_tree, random_tree
 
 O, D, B = 23, 6, 9  # noqa: E741
@@ -36,17 +35,18 @@ SEVERAL = from_codes([(0, "00"), (1, "010"), (0, "011"), (2, "100"), (2, "101"),
 
 
 @pytest.fixture(autouse=True)
-def no_short_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small as the sizes of tests are, have the loops do the work that they do for large ones."""
-    monkeypatch.setattr(softmax, "TINY", 0)
-
-
-@pytest.fixture(autouse=True)
 def _float64() -> Iterator[None]:
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(params=["forms", "plain"])
+def _both(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With fast forms, and by the plain methods alone."""
+    with only_plain(request.param == "plain"):
+        yield
 
 
 def morin_bengio(tree: Tree, *, sparse: bool = False) -> HierarchicalSoftmax:
@@ -78,6 +78,7 @@ LIKELIHOOD = {
 }
 
 
+@pytest.mark.usefixtures("_both")
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_and_distributions(name: str) -> None:
     layer = LAYERS[name]()
@@ -111,6 +112,7 @@ SPARSE: dict[str, Callable[[bool], nn.Module]] = {
 }
 
 
+@pytest.mark.usefixtures("_both")
 @pytest.mark.parametrize("name", SPARSE)
 def test_sparse_gradients_are_the_dense_ones_of_used_rows(name: str) -> None:
     y = torch.tensor([1, 1, 2])
@@ -132,44 +134,53 @@ def test_sparse_gradients_are_the_dense_ones_of_used_rows(name: str) -> None:
         torch.testing.assert_close(dense, rows_alone)
 
 
+@pytest.mark.usefixtures("_both")
 @pytest.mark.parametrize("name", LAYERS)
-def test_without_compiled_loops_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = 3 if name.startswith("several") else O
-    layer, y = LAYERS[name](), torch.randint(0, words, (B,))
-    found = []
-    for plain in (False, True):
-        if plain:
-            for module in (sparse_rows, tree_nodes):
-                monkeypatch.setattr(module, "compiled", lambda tensor: False)
-            monkeypatch.setattr(HierarchicalSoftmax, "_paths", HierarchicalSoftmax._paths_plain)
-        torch.manual_seed(4)
-        layer.zero_grad()
-        h = torch.linspace(-1, 1, B * D).reshape(B, D).requires_grad_()
-        loss = layer(h, y)
-        loss.backward()
-        found.append([loss.detach(), h.grad, layer.log_prob(h, y), *(value.grad for value in layer.parameters())])
-    for compiled, plain_form in zip(*found, strict=True):
-        torch.testing.assert_close(compiled, plain_form)
+def test_nan_of_one_example_stays_its_own(name: str) -> None:
+    layer, h = LAYERS[name](), torch.randn(3, D)
+    h[1, 2] = torch.nan
+    h.requires_grad_()
+    loss = layer(h, torch.tensor([2, 1, 0]))
+    (grad,) = torch.autograd.grad(loss, h)
+    assert loss.isnan() and grad[1].isnan().any()
+    assert grad[[0, 2]].isfinite().all() and (grad[[0, 2]] != 0).any(1).all()
+
+
+@pytest.mark.usefixtures("_both")
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_graph_that_is_kept_gives_the_gradients_twice(name: str) -> None:
+    layer, h = LAYERS[name](), torch.randn(3, D, requires_grad=True)
+    loss = layer(h, torch.tensor([2, 1, 0]))
+    first, second = (torch.autograd.grad(loss, h, retain_graph=True)[0] for _ in range(2))
+    assert first.equal(second) and first.any()
 
 
 # Hierarchical softmax
 
 
+@pytest.mark.usefixtures("_both")
 @pytest.mark.parametrize(
     "tree", [TREE, balanced_tree(np.arange(O)), random_tree(O, 3), frequency_tree(COUNTS.numpy()), SEVERAL]
 )
-def test_one_pass_over_the_tree_is_code_by_code(tree: Tree) -> None:
+def test_leaves_are_code_by_code(tree: Tree) -> None:
     layer, h = HierarchicalSoftmax(D, tree), torch.randn(B, D)
-    plain = log_leaves_plain(layer, h)
-    torch.testing.assert_close(layer._leaves(h), plain)
-    torch.testing.assert_close(plain.exp().sum(1), torch.ones(B))
+    want = leaves_by_codes(layer, h)
+    torch.testing.assert_close(layer.computed("log_leaves", h), want)
+    torch.testing.assert_close(want.exp().sum(1), torch.ones(B))
 
 
-def log_leaves_plain(layer: HierarchicalSoftmax, h: Tensor) -> Tensor:
-    """log p of each leaf, `[B, L]`, code by code in tensor operations."""
-    decisions = layer.nodes.all_scores(h)[:, layer._path_nodes] * (2 * layer._path_bits.double() - 1)
-    pairs, _ = layer._paths_plain(torch.arange(layer.tree.leaves))
-    return torch.zeros(len(h), layer.tree.leaves).index_add_(1, pairs.owner, F.logsigmoid(decisions))
+def leaves_by_codes(layer: HierarchicalSoftmax, h: Tensor) -> Tensor:
+    """log p of each leaf, `[B, L]`, from the nodes of its code."""
+    pairs, signs = layer.paths(torch.arange(layer.tree.leaves))
+    decisions = F.logsigmoid(layer.nodes.all_scores(h)[:, pairs.rows] * signs)
+    return torch.zeros(len(h), layer.tree.leaves).index_add_(1, pairs.owner, decisions)
+
+
+def test_paths_by_hand() -> None:
+    layer = HierarchicalSoftmax(1, from_codes([(0, "0"), (1, "10"), (2, "11")]))
+    pairs, signs = layer.paths(torch.tensor([2, 0, 2]))
+    assert pairs.rows.tolist() == [0, 1, 0, 0, 1] and signs.tolist() == [1, 1, -1, 1, 1]
+    assert pairs.starts.tolist() == [0, 2, 3, 5] and pairs.owner.tolist() == [0, 0, 1, 2, 2]
 
 
 def test_by_hand() -> None:
@@ -232,6 +243,7 @@ def test_the_model_of_the_notebook() -> None:
     assert sum(parameter.numel() for parameter in whole.parameters()) == 1885
 
 
+@pytest.mark.usefixtures("_both")
 @pytest.mark.parametrize("name", ["hierarchical", "morin_bengio", "several codes"])
 def test_top_and_samples_by_descent(name: str) -> None:
     layer, h = LAYERS[name](), torch.randn(B, D)
@@ -245,20 +257,31 @@ def test_top_and_samples_by_descent(name: str) -> None:
     torch.testing.assert_close(share, dist[0].exp(), atol=0.015, rtol=0)
 
 
-def test_a_vocabulary_of_one_word() -> None:
-    layer = HierarchicalSoftmax(D, from_codes([(0, "")]))
+@pytest.mark.usefixtures("_both")
+@pytest.mark.parametrize("own", [False, True])
+def test_a_vocabulary_of_one_word(own: bool) -> None:
+    tree = from_codes([(0, "")])
+    layer = morin_bengio(tree) if own else HierarchicalSoftmax(D, tree)
     h = torch.randn(2, D)
     assert layer.log_dist(h).tolist() == [[0.0], [0.0]] and layer.sample(h).tolist() == [0, 0]
     assert layer.top(h, 3)[0].tolist() == [[0], [0]] and layer(h, torch.zeros(2).long()).item() == 0
 
 
-def test_pair_scores_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse_rows, "SMALL", 1)
-    pairs = Pairs(torch.tensor([0, 2, 1, 1, 2]), torch.tensor([0, 2, 2, 5]), torch.tensor([0, 0, 2, 2, 2]))
-    shapes = ((3, 4), (3, 4), (4,), (3,))
-    values = [torch.randn(*shape, requires_grad=True) for shape in shapes]
-    torch.testing.assert_close(pair_scores(*values, pairs), pair_scores_plain(*values, pairs))
-    assert torch.autograd.gradcheck(lambda *v: pair_scores(*v, pairs), values)
+@pytest.mark.usefixtures("_both")
+def test_scores_of_morin_bengio_by_hand() -> None:
+    # alpha + beta . tanh(c + W h + U N_n) with two hidden units and one number for each node.
+    nodes = MorinBengioNodes(1, torch.tensor([0.5, -0.5]), hidden_dim=2, node_dim=1)
+    with torch.no_grad():
+        for weight, value in [
+            (nodes.hidden.weight, [[1.0], [2.0]]),
+            (nodes.hidden.bias, [0.25, 0.0]),
+            (nodes.node_map.weight, [[1.0], [-1.0]]),
+            (nodes.beta, [2.0, -3.0]),
+            (nodes.nodes, [[0.5], [-1.0]]),
+        ]:
+            weight.copy_(torch.tensor(value))
+    want = [0.5 + 2 * math.tanh(1.75) - 3 * math.tanh(1.5), -0.5 + 2 * math.tanh(0.25) - 3 * math.tanh(3.0)]
+    torch.testing.assert_close(nodes.all_scores(torch.ones(1, 1)), torch.tensor([want]))
 
 
 # Noise-contrastive estimation
@@ -368,20 +391,29 @@ def test_the_sampled_softmax_of_several_samples_by_hand() -> None:
 
 
 def test_alias_table() -> None:
-    probability = torch.tensor([1.0, 2.0, 0.0, 5.0, 2.0])
+    probability = np.array([1.0, 2.0, 0.0, 5.0, 2.0])
     table = AliasTable(probability)
-    torch.manual_seed(7)
-    drawn = table.draw(200_000)
-    torch.manual_seed(7)
-    bits = torch.empty(200_000, dtype=torch.int64).random_()  # the place, and the height in its last 31
-    place, height = ((bits >> 31) * 5) >> 32, bits & 0x7FFFFFFF
-    assert torch.equal(drawn, torch.where(height < table.threshold[place], place, table.alias[place]))
-    torch.testing.assert_close(drawn.bincount(minlength=5) / 200_000, probability / 10, atol=0.005, rtol=0)
     # The places and their heights give back the distribution, but for the roundings of 2^32 places and 2^31 heights.
-    torch.testing.assert_close(torch.from_numpy(table.drawn / 2**63), probability / 10, atol=2**-30, rtol=0)
+    np.testing.assert_allclose(table.drawn / 2**63, probability / 10, atol=2**-30, rtol=0)
     for wrong in ([0.0, 0.0], [1.0, -1.0, 3.0], [math.inf, 1.0], [math.nan, 1.0]):
         with pytest.raises(ValueError, match="probabilities"):
-            AliasTable(torch.tensor(wrong))
+            AliasTable(np.array(wrong))
+
+
+def test_draws_of_noise_have_its_distribution() -> None:
+    log_q = torch.tensor([0.5, 0.0, 0.3, 0.2, 0.0]).log()
+    noise = Noise(log_q)
+    drawn = noise.draw(40_000, 2)
+    assert drawn.shape == (40_000, 2) and drawn.dtype == torch.int64
+    share = drawn.flatten().bincount(minlength=5) / drawn.numel()
+    assert share[1] == share[4] == 0
+    torch.testing.assert_close(share, log_q.exp(), atol=0.005, rtol=0)
+    torch.testing.assert_close(noise.log_q.exp(), log_q.exp())
+    assert noise.log_q[1].item() == pytest.approx(-63 * math.log(2))  # of what is never drawn
+    torch.manual_seed(7)
+    again = noise.draw(10)
+    torch.manual_seed(7)
+    assert torch.equal(noise.draw(10), again)
 
 
 def test_cutoffs() -> None:
@@ -402,11 +434,52 @@ def test_classes_start_at_the_unigram_distribution() -> None:
         ClassSoftmax(D, COUNTS, torch.arange(O) // 5 * 2)
 
 
-def test_chunks_of_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, h = LAYERS["hierarchical"](), torch.randn(B, D)
-    want = layer.log_dist(h)
-    monkeypatch.setattr(hierarchical, "CHUNK", 4)
-    torch.testing.assert_close(layer.log_dist(h), want)
+@pytest.mark.usefixtures("_both")
+@pytest.mark.parametrize("name", ["hierarchical", "morin_bengio", "nce"])
+def test_distributions_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, h, y = LAYERS[name](), torch.randn(B, D), torch.randint(0, O, (B, 2))
+    want = layer.log_dist(h), layer.log_prob(h, y)
+    monkeypatch.setattr(hierarchical, "DISTRIBUTIONS_AT_ONCE", 4)
+    monkeypatch.setattr(tree_nodes, "UNITS_AT_ONCE", 2 * 5 * (O - 1))  # two examples
+    monkeypatch.setattr(word_scores, "SCORES_AT_ONCE", 4 * O)
+    torch.testing.assert_close((layer.log_dist(h), layer.log_prob(h, y)), want)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("words", [5, 37])
+def test_probabilities_of_all_words(kind: torch.dtype, words: int) -> None:
+    layer = FullSoftmax(4, torch.arange(1, words + 1)).to(kind)
+    h = torch.randn(9, 4, dtype=kind)
+    p = layer.probabilities(h, words + 1)
+    assert p.shape == (9, words + 1) and p.dtype == torch.float64 and not p[:, words].any() and not p.requires_grad
+    torch.testing.assert_close(p[:, :words], layer.log_dist(h).exp())
+    torch.testing.assert_close(p.sum(1), torch.ones(9))
+
+
+def test_probabilities_sum_to_one_beside_a_likely_word() -> None:
+    # torch's own sum in float32 loses what is far below the largest: here each of 20,000 words has 2^-25 of it.
+    layer = FullSoftmax(1, torch.ones(20_001)).float()
+    with torch.no_grad():
+        layer.vectors.zero_()
+        layer.bias.fill_(math.log(2.0**-25))
+        layer.bias[0] = 0
+    (p,) = layer.probabilities(torch.zeros(1, 1, dtype=torch.float32), 20_001)
+    assert p.sum().item() == pytest.approx(1, abs=1e-12)
+    assert p[0].item() == pytest.approx(1 / (1 + 20_000 / 2**25), rel=1e-7)
+
+
+def test_scores_of_targets_and_of_other_words_by_hand() -> None:
+    layer = NCELoss(2, torch.ones(3), noise=1)
+    with torch.no_grad():
+        layer.vectors.copy_(torch.tensor([[1.0, 1.0], [0.5, 0.0], [2.0, -1.0]]))
+        layer.bias.copy_(torch.tensor([0.25, 0.0, 1.0]))
+    h, y = torch.tensor([[1.0, 2.0], [3.0, -1.0]]), torch.tensor([1, 2])
+    targets, others = layer.target_and_other_scores(h, y, torch.tensor([0, 2, 0]))
+    assert targets.tolist() == [0.5, 8.0]  # 0.5 + 0; 7 + 1
+    assert others.tolist() == [[3.25, 1.0, 3.25], [2.25, 8.0, 2.25]]
+    targets, others = layer.target_and_other_scores(h, y, torch.tensor([[0, 2], [1, 0]]))
+    assert targets.tolist() == [0.5, 8.0] and others.tolist() == [[3.25, 1.0], [1.5, 2.25]]
+    assert layer.scores(h, torch.tensor([0, 1])).tolist() == [3.25, 1.5]
 
 
 def test_dot_nodes_are_made_of_vectors_and_odds() -> None:

@@ -1,31 +1,17 @@
-"""Compiled loops over used rows against tensor operations on whole matrices."""
+"""Work on used rows alone: plain torch, and the compiled loops that group equal rows."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lmtool.neural.kernels import loops, sparse_rows
-from lmtool.neural.kernels.sparse_rows import (
-    Groups,
-    Pairs,
-    coalesced,
-    logistic_loss,
-    lookup,
-    pairs_of,
-    row_scores,
-    row_scores_plain,
-)
-
-
-@pytest.fixture(params=[1 << 14, 1], ids=["one thread", "several"])
-def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse_rows, "SMALL", request.param)
+from lmtool.neural import DotNodes, MorinBengioNodes
+from lmtool.neural.forms import groups, loops, only_plain, used
+from lmtool.neural.forms.groups import Groups, coalesced, rows_gradient
+from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, pairs_of, rows_of, segments
+from lmtool.system import parallel
 
 
 def ragged(sizes: list[int], highest: int) -> Pairs:
@@ -34,11 +20,102 @@ def ragged(sizes: list[int], highest: int) -> Pairs:
     return Pairs(torch.randint(0, highest, (int(starts[-1]),), dtype=torch.int32), starts, owner)
 
 
+def test_segments_by_hand() -> None:
+    offsets = torch.tensor([0, 2, 2, 5])
+    starts, owner, places = segments(offsets, torch.tensor([2, 0, 1, 2]))
+    assert starts.tolist() == [0, 3, 5, 5, 8] and owner.tolist() == [0, 0, 0, 1, 1, 3, 3, 3]
+    assert places.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
+    starts, owner, places = segments(offsets, torch.empty(0, dtype=torch.int64))
+    assert (starts.tolist(), owner.tolist(), places.tolist()) == ([0], [], [])
+
+
+@pytest.mark.parametrize("shift", [0.0, 1000.0, -1000.0])
+def test_log_sum_exp_of_segments(shift: float) -> None:
+    torch.manual_seed(0)
+    values = (torch.randn(6, dtype=torch.float64) + shift).requires_grad_()
+    starts, owner = torch.tensor([0, 1, 4, 6]), torch.tensor([0, 1, 1, 1, 2, 2])
+    found = log_sum_exp(values, starts, owner)
+    torch.testing.assert_close(found, torch.stack([part.logsumexp(0) for part in values.split([1, 3, 2])]))
+    assert torch.autograd.gradcheck(lambda v: log_sum_exp(v, starts, owner), values)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_rows_of_a_matrix_and_of_a_vector(kind: torch.dtype, sparse: bool) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(40, 7, dtype=torch.float64, requires_grad=True)
+    ids, factor = torch.randint(0, 40, (6, 5), dtype=kind), torch.randn(6, 5, 7, dtype=torch.float64)
+    found = rows_of(weight, ids, sparse=sparse)
+    assert torch.equal(found, weight[ids.long()])
+    want = torch.zeros(40, 7, dtype=torch.float64).index_add_(0, ids.flatten().long(), factor.flatten(0, 1))
+    (grad,) = torch.autograd.grad((found * factor).sum(), weight)
+    bias = weight.detach()[:, 0].clone().requires_grad_()
+    of_bias = rows_of(bias, ids, sparse=sparse)
+    assert torch.equal(of_bias, bias[ids.long()])
+    (bias_grad,) = torch.autograd.grad((of_bias * factor[:, :, 0]).sum(), bias)
+    assert grad.is_sparse == bias_grad.is_sparse == sparse
+    torch.testing.assert_close(grad.to_dense() if sparse else grad, want)
+    torch.testing.assert_close(bias_grad.to_dense() if sparse else bias_grad, want[:, 0])
+
+
+class Rows(RowScores):
+    """Forty rows."""
+
+    def __init__(self, dim: int, *, sparse: bool) -> None:
+        super().__init__()
+        self.vectors, self.bias = nn.Parameter(torch.randn(40, dim)), nn.Parameter(torch.randn(40))
+        self.sparse = sparse
+
+
+def test_pair_scores_by_hand() -> None:
+    layer = Rows(2, sparse=False)
+    with torch.no_grad():
+        layer.vectors[:2] = torch.tensor([[0.0, 1.0], [3.0, -1.0]])
+        layer.bias[:2] = torch.tensor([0.5, 0.25])
+    for plain in (False, True):
+        with only_plain(plain):
+            found = layer.computed("pair_scores", torch.tensor([[1.0, 2.0]]), pairs_of(torch.tensor([[1, 0, 1]])))
+            assert found.tolist() == [1.25, 2.5, 1.25]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", ["rows", "dot", "morin_bengio"])
+def test_examples_with_no_pair_and_with_many(
+    name: str, sparse: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "_threads", threads)
+    monkeypatch.setattr(loops, "NUMBERS_PER_THREAD", 1)
+    torch.manual_seed(0)
+    layers: dict[str, nn.Module] = {
+        "rows": Rows(9, sparse=sparse),
+        "dot": DotNodes(9, torch.randn(40), sparse=sparse),
+        "morin_bengio": MorinBengioNodes(9, torch.randn(40), hidden_dim=5, node_dim=3, sparse=sparse),
+    }
+    layer = layers[name].double()
+    h, factor = torch.randn(6, 9, dtype=torch.float64, requires_grad=True), torch.randn(26, dtype=torch.float64)
+    pairs = ragged([3, 0, 5, 1, 17, 0], 30)
+
+    def run() -> list[Tensor]:
+        scores = layer.computed("pair_scores", h, pairs)  # type: ignore[operator]
+        grads = torch.autograd.grad((scores * factor).sum(), [h, *layer.parameters()])
+        assert any(grad.is_sparse for grad in grads) == sparse
+        return [scores.detach(), *(grad.to_dense() for grad in grads)]
+
+    found = run()
+    assert len(used(layer)) == 1
+    with only_plain():
+        torch.testing.assert_close(found, run())
+
+
+# Equal rows side by side
+
+
 @pytest.mark.parametrize("highest", [1, 2, 5, 2048, 2049, 70_000, 5_000_000])
 def test_sort_rows(highest: int) -> None:
     given = np.random.default_rng(1).integers(0, highest, 5000)
     order = np.empty(len(given), dtype=np.int32)
-    unique, starts = loops.sort_rows(given, order)
+    unique, starts = groups.sort_rows(given, order)
     want, counts = np.unique(given, return_counts=True)
     np.testing.assert_array_equal(unique, want)
     np.testing.assert_array_equal(starts, np.concatenate([[0], np.cumsum(counts)]))
@@ -47,74 +124,16 @@ def test_sort_rows(highest: int) -> None:
 
 def test_sort_rows_of_nothing_and_of_zeros() -> None:
     order = np.empty(3, dtype=np.int32)
-    unique, starts = loops.sort_rows(np.zeros(3, dtype=np.int32), order)
+    unique, starts = groups.sort_rows(np.zeros(3, dtype=np.int32), order)
     assert (unique.tolist(), starts.tolist(), order.tolist()) == ([0], [0, 3], [0, 1, 2])
-    unique, starts = loops.sort_rows(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
+    unique, starts = groups.sort_rows(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
     assert (len(unique), starts.tolist()) == (0, [0])
-
-
-@pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize("plain", [False, True])
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_lookup_is_torchs_embedding(
-    plain: bool, sparse: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch.manual_seed(0)
-    if plain:
-        monkeypatch.setattr(sparse_rows, "compiled", lambda tensor: False)
-    weight = torch.randn(40, 7, dtype=dtype, requires_grad=True)
-    ids, factor = torch.randint(0, 40, (6, 5)), torch.randn(6, 5, 7, dtype=dtype)
-    want = torch.nn.functional.embedding(ids, weight)
-    found = lookup(weight, ids, sparse=sparse)
-    assert torch.equal(found, want)
-    (want_grad,) = torch.autograd.grad((want * factor).sum(), weight)
-    (grad,) = torch.autograd.grad((found * factor).sum(), weight)
-    assert grad.is_sparse == sparse
-    bias = weight.detach()[:, 0].clone().requires_grad_()
-    (bias_grad,) = torch.autograd.grad((lookup(bias, ids, sparse=sparse) * factor[:, :, 0]).sum(), bias)
-    torch.testing.assert_close(bias_grad.to_dense() if sparse else bias_grad, want_grad[:, 0])
-    torch.testing.assert_close(grad.to_dense() if sparse else grad, want_grad)
-
-
-@pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_row_scores_are_the_plain_ones(sparse: bool, dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    pairs = ragged([3, 0, 5, 1, 17, 0], 30)
-    given = [torch.randn(6, 9, dtype=dtype), torch.randn(40, 9, dtype=dtype), torch.randn(40, dtype=dtype)]
-    factor = torch.randn(26, dtype=dtype)
-
-    def run(form: Callable[..., Tensor]) -> list[Tensor]:
-        values = [value.clone().requires_grad_() for value in given]
-        scores = form(*values, pairs, sparse=sparse)
-        (scores * factor).sum().backward()
-        assert values[1].grad.is_sparse == values[2].grad.is_sparse == sparse
-        return [scores.detach(), *(value.grad.to_dense() for value in values)]
-
-    for found, want in zip(run(row_scores), run(row_scores_plain), strict=True):
-        torch.testing.assert_close(found, want)
-
-
-def test_row_scores_by_hand() -> None:
-    h, weight, bias = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0], [3.0, -1.0]]), torch.tensor([0.5, 0.25])
-    assert row_scores(h, weight, bias, pairs_of(torch.tensor([[1, 0, 1]])), sparse=False).tolist() == [1.25, 2.5, 1.25]
-
-
-def test_gradcheck_in_float64() -> None:
-    torch.manual_seed(0)
-    pairs = ragged([2, 4, 0, 3], 6)
-    values = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (6, 3), (6,))]
-    assert torch.autograd.gradcheck(lambda *v: row_scores(*v, pairs, sparse=False), values)
-    ids = torch.randint(0, 6, (4, 2))
-    assert torch.autograd.gradcheck(lambda w: lookup(w, ids, sparse=False), values[1])
 
 
 def test_a_gradient_that_is_in_order_is_not_sorted_again() -> None:
     for index, in_order in (([1, 4, 6], True), ([4, 1, 6], False), ([1, 1, 6], False)):
         given = torch.sparse_coo_tensor(torch.tensor([index]), torch.ones(3, 2), (8, 2), check_invariants=False)
-        assert bool(loops.ascending(np.array(index))) == in_order
+        assert bool(groups.ascending(np.array(index))) == in_order
         found = coalesced(given)
         assert found.is_coalesced()
         want = torch.zeros(8, 2)
@@ -123,22 +142,24 @@ def test_a_gradient_that_is_in_order_is_not_sorted_again() -> None:
         assert torch.equal(found.to_dense(), want)
 
 
-@pytest.mark.parametrize("form", ["loops", "plain"])
-def test_logistic_loss_by_hand(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # -log sigmoid: of 0 ln 2; of ln 3 and of -(-ln 3) ln 4/3, with gradients sign (sigmoid - 1) of -1/4 and 1/4.
-    monkeypatch.setattr(sparse_rows, "compiled", lambda tensor: form == "loops")
-    scores = torch.tensor([[0.0, math.log(3)], [-math.log(3), 0.0]], dtype=torch.float64, requires_grad=True)
-    loss = logistic_loss(scores, torch.tensor([[1, 1], [-1, -1]], dtype=torch.int32))
-    assert loss.item() == pytest.approx(2 * math.log(2) + 2 * math.log(4 / 3))
-    (2 * loss).backward()
-    torch.testing.assert_close(scores.grad, torch.tensor([[-1, -0.5], [0.5, 1]], dtype=torch.float64))
-    # One sign for all.
-    assert logistic_loss(scores, torch.tensor([-1], dtype=torch.int32)).item() == pytest.approx(
-        2 * math.log(2) + math.log(4) + math.log(4 / 3)
-    )
-
-
 def test_places_of_rows() -> None:
-    groups = Groups(torch.tensor([7, 2, 7, 7, 4], dtype=torch.int32))
-    assert groups.unique.tolist() == [2, 4, 7] and groups.starts.tolist() == [0, 1, 2, 5]
-    assert groups.places().tolist() == [2, 0, 2, 2, 1] and groups.order.tolist() == [1, 4, 0, 2, 3]
+    found = Groups(torch.tensor([7, 2, 7, 7, 4], dtype=torch.int32))
+    assert found.unique.tolist() == [2, 4, 7] and found.starts.tolist() == [0, 1, 2, 5]
+    assert found.places().tolist() == [2, 0, 2, 2, 1] and found.order.tolist() == [1, 4, 0, 2, 3]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_sums_of_rows(sparse: bool, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_threads", threads)
+    monkeypatch.setattr(loops, "NUMBERS_PER_THREAD", 1)
+    rows, values = (
+        torch.tensor([7, 2, 7, 7, 4]),
+        torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0], [9.0, 0.0]]),
+    )
+    found = Groups(rows)
+    sums = found.sums(values)
+    assert sums.tolist() == [[3, 4], [9, 0], [13, 16]]
+    gradient = rows_gradient(torch.from_numpy(found.unique), sums, torch.Size((9, 2)), sparse)
+    assert gradient.is_sparse == sparse and (not sparse or gradient.is_coalesced())
+    assert torch.equal(gradient.to_dense(), torch.zeros(9, 2).index_add_(0, rows, values))

@@ -135,12 +135,15 @@ def test_axes_of_what_is_far_apart_are_logarithmic() -> None:
 
 
 @needs_matplotlib
-def test_learning_rates_are_drawn_by_steps() -> None:
-    rates = [0.0, 0.02, 0.02, 0.006]
-    by_step = History([1.0, 2.0], [], [20.0, 10.0], [], [], [0.0, 0.25, 1.125, 1.25], rates)
-    (_, axes) = training_curves(by_step).axes
+def test_learning_rates_are_drawn_at_their_evaluations(tmp_path: Path) -> None:
+    rates = [0.02, 0.1, 0.05]
+    lines = [LINE % (epoch, 30 / epoch) for epoch in (0.5, 1, 1.5)]
+    lines = [line.replace('"lr": 0.1', f'"lr": {rate}') for line, rate in zip(lines, rates, strict=True)]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines))
+    (tmp_path / "learning_rates.csv").write_text("step,lr\n0,x\n")  # of an earlier version, and damaged
+    (_, axes) = training_curves(read_history(tmp_path / "metrics.jsonl", True)).axes
     (line,) = axes.get_lines()
-    assert list(line.get_xdata()) == [0.0, 0.25, 1.125, 1.25] and list(line.get_ydata()) == rates
+    assert list(line.get_xdata()) == [0.5, 1, 1.5] and list(line.get_ydata()) == rates
     assert axes.get_ylabel() == "learning rate"
 
 
@@ -216,24 +219,16 @@ def test_a_history(tmp_path: Path) -> None:
     found = read_history(file, True)
     assert found.epochs == [0.5, 1, 1.5] and found.valid == [30, 20, 25] and found.best == 1
     assert found.train == pytest.approx([np.e] * 3) and found.valid_accuracy == []
-    assert found.rates == [0.1] * 3 and found.rate_epochs == [0.5, 1, 1.5]  # before learning_rates.csv was written
+    assert found.rates == [0.1] * 3 and found.rate_epochs == [0.5, 1, 1.5]
     assert read_history(file, False).train == []  # the loss is not -log p
 
 
-def test_learning_rates_by_steps(tmp_path: Path) -> None:
-    file, rates = tmp_path / "metrics.jsonl", tmp_path / "learning_rates.csv"
-    lines = [line.replace("{", f'{{"step": {step}, ') for step, line in ((4, LINE % (0.5, 30)), (8, LINE % (1, 20)))]
-    file.write_text("".join(lines))
-    rates.write_text("step,lr\n0,0.02\n2,0.1\n7,0.05\n")
+def test_metrics_without_learning_rates(tmp_path: Path) -> None:
+    """As in a line of metrics that another program wrote."""
+    file = tmp_path / "metrics.jsonl"
+    file.write_text((LINE % (0.5, 30.0) + LINE % (1, 20.0)).replace('"lr": 0.1, ', ""))
     found = read_history(file, True)
-    assert found.rate_epochs == [0, 0.25, 0.875] and found.rates == [0.02, 0.1, 0.05]
-    rates.write_text("step,lr\n6,0.02\n7,0.05\n")  # resumed by a version that writes it
-    found = read_history(file, True)
-    assert found.rate_epochs == [0.5, 0.75, 0.875] and found.rates == [0.1, 0.02, 0.05]
-    for content in ("", "step,lr\n", "step,lr\n0,x\n", "step,lr\n1\n"):
-        rates.write_text(content)
-        with pytest.raises(UserError, match=r"learning_rates\.csv is damaged .*: delete it; learning rates are then"):
-            read_history(file, True)
+    assert found.rates == [] and found.rate_epochs == [] and found.valid == [30, 20]
 
 
 @pytest.mark.parametrize(

@@ -6,53 +6,20 @@ vocabulary.
 
 from __future__ import annotations
 
-import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lmtool.config.groups import EncoderConfig
 from lmtool.neural.checks import require_ids
 from lmtool.neural.encoders.embedding import Embedding
-from lmtool.neural.kernels.plain_step import PlainLayer
+from lmtool.neural.forms import Formed
 
 
-def takes_contexts(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Have the forward of an encoder get its contexts `[B, C]` checked.
-
-    Device and range are what looking up the embeddings compares anyway: they are looked at where it fails.
-    """
-
-    @functools.wraps(forward)
-    def checked(self: Encoder, contexts: Tensor, *others: Any, **named: Any) -> Tensor:
-        if not _usual(contexts, self.context_size):
-            contexts = _required(self, contexts, None)
-        try:
-            return forward(self, contexts, *others, **named)
-        except (IndexError, RuntimeError, TypeError):
-            _required(self, contexts, self.embedding.num_embeddings)
-            raise
-
-    return checked
-
-
-def _usual(contexts: Tensor, size: int) -> bool:
-    """Whether contexts are such as a training gives: an int64 tensor `[B, C]` on the CPU."""
-    if not isinstance(contexts, Tensor) or contexts.dtype is not torch.int64 or not contexts.is_cpu:
-        return False
-    shape = contexts.shape
-    return len(shape) == 2 and shape[1] == size and contexts.layout is torch.strided and contexts.is_contiguous()
-
-
-def _required(encoder: Encoder, contexts: Tensor, count: int | None) -> Tensor:
-    shapes = (("B", encoder.context_size),)
-    return require_ids(encoder, ".forward: contexts", contexts, shapes, count, encoder.embedding.weight)
-
-
-class Encoder(nn.Module, ABC):
+class Encoder(Formed, ABC):
     """Contexts `[B, C]` -> hidden `[B, D]`, through embeddings `[V, E]`; the contract of the group `model`.
 
     config: the settings that it is built from. context_size: C, the words that forward reads. output_dim: D, which is E
@@ -60,18 +27,12 @@ class Encoder(nn.Module, ABC):
     consecutive: the examples that follow one another in a batch from which forward gains.
     embedding: the vectors of the words, in float32 unless torch's default dtype is another one.
 
-    An encoder of one's own calls this constructor, makes its further weights, and implements of_embeddings. What its
-    forward is given is checked before it is called: ValueError for contexts that are not integers `[B, C]` on the
-    device of the embeddings and, on a CPU, for ids of V or more or below 0; they may also be an array or a list.
+    A custom encoder calls this constructor, makes its further weights, and implements of_embeddings, or encode where it
+    does not read the embeddings of its contexts as they are. Both are called by forward, which checks the contexts.
     """
 
     config: EncoderConfig
     consecutive: int = 1
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        super().__init_subclass__(**settings)
-        if "forward" in vars(cls):
-            cls.forward = takes_contexts(vars(cls)["forward"])  # type: ignore[method-assign]
 
     def __init__(self, config: EncoderConfig, vocabulary_size: int, *, sparse: bool = False) -> None:
         """vocabulary_size: V. sparse: whether the gradient of the embeddings is sparse."""
@@ -82,24 +43,39 @@ class Encoder(nn.Module, ABC):
         self.across_sentences = bool(config.across_sentences)
         self.embedding = Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
 
-    @takes_contexts
     def forward(self, contexts: Tensor) -> Tensor:
-        """Hidden `[B, D]` after context ids `[B, C]`, int64, oldest word first, left-padded with the id of `<s>`."""
+        """Return hidden `[B, D]` after context ids `[B, C]`, int64, oldest word first, left-padded with `<s>`.
+
+        Raises ValueError for contexts that are not integers `[B, C]` on the device of the embeddings and, on a CPU, for
+        ids of V or more or below 0; they may also be an array or a list.
+        """
+        weight = self.embedding.weight
+        shapes = (("B", self.context_size),)
+        return self.encode(require_ids(self, ".forward: contexts", contexts, shapes, len(weight), weight))
+
+    def encode(self, contexts: Tensor) -> Tensor:
+        """Compute hidden `[B, D]` after contexts `[B, C]` that have been checked."""
         return self.of_embeddings(self.embedding(contexts))
 
     @abstractmethod
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """Hidden `[B, D]` from the embeddings of the contexts, `[B, C, E]`, in ordinary tensor operations alone."""
+        """Compute hidden `[B, D]` from the embeddings of the contexts, `[B, C, E]`, in plain torch."""
 
-    def plain_layer(self) -> PlainLayer | None:
-        """The one hidden layer between embeddings and hidden, where there is nothing else: for kernels.plain_step.
-
-        None, the default, for any other encoder.
+    def with_dropout(self, x: Tensor, share: float) -> Tensor:
+        """In training, set each number of x `[...]` to 0 with probability `share`, divide the others by 1 - share
+        (Srivastava et al. 2014).
         """
-        return None
+        if not (self.training and share):
+            return x
+        dropped: Tensor = self.computed("dropped", x, share)
+        return dropped
+
+    def dropped(self, x: Tensor, share: float) -> Tensor:
+        """Compute dropout of x `[...]` in training, by torch's random state."""
+        return F.dropout(x, share)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """The parameters with sparse gradients, for the optimisers of lmtool.neural.sparse_optim."""
+        """Return the parameters with sparse gradients, for the optimisers of lmtool.neural.optimisers."""
         return self.embedding.row_parameters()
 
     def use_dense_gradients(self) -> None:
@@ -109,6 +85,6 @@ class Encoder(nn.Module, ABC):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Have torch.compile, to which the arguments go, compile of_embeddings.
 
-        Looking up embeddings is a compiled loop already, which would only break torch's graph.
+        Looking up embeddings would only break torch's graph.
         """
         self.of_embeddings = torch.compile(self.of_embeddings, *args, **kwargs)  # type: ignore[method-assign]

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from lmtool.config.groups import EncoderConfig
 from lmtool.neural.encoders.base import Encoder
-from lmtool.neural.kernels.hidden_units import dropout
 
 
 @dataclass(slots=True)
@@ -29,7 +28,7 @@ class CbowModel(EncoderConfig):
     """Mean of the context's vectors (Mikolov et al. 2013)."""
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> CBOW:
-        """The encoder; its hidden has the dimension of the embeddings, tied or not."""
+        """Return the encoder; its hidden has the dimension of the embeddings, tied or not."""
         return CBOW(self, vocabulary_size, sparse=sparse)
 
 
@@ -40,5 +39,5 @@ class CBOW(Encoder):
     """
 
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """Hidden `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
-        return dropout(x.mean(1), self.config.dropout, self.training)
+        """Compute hidden `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
+        return self.with_dropout(x.mean(1), self.config.dropout)

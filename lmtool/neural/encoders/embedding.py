@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 
-from torch import Tensor, nn
-
-from lmtool.neural.kernels.sparse_rows import lookup
+from torch import nn
 
 
 class Embedding(nn.Embedding):
-    """A vector for each word, `[V, E]`: torch.nn.Embedding, but its gradient is summed row by row, and coalesced where
-    it is sparse.
-
-    Vectors start with unit length on average, so that tied logits start at the scale of the hidden's.
+    """A vector for each word, `[V, E]`: torch.nn.Embedding, whose vectors start with unit length on average, so that
+    tied logits start at the scale of the hidden's.
     """
 
     weight: nn.Parameter
@@ -24,9 +20,5 @@ class Embedding(nn.Embedding):
         nn.init.normal_(self.weight, std=1 / math.sqrt(dim))
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """The parameters with sparse gradients."""
+        """Return the parameters with sparse gradients."""
         return [self.weight] if self.sparse else []
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Vectors `[..., E]` of ids `[...]`, int64."""
-        return lookup(self.weight, ids, sparse=self.sparse)

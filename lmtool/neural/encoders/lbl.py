@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import MISSING
 from lmtool.neural.encoders.base import Encoder
-from lmtool.neural.kernels.hidden_units import dropout
 
 
 @dataclass(slots=True)
@@ -34,11 +33,11 @@ class LblModel(EncoderConfig):
     diagonal: bool = MISSING
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> LBL:
-        """The encoder; its hidden has the dimension of the embeddings, tied or not."""
+        """Return the encoder; its hidden has the dimension of the embeddings, tied or not."""
         return LBL(self, vocabulary_size, sparse=sparse)
 
     def weight_count(self, vocabulary_size: int) -> int:
-        """The weights of the embeddings `[V, E]` and of the matrices of the positions."""
+        """Count the weights of the embeddings `[V, E]` and of the matrices of the positions."""
         matrix = self.embedding_dim * (1 if self.diagonal else self.embedding_dim)
         return EncoderConfig.weight_count(self, vocabulary_size) + self.context_size * matrix
 
@@ -60,8 +59,8 @@ class LBL(Encoder):
         self.positions = nn.Parameter((start + torch.randn_like(start) * dim**-0.5) / size)  # [C, E, E] or [C, E]
 
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """r `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
-        x = dropout(x, self.config.dropout, self.training)
+        """Compute r `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
+        x = self.with_dropout(x, self.config.dropout)
         if self.config.diagonal:
             return (x * self.positions).sum(1)
         return x.flatten(1) @ self.positions.flatten(0, 1)

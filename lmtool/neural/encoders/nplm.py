@@ -24,6 +24,7 @@ Complexity: O(((C + K) E + (layers - 1) H) H) for each example, twice that with 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
@@ -31,15 +32,14 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.config.vocabulary import Unit
 from lmtool.errors import UserError
 from lmtool.neural.encoders.base import Encoder
-from lmtool.neural.encoders.history import RUN, History
-from lmtool.neural.kernels.hidden_units import dropout, hidden_units
-from lmtool.neural.kernels.plain_step import PlainLayer
+from lmtool.neural.encoders.history import CONSECUTIVE, History
 
 FAR_BACK = 100  # words, of model.history=null
 SHORT = 20_000  # tokens of a train split below which null stands for none
@@ -52,6 +52,14 @@ class Activation(Enum):
     gelu = "gelu"
     relu = "relu"
     sigmoid = "sigmoid"
+
+
+FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    Activation.tanh: torch.tanh,
+    Activation.gelu: F.gelu,
+    Activation.relu: F.relu,
+    Activation.sigmoid: torch.sigmoid,
+}
 
 
 @dataclass(slots=True)
@@ -90,11 +98,11 @@ class NplmModel(EncoderConfig):
         require(0 <= self.input_dropout < 1, "model.input_dropout", self.input_dropout, "from 0 to below 1")
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> NPLM:
-        """The encoder; tied, a linear map brings its hidden to the dimension of the embeddings."""
+        """Return the encoder; tied, a linear map brings its hidden to the dimension of the embeddings."""
         return NPLM(self, vocabulary_size, tied=tied, sparse=sparse)
 
     def can_tie(self) -> bool:
-        """Not where projection_dim gives the hidden another dimension than the embeddings'."""
+        """Return False where projection_dim gives the hidden another dimension than the embeddings'."""
         return self.projection_dim in (None, self.embedding_dim)
 
     def suit(self, unit: Unit, tokens: int) -> None:
@@ -104,15 +112,15 @@ class NplmModel(EncoderConfig):
         self.across_sentences = far if self.across_sentences is None else self.across_sentences
 
     def words_back(self) -> int:
-        """The words of the history, 0 without one: where it is no longer than the context, all is read word by word."""
+        """Return the length of the history in words, 0 where it is no longer than the context."""
         return self.history if self.history and self.history > self.context_size else 0
 
     def input_dim(self) -> int:
-        """The dimension of x: an embedding for each word of the context and for each sum over the history."""
+        """Return the dimension of x: an embedding for each word of the context and for each sum over the history."""
         return (self.context_size + (len(self.forgetting) if self.words_back() else 0)) * self.embedding_dim
 
     def weight_count(self, vocabulary_size: int) -> int:
-        """The weights of the embeddings `[V, E]`, the hidden layers and the projection."""
+        """Count the weights of the embeddings `[V, E]`, the hidden layers and the projection."""
         count = EncoderConfig.weight_count(self, vocabulary_size)
         last = self.hidden_dim if self.layers else self.input_dim()
         if self.layers:
@@ -121,7 +129,7 @@ class NplmModel(EncoderConfig):
         return count + (0 if self.projection_dim is None else last * self.projection_dim)
 
     def size_settings(self) -> list[str]:
-        """The names of the settings that weight_count depends on."""
+        """Return the names of the settings that weight_count depends on."""
         names = [*EncoderConfig.size_settings(self), "layers", "hidden_dim"]
         return names if self.projection_dim is None else [*names, "projection_dim"]
 
@@ -158,7 +166,7 @@ class NPLM(Encoder):
         self.history = None
         if far:
             self.history = History(config.forgetting, far, config.context_size, config.embedding_dim)
-            self.consecutive = RUN
+            self.consecutive = CONSECUTIVE
         sizes = [inputs, *[width] * config.layers]
         parts = 2 if config.gated else 1
         self.layers = nn.ModuleList(nn.Linear(before, after * parts) for before, after in pairwise(sizes))
@@ -172,37 +180,33 @@ class NPLM(Encoder):
     def _layer_norms(self) -> nn.ModuleList:
         return nn.ModuleList(nn.LayerNorm(self.config.hidden_dim) for _ in self.layers)
 
-    def plain_layer(self) -> PlainLayer | None:
-        """The one layer, without anything that the paper's network does not have."""
-        config = self.config
-        more = self.history or self.norms or self.project or config.dropout or config.input_dropout or config.gated
-        if type(self) is not NPLM or more or len(self.layers) != 1:
-            return None
-        layer = cast(nn.Linear, self.layers[0])
-        return PlainLayer(layer.weight, layer.bias, config.activation.value, config.direct)
-
-    def forward(self, contexts: Tensor) -> Tensor:
-        """Hidden `[B, D]` after context ids `[B, C]`, or `[B, T]` with a history; int64, oldest word first."""
+    def encode(self, contexts: Tensor) -> Tensor:
+        """Compute hidden `[B, D]` after context ids `[B, C]`, or `[B, T]` with a history; int64, oldest word first."""
         if self.history is None:
             return self.of_embeddings(self.embedding(contexts))
         return self.of_embeddings(self.history(contexts, self.embedding.weight, sparse=self.embedding.sparse))
 
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """Hidden `[B, D]` from x, `[B, C, E]`, or `[B, C + K, E]` with a history."""
-        activation, share = self.config.activation.value, self.config.dropout
-        x = dropout(x.flatten(1), self.config.input_dropout, self.training)
+        """Compute hidden `[B, D]` from x, `[B, C, E]`, or `[B, C + K, E]` with a history."""
+        x = self.with_dropout(x.flatten(1), self.config.input_dropout)
         a = x
         for number, layer in enumerate(self.layers):
-            norm, gate_norm = _of_layer(self.norms, number), _of_layer(self.gate_norms, number)
-            gated = self.config.gated
-            before, z = a, layer(a)
-            a = hidden_units(z, norm, activation, share, self.training, gated=gated, gate_norm=gate_norm)  # [B, H]
-            if number:
-                a = a + before
+            units: Tensor = self.computed("units", layer(a).to(x.dtype), number)  # [B, H]; from autocast
+            a = units + a if number else units
         if self.config.direct and len(self.layers):
             a = torch.cat([a, x], dim=1)
         return a if self.project is None else self.project(a)
 
+    def units(self, z: Tensor, number: int) -> Tensor:
+        """Compute dropout(f(norm(z))) of a layer's z `[B, H]`, or dropout(f(norm(z)) norm'(z')) of `[B, 2 H]`, z and z'
+        side by side, with gates.
+        """
+        z, *gate = z.chunk(2, dim=1) if self.config.gated else (z,)
+        a = FUNCTIONS[self.config.activation](z if self.norms is None else self.norms[number](z))
+        if gate:
+            a = a * (gate[0] if self.gate_norms is None else self.gate_norms[number](gate[0]))
+        return self.with_dropout(a, self.config.dropout)
 
-def _of_layer(norms: nn.ModuleList | None, number: int) -> nn.LayerNorm | None:
-    return None if norms is None else cast(nn.LayerNorm, norms[number])
+    def norms_of(self, number: int) -> list[nn.LayerNorm]:
+        """Return the layer norms of a layer: of f's argument and of the gate, as far as it has them."""
+        return [cast(nn.LayerNorm, norms[number]) for norms in (self.norms, self.gate_norms) if norms is not None]

@@ -19,18 +19,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, is_number, require, require_whole
 from lmtool.errors import UserError
 from lmtool.neural.checks import require_counts, require_size
-from lmtool.neural.devices import on_cpu
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.word_scores import log_unigram
 from lmtool.trees.tree import Tree
@@ -104,14 +100,6 @@ class AdaptiveSoftmax(OutputLayer):
             raise ValueError(f"div_value={div_value}: at most {most:.3g}, or the last tail's vectors have no dimension")
         self.layer = nn.AdaptiveLogSoftmaxWithLoss(dim, outputs, ends, div_value=div_value, head_bias=True)
         tails = [counts[first:last].sum()[None] for first, last in zip(ends, [*ends[1:], outputs], strict=True)]
-        # The entry of each word in the head, and in each tail, where -100 stands for a word that is not in it.
-        words, bounds = torch.arange(outputs), [*ends, outputs]
-        cluster = torch.bucketize(words, torch.tensor(ends), right=True)  # [O], 0 for the head's own
-        entries = [torch.where(cluster == 0, words, ends[0] + cluster - 1)]
-        for tail, first in enumerate(bounds[:-1], start=1):
-            entries.append(torch.where(cluster == tail, words - first, -100))
-        self.register_buffer("entries", torch.stack(entries, 1), persistent=False)  # [O, 1 + tails]
-        self.entries: Tensor
         with torch.no_grad():
             self.layer.head.bias.copy_(log_unigram(torch.cat([counts[: ends[0]], *tails])))
 
@@ -119,32 +107,12 @@ class AdaptiveSoftmax(OutputLayer):
         """A weight of the head, whose type and device hidden must have."""
         return self.layer.head.weight
 
-    def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
-        if not on_cpu(h):
-            return self._whole_batch_loss(h, y)
+    def loss(self, h: Tensor, y: Tensor) -> Tensor:
+        """Compute the mean of -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
         loss: Tensor = self.layer(h, y).loss
         return loss
 
-    def _whole_batch_loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """The same with every tail's scores of the whole batch, where the targets of other clusters count for nothing:
-        more arithmetic than for the examples of each tail alone, and nothing that depends on how many they are.
-        """
-        entries, head = self.entries.index_select(0, y), self.layer.head  # [B, 1 + tails]
-        tails = [[cast(nn.Linear, linear).weight for linear in cast(nn.Sequential, tail)] for tail in self.layer.tail]
-        projections, vectors = zip(*tails, strict=True)
-        # One product has what the head and all tails make of h.
-        joined = F.linear(h, torch.cat([head.weight, *projections]))
-        scores, *narrow = torch.split(joined, [len(head.weight), *map(len, projections)], 1)
-        in_tails = [
-            F.cross_entropy(F.linear(of_tail, weight), entries[:, number], reduction="sum")
-            for number, (of_tail, weight) in enumerate(zip(narrow, vectors, strict=True), start=1)
-        ]
-        of_head = F.cross_entropy(scores + head.bias, entries[:, 0])
-        return torch.add(of_head, reduce(torch.add, in_tails), alpha=1 / len(h))
-
-    @torch.no_grad()
-    def log_dist(self, h: Tensor) -> Tensor:
-        """log p of all words, `[B, O]` in float64, after hidden `[B, D]`; rows have log-sum-exp 0."""
+    def log_probs(self, h: Tensor) -> Tensor:
+        """Compute log p of all words, `[B, O]` in float64."""
         dist: Tensor = self.layer.log_prob(h).double()
         return dist - dist.logsumexp(1, keepdim=True)  # the layer computes in float32: normalise again

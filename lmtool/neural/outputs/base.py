@@ -5,11 +5,9 @@ Shapes: B examples, D dimension of the hidden, O words that can be predicted (id
 
 from __future__ import annotations
 
-import functools
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from abc import ABC
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,84 +18,28 @@ from torch.nn import functional as F
 from lmtool.config.training import Precision
 from lmtool.errors import UserError
 from lmtool.neural.checks import require_hidden, require_ids, require_size
+from lmtool.neural.forms import Formed
 from lmtool.trees.tree import Tree
 
-Method = TypeVar("Method", bound=Callable[..., Any])
 FINGERPRINT = "fingerprint"  # name in the state_dict
 
 
-def takes_hidden(method: Method) -> Method:
-    """Have a method of a layer get its hidden `[B, D]` checked."""
-    argument = f".{method.__name__}: h"
-
-    @functools.wraps(method)
-    def checked(self: OutputLayer, h: Tensor, *others: Any, **named: Any) -> Any:
-        return method(self, require_hidden(self, argument, h, self.input_dim, self.reference()), *others, **named)
-
-    return cast(Method, checked)
-
-
-def takes_number(method: Method) -> Method:
-    """Have a method of a layer get its hidden `[B, D]` and a number of words checked."""
-    argument, of_hidden = f".{method.__name__}: k", takes_hidden(method)
-
-    @functools.wraps(method)
-    def checked(self: OutputLayer, h: Tensor, k: int, *others: Any, **named: Any) -> Any:
-        return of_hidden(self, h, require_size(f"{type(self).__name__}{argument}", k), *others, **named)
-
-    return cast(Method, checked)
-
-
-def takes_words(*, several: bool = False, empty: bool = True) -> Callable[[Method], Method]:
-    """Have a method of a layer get its hidden `[B, D]` and words `[B]` checked.
-
-    several: they may be `[B, K]`, too. empty: B may be 0.
-    """
-
-    def check(method: Method) -> Method:
-        hidden, words = f".{method.__name__}: h", f".{method.__name__}: y"
-
-        @functools.wraps(method)
-        def checked(self: OutputLayer, h: Tensor, y: Tensor, *others: Any, **named: Any) -> Any:
-            h = require_hidden(self, hidden, h, self.input_dim, self.reference())
-            size = h.shape[0]
-            if not (size or empty):
-                raise ValueError(f"{type(self).__name__}{hidden} must have one example or more; got {list(h.shape)}")
-            shapes = ((size,), (size, "K")) if several else ((size,),)
-            return method(self, h, require_ids(self, words, y, shapes, self.word_count, h), *others, **named)
-
-        return cast(Method, checked)
-
-    return check
-
-
-CHECKS: dict[str, Callable[[Any], Any]] = {
-    "forward": takes_words(empty=False),
-    "log_dist": takes_hidden,
-    "log_prob": takes_words(several=True),
-    "probabilities": takes_hidden,
-    "sample": takes_hidden,
-    "top": takes_number,
-    "trained_log_z": takes_hidden,
-    "unnormalised": takes_words(),
-}
-
-
-class OutputLayer(nn.Module, ABC):
+class OutputLayer(Formed, ABC):
     """Hidden `[B, D]` -> log p of O words; the contract of the group `output`, usable with any PyTorch model.
 
-    A layer of one's own implements forward, the training loss, and log_dist, the exact distribution; the others have a
-    default that asks log_dist. Log-probabilities are natural, in float64 and without gradients.
+    A custom layer implements loss and log_probs; log_probs_of, best and draw have defaults that call log_probs. They
+    are called by forward, log_dist, log_prob, top and sample, which check the arguments first. Log-probabilities are
+    natural, in float64 and without gradients.
 
     tree: the tree that the layer is built over, None for a layer without one. uses_all_parameters: whether each batch
     reaches every parameter with a dense gradient. self_normalised: whether training brings the sum of exp(score) over
-    all words near 1, so that the layer has unnormalised and trained_log_z.
+    all words near 1, so that the layer has unnormalised and trained_log_z. precision: of the large products of a
+    training step, for layers that have some; evaluation is in the precision of the weights. input_dim: D, and
+    word_count: O, which the constructor sets; None, where they are not checked.
 
-    What these methods are given is checked before they are called, in a layer of one's own as in lmtool's: ValueError,
-    with the method, its argument, what it must be and what it is, for a hidden that is not a floating-point tensor
-    `[B, D]`, and for words that are not integers `[B]` of the same device; words may also be an array or a list.
-    input_dim: D, and word_count: O, which the constructor sets: from then on D and, on a CPU, the range of words are
-    checked, too. reference: a weight, whose type and device hidden must have.
+    Raises ValueError, with the method, its argument, what it must be and what it is, for a hidden that is not a
+    floating-point tensor `[B, D]`, and for words that are not integers `[B]` on the same device, on a CPU also for
+    words out of range; words may also be an array or a list.
 
     The state_dict of a layer over a tree or classes has their `fingerprint`, uint8 `[16]`; load_state_dict raises
     ValueError for a state of another tree or other classes. A state without it, as 0.6.0 saved, is loaded unchecked.
@@ -106,22 +48,145 @@ class OutputLayer(nn.Module, ABC):
     tree: Tree | None = None
     uses_all_parameters: bool = True
     self_normalised: bool = False
+    precision: Precision = Precision.fp32
     input_dim: int | None = None
     word_count: int | None = None
 
-    def __init_subclass__(cls, **settings: Any) -> None:
-        super().__init_subclass__(**settings)
-        for name, check in CHECKS.items():
-            if name in vars(cls):
-                setattr(cls, name, check(vars(cls)[name]))
+    def forward(self, h: Tensor, y: Tensor) -> Tensor:
+        """Return the loss that training lowers, a number: the mean over hidden `[B, D]` and targets `[B]`, int64.
+
+        -log p(y|h) in nats, or the layer's approximation of it; in the type of h, with gradients.
+        """
+        loss: Tensor = self.computed("loss", *self._checked("forward", h, y, empty=False))
+        return loss
+
+    @torch.no_grad()
+    def log_dist(self, h: Tensor) -> Tensor:
+        """Return log p of all words, `[B, O]` in float64, after hidden `[B, D]`; rows have log-sum-exp 0."""
+        dist: Tensor = self.computed("log_probs", self._checked_hidden("log_dist", h))
+        return dist
+
+    @torch.no_grad()
+    def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
+        """Return log p(y|h) in float64 of words y `[B]` or `[B, K]`, int64, after hidden `[B, D]`; in y's shape."""
+        h, y = self._checked("log_prob", h, y, several=True)
+        log_p: Tensor = self.computed("log_probs_of", h, columns(y))
+        return log_p.reshape(y.shape)
+
+    @torch.no_grad()
+    def probabilities(self, h: Tensor, width: int) -> Tensor:
+        """Return p of all words after hidden `[B, D]`, float64 `[B, width]`, 0 from column O on; width: O or more."""
+        p = self.log_dist(self._checked_hidden("probabilities", h)).exp_()
+        return F.pad(p, (0, width - p.shape[1]))
+
+    @torch.no_grad()
+    def sample(self, h: Tensor) -> Tensor:
+        """Draw a word `[B]`, int64, from p(.|h) after each hidden `[B, D]`, by torch's random state.
+
+        Raises ValueError where p is NaN.
+        """
+        return self.draw(self._checked_hidden("sample", h))
+
+    @torch.no_grad()
+    def top(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Return the k most likely words `[B, k]`, int64, and their log p `[B, k]` in float64, the most likely first.
+
+        k: O where it is more.
+        """
+        k = require_size(f"{type(self).__name__}.top: k", k)
+        best: tuple[Tensor, Tensor] = self.computed("best", self._checked_hidden("top", h), k)
+        return best
+
+    @torch.no_grad()
+    def unnormalised(self, h: Tensor, y: Tensor) -> Tensor:
+        """Return scores of words y `[B]` after hidden `[B, D]` without the sum over all words, `[B]` in float64, near
+        log p.
+
+        Raises NotImplementedError unless the layer is self_normalised.
+        """
+        return self.trained_scores(*self._checked("unnormalised", h, y))
+
+    @torch.no_grad()
+    def trained_log_z(self, h: Tensor) -> Tensor:
+        """Return log of the sum over all words of exp(unnormalised score), `[B]` in float64; 0 where scores are log p.
+
+        Raises NotImplementedError unless the layer is self_normalised.
+        """
+        return self.trained_log_sum(self._checked_hidden("trained_log_z", h))
+
+    # What a layer implements: the plain formulas. Their arguments have been checked.
+
+    def loss(self, h: Tensor, y: Tensor) -> Tensor:
+        """Compute what forward returns for hidden `[B, D]` and targets `[B]`, in plain torch with gradients."""
+        raise NotImplementedError(f"{type(self).__name__} must implement loss(h, y)")
+
+    def log_probs(self, h: Tensor) -> Tensor:
+        """Compute what log_dist returns, `[B, O]`, for hidden `[B, D]`."""
+        raise NotImplementedError(f"{type(self).__name__} must implement log_probs(h)")
+
+    def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
+        """Compute what log_prob returns, `[B, K]`, for hidden `[B, D]` and words `[B, K]`."""
+        return self.log_dist(h).gather(1, y)
+
+    def best(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Compute what top returns, `[B, k]` each, for hidden `[B, D]`."""
+        dist = self.log_dist(h)
+        log_p, words = dist.topk(min(k, dist.shape[1]), 1)
+        return words, log_p
+
+    def draw(self, h: Tensor) -> Tensor:
+        """Compute what sample returns, `[B]`, for hidden `[B, D]`."""
+        p = self.log_dist(h).exp()
+        if p.isnan().any():
+            raise ValueError(f"{type(self).__name__}.sample: the distribution after h is NaN")
+        return torch.multinomial(p, 1)[:, 0] if len(p) else torch.empty(0, dtype=torch.int64, device=p.device)
+
+    def trained_scores(self, h: Tensor, y: Tensor) -> Tensor:
+        """Compute what unnormalised returns, `[B]`, for hidden `[B, D]` and words `[B]`."""
+        raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
+
+    def trained_log_sum(self, h: Tensor) -> Tensor:
+        """Compute what trained_log_z returns, `[B]`, for hidden `[B, D]`."""
+        raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
+
+    # Properties of a layer.
 
     def reference(self) -> Tensor | None:
-        """A weight, whose type and device hidden must have; None, the default, where any will do."""
+        """Return a weight, whose dtype and device hidden must have; None, the default, where any will do."""
         return None
 
     def structure(self) -> list[npt.NDArray[Any]]:
         """Return the arrays that say which words a row of the weights stands for: those of the tree, if any."""
         return [] if self.tree is None else [self.tree.children, self.tree.leaf_words]
+
+    def row_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters with sparse gradients, for lmtool's row optimisers; none by default."""
+        return []
+
+    def use_dense_gradients(self) -> None:
+        """Give the parameters with sparse gradients dense ones from now on; nothing by default."""
+
+    def use_precision(self, precision: Precision) -> None:
+        """Do the large products of a training step in this precision, in layers that have some."""
+        self.precision = precision
+
+    def word_vectors(self) -> Tensor | None:
+        """Return the output vector of each word, `[O, D]`; None for a layer that has none."""
+        return None
+
+    def _checked_hidden(self, method: str, h: Tensor) -> Tensor:
+        return require_hidden(self, f".{method}: h", h, self.input_dim, self.reference())
+
+    def _checked(
+        self, method: str, h: Tensor, y: Tensor, *, several: bool = False, empty: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """Check hidden `[B, D]` and words `[B]`; several: they may be `[B, K]`, too. empty: B may be 0."""
+        h = self._checked_hidden(method, h)
+        size = h.shape[0]
+        if not (size or empty):
+            raise ValueError(f"{type(self).__name__}.{method}: h must have one example or more; got {list(h.shape)}")
+        shapes = ((size,), (size, "K")) if several else ((size,),)
+        return h, require_ids(self, f".{method}: y", y, shapes, self.word_count, h)
 
     def _fingerprint(self) -> Tensor | None:
         digest, arrays = hashlib.blake2b(digest_size=16), self.structure()
@@ -143,95 +208,6 @@ class OutputLayer(nn.Module, ABC):
                 "build the layer over those that it was trained with"
             )
         super()._load_from_state_dict(state_dict, prefix, *others)
-
-    @abstractmethod
-    def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """The loss that training lowers, a number: the mean over hidden `[B, D]` and targets `[B]`, int64.
-
-        -log p(y|h) in nats, or the layer's approximation of it; in the type of h, with gradients.
-        """
-
-    @abstractmethod
-    def log_dist(self, h: Tensor) -> Tensor:
-        """log p of all words, `[B, O]` in float64, after hidden `[B, D]`; rows have log-sum-exp 0."""
-
-    @takes_words(several=True)
-    def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
-        """log p(y|h) in float64 of words y `[B]` or `[B, K]`, int64, after hidden `[B, D]`; in the shape of y."""
-        return self.log_dist(h).gather(1, columns(y)).reshape(y.shape)
-
-    @takes_hidden
-    @torch.no_grad()
-    def probabilities(self, h: Tensor, width: int) -> Tensor:
-        """p of all words after hidden `[B, D]`, floating-point `[B, width]`: exp of log_dist but for rounding.
-
-        width: O or more; columns from O on are 0.
-        """
-        p = self.log_dist(h)
-        return F.pad(p.exp(), (0, width - p.shape[1]))
-
-    @takes_hidden
-    @torch.no_grad()
-    def sample(self, h: Tensor) -> Tensor:
-        """A word `[B]`, int64, drawn from p(.|h) after each hidden `[B, D]`; from torch's random state.
-
-        Raises ValueError where p is NaN.
-        """
-        p = self.log_dist(h).exp()
-        if p.isnan().any():
-            raise ValueError(f"{type(self).__name__}.sample: the distribution after h is NaN")
-        return torch.multinomial(p, 1)[:, 0] if len(p) else torch.empty(0, dtype=torch.int64, device=p.device)
-
-    @takes_number
-    @torch.no_grad()
-    def top(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k most likely words `[B, k]`, int64, and their log p `[B, k]` in float64, the most likely first.
-
-        k: O where it is more.
-        """
-        dist = self.log_dist(h)
-        log_p, words = dist.topk(min(k, dist.shape[1]), 1)
-        return words, log_p
-
-    def row_parameters(self) -> list[nn.Parameter]:
-        """The parameters with sparse gradients, for the optimisers of lmtool.neural.sparse_optim; none by default."""
-        return []
-
-    def use_dense_gradients(self) -> None:
-        """Give the parameters with sparse gradients dense ones from now on; nothing by default."""
-
-    def use_precision(self, precision: Precision) -> None:
-        """Do the large products of a training step in this precision; nothing by default."""
-
-    def plain_softmax(self, examples: int) -> tuple[nn.Parameter, nn.Parameter] | None:
-        """u `[O, D]` and b `[O]` where a step of so many examples is a full softmax of b + u . h and no more, in their
-        own type or as in_bf16 says: for kernels.plain_step. None, the default, for any other layer.
-        """
-        return None
-
-    def in_bf16(self, examples: int) -> bool:
-        """Whether a training step of so many examples does products in bf16, as use_precision lets it."""
-        return False
-
-    def word_vectors(self) -> Tensor | None:
-        """The output vector of each word, `[O, D]`; None for a layer that has none."""
-        return None
-
-    @takes_words()
-    def unnormalised(self, h: Tensor, y: Tensor) -> Tensor:
-        """Scores of words y `[B]` after hidden `[B, D]` without the sum over all words, `[B]` in float64, near log p.
-
-        Raises NotImplementedError unless the layer is self_normalised.
-        """
-        raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
-
-    @takes_hidden
-    def trained_log_z(self, h: Tensor) -> Tensor:
-        """log of the sum over all words of exp(unnormalised score), `[B]` in float64; 0 where the scores are log p.
-
-        Raises NotImplementedError unless the layer is self_normalised.
-        """
-        raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
 
 
 def columns(y: Tensor) -> Tensor:

@@ -28,14 +28,11 @@ from torch.nn import functional as F
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require_whole
 from lmtool.neural.checks import require_counts, require_ids, require_size
-from lmtool.neural.devices import on_cpu
-from lmtool.neural.kernels.sparse_rows import Pairs, log_sum_exp, row_scores, segments
 from lmtool.neural.outputs.base import OutputLayer, require_at_most_words
 from lmtool.neural.outputs.word_scores import log_unigram
+from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, segments
 from lmtool.trees.frequency_classes import class_of_words
 from lmtool.trees.tree import Tree
-
-OF_DEVICE = 1 << 28  # scores that exist at once on a GPU: 1 GiB in float32
 
 
 @dataclass(slots=True)
@@ -58,7 +55,7 @@ class ClassesOutput(OutputConfig):
         return ClassSoftmax(dim, counts, torch.from_numpy(classes), sparse=True)
 
 
-class ClassSoftmax(OutputLayer):
+class ClassSoftmax(OutputLayer, RowScores):
     """p(w|h) = p(class of w|h) p(w|class, h), a softmax each (Goodman 2001, "Classes for fast maximum entropy
     training").
 
@@ -116,50 +113,33 @@ class ClassSoftmax(OutputLayer):
         """b of the words, whose type and device hidden must have."""
         return self.bias
 
-    def _log_in_class(self, h: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-        """log p(w|class, h) of the words of classes `[B]`, `[P]`, and where each example's begin, `[B]`."""
+    def log_probs_in_class(self, h: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute log p(w|class, h) of the words of classes `[B]`, `[P]`, and where each example's begin, `[B]`."""
         starts, owner, places = segments(self.starts, classes)
-        rows = self.members[places]
-        scores = row_scores(h, self.vectors, self.bias, Pairs(rows, starts, owner), sparse=self.sparse)
+        scores = self.computed("pair_scores", h, Pairs(self.members[places], starts, owner))  # [P]
         return scores - log_sum_exp(scores, starts, owner)[owner], starts[:-1]
 
-    def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
-        classes = self.classes.index_select(0, y)
-        if not (on_cpu(h) or self.sparse) and len(h) * len(self.bias) <= OF_DEVICE:
-            return self._all_words_loss(h, y, classes)
-        in_class, first = self._log_in_class(h, classes)
-        of_class = F.cross_entropy(torch.addmm(self.class_bias, h, self.class_vectors.T), classes)
+    def loss(self, h: Tensor, y: Tensor) -> Tensor:
+        """Compute the mean of -log p(class|h) - log p(y|class, h) in nats over hidden `[B, D]` and targets `[B]`."""
+        classes = self.classes[y]
+        in_class, first = self.log_probs_in_class(h, classes)
+        of_class = F.cross_entropy(F.linear(h, self.class_vectors, self.class_bias), classes)
         return of_class - in_class[first + self.place[y]].mean()
 
-    def _all_words_loss(self, h: Tensor, y: Tensor, classes: Tensor) -> Tensor:
-        """The same by the scores of all words, those of other classes than the target's left out: products are what a
-        GPU is fast at, and nothing depends on how long the classes are.
-        """
-        scores = F.linear(h, self.vectors, self.bias)  # [B, O]
-        scores = scores.masked_fill(self.classes != classes[:, None], -torch.inf)
-        of_class = F.cross_entropy(F.linear(h, self.class_vectors, self.class_bias), classes)
-        return of_class + F.cross_entropy(scores, y)
-
-    @torch.no_grad()
-    def log_dist(self, h: Tensor) -> Tensor:
-        """log p of all words, `[B, O]` in float64, after hidden `[B, D]`; rows have log-sum-exp 0."""
-        of_class = torch.addmm(self.class_bias, h, self.class_vectors.T).double().log_softmax(1)
-        scores = torch.addmm(self.bias, h, self.vectors.T).double()
+    def log_probs(self, h: Tensor) -> Tensor:
+        """Compute log p of all words, `[B, O]` in float64."""
+        of_class = F.linear(h, self.class_vectors, self.class_bias).double().log_softmax(1)  # [B, C]
+        scores = F.linear(h, self.vectors, self.bias).double()  # [B, O]
         largest = torch.full_like(of_class, -torch.inf)
         largest.scatter_reduce_(1, self.classes.expand_as(scores), scores, "amax")
         total = torch.zeros_like(of_class).index_add_(1, self.classes, (scores - largest[:, self.classes]).exp())
         return scores + (of_class - largest - total.log())[:, self.classes]
 
-    @torch.no_grad()
-    def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
-        """log p(y|h) in float64 of words y `[B]` or `[B, K]`, int64, after hidden `[B, D]`; in the shape of y.
-
-        For `[B]` it works on the words of the targets' classes alone.
-        """
-        if y.dim() > 1:
-            return super().log_prob(h, y)
-        classes = self.classes.index_select(0, y)
-        of_class = torch.addmm(self.class_bias, h, self.class_vectors.T).double().log_softmax(1)
-        in_class, first = self._log_in_class(h, classes)
-        return of_class.gather(1, classes[:, None])[:, 0] + in_class[first + self.place[y]].double()
+    def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
+        """Compute log p of words `[B, K]` in float64, `[B, K]`; of one word each, from the words of its class alone."""
+        if y.shape[1] != 1:
+            return super().log_probs_of(h, y)
+        classes = self.classes[y[:, 0]]
+        of_class = F.linear(h, self.class_vectors, self.class_bias).double().log_softmax(1).gather(1, classes[:, None])
+        in_class, first = self.log_probs_in_class(h, classes)
+        return of_class + in_class[first + self.place[y[:, 0]]].double()[:, None]

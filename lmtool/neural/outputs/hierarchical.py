@@ -31,16 +31,12 @@ from torch.nn import functional as F
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require_whole
 from lmtool.neural.checks import described, require_counts, require_ids, require_size
-from lmtool.neural.devices import on_cpu
-from lmtool.neural.kernels import tree_loops
-from lmtool.neural.kernels.sparse_rows import Pairs, compiled, log_sum_exp, logistic_loss, segments
-from lmtool.neural.outputs.base import OutputLayer, columns
-from lmtool.neural.outputs.padded_paths import PaddedPaths, add_down, sums_of_codes
+from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
-from lmtool.system import parallel
+from lmtool.neural.rows import Pairs, log_sum_exp, segments
 from lmtool.trees.tree import Tree
 
-CHUNK = 256  # distributions that exist at once
+DISTRIBUTIONS_AT_ONCE = 256
 
 
 class NodeForm(Enum):
@@ -66,7 +62,7 @@ class HierarchicalOutput(OutputConfig):
             require_whole(f"output.{name}", getattr(self, name))
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> HierarchicalSoftmax:
-        """The layer over a tree, with sparse gradients; it starts at the unigram distribution."""
+        """Return the layer over a tree, with sparse gradients; it starts at the unigram distribution."""
         assert tree is not None, "needs_tree"
         if self.nodes is NodeForm.dot:
             return HierarchicalSoftmax(dim, tree, counts, sparse=True)
@@ -76,7 +72,7 @@ class HierarchicalOutput(OutputConfig):
 
 
 def node_log_odds(tree: Tree, counts: Tensor) -> Tensor:
-    """log odds `[N]`, float64, of each node's second child, by the counts `[O]` of the words below its two children.
+    """Return log odds `[N]`, float64, of each second child, by the counts `[O]` of the words below both.
 
     Half an occurrence is added to both.
     """
@@ -111,7 +107,7 @@ class HierarchicalSoftmax(OutputLayer):
         None to start at even odds.
 
         nodes: the scores s; None for DotNodes, which start by counts, and whose gradients are sparse if `sparse` is
-        true. Raises ValueError for what is no Tree, for counts that are not those of its words, and for nodes of
+        true. Raises ValueError for what is not a Tree, for counts that are not those of its words, and for nodes of
         another number or dimension.
         """
         super().__init__()
@@ -145,11 +141,9 @@ class HierarchicalSoftmax(OutputLayer):
         self._path_nodes: Tensor
         self._path_bits: Tensor
         self._word_leaves: Tensor
-        self._can_pad = PaddedPaths.suits(tree)
-        self._padded: PaddedPaths | None = None  # made when the layer is first used on a GPU
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """The parameters of the nodes that have sparse gradients, or none."""
+        """Return the parameters of the nodes that have sparse gradients, or none."""
         return self.nodes.row_parameters()
 
     def use_dense_gradients(self) -> None:
@@ -157,142 +151,87 @@ class HierarchicalSoftmax(OutputLayer):
         self.nodes.sparse = False
 
     def reference(self) -> Tensor:
-        """A weight of the nodes, whose type and device hidden must have."""
+        """Return a weight of the nodes, whose dtype and device hidden must have."""
         return self.nodes.reference()
 
     def paths(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
-        """The paths to leaves `[B]`, int64: which nodes are on each, and the signs `[P]` of their scores, int32.
+        """Return the paths to leaves `[B]`, int64: the nodes on each, and the signs `[P]` of their scores, int32.
 
         Raises ValueError for leaves that the tree does not have.
         """
-        return self._paths(require_ids(self, ".paths: leaves", leaves, (("B",),), self.tree.leaves, self._offsets))
+        return self.paths_to(require_ids(self, ".paths: leaves", leaves, (("B",),), self.tree.leaves, self._offsets))
 
-    def _paths(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
-        if not on_cpu(leaves):
-            return self._paths_plain(leaves)
-        size = len(leaves)
-        starts = torch.empty(size + 1, dtype=torch.int64)
-        arrays = [tensor.numpy() for tensor in (leaves, self._offsets, starts)]
-        tree_loops.path_sizes(*arrays)
-        total = int(starts[-1])
-        rows, signs, owner = (torch.empty(total, dtype=torch.int32) for _ in range(3))
-        given = (leaves, self._offsets, self._path_nodes, self._path_bits, starts, rows, signs, owner)
-        tree_loops.copy_paths(*(tensor.numpy() for tensor in given))
-        return Pairs(rows, starts, owner), signs
-
-    def _paths_plain(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
-        """The same in tensor operations."""
+    def paths_to(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
+        """Compute `paths` of leaves `[B]` that are known to be in the tree."""
         starts, owner, place = segments(self._offsets, leaves)
         signs = 2 * self._path_bits[place].to(torch.int32) - 1
         return Pairs(self._path_nodes[place], starts, owner.to(torch.int32)), signs
 
-    def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """Mean -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`, int64; a number in the type of h."""
-        if self._can_pad and not (on_cpu(h) or self.nodes.sparse):
-            return self._paths_of(h).loss(self.nodes, h, y)
-        if self._one_code:
-            pairs, signs = self._paths(y)
-            return logistic_loss(self.nodes.scores_of(h, pairs), signs) / len(y)
-        return -self._log_words(h, y[:, None]).mean()
+    def loss(self, h: Tensor, y: Tensor) -> Tensor:
+        """Compute the mean of -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
+        if not self._one_code:
+            return -self.log_probs_of(h, y[:, None]).mean().to(h.dtype)
+        pairs, signs = self.paths_to(y)
+        return -F.logsigmoid(signs * self.nodes.scores_of(h, pairs)).sum() / len(y)
 
-    def _paths_of(self, h: Tensor) -> PaddedPaths:
-        """The paths in the form for a GPU, on the device and in the type of hidden h."""
-        if self._padded is None or not self._padded.serves(h):
-            self._padded = PaddedPaths.of(self.tree, h)
-        return self._padded
+    def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
+        """Compute log p of words `[B, K]`, `[B, K]`, over all their codes; scores in h's dtype, sums in float64.
 
-    def _log_words(self, h: Tensor, y: Tensor) -> Tensor:
-        """log p of words `[B, K]`, over all their codes; scores in h's precision, sums in float64."""
-        words = y.reshape(-1)
-        per_example = y.shape[1]
+        It works on the nodes of the paths to y alone.
+        """
+        words, per_example = y.reshape(-1), y.shape[1]
         first_code, code_word, leaves = segments(self._word_leaves, words)  # code_word: the word of each code
-        pairs, signs = self._paths(leaves)
+        pairs, signs = self.paths_to(leaves)
         node_code = pairs.owner
         # For the scores the owner of a node is the example, not the code.
         example = (code_word // per_example).to(torch.int32)[node_code.long()]
-        every = torch.arange(len(y) + 1, device=y.device) * per_example  # the first word of each example, and the end
-        starts = pairs.starts[first_code[every]]
-        scores = self.nodes.scores_of(h, Pairs(pairs.rows, starts, example))
+        ends = torch.arange(len(y) + 1, device=y.device) * per_example  # the first word of each example, and the end
+        scores = self.nodes.scores_of(h, Pairs(pairs.rows, pairs.starts[first_code[ends]], example))
         decisions = F.logsigmoid(scores.double() * signs)
         log_code = decisions.new_zeros(len(leaves)).index_add_(0, node_code, decisions)
         if len(leaves) == len(words):
             return log_code.reshape(y.shape)
         return log_sum_exp(log_code, first_code, code_word).reshape(y.shape)
 
-    @torch.no_grad()
-    def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
-        """log p(y|h) in float64 of words y `[B]` or `[B, K]`, int64, after hidden `[B, D]`; in the shape of y.
+    def log_probs(self, h: Tensor) -> Tensor:
+        """Compute log p of all words, `[B, O]` in float64, from the root of the tree down."""
+        return torch.cat(
+            [self._words(self.computed("log_leaves", part)) for part in torch.split(h, DISTRIBUTIONS_AT_ONCE)]
+        )
 
-        It works on the nodes of the paths to y alone.
-        """
-        return self._log_words(h, columns(y)).reshape(y.shape)
-
-    @torch.no_grad()
-    def log_dist(self, h: Tensor) -> Tensor:
-        """log p of all words, `[B, O]` in float64, after hidden `[B, D]`; rows have log-sum-exp 0.
-
-        One pass over the tree for each example.
-        """
-        dist = torch.empty(len(h), self.tree.words, dtype=torch.float64, device=h.device)
-        if not on_cpu(h):
-            for first in range(0, len(h), CHUNK):
-                leaves = add_down(self.tree, self.nodes.all_scores(h[first : first + CHUNK]))
-                dist[first : first + CHUNK] = leaves if self._one_code else sums_of_codes(self.tree, leaves)
-            return dist
-        for first in range(0, len(h), CHUNK):
-            leaves = self._leaves(h[first : first + CHUNK])
-            if not self._one_code:
-                with np.errstate(invalid="ignore"):  # NaN after NaN
-                    words = np.logaddexp.reduceat(leaves.numpy(), self.tree.word_leaves[:-1], axis=1)
-                leaves = torch.from_numpy(words)
-            dist[first : first + CHUNK] = leaves
-        return dist
-
-    def _leaves(self, h: Tensor) -> Tensor:
-        """log p of each leaf, `[B, L]` in float64."""
-        log_leaf = torch.zeros(len(h), self.tree.leaves, dtype=torch.float64)
-        if self.tree.nodes:
-            scores = self.nodes.all_scores(h)
-            log_second = F.logsigmoid(scores)
-            arrays = [tensor.cpu().numpy() for tensor in (log_second, scores)]
-            cuts = parallel.cut_evenly(len(h))
-            parallel.run(
-                (tree_loops.add_down, *arrays, self.tree.children, log_leaf.numpy(), first, last)
-                for first, last in cuts
-            )
-        return log_leaf
-
-    @torch.no_grad()
-    def sample(self, h: Tensor) -> Tensor:
-        """A word `[B]`, int64, drawn from p(.|h) after each hidden `[B, D]`, by descent from the root.
-
-        From torch's random state.
-        """
+    def log_leaves(self, h: Tensor) -> Tensor:
+        """Compute log p of each leaf, `[B, L]` in float64."""
+        nodes = self.tree.nodes
+        scores = self.nodes.all_scores(h).double()  # [B, N]
+        decisions = torch.stack([F.logsigmoid(-scores), F.logsigmoid(scores)], 2)  # of the first child, of the second
         children = torch.from_numpy(self.tree.children).long().to(h.device)
-        at = torch.zeros(len(h), dtype=torch.int64, device=h.device)
-        at -= 0 if self.tree.nodes else 1
+        below = torch.where(children >= 0, children, nodes - 1 - children)  # [N, 2], inner nodes before leaves
+        log_p = decisions.new_zeros(len(h), nodes + self.tree.leaves)
+        level = torch.zeros(min(1, nodes), dtype=torch.int64, device=h.device)  # the nodes of one depth, the root first
+        while len(level):
+            log_p[:, below[level]] = log_p[:, level, None] + decisions[:, level]
+            level = below[level].flatten()
+            level = level[level < nodes]
+        return log_p[:, nodes:]
+
+    def _words(self, leaves: Tensor) -> Tensor:
+        """Sum p over the codes of each word: log p `[B, O]` from log p of the leaves, `[B, L]`."""
+        if self._one_code:
+            return leaves
+        words = torch.from_numpy(self.tree.leaf_words).long().to(leaves.device)
+        shape = len(leaves), self.tree.words
+        largest = leaves.new_full(shape, -torch.inf).scatter_reduce_(1, words.expand_as(leaves), leaves, "amax")
+        return largest + leaves.new_zeros(shape).index_add_(1, words, (leaves - largest[:, words]).exp()).log()
+
+    def draw(self, h: Tensor) -> Tensor:
+        """Draw a word `[B]`, int64, by descent from the root. Raises ValueError where p is NaN."""
+        children = torch.from_numpy(self.tree.children).long().to(h.device)
+        at = torch.full((len(h),), 0 if self.tree.nodes else -1, dtype=torch.int64, device=h.device)
         while (at >= 0).any():
             inside = (at >= 0).nonzero()[:, 0]
             pairs = Pairs(at[inside], torch.arange(len(inside) + 1), torch.arange(len(inside), device=h.device))
             p = self.nodes.scores_of(h[inside], pairs).sigmoid()
+            if p.isnan().any():
+                raise ValueError(f"{type(self).__name__}.sample: the distribution after h is NaN")
             at[inside] = children[at[inside], (torch.rand_like(p) < p).long()]
         return torch.from_numpy(self.tree.leaf_words).long().to(h.device)[-1 - at]
-
-    @torch.no_grad()
-    def top(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k most likely words `[B, k]`, int64, and their log p `[B, k]` in float64, the most likely first.
-
-        k: O where it is more. By best-first descent, which looks at few nodes. Words with several codes need all of
-        them, and so the whole distribution; it is also faster on a device other than the CPU and with nodes that are
-        more than a dot product.
-        """
-        k, nodes = min(k, self.tree.words), self.nodes
-        if not (isinstance(nodes, DotNodes) and compiled(h) and self._one_code and self.tree.nodes):
-            return super().top(h, k)
-        h = h.contiguous()
-        leaves, log_p = torch.empty(len(h), k, dtype=torch.int64), torch.empty(len(h), k, dtype=torch.float64)
-        weights = nodes.vectors.detach().numpy(), nodes.bias.detach().numpy()
-        outputs = leaves.numpy(), log_p.numpy()
-        cuts = parallel.cut_evenly(len(h), min(parallel.threads(), len(h)))
-        parallel.run((tree_loops.best_first, h.numpy(), *weights, self.tree.children, *outputs, *cut) for cut in cuts)
-        return torch.from_numpy(self.tree.leaf_words).long()[leaves], log_p

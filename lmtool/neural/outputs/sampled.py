@@ -30,10 +30,7 @@ from torch.nn import functional as F
 from lmtool.config.groups import OutputConfig
 from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.neural.checks import require_counts, require_ids
-from lmtool.neural.devices import on_cpu
-from lmtool.neural.kernels.row_losses import sampled_loss
-from lmtool.neural.kernels.shared_rows import own_and_shared_scores
-from lmtool.neural.outputs.base import require_at_most_words, takes_words
+from lmtool.neural.outputs.base import require_at_most_words
 from lmtool.neural.outputs.noise import Noise, noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
 from lmtool.trees.tree import Tree
@@ -54,7 +51,7 @@ class SampledOutput(OutputConfig):
         require(0 <= self.power <= 2, "output.power", self.power, "from 0 (uniform) to 2")
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> SampledSoftmax:
-        """The layer, with sparse gradients. Raises UserError for more samples than there are words."""
+        """Return the layer, with sparse gradients. Raises UserError for more samples than there are words."""
         require_at_most_words("samples", self.samples, len(counts))
         return SampledSoftmax(dim, counts, vectors, samples=self.samples, power=self.power, sparse=True)
 
@@ -62,8 +59,7 @@ class SampledOutput(OutputConfig):
 class SampledSoftmax(WordScores):
     """Cross-entropy over the target and k words drawn for the batch, each score less log q (Jean et al. 2015).
 
-    q is the probability of a word to be drawn; draws that equal the target stay in the sum. The optimum is the
-    distribution of the data at every k (Ma & Collins 2018). log_prob and log_dist are exact.
+    log_prob and log_dist are exact.
     """
 
     def __init__(
@@ -91,21 +87,18 @@ class SampledSoftmax(WordScores):
         self.register_buffer("log_q", self.table.log_q.to(torch.get_default_dtype()), persistent=False)
         self.log_q: Tensor
 
-    def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """Mean of the sampled cross-entropy in nats over hidden `[B, D]` and targets `[B]`, a number; it is not -log p.
+    def loss(self, h: Tensor, y: Tensor) -> Tensor:
+        """Compute the mean of J in nats over hidden `[B, D]` and targets `[B]`; samples are drawn by torch."""
+        return self.sampled_loss(h, y, self.table.draw(self.samples).to(h.device))
 
-        Samples come from torch's random state.
-        """
-        return self._loss_with(h, y, self.table.draw(self.samples))
+    def sampled_loss(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
+        """Compute the mean of J with samples `[k]`, the same for all examples."""
+        real, others = self.target_and_other_scores(h, y, samples)  # s_y [B], s_w [B, k]
+        scores = torch.cat([(real - self.log_q[y])[:, None], others - self.log_q[samples]], 1)  # [B, 1 + k]
+        return F.cross_entropy(scores, torch.zeros_like(y))
 
-    @takes_words(empty=False)
     def loss_with(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
-        """The same with given samples `[k]`, int64."""
-        return self._loss_with(h, y, require_ids(self, ".loss_with: samples", samples, (("k",),), self.word_count, h))
-
-    def _loss_with(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:
-        if not (on_cpu(h) or self.sparse):
-            return sampled_loss(h, self.vectors, self.bias - self.log_q, y, samples)
-        weights = self.vectors, self.bias, self.log_q
-        real, others = own_and_shared_scores(h, *weights, y, samples, sparse=self.sparse)  # [B], [B, k]
-        return F.cross_entropy(torch.cat([real[:, None], others], 1), torch.zeros_like(y))
+        """Return the mean of J with given samples `[k]`, int64."""
+        h, y = self._checked("loss_with", h, y, empty=False)
+        shapes = (("k",),)
+        return self.sampled_loss(h, y, require_ids(self, ".loss_with: samples", samples, shapes, self.word_count, h))

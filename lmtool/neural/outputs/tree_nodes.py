@@ -1,27 +1,23 @@
 """How the inner nodes of a tree score their decision for the second child: two forms.
 
-Legend of shapes: B examples, D dimension of the hidden, N inner nodes, P pairs (example, node), U different nodes among
-them; in Morin & Bengio's form H hidden units and M, the dimension of a node's embedding.
+Legend of shapes: B examples, D dimension of the hidden, N inner nodes, P pairs (example, node); in Morin & Bengio's
+form H hidden units and M, the dimension of a node's embedding.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lmtool.neural.checks import require_hidden, require_odds, require_pairs, require_size
-from lmtool.neural.devices import on_cpu
-from lmtool.neural.kernels import tree_loops
-from lmtool.neural.kernels.row_losses import own_scores, rows_of_both
-from lmtool.neural.kernels.sparse_rows import Groups, Pairs, compiled, each_example, lookup, row_scores
-from lmtool.system import parallel
+from lmtool.neural.forms import Formed
+from lmtool.neural.rows import Pairs, RowScores, rows_of
 
-OF_DEVICE = 1 << 28  # hidden units of nodes that exist at once on a GPU
+UNITS_AT_ONCE = 1 << 24  # hidden units of nodes
 
 
-class DotNodes(nn.Module):
+class DotNodes(RowScores):
     """s_n(h) = u_n . h + b_n, as in word2vec (Mikolov et al. 2013) and Mnih & Hinton (2009)."""
 
     def __init__(self, dim: int, log_odds: Tensor, *, sparse: bool = False) -> None:
@@ -38,7 +34,7 @@ class DotNodes(nn.Module):
         nn.init.normal_(self.vectors, std=dim**-0.5)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """The parameters with sparse gradients: u and b, or none."""
+        """Return the parameters with sparse gradients: u and b, or none."""
         return [self.vectors, self.bias] if self.sparse else []
 
     @property
@@ -47,11 +43,11 @@ class DotNodes(nn.Module):
         return len(self.bias)
 
     def reference(self) -> Tensor:
-        """b, whose type and device hidden must have."""
+        """Return b, whose dtype and device hidden must have."""
         return self.bias
 
     def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients.
+        """Return s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients.
 
         Raises ValueError for a hidden that does not fit and for pairs of other nodes or examples.
         """
@@ -59,21 +55,18 @@ class DotNodes(nn.Module):
         return self.scores_of(h, require_pairs(self, ".scores: pairs", pairs, h, self.node_count))
 
     def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """`scores`, `[P]`, of a hidden `[B, D]` and of P pairs that are known to fit; nothing is checked."""
-        return row_scores(h, self.vectors, self.bias, pairs, sparse=self.sparse)
-
-    def padded_scores(self, h: Tensor, nodes: Tensor) -> Tensor:
-        """s of nodes `[B, K]` after hidden `[B, D]`: `[B, K]`, with dense gradients. For a GPU."""
-        return own_scores(h, self.vectors, self.bias, nodes)
+        """Compute `scores`, `[P]`, of a hidden `[B, D]` and of P pairs that are known to fit; nothing is checked."""
+        scores: Tensor = self.computed("pair_scores", h, pairs)
+        return scores
 
     @torch.no_grad()
     def all_scores(self, h: Tensor) -> Tensor:
-        """s of every node, `[B, N]`, after hidden `[B, D]`; without gradients."""
+        """Return s of every node, `[B, N]`, after hidden `[B, D]`; without gradients."""
         h = require_hidden(self, ".all_scores: h", h, self.input_dim, self.bias)
-        return torch.addmm(self.bias, h, self.vectors.T)
+        return F.linear(h, self.vectors, self.bias)
 
 
-class MorinBengioNodes(nn.Module):
+class MorinBengioNodes(Formed):
     """s_n(h) = alpha_n + beta . tanh(c + W h + U N_n) (Morin & Bengio 2005, eq. 4), N_n the node's own embedding.
 
     h is what their x is: the concatenated embeddings, or any other hidden.
@@ -100,7 +93,7 @@ class MorinBengioNodes(nn.Module):
         nn.init.normal_(self.beta, std=hidden_dim**-0.5)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """The parameters with sparse gradients: N and alpha, or none."""
+        """Return the parameters with sparse gradients: N and alpha, or none."""
         return [self.nodes, self.alpha] if self.sparse else []
 
     @property
@@ -109,11 +102,11 @@ class MorinBengioNodes(nn.Module):
         return len(self.alpha)
 
     def reference(self) -> Tensor:
-        """alpha, whose type and device hidden must have."""
+        """Return alpha, whose dtype and device hidden must have."""
         return self.alpha
 
     def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients.
+        """Return s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients.
 
         Raises ValueError for a hidden that does not fit and for pairs of other nodes or examples.
         """
@@ -121,89 +114,24 @@ class MorinBengioNodes(nn.Module):
         return self.scores_of(h, require_pairs(self, ".scores: pairs", pairs, h, self.node_count))
 
     def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """`scores`, `[P]`, of a hidden `[B, D]` and of P pairs that are known to fit; nothing is checked."""
-        if compiled(h):
-            groups = Groups(pairs.rows)
-            used, rows = torch.from_numpy(groups.unique), torch.from_numpy(groups.places())
-        else:
-            used, rows = torch.unique(pairs.rows, return_inverse=True)
-        q = self.node_map(lookup(self.nodes, used, sparse=self.sparse))  # [U, H]
-        alpha = lookup(self.alpha, used, sparse=self.sparse)
-        return pair_scores(self.hidden(h), q, self.beta, alpha, Pairs(rows, pairs.starts, pairs.owner))
+        """Compute `scores`, `[P]`, of a hidden `[B, D]` and of P pairs that are known to fit; nothing is checked."""
+        scores: Tensor = self.computed("pair_scores", h, pairs)
+        return scores
 
-    def padded_scores(self, h: Tensor, nodes: Tensor) -> Tensor:
-        """s of nodes `[B, K]` after hidden `[B, D]`: `[B, K]`, with dense gradients. For a GPU.
-
-        U N_n is computed of all nodes where the paths have more, else of those of the paths.
-        """
-        flat = nodes.reshape(-1)
-        if nodes.numel() > self.node_count:
-            q, alpha = rows_of_both(self.node_map(self.nodes), self.alpha, flat)  # [B K, H], [B K]
-        else:
-            own, alpha = rows_of_both(self.nodes, self.alpha, flat)
-            q = self.node_map(own)
-        units = torch.tanh(self.hidden(h)[:, None] + q.view(*nodes.shape, -1)).view(len(flat), -1)
-        return torch.addmv(alpha, units, self.beta).view(nodes.shape)
+    def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """Compute the equation for each pair: `[P]`."""
+        own, alpha = (rows_of(weight, pairs.rows, sparse=self.sparse) for weight in (self.nodes, self.alpha))
+        return torch.tanh(self.hidden(h)[pairs.owner] + self.node_map(own)) @ self.beta + alpha
 
     @torch.no_grad()
     def all_scores(self, h: Tensor) -> Tensor:
-        """s of every node, `[B, N]`, after hidden `[B, D]`; without gradients."""
+        """Return s of every node, `[B, N]`, after hidden `[B, D]`; without gradients."""
         h = require_hidden(self, ".all_scores: h", h, self.input_dim, self.alpha)
-        p, q = self.hidden(h), self.node_map(self.nodes)
-        if not on_cpu(h):
-            rows = max(1, OF_DEVICE // q.numel())
-            parts = (torch.tanh(part[:, None] + q) @ self.beta + self.alpha for part in p.split(rows))
-            return torch.cat(list(parts))
-        if not compiled(h):
-            return torch.stack([torch.tanh(row + q) @ self.beta + self.alpha for row in p])
-        scores = h.new_empty(len(h), len(q))
-        arrays = [tensor.detach().numpy() for tensor in (p, q, self.beta, self.alpha, scores)]
-        cuts = parallel.cut_evenly(len(h))
-        parallel.run((tree_loops.all_node_scores, *arrays, first, last) for first, last in cuts)
+        scores: Tensor = self.computed("node_scores", h)
         return scores
 
-
-def pair_scores(p: Tensor, q: Tensor, beta: Tensor, alpha: Tensor, pairs: Pairs) -> Tensor:
-    """alpha[u] + beta . tanh(p[b] + q[u]) of every pair (b, u): `[P]` from p `[B, H]`, q `[U, H]`, beta `[H]`, alpha
-    `[U]`.
-    """
-    if not compiled(p):
-        return pair_scores_plain(p, q, beta, alpha, pairs)
-    scores: Tensor = _PairScores.apply(p, q, beta, alpha, pairs)  # type: ignore[no-untyped-call]
-    return scores
-
-
-def pair_scores_plain(p: Tensor, q: Tensor, beta: Tensor, alpha: Tensor, pairs: Pairs) -> Tensor:
-    """pair_scores in ordinary tensor operations."""
-    return torch.tanh(p[pairs.owner] + q[pairs.rows]) @ beta + alpha[pairs.rows]
-
-
-class _PairScores(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, p: Tensor, q: Tensor, beta: Tensor, alpha: Tensor, pairs: Pairs) -> Tensor:
-        p, q = p.contiguous(), q.contiguous()
-        ctx.save_for_backward(p, q, beta)
-        ctx.pairs = pairs
-        scores = p.new_empty(len(pairs.rows))
-        arrays = [tensor.detach().numpy() for tensor in (p, q, beta, alpha, pairs.starts, pairs.rows, scores)]
-        each_example(pairs, 10 * p.shape[1], tree_loops.node_scores, *arrays)
-        return scores
-
-    @staticmethod
-    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Any, ...]:
-        p, q, beta = ctx.saved_tensors
-        pairs, grad = ctx.pairs, grad_output[0].contiguous()
-        grad_p = torch.empty_like(p)
-        shared = [arrays.numpy() for arrays in (grad, p, q, beta, pairs.starts, pairs.rows, grad_p)]
-        # Each thread has its own sum of what all examples add to; these are then summed in their order.
-        cuts = parallel.cut_evenly(len(p))
-        sums = [(torch.zeros_like(q), torch.zeros_like(beta), q.new_zeros(len(q))) for _ in cuts]
-        parallel.run(
-            (tree_loops.node_scores_grad, *shared, *(tensor.numpy() for tensor in partial), first, last)
-            for partial, (first, last) in zip(sums, cuts, strict=True)
-        )
-        totals = sums[0]
-        for partial in sums[1:]:
-            for total, more in zip(totals, partial, strict=True):
-                total += more
-        return grad_p, *totals, None
+    def node_scores(self, h: Tensor) -> Tensor:
+        """Compute the equation for every node: `[B, N]`."""
+        p, q = self.hidden(h), self.node_map(self.nodes)  # [B, H], [N, H]
+        rows = max(1, UNITS_AT_ONCE // max(1, q.numel()))
+        return torch.cat([torch.tanh(part[:, None] + q) @ self.beta + self.alpha for part in torch.split(p, rows)])

@@ -22,8 +22,7 @@ import torch
 
 from lmtool.config.groups import OptimConfig
 from lmtool.config.rules import MISSING, require
-from lmtool.neural.devices import on_cpu
-from lmtool.neural.sparse_optim import RowAdagrad
+from lmtool.neural.optimisers.row_adagrad import RowAdagrad
 from lmtool.training.optim.base import ParameterGroups
 
 
@@ -41,7 +40,7 @@ class AdagradOptim(OptimConfig):
         """torch's Adagrad, its step fused on a CPU, the only device for which torch has that; elsewhere each of its
         operations works on all parameters together.
         """
-        fused = all(on_cpu(parameter) for parameter in groups.parameters)
+        fused = all(parameter.is_cpu for parameter in groups.parameters)
         return torch.optim.Adagrad(groups.decayed(self.decay), lr=self.lr, eps=self.eps, fused=fused, foreach=not fused)
 
     def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from lmtool.config.groups import OutputConfig
-from lmtool.neural.sparse_optim import RowAdam
+from lmtool.neural.optimisers.row_adam import RowAdam
 from lmtool.training.optim.base import AdamSettings, ParameterGroups
 
 

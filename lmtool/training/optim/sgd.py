@@ -21,8 +21,7 @@ import torch
 
 from lmtool.config.groups import OptimConfig
 from lmtool.config.rules import MISSING, require
-from lmtool.neural.devices import on_cpu
-from lmtool.neural.sparse_optim import RowSGD
+from lmtool.neural.optimisers.row_sgd import RowSGD
 from lmtool.training.optim.base import ParameterGroups
 
 
@@ -39,16 +38,12 @@ class SgdOptim(OptimConfig):
     def dense(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """torch's SGD, its step fused; with momentum on a GPU, each of its operations over all parameters together."""
         of_torch = groups.decayed(self.decay)
-        if self.momentum and not all(on_cpu(parameter) for parameter in groups.parameters):
+        if self.momentum and not all(parameter.is_cpu for parameter in groups.parameters):
             return torch.optim.SGD(of_torch, lr=self.lr, momentum=self.momentum, foreach=True)
         if self.momentum:
             # torch's fused step fails on a group in which some parameters have had their first gradient and others not.
             of_torch = [group | {"params": [parameter]} for group in of_torch for parameter in group["params"]]
         return torch.optim.SGD(of_torch, lr=self.lr, momentum=self.momentum, fused=True)
-
-    def plain_decay(self) -> float | None:
-        """The weight decay, without momentum."""
-        return None if self.momentum else self.decay
 
     def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """The same for the rows with a gradient; weight decay and momentum too act on these alone."""

@@ -25,15 +25,15 @@ class GruModel(EncoderConfig):
         require_whole("model.hidden_dim", self.hidden_dim)
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
-        """The encoder."""
+        """Return the encoder."""
         return GRU(self, vocabulary_size, tied=tied, sparse=sparse)
 
     def weight_count(self, vocabulary_size: int) -> int:
-        """Embeddings, and three gates of two matrices each."""
+        """Count the weights of the embeddings, and of three gates of two matrices each."""
         return vocabulary_size * self.embedding_dim + 3 * self.hidden_dim * (self.embedding_dim + self.hidden_dim)
 
     def size_settings(self) -> list[str]:
-        """What weight_count depends on."""
+        """Return the names of the settings that weight_count depends on."""
         return ["embedding_dim", "hidden_dim"]
 
 
@@ -48,7 +48,7 @@ class GRU(Encoder):
         self.output_dim = config.embedding_dim if tied else config.hidden_dim
 
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """Embeddings `[B, C, E]` to hidden `[B, D]`."""
+        """Compute hidden `[B, D]` from embeddings `[B, C, E]`."""
         _, last = self.gru(self.dropout(x))  # [1, B, H]
         h: Tensor = self.dropout(last[0])
         return h if self.project is None else self.project(h)

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -34,7 +35,7 @@ class SelfNormalisedOutput(OutputConfig):
         require(0 <= self.alpha < math.inf, "output.alpha", self.alpha, "0 or more")
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """The layer."""
+        """Return the layer."""
         return SelfNormalisedSoftmax(dim, counts, vectors, alpha=self.alpha)
 
 
@@ -46,19 +47,17 @@ class SelfNormalisedSoftmax(OutputLayer):
         frequency = counts.double() + 0.5
         self.alpha = alpha
         self.bias = nn.Parameter((frequency / frequency.sum()).log().float())
-        self.vectors = nn.Parameter(dim**-0.5 * nn.init.normal_(counts.new_empty(len(counts), dim).float()))
-        if vectors is not None:
-            self.vectors = vectors
+        own = nn.Parameter(dim**-0.5 * torch.randn(len(counts), dim))
+        self.vectors = own if vectors is None else vectors
 
     def _scores(self, h: Tensor) -> Tensor:
         return F.linear(h, self.vectors[: len(self.bias)], self.bias)  # [B, O]
 
-    def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """The mean loss in nats over hidden `[B, D]` and targets `[B]`."""
+    def loss(self, h: Tensor, y: Tensor) -> Tensor:
+        """Compute the mean loss in nats over hidden `[B, D]` and targets `[B]`."""
         scores = self._scores(h)
-        log_z = scores.logsumexp(1)
-        return (log_z - scores.gather(1, y[:, None])[:, 0] + self.alpha * log_z.square()).mean()
+        return F.cross_entropy(scores, y) + self.alpha * scores.logsumexp(1).square().mean()
 
-    def log_dist(self, h: Tensor) -> Tensor:
-        """log p `[B, O]` in float64."""
+    def log_probs(self, h: Tensor) -> Tensor:
+        """Compute log p `[B, O]` in float64."""
         return self._scores(h).double().log_softmax(1)

@@ -1,0 +1,140 @@
+"""Fast forms: other ways to compute what the plain methods of layers compute, each in a file of this folder.
+
+A layer's method is the formula in plain torch, for every device and dtype; a form is a function with the same arguments
+and the same result up to its tolerance, and says for which layers and inputs it serves. The first form that serves is
+chosen once for each layer and kind of input; where none does, the plain method is called. A layer knows no form.
+
+A form stays only if `./scripts/measure forms` found it 1.3 times as fast as the plain method somewhere, or if it saves
+memory that is needed; `measured` says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+# In the order in which they are asked.
+FILES = ("pair_scores", "tree_loops", "hidden_units", "history", "softmax_tiles", "softmax_bf16", "softmax_chunks")
+MOST_CHOICES = 256  # that are kept for one layer: evaluation may have batches of many sizes
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A fast form of one method of a class of layers.
+
+    serves: given the layer and the method's first argument, whether this form computes the same, and faster. run: given
+    the layer and all arguments. calls: the layer's other methods that the plain one calls, which a subclass must not
+    have changed either. measured: the speed over the plain method, or the memory saved, with machine and date.
+    tolerance: the largest difference from the plain method's loss and gradients in float32, relative to the largest
+    number of each. bf16: whether some of its products are in bfloat16.
+    """
+
+    name: str
+    layer: type[nn.Module]
+    method: str
+    serves: Function
+    run: Function
+    measured: str
+    tolerance: float
+    bf16: bool
+    calls: tuple[str, ...] = ()
+
+    def replaces(self, layer: nn.Module, method: str) -> bool:
+        """Whether this is a form of the method as this layer has it: not where a subclass has its own."""
+        if method != self.method or not isinstance(layer, self.layer):
+            return False
+        names, own = (method, *self.calls), type(layer)
+        return all(getattr(own, name) is getattr(self.layer, name) and name not in vars(layer) for name in names)
+
+
+_registered: list[Form] = []
+_chosen: WeakKeyDictionary[nn.Module, dict[Any, Form | None]] = WeakKeyDictionary()
+_used: WeakKeyDictionary[nn.Module, set[Form]] = WeakKeyDictionary()
+_plain = False
+
+
+def form(
+    layer: type[nn.Module],
+    method: str,
+    *,
+    serves: Function,
+    measured: str,
+    tolerance: float = 5e-6,
+    bf16: bool = False,
+    calls: tuple[str, ...] = (),
+) -> Callable[[Function], Function]:
+    """Register a function as a form of a method; its name is the function's. Arguments as Form has them."""
+
+    def register(run: Function) -> Function:
+        _registered.append(Form(run.__name__, layer, method, serves, run, measured, tolerance, bf16, calls))
+        return run
+
+    return register
+
+
+@cache
+def registered() -> tuple[Form, ...]:
+    """All forms, in the order in which they are asked; compiled code is imported with them."""
+    for name in FILES:
+        import_module(f"{__name__}.{name}")
+    order = {f"{__name__}.{name}": place for place, name in enumerate(FILES)}
+    return tuple(sorted(_registered, key=lambda each: order[each.run.__module__]))
+
+
+@contextmanager
+def only_plain(wanted: bool = True) -> Iterator[None]:
+    """While the block runs, call the plain methods alone, in the whole process; wanted: whether to do so."""
+    global _plain
+    before, _plain = _plain, _plain or wanted
+    try:
+        yield
+    finally:
+        _plain = before
+
+
+def allowed() -> bool:
+    """Whether fast forms may be used: not inside only_plain, nor where torch.compile traces the code."""
+    return not (_plain or torch.compiler.is_compiling())
+
+
+def chosen(layer: nn.Module, method: str, x: Tensor) -> Form | None:
+    """Return the form of a layer's method for arguments that begin with x; None for the plain method.
+
+    It depends on the shape, dtype and device of x, and on the layer's `precision`, the dtype of its first weight and on
+    whether it is in training.
+    """
+    if not allowed():
+        return None
+    kept = _chosen.setdefault(layer, {})
+    weight = next((parameter.dtype for parameter in layer.parameters()), None)
+    key = method, x.shape, x.dtype, x.device, weight, layer.training, getattr(layer, "precision", None)
+    if key not in kept:
+        if len(kept) >= MOST_CHOICES:
+            kept.clear()
+        fitting = (each for each in registered() if each.replaces(layer, method) and each.serves(layer, x))
+        kept[key] = next(fitting, None)
+        _used.setdefault(layer, set()).update(each for each in (kept[key],) if each)
+    return kept[key]
+
+
+def used(model: nn.Module) -> list[Form]:
+    """Return the forms that have been chosen for the modules of a model so far, each once, by name."""
+    return sorted({each for module in model.modules() for each in _used.get(module, ())}, key=lambda each: each.name)
+
+
+class Formed(nn.Module):
+    """A module whose methods may have fast forms."""
+
+    def computed(self, method: str, x: Tensor, *others: Any) -> Any:
+        """Call a method, which is the plain formula, or the form of it that serves x; x: its first argument."""
+        fast = chosen(self, method, x)
+        return getattr(self, method)(x, *others) if fast is None else fast.run(self, x, *others)

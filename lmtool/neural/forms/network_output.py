@@ -1,0 +1,140 @@
+"""The softmax of forms.network_step in its two forms: loss, gradients, and their application to U, b aside.
+
+Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from lmtool.neural.forms import softmax_bf16
+from lmtool.neural.forms.fast_math import exp_below, widened
+from lmtool.neural.forms.loops import FAST, Array
+from lmtool.system import parallel
+
+WEIGHTS_PER_THREAD = 1 << 18  # weights for which a second thread is worth its start
+
+
+class FactoredGradients:
+    """In the type of the weights. The gradient of U is delta h, whose product is added to U and never stored; delta is
+    p less the one-hot targets, over B.
+    """
+
+    def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
+        """output: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. targets: `[B]`, int64. scores: of the shape of `memory`."""
+        self._output, self._h, self._targets = output, h, targets.numpy()
+        self._delta = torch.mm(output, h.T, out=scores)  # [O, B]
+        losses, self._share, largest = (h.new_empty(len(h)).numpy() for _ in range(3))
+        _exp_columns(scores.numpy(), bias.numpy(), self._targets, losses, self._share, largest)
+        self.loss = float(losses.sum(dtype=np.float64)) / len(h)
+
+    @staticmethod
+    def memory(examples: int, outputs: int, dtype: torch.dtype) -> tuple[tuple[int, int], torch.dtype]:
+        """The shape and the type of the memory for scores."""
+        return (outputs, examples), dtype
+
+    def hidden_gradient(self) -> Tensor:
+        """The gradient of h, `[B, D]`; to be called once, before what follows."""
+        _softmax_gradient(self._delta.numpy(), self._targets, self._share)
+        return torch.mm(self._delta.T, self._output)
+
+    def bias_gradient(self) -> Tensor:
+        """The gradient of b, `[O]`."""
+        return self._delta.sum(1)
+
+    def square(self) -> float:
+        """The squared norm of the gradient of U: the sum of (delta delta') o (h h'), `[B, B]` each."""
+        both = torch.mm(self._delta.T, self._delta) * torch.mm(self._h, self._h.T)
+        return float(both.sum(dtype=torch.float64))
+
+    def apply(self, keep: float, change: float) -> None:
+        """U becomes keep U + change times its gradient."""
+        torch.addmm(self._output, self._delta, self._h, beta=keep, alpha=change, out=self._output)
+
+
+class Bf16Gradients:
+    """By products in bfloat16; the gradient of U is made with that of h."""
+
+    def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
+        """Arguments as FactoredGradients has them, all in float32."""
+        losses, self._grad_h, both = softmax_bf16.loss_and_gradients(h, output, bias, targets, scores, len(h))
+        self.loss = float(losses.sum(dtype=torch.float64)) / len(h)
+        self._output, self._grad, self._grad_bias = output, both[:, : h.shape[1]], both[:, h.shape[1]].float()
+
+    @staticmethod
+    def memory(examples: int, outputs: int, dtype: torch.dtype) -> tuple[tuple[int, int], torch.dtype]:
+        """The shape and the type of the memory for scores."""
+        return (examples, outputs), torch.bfloat16
+
+    def hidden_gradient(self) -> Tensor:
+        """The gradient of h, `[B, D]`."""
+        return self._grad_h
+
+    def bias_gradient(self) -> Tensor:
+        """The gradient of b, `[O]`."""
+        return self._grad_bias
+
+    def square(self) -> float:
+        """The squared norm of the gradient of U."""
+        return float(self._grad.float().square().sum(dtype=torch.float64))
+
+    def apply(self, keep: float, change: float) -> None:
+        """U becomes keep U + change times its gradient."""
+        arrays = self._output.numpy(), self._grad.view(torch.uint16).numpy(), np.float32(keep), np.float32(change)
+        parallel.run_pieces(_change_rows, arrays, len(self._output), self._output.numel() // WEIGHTS_PER_THREAD)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def _change_rows(weight: Array, grad: Array, keep: float, change: float, first: int, last: int) -> None:
+    """weight `[O, D]` = keep weight + change grad, bits of bfloat16; torch takes twice as long over two types."""
+    for i in range(first, last):
+        row, more = weight[i], grad[i]
+        for j in range(len(row)):
+            row[j] = keep * row[j] + change * widened(more[j])
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def _exp_columns(scores: Array, bias: Array, targets: Array, loss: Array, share: Array, largest: Array) -> None:
+    """Turn scores `[O, b]`, a column for each example, into exp(score + bias - maximum).
+
+    share[i] becomes 1 over the sum of a column, loss[i] -log p(target). Vectorised over the examples: with few of them
+    W h' is faster than h W' (MKL of torch 2.13).
+
+    largest: an uninitialised array `[b]`.
+    """
+    outputs, examples = scores.shape
+    for i in range(examples):
+        largest[i] = scores[0, i] + bias[0]
+        share[i] = 0
+    for j in range(outputs):
+        for i in range(examples):
+            value = scores[j, i] + bias[j]
+            scores[j, i] = value
+            largest[i] = value if value > largest[i] else largest[i]
+    for i in range(examples):
+        loss[i] = largest[i] - scores[targets[i], i]
+    for j in range(outputs):
+        for i in range(examples):
+            e = exp_below(scores[j, i] - largest[i])
+            scores[j, i] = e
+            share[i] += e
+    for i in range(examples):
+        loss[i] += math.log(share[i])
+        share[i] = 1 / share[i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _softmax_gradient(exponentials: Array, targets: Array, share: Array) -> None:
+    """What _exp_columns made, `[O, b]`, becomes the gradient of the scores: (p - onehot) / b."""
+    outputs, examples = exponentials.shape
+    each = exponentials.dtype.type(1 / examples)
+    for j in range(outputs):
+        for i in range(examples):
+            exponentials[j, i] *= share[i] * each
+    for i in range(examples):
+        exponentials[targets[i], i] -= each

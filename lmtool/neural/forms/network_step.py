@@ -1,0 +1,299 @@
+"""A training step of the plain network by stochastic gradient descent, as a whole: no graph is made, and gradients are
+applied where they are found.
+
+The network is Bengio et al.'s (2003, eq. 1): x the embeddings of the context side by side, a = f(d + H x), scores
+b + U a, or b + U [a, x] with direct connections, and a softmax over them. The step is w <- w - rate (scale g + decay w)
+for the matrices and for the embeddings of the batch, without decay for d and b, where scale brings the norm of all
+gradients together down to a given one.
+
+Legend of shapes: B examples, C context words, E dimension of the embeddings, I = C E, H hidden units, D = H or H + I,
+O words that can be predicted, V words.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor, nn
+
+from lmtool.config.training import Precision
+from lmtool.neural.checks import all_below
+from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM, Activation
+from lmtool.neural.forms import allowed, tiles
+from lmtool.neural.forms.fast_math import exp_below
+from lmtool.neural.forms.groups import Groups
+from lmtool.neural.forms.hidden_units import NUMBERS, activate, slopes, slopes_of
+from lmtool.neural.forms.loops import FAST, Array, compiled, copy_row
+from lmtool.neural.forms.network_output import Bf16Gradients, FactoredGradients
+from lmtool.neural.forms.softmax_chunks import in_bf16
+from lmtool.neural.model import NeuralModel
+from lmtool.neural.outputs.softmax import FullSoftmax
+
+PRODUCTS_OF_LOOP = 1 << 21  # B x (I H + D O) up to which one compiled loop does it all
+MOST_SCORES = 1 << 20  # of a batch: with more of them, the graph that is not made here is not what takes the time
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The weights of the network: embeddings `[V, E]`, H `[H, I]`, d `[H]`, U `[O, D]`, b `[O]`.
+
+    activation: f. direct: whether there are direct connections. bf16: whether the products with U are in bfloat16
+    (forms.softmax_bf16); all weights are float32 then.
+    """
+
+    embeddings: Tensor
+    hidden: Tensor
+    hidden_bias: Tensor
+    output: Tensor
+    output_bias: Tensor
+    activation: Activation
+    direct: bool
+    bf16: bool = False
+
+
+class NetworkStep:
+    """Steps of one network, and the memory that they need."""
+
+    def __init__(self, network: Network, decay: float, max_norm: float | None = None) -> None:
+        """decay: of the weights. max_norm: of the gradients; None for no limit."""
+        self._network, self._decay, self._max_norm = network, decay, max_norm
+        self.bf16 = network.bf16
+        self._arrays = [weight.detach().numpy() for weight in weights_of(network)]
+        self._memory: list[Array] = []
+        self._scores = torch.empty(0)
+
+    def step(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
+        """Make a step; returns the mean of -log p over the batch, in nats, before it.
+
+        contexts: `[B, C]`, targets: `[B]`, int64. limit: a loss that is not below it makes no step. Raises IndexError
+        for ids that there are not.
+        """
+        for ids, count in ((contexts, len(self._arrays[0])), (targets, len(self._arrays[-1]))):
+            if not all_below(ids.numpy().ravel(), count):
+                raise IndexError("ids out of range")
+        hidden, output = self._network.hidden, self._network.output
+        with torch.no_grad():
+            if len(targets) * (hidden.numel() + output.numel()) <= PRODUCTS_OF_LOOP:
+                return self._in_one_loop(contexts, targets, rate, limit)
+            return self._by_products(contexts, targets, rate, limit)
+
+    def _in_one_loop(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
+        size, (vectors, hidden, _, output, _) = len(targets), self._arrays
+        if not self._memory or len(self._memory[0]) != size:
+            shapes = (size, hidden.shape[1]), (size, len(hidden)), (size, output.shape[1]), (size, len(output))
+            self._memory = [np.zeros(shape, vectors.dtype) for shape in (*shapes, vectors.shape)]
+        form: list[Any] = [NUMBERS[self._network.activation], self._network.direct]
+        numbers = [rate, self._decay, math.inf if self._max_norm is None else self._max_norm, limit]
+        arguments = [*self._arrays, contexts.numpy(), targets.numpy(), *form, *numbers, *self._memory]
+        loss: float = _step(*arguments)
+        return loss
+
+    def _by_products(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
+        """The same by products of torch."""
+        network, size, width = self._network, len(targets), len(self._network.hidden)
+        ids = contexts.reshape(-1)
+        x = network.embeddings.index_select(0, ids).view(size, -1)
+        z = torch.addmm(network.hidden_bias, x, network.hidden.T)
+        a = FUNCTIONS[network.activation](z)
+        h = torch.cat([a, x], 1) if network.direct else a
+        form = Bf16Gradients if network.bf16 else FactoredGradients
+        shape, dtype = form.memory(size, len(network.output), h.dtype)
+        if self._scores.shape != shape:
+            self._scores = torch.empty(shape, dtype=dtype)
+        of_output = form(network.output, network.output_bias, h, targets, self._scores)
+        loss = of_output.loss
+        if not loss < limit:
+            return loss
+        grad_h = of_output.hidden_gradient()
+        grad_z = slopes_of(z, NUMBERS[network.activation]).mul_(grad_h[:, :width])
+        grad_x = torch.mm(grad_z, network.hidden)
+        if network.direct:
+            grad_x += grad_h[:, width:]
+        grad_hidden, grad_bias = torch.mm(grad_z.T, x), grad_z.sum(0)
+        grad_output_bias = of_output.bias_gradient()
+        groups = Groups(ids)
+        rows, grad_rows = torch.from_numpy(groups.unique), groups.sums(grad_x.view(len(ids), -1))
+        scale = 1.0
+        if self._max_norm is not None:
+            square = of_output.square()
+            for grad in (grad_hidden, grad_bias, grad_output_bias, grad_rows):
+                square += float(grad.square().sum(dtype=torch.float64))
+            scale = min(1.0, self._max_norm / (math.sqrt(max(square, 0.0)) + 1e-6))
+        change, keep = -rate * scale, 1 - rate * self._decay
+        of_output.apply(keep, change)
+        network.output_bias.add_(grad_output_bias, alpha=change)
+        network.hidden.mul_(keep).add_(grad_hidden, alpha=change)
+        network.hidden_bias.add_(grad_bias, alpha=change)
+        network.embeddings.index_copy_(0, rows, network.embeddings[rows].mul_(keep).add_(grad_rows, alpha=change))
+        return loss
+
+
+def network_step(model: NeuralModel, decay: float, examples: int, max_norm: float | None) -> NetworkStep | None:
+    """Return what makes the steps of a model with batches of that many examples; None for any other network, and where
+    the scores of a batch are many or for tiles. Arguments as NetworkStep has them.
+    """
+    encoder, output = model.encoder, model.output
+    if not (allowed() and type(encoder) is NPLM and type(output) is FullSoftmax):
+        return None
+    settings, vectors = encoder.config, encoder.embedding.weight
+    more = settings.dropout or settings.input_dropout or settings.gated or encoder.history or encoder.norms
+    tied = len(output.vectors) != len(output.bias) or output.vectors is vectors
+    if more or encoder.project or len(encoder.layers) != 1 or tied or not compiled(vectors):
+        return None
+    bf16 = in_bf16(output, vectors.new_empty(examples, encoder.output_dim))
+    if examples * len(output.bias) > MOST_SCORES or output.precision is Precision.bf16 or (bf16 and tiles.fit(vectors)):
+        return None
+    layer = cast(nn.Linear, encoder.layers[0])
+    weights = vectors, layer.weight, layer.bias, output.vectors, output.bias
+    return NetworkStep(Network(*weights, settings.activation, settings.direct, bf16), decay, max_norm)
+
+
+def weights_of(network: Network) -> list[Tensor]:
+    """The five weights, in the order of Network."""
+    return [network.embeddings, network.hidden, network.hidden_bias, network.output, network.output_bias]
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
+def _multiply(left: Array, right: Array, out: Array) -> None:
+    """out `[M, N]` = left `[M, K]` right `[K, N]`, added to what is there."""
+    terms = right.shape[0]
+    for m in range(len(left)):
+        row, factors, k = out[m], left[m], 0
+        while k + 4 <= terms:  # four at a time: the sums are read and written once for them
+            f0, f1, f2, f3 = factors[k], factors[k + 1], factors[k + 2], factors[k + 3]
+            r0, r1, r2, r3 = right[k], right[k + 1], right[k + 2], right[k + 3]
+            for n in range(len(row)):
+                row[n] += (f0 * r0[n] + f1 * r1[n]) + (f2 * r2[n] + f3 * r3[n])
+            k += 4
+        while k < terms:
+            factor, one = factors[k], right[k]
+            for n in range(len(row)):
+                row[n] += factor * one[n]
+            k += 1
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
+def _row(values: Array) -> Array:
+    """An array `[N]` as `[1, N]`; numba before 0.61 has no values[None]."""
+    return values.reshape((1, len(values)))
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
+def _square(values: Array) -> Any:
+    total = 0.0
+    for i in range(len(values)):
+        part = values.dtype.type(0)
+        for j in range(values.shape[1]):
+            part += values[i, j] * values[i, j]
+        total += part
+    return total
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
+def _change(weight: Array, grad: Array, keep: Any, change: Any) -> None:
+    for i in range(len(weight)):
+        for j in range(weight.shape[1]):
+            weight[i, j] = weight[i, j] * keep + grad[i, j] * change
+
+
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+def _step(
+    vectors: Array,
+    hidden: Array,
+    hidden_bias: Array,
+    output: Array,
+    output_bias: Array,
+    contexts: Array,
+    targets: Array,
+    activation: int,
+    direct: bool,
+    rate: float,
+    decay: float,
+    max_norm: float,
+    limit: float,
+    x: Array,
+    z: Array,
+    h: Array,
+    delta: Array,
+    grad_vectors: Array,
+) -> Any:
+    """x `[B, I]`, z `[B, H]`, h `[B, D]` and delta `[B, O]` are memory; so is grad_vectors `[V, E]`, which is 0."""
+    size, words = contexts.shape
+    dim, width, outputs = vectors.shape[1], len(hidden), len(output)
+    zero, each = vectors.dtype.type(0), vectors.dtype.type(1 / size)
+    for b in range(size):
+        for c in range(words):
+            copy_row(vectors[contexts[b, c]], x[b, c * dim : (c + 1) * dim])
+        copy_row(hidden_bias, z[b])
+        copy_row(output_bias, delta[b])
+    _multiply(x, hidden.T.copy(), z)
+    for b in range(size):
+        copy_row(z[b], h[b, :width])
+        activate(h[b, :width], activation)
+        if direct:
+            copy_row(x[b], h[b, width:])
+    _multiply(h, output.T.copy(), delta)
+    loss = 0.0
+    for b in range(size):
+        row = delta[b]
+        largest = row[0]
+        for j in range(outputs):
+            largest = max(largest, row[j])
+        own, total = row[targets[b]] - largest, zero
+        for j in range(outputs):
+            row[j] = exp_below(row[j] - largest)
+            total += row[j]
+        loss += math.log(total) - own
+        share = each / total
+        for j in range(outputs):
+            row[j] *= share
+        row[targets[b]] -= each
+    loss /= size
+    if not loss < limit:
+        return loss
+    grad_h = np.zeros(h.shape, h.dtype)
+    _multiply(delta, output, grad_h)
+    grad_output, grad_hidden = np.zeros(output.shape, h.dtype), np.zeros(hidden.shape, h.dtype)
+    _multiply(delta.T.copy(), h, grad_output)
+    for b in range(size):
+        slopes(z[b], activation)
+        for j in range(width):
+            z[b, j] *= grad_h[b, j]
+    _multiply(z.T.copy(), x, grad_hidden)
+    grad_x = grad_h[:, width:].copy() if direct else np.zeros(x.shape, x.dtype)
+    _multiply(z, hidden, grad_x)
+    bias_grads = np.zeros(width, h.dtype), np.zeros(outputs, h.dtype)
+    seen = np.zeros(len(vectors), np.bool_)
+    for b in range(size):
+        for j in range(width):
+            bias_grads[0][j] += z[b, j]
+        for j in range(outputs):
+            bias_grads[1][j] += delta[b, j]
+        for c in range(words):
+            word = contexts[b, c]
+            seen[word] = True
+            for j in range(dim):
+                grad_vectors[word, j] += grad_x[b, c * dim + j]
+    scale = 1.0
+    if max_norm < math.inf:
+        square = _square(grad_output) + _square(grad_hidden)
+        square += _square(_row(bias_grads[0])) + _square(_row(bias_grads[1]))
+        for word in range(len(vectors)):
+            if seen[word]:
+                square += _square(grad_vectors[word : word + 1])
+        scale = min(1.0, max_norm / (math.sqrt(square) + 1e-6))
+    keep, change = vectors.dtype.type(1 - rate * decay), vectors.dtype.type(-rate * scale)
+    _change(output, grad_output, keep, change)
+    _change(hidden, grad_hidden, keep, change)
+    _change(_row(hidden_bias), _row(bias_grads[0]), zero + 1, change)
+    _change(_row(output_bias), _row(bias_grads[1]), zero + 1, change)
+    for word in range(len(vectors)):
+        if seen[word]:
+            _change(vectors[word : word + 1], grad_vectors[word : word + 1], keep, change)
+            grad_vectors[word] = zero
+    return loss

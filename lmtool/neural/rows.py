@@ -1,0 +1,77 @@
+"""Work on the rows of a large matrix that a batch uses, and on no others, in plain torch.
+
+Legend of shapes: B examples, D dimension, R rows of a matrix `[R, D]`, P pairs (example, row).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmtool.neural.forms import Formed
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Which rows of a matrix each example of a batch uses.
+
+    rows: `[P]`, int32 or int64; those of example b are starts[b] to before starts[b + 1]; starts: `[B + 1]`, int64;
+    owner: `[P]`, the b of each.
+    """
+
+    rows: Tensor
+    starts: Tensor
+    owner: Tensor
+
+
+def pairs_of(rows: Tensor) -> Pairs:
+    """Return the pairs of rows `[B, K]`, int64: the same number for every example."""
+    size, per_example = rows.shape
+    starts = torch.arange(size + 1) * per_example
+    owner = torch.arange(size, dtype=torch.int32, device=rows.device).repeat_interleave(per_example)
+    return Pairs(rows.reshape(-1), starts, owner)
+
+
+def segments(offsets: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """List the places offsets[w] to before offsets[w + 1] for each w of chosen `[B]`, one after the other; all int64.
+
+    Returns where each segment begins among them `[B + 1]`, the b of each place `[P]`, and the places `[P]`.
+    """
+    first = offsets.index_select(0, chosen)  # where offsets[chosen] would take -1 for the last one
+    sizes = offsets.index_select(0, chosen + 1) - first
+    starts = F.pad(sizes.cumsum(0), (1, 0))
+    owner = torch.arange(len(chosen), device=chosen.device).repeat_interleave(sizes)
+    places = torch.arange(len(owner), device=chosen.device) + (first - starts[:-1])[owner]
+    return starts, owner, places
+
+
+def log_sum_exp(values: Tensor, starts: Tensor, owner: Tensor) -> Tensor:
+    """Return the log-sum-exp over each segment of values `[P]`: `[B]`; starts and owner as `segments` returns them."""
+    largest = torch.segment_reduce(values.detach(), "max", offsets=starts)
+    return largest + torch.zeros_like(largest).index_add_(0, owner, (values - largest[owner]).exp()).log()
+
+
+def rows_of(weight: Tensor, rows: Tensor, *, sparse: bool) -> Tensor:
+    """Return weight[rows]: `[..., D]` from weight `[R, D]`, `[...]` from weight `[R]`; rows: integers `[...]`.
+
+    sparse: whether the gradient of weight is sparse.
+    """
+    if weight.dim() > 1:
+        return F.embedding(rows, weight, sparse=sparse)
+    return weight.gather(0, rows.reshape(-1).long(), sparse_grad=sparse).view(rows.shape)
+
+
+class RowScores(Formed):
+    """A module that scores rows by a dot product: vectors `[R, D]`, bias `[R]`; sparse: whether their gradients are."""
+
+    vectors: nn.Parameter
+    bias: nn.Parameter
+    sparse: bool
+
+    def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """Return vectors[r] . h[b] + bias[r] of each pair (b, r): `[P]` from hidden `[B, D]`."""
+        u, b = (rows_of(weight, pairs.rows, sparse=self.sparse) for weight in (self.vectors, self.bias))
+        return (h[pairs.owner] * u).sum(1) + b

@@ -1,0 +1,341 @@
+"""Every fast form beside the plain method that it replaces, and beside the next form, for ./scripts/measure."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import measure_neural
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TURNS = measure_neural.TURNS
+SECONDS = 0.2  # of one form in one turn
+Step = Callable[[], object]
+Case = tuple[str, str, Any, Step]  # form, sizes, the module that has it, what calls it
+
+
+def forms(lmtool: Callable[..., float]) -> None:
+    """Microseconds of the plain method, of the next form that would serve, and of the form; and the factors."""
+    import torch
+
+    from lmtool.neural import forms as of_layers
+    from lmtool.system import parallel
+    from lmtool.system.malloc import keep_freed_memory
+
+    torch.set_num_threads(parallel.use(None))
+    parallel.LOOK_EVERY = float("inf")
+    keep_freed_memory()
+    torch.manual_seed(0)
+    print(f"torch {torch.__version__}, {parallel.threads()} threads, {processor()}; medians of {TURNS} turns")
+    print("| form | sizes | plain, us | next form, us | form, us | times as fast as plain | as the next form |")
+    print("|---|---|--:|--:|--:|--:|--:|")
+    for name, sizes, module, step in cases():
+        found = timed(of_layers, name, module, step)
+        if found is None:
+            print(f"| {name} | {sizes} | | | not on this machine | | |", flush=True)
+            continue
+        plain, after, fast = (statistics.median(times) for times in found)
+        ratios = ([b / a for a, b in zip(found[2], other, strict=True)] for other in found[:2])
+        of_plain, of_next = map(statistics.median, ratios)
+        last = (f"{1e6 * after:,.0f}", f"{of_next:.2f}") if after else ("", "")
+        print(
+            f"| {name} | {sizes} | {1e6 * plain:,.0f} | {last[0]} | {1e6 * fast:,.0f} | {of_plain:.2f} | {last[1]} |",
+            flush=True,
+        )
+    print("\nPeak memory of a step of the full softmax over 200,000 words, 1,024 examples:", flush=True)
+    for kind in ("plain", "softmax_chunks"):
+        done = subprocess.run([sys.executable, __file__, kind], check=True, capture_output=True, text=True)
+        print(f"  {kind}: {done.stdout.strip()} MiB", flush=True)
+
+
+def processor() -> str:
+    """The name of the processor and its units for bfloat16."""
+    with open("/proc/cpuinfo", encoding="utf-8") as text:
+        lines = text.read()
+    name = next((line.partition(":")[2].strip() for line in lines.splitlines() if line.startswith("model name")), "?")
+    return name + "".join(f", {flag}" for flag in ("amx_bf16", "avx512_bf16") if flag in lines)
+
+
+def timed(of_layers: Any, name: str, module: Any, step: Step) -> list[list[float]] | None:
+    """Seconds of the plain method, of the next form and of the form, by turns; None where the form does not serve."""
+    everything = of_layers.registered()
+
+    def only(names: set[str]) -> None:
+        of_layers.registered = lambda: tuple(each for each in everything if each.name in names)
+        of_layers._chosen.clear()
+
+    all_names = [each.name for each in everything]
+    rest = set(all_names) - {name}
+    ways: list[set[str]] = [set(), rest, set(all_names)]
+    if name not in all_names:  # not of a layer: the row optimisers and the step of a whole network
+        ways = []
+    try:
+        used = []
+        for names in ways:
+            only(names)
+            step()
+            used.append({each.name for each in of_layers.used(module)})
+        if ways and name not in used[2]:
+            return None
+        found: list[list[float]] = [[], [], []]
+        for turn in range(TURNS + 1):
+            for place in range(3):
+                if ways and place == 1 and not used[1]:
+                    found[1].append(0.0) if turn else None
+                    continue
+                if ways:
+                    only(ways[place])
+                    seconds = rate(step)
+                elif place == 1:
+                    seconds = 0.0
+                else:
+                    with of_layers.only_plain(place == 0):
+                        seconds = rate(step)
+                if turn:
+                    found[place].append(seconds)
+        return found
+    finally:
+        of_layers.registered = everything_again(everything)
+        of_layers._chosen.clear()
+
+
+def everything_again(everything: Any) -> Callable[[], Any]:
+    """What `registered` is again."""
+    return lambda: everything
+
+
+def rate(step: Step) -> float:
+    """Seconds of a call."""
+    start, done = time.perf_counter(), 0
+    while done < 3 or time.perf_counter() - start < SECONDS:
+        step()
+        done += 1
+    return (time.perf_counter() - start) / done
+
+
+def both_ways(loss: Callable[[], Tensor], module: Any, *leaves: Tensor) -> Step:
+    """A call of a loss and its gradients."""
+    parameters = [*module.parameters(), *leaves]
+
+    def step() -> None:
+        for parameter in parameters:
+            parameter.grad = None
+        loss().backward()
+
+    return step
+
+
+def counts_of(words: int) -> Tensor:
+    """Counts as Zipf's law has them."""
+    import torch
+
+    return (1e6 / torch.arange(1, words + 1)).round().clamp(min=1)
+
+
+def batch_of(words: int, dim: int, size: int) -> tuple[Tensor, Tensor]:
+    """Hidden `[size, dim]` and targets by frequency."""
+    import torch
+
+    return torch.randn(size, dim, requires_grad=True), torch.multinomial(counts_of(words), size, replacement=True)
+
+
+def cases() -> Iterator[Case]:
+    """One case for each form and class of sizes."""
+    yield from rows()
+    yield from trees()
+    yield from encoders()
+    yield from softmaxes()
+    yield from optimisers()
+    yield from networks()
+
+
+def rows() -> Iterator[Case]:
+    """pair_scores in each of its layers."""
+    import torch
+
+    from lmtool.neural import ClassSoftmax, HierarchicalSoftmax, NCELoss
+    from lmtool.trees import huffman_tree
+    from lmtool.trees.frequency_classes import class_of_words
+
+    for words, dim, size in ((10_000, 100, 32), (10_000, 100, 1024), (10_000, 512, 1024), (1_000_000, 100, 1024)):
+        counts, (h, y) = counts_of(words), batch_of(words, dim, size)
+        layers: dict[str, Any] = {
+            "nce, 25 noise words each": NCELoss(dim, counts, noise=25, shared=False, sparse=True),
+            "hierarchical": HierarchicalSoftmax(dim, huffman_tree(counts.numpy().astype("int64")), counts, sparse=True),
+        }
+        if words < 100_000:
+            classes = torch.from_numpy(class_of_words(counts.numpy(), None))
+            layers["classes"] = ClassSoftmax(dim, counts, classes, sparse=True)
+        for name, layer in layers.items():
+            step = both_ways(lambda layer=layer, h=h, y=y: layer(h, y), layer, h)  # type: ignore[misc]
+            yield "pair_scores", f"{name}, V {words:,}, D {dim}, B {size:,}", layer, step
+
+
+def trees() -> Iterator[Case]:
+    """The forms of layers over trees."""
+    import torch
+
+    from lmtool.neural import HierarchicalSoftmax, MorinBengioNodes
+    from lmtool.trees import huffman_tree
+
+    words, dim = 10_000, 100
+    counts = counts_of(words)
+    tree = huffman_tree(counts.numpy().astype("int64"))
+    for size in (32, 1024):
+        nodes = MorinBengioNodes(dim, torch.zeros(tree.nodes), hidden_dim=100, node_dim=100, sparse=True)
+        layer, (h, y) = HierarchicalSoftmax(dim, tree, counts, nodes=nodes), batch_of(words, dim, size)
+        step = both_ways(lambda layer=layer, h=h, y=y: layer(h, y), layer, h)  # type: ignore[misc]
+        yield "morin_bengio_pairs", f"V {words:,}, D {dim}, B {size:,}", layer, step
+    dot = HierarchicalSoftmax(dim, tree, counts)
+    for size in (1, 256):
+        h = torch.randn(size, dim)
+        yield "morin_bengio_nodes", f"N {tree.nodes:,}, H 100, B {size}", layer, lambda h=h: nodes.all_scores(h)  # type: ignore[misc]
+        yield "leaves_in_one_pass", f"V {words:,}, B {size}", dot, lambda h=h: dot.log_dist(h)  # type: ignore[misc]
+        yield "best_first", f"V {words:,}, 10 words, B {size}", dot, lambda h=h: dot.top(h, 10)  # type: ignore[misc]
+
+
+def encoders() -> Iterator[Case]:
+    """Dropout, hidden units and histories."""
+    import torch
+
+    from lmtool.neural.encoders.history import History
+    from lmtool.neural.encoders.nplm import Activation, NplmModel
+
+    def nplm(units: int, *, gated: bool, norm: bool, dropout: float) -> Any:
+        settings = NplmModel("nplm", 5, 30, False, dropout, hidden_dim=units, layers=1, direct=False, gated=gated,
+                             activation=Activation.gelu if gated else Activation.tanh, layer_norm=norm)  # fmt: skip
+        return settings.build(1000, tied=False, sparse=True)
+
+    gated_units = [(size, 512, True, True, 0.2) for size in (32, 512)]
+    plain_units = [(1024, 512, False, True, 0.0), (1024, 512, False, False, 0.5)]
+    for size, units, gated, norm, dropout in gated_units + plain_units:
+        encoder = nplm(units, gated=gated, norm=norm, dropout=dropout)
+        z = torch.randn(size, units * (2 if gated else 1), requires_grad=True)
+        step = both_ways(lambda encoder=encoder, z=z: encoder.computed("units", z, 0).sum(), encoder, z)  # type: ignore[misc]
+        said = f"{'gated gelu' if gated else 'tanh'}{', norm' * norm}, dropout {dropout}, H {units}, B {size:,}"
+        yield "hidden_units", said, encoder, step
+    for size, width in ((32, 150), (512, 2700)):
+        encoder, x = nplm(512, gated=False, norm=False, dropout=0.2), torch.randn(size, width, requires_grad=True)
+        step = both_ways(lambda encoder=encoder, x=x: encoder.with_dropout(x, 0.2).sum(), encoder, x)  # type: ignore[misc]
+        yield "hashed_dropout", f"{width:,} numbers, B {size}", encoder, step
+    text = torch.randint(10_000, (200_000,))
+    for size, far, dim, run in (
+        (512, 100, 300, True),
+        (512, 100, 300, False),
+        (1024, 50, 100, True),
+        (1024, 50, 100, False),
+    ):
+        module, vectors = History([0.6, 0.85, 0.95, 1.0], far, 5, dim), torch.randn(10_000, dim, requires_grad=True)
+        first = (
+            torch.randperm(20_000)[: size // 8, None] * 8 + torch.arange(8) if run else torch.randint(190_000, (size,))
+        )
+        ids = text[first.view(-1, 1) + torch.arange(far)].contiguous()
+        step = both_ways(lambda m=module, i=ids, v=vectors: m(i, v, sparse=False).sum(), module, vectors)  # type: ignore[misc]
+        yield "history", f"{'consecutive' if run else 'scattered'}, T {far}, E {dim}, B {size:,}", module, step
+
+
+def softmaxes() -> Iterator[Case]:
+    """The full softmax in bfloat16; the plain method is in float32, the next form torch's autocast."""
+    from lmtool.config.training import Precision
+    from lmtool.neural import FullSoftmax
+
+    for name in ("softmax_tiles", "softmax_bf16"):
+        for words, dim, size in (
+            (10_000, 100, 32),
+            (10_000, 100, 256),
+            (10_000, 100, 1024),
+            (10_000, 512, 1024),
+            (50_000, 128, 1024),
+        ):
+            layer, (h, y) = FullSoftmax(dim, counts_of(words), precision=Precision.bf16), batch_of(words, dim, size)
+            step = both_ways(lambda layer=layer, h=h, y=y: layer(h, y), layer, h)  # type: ignore[misc]
+            yield name, f"V {words:,}, D {dim}, B {size:,}", layer, step
+
+
+def optimisers() -> Iterator[Case]:
+    """Steps of the row optimisers, whose rows are those of a batch."""
+    import torch
+    from torch import nn
+
+    from lmtool.neural import RowAdagrad, RowAdam, RowSGD
+
+    for words, dim, used in ((10_000, 100, 400), (10_000, 100, 4000), (10_000, 512, 3000), (1_000_000, 100, 4000)):
+        for kind, more in ((RowSGD, {}), (RowAdagrad, {}), (RowAdam, {}), (RowAdam, {"catch_up": True})):
+            weight = nn.Parameter(torch.randn(words, dim))
+            chosen = torch.randperm(words)[:used].sort()[0]
+            weight.grad = torch.sparse_coo_tensor(
+                chosen[None], torch.randn(used, dim), weight.shape, is_coalesced=True, check_invariants=False
+            )
+            optimiser: Any = kind([weight], lr=0.001, **more)
+            said = f"{used:,} of {words:,} rows, H {dim}"
+            yield f"{kind.__name__}{' with catch_up' if more else ''}", said, None, optimiser.step
+
+
+def networks() -> Iterator[Case]:
+    """Whole steps of the paper's network, beside the ordinary step."""
+    import torch
+
+    from lmtool.neural.encoders.nplm import Activation, NplmModel
+    from lmtool.neural.forms.network_step import network_step
+    from lmtool.neural.model import NeuralModel
+    from lmtool.neural.outputs.softmax import FullSoftmax
+    from lmtool.training.optim.sgd import SgdOptim
+    from lmtool.training.optimisers import make_optimisers
+
+    for words, embed, hidden, context, size in (
+        (29, 10, 200, 3, 32),
+        (10_000, 30, 100, 5, 32),
+        (10_000, 128, 512, 5, 32),
+    ):
+        settings = NplmModel("nplm", context, embed, False, 0.0, hidden_dim=hidden, layers=1, direct=False,
+                             activation=Activation.tanh, layer_norm=False)  # fmt: skip
+        encoder = settings.build(words, tied=False, sparse=True)
+        model = NeuralModel(encoder, FullSoftmax(hidden, counts_of(words - 1)), words)
+        contexts, (_, y) = torch.randint(words - 1, (size, context)), batch_of(words - 1, hidden, size)
+        optimisers_of, one = make_optimisers(model, SgdOptim("sgd", 0.01, 0.0, 0.0)), torch.ones(())
+        whole: Any = network_step(model, 0.0, size, None)
+        parameters = list(model.parameters())
+
+        def step(m=model, x=contexts, y=y, optims=optimisers_of, one=one, whole=whole, of=parameters) -> None:  # type: ignore[no-untyped-def]
+            from lmtool.neural.forms import allowed
+
+            if allowed():
+                whole.step(x, y, 0.01, 1e6)
+                return
+            loss = m(x, y)
+            for parameter in of:
+                parameter.grad = None
+            loss.backward(one)
+            loss.item()
+            for optimiser in optims:
+                optimiser.step()
+
+        yield "network_step", f"V {words:,}, E {embed}, H {hidden}, C {context}, B {size}", model, step
+
+
+def _peak(kind: str) -> None:
+    """Print the peak memory of a step of the full softmax in this process, less that of its weights, in MiB."""
+    from lmtool.neural import FullSoftmax
+    from lmtool.neural.forms import only_plain
+
+    layer, (h, y) = FullSoftmax(64, counts_of(200_000)), batch_of(200_000, 64, 1024)
+    before = _peak_kib()
+    with only_plain(kind == "plain"):
+        layer(h, y).backward()
+    print(round((_peak_kib() - before) / 1024))
+
+
+def _peak_kib() -> int:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+if __name__ == "__main__":
+    _peak(sys.argv[1])

@@ -1,0 +1,147 @@
+"""Whole steps of the plain network against autograd and torch's SGD, in float64; which trainings are made of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lmtool.config.training import Precision
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.neural import devices
+from lmtool.neural.encoders.nplm import FUNCTIONS, Activation, NplmModel
+from lmtool.neural.forms import network_step as file
+from lmtool.neural.forms import only_plain, softmax_chunks, tiles
+from lmtool.neural.forms.network_step import Network, NetworkStep, network_step, weights_of
+from lmtool.neural.model import NeuralModel, build_neural
+from lmtool.neural.outputs.nce import NceOutput
+from lmtool.neural.outputs.softmax import SoftmaxOutput
+from lmtool.training.optim.adam import AdamOptim
+from lmtool.training.optim.sgd import SgdOptim
+from lmtool.training.optimisers import make_network_step
+
+WORDS, DIM, CONTEXT, HIDDEN = 23, 5, 3, 11
+RATE, DECAY = 0.3, 0.01
+
+
+def network(activation: Activation, *, direct: bool) -> Network:
+    torch.manual_seed(0)
+    width = HIDDEN + (CONTEXT * DIM if direct else 0)
+    shapes = (WORDS, DIM), (HIDDEN, CONTEXT * DIM), (HIDDEN,), (WORDS - 1, width), (WORDS - 1,)
+    return Network(*(0.3 * torch.randn(shape, dtype=torch.float64) for shape in shapes), activation, direct)
+
+
+def by_autograd(net: Network, x: Tensor, y: Tensor, max_norm: float | None) -> tuple[float, list[Tensor]]:
+    """The loss, and the weights after a step of torch."""
+    weights = [weight.clone().requires_grad_() for weight in weights_of(net)]
+    vectors, hidden, hidden_bias, output, output_bias = weights
+    read = vectors[x].flatten(1)
+    a = FUNCTIONS[net.activation](read @ hidden.T + hidden_bias)
+    h = torch.cat([a, read], 1) if net.direct else a
+    loss = F.cross_entropy(h @ output.T + output_bias, y)
+    loss.backward()
+    if max_norm is not None:
+        torch.nn.utils.clip_grad_norm_(weights, max_norm)
+    used = torch.zeros(WORDS, 1, dtype=torch.float64)
+    used[x.flatten()] = 1
+    after = []
+    for number, weight in enumerate(weights):
+        decay = DECAY * (used if number == 0 else 1) if weight.dim() > 1 else 0
+        after.append((weight - RATE * (weight.grad + decay * weight)).detach())
+    return loss.item(), after
+
+
+@pytest.mark.parametrize("form", ["one loop", "products"])
+@pytest.mark.parametrize("max_norm", [None, 0.05])
+@pytest.mark.parametrize(("activation", "direct"), list(itertools.product(FUNCTIONS, (False, True))))
+def test_equals_autograd(
+    activation: Activation, direct: bool, max_norm: float | None, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "PRODUCTS_OF_LOOP", 1 << 40 if form == "one loop" else 0)
+    net = network(activation, direct=direct)
+    steps = NetworkStep(net, DECAY, max_norm)
+    for size in (7, 7, 4):
+        x, y = torch.randint(WORDS, (size, CONTEXT)), torch.randint(WORDS - 1, (size,))
+        loss, want = by_autograd(net, x, y, max_norm)
+        assert steps.step(x, y, RATE, 1e6) == pytest.approx(loss, rel=1e-12)
+        for ours, theirs in zip(weights_of(net), want, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("most", [1 << 40, 0])
+def test_a_loss_out_of_bounds_makes_no_step(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "PRODUCTS_OF_LOOP", most)
+    net = network(Activation.tanh, direct=False)
+    before = [weight.clone() for weight in weights_of(net)]
+    x, y = torch.randint(WORDS, (7, CONTEXT)), torch.randint(WORDS - 1, (7,))
+    assert NetworkStep(net, DECAY).step(x, y, RATE, 0.1) > 0.1
+    for ours, theirs in zip(weights_of(net), before, strict=True):
+        assert torch.equal(ours, theirs)
+    with torch.no_grad():
+        net.output_bias[3] = torch.nan
+    assert not NetworkStep(net, DECAY).step(x, y, RATE, 1e6) < 1e6
+    for wrong in (torch.full((7, CONTEXT), WORDS), torch.full((7, CONTEXT), -1)):
+        with pytest.raises(IndexError, match="out of range"):
+            NetworkStep(net, DECAY).step(wrong, y, RATE, 1e6)
+
+
+def model(output: object = None, **settings: object) -> NeuralModel:
+    values: dict[str, object] = dict(
+        kind="nplm", context_size=CONTEXT, embedding_dim=DIM, tied=False, dropout=0.0, hidden_dim=HIDDEN, layers=1,
+        direct=False, activation=Activation.tanh, layer_norm=False,
+    )  # fmt: skip
+    words = Vocabulary(tuple(map(str, range(WORDS))), np.arange(WORDS), None, 0)
+    return build_neural(NplmModel(**(values | settings)), output or SoftmaxOutput("softmax"), words)  # type: ignore[arg-type]
+
+
+SGD = SgdOptim("sgd", 0.1, 0.0, 0.0)
+
+
+def test_which_trainings_are_made_of_them() -> None:
+    assert make_network_step(model(), SGD, 7, 1.0) is not None
+    assert make_network_step(model(direct=True).double(), SGD, 7, None) is not None
+    others = dict(dropout=0.1), dict(input_dropout=0.1), dict(layer_norm=True), dict(layers=2), dict(layers=0)
+    for settings in (*others, dict(tied=True), dict(projection_dim=4), dict(history=9)):
+        assert make_network_step(model(**settings), SGD, 7, 1.0) is None
+    assert make_network_step(model(NceOutput("nce", 3, True, 1.0, False)), SGD, 7, 1.0) is None
+    assert make_network_step(model(SoftmaxOutput("softmax", Precision.bf16)), SGD, 7, 1.0) is None
+    assert make_network_step(model(), SgdOptim("sgd", 0.1, 0.0, 0.9), 7, 1.0) is None
+    assert make_network_step(model(), AdamOptim("adam", 0.1, 0.0, 0.9, 0.99, 1e-8), 7, 1.0) is None
+    assert make_network_step(model(), SGD, 1 << 20, 1.0) is None
+    large = model(hidden_dim=8192)
+    large.use_precision(Precision.auto)
+    assert (make_network_step(large, SGD, 1 << 12, 1.0) is None) == tiles.available()
+
+
+def test_only_plain_makes_none_of_them() -> None:
+    with only_plain():
+        assert make_network_step(model(), SGD, 7, 1.0) is None
+
+
+def test_the_settings_of_the_optimiser_reach_it() -> None:
+    step = make_network_step(model(), SgdOptim("sgd", 0.1, 0.25, 0.0), 7, 0.5)
+    assert step is not None and (step._decay, step._max_norm) == (0.25, 0.5)
+
+
+def test_products_are_in_bf16_where_the_layer_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "fit", lambda tensor: False)
+    monkeypatch.setattr(softmax_chunks, "BF16_PRODUCTS_OF_TORCH", 0)
+    net = model()
+    for precision, faster, want in [
+        (Precision.auto, True, [False, True]),
+        (Precision.auto, False, [False, False]),
+        (Precision.fp32, True, [False, False]),
+    ]:
+        monkeypatch.setattr(devices, "_measured_faster", lambda faster=faster: faster)
+        net.use_precision(precision)
+        steps = [network_step(net, 0.0, examples, None) for examples in (15, 16)]
+        assert [step is not None and step.bf16 for step in steps] == want
+    # Where tiles do the products there is no such step.
+    monkeypatch.setattr(softmax_chunks, "BF16_PRODUCTS", 0)
+    monkeypatch.setattr(tiles, "fit", lambda tensor: True)
+    net.use_precision(Precision.auto)
+    assert network_step(net, 0.0, 63, None) is not None and network_step(net, 0.0, 64, None) is None
