@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import measure_neural
+from measure_speed import rates_in_turns
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,8 @@ def forms(lmtool: Callable[..., float]) -> None:
     """Microseconds of the plain method, of the next form that would serve, and of the form; and the factors."""
     import torch
 
-    from lmtool.neural import forms as of_layers
+    from lmtool.neural.devices import has_bf16
+    from lmtool.neural.forms import tiles
     from lmtool.system import parallel
     from lmtool.system.malloc import keep_freed_memory
 
@@ -33,91 +34,61 @@ def forms(lmtool: Callable[..., float]) -> None:
     parallel.LOOK_EVERY = float("inf")
     keep_freed_memory()
     torch.manual_seed(0)
-    print(f"torch {torch.__version__}, {parallel.threads()} threads, {processor()}; medians of {TURNS} turns")
+    units = "AMX" if tiles.available() else "units" if has_bf16(torch.device("cpu")) else "nothing"
+    print(f"torch {torch.__version__}, {parallel.threads()} threads, {units} for bf16; medians of {TURNS} turns")
     print("| form | sizes | plain, us | next form, us | form, us | times as fast as plain | as the next form |")
     print("|---|---|--:|--:|--:|--:|--:|")
     for name, sizes, module, step in cases():
-        found = timed(of_layers, name, module, step)
+        found = timed(name, module, step)
         if found is None:
             print(f"| {name} | {sizes} | | | not on this machine | | |", flush=True)
             continue
-        plain, after, fast = (statistics.median(times) for times in found)
-        ratios = ([b / a for a, b in zip(found[2], other, strict=True)] for other in found[:2])
-        of_plain, of_next = map(statistics.median, ratios)
-        last = (f"{1e6 * after:,.0f}", f"{of_next:.2f}") if after else ("", "")
-        print(
-            f"| {name} | {sizes} | {1e6 * plain:,.0f} | {last[0]} | {1e6 * fast:,.0f} | {of_plain:.2f} | {last[1]} |",
-            flush=True,
-        )
+        cells = {way: f"{1e6 / statistics.median(rates):,.0f}" for way, rates in found.items()}
+        ratios = {way: [a / b for a, b in zip(found["form"], rates, strict=True)] for way, rates in found.items()}
+        times = {way: f"{statistics.median(each):.2f}" for way, each in ratios.items()}
+        row = cells["plain"], cells.get("next", ""), cells["form"], times["plain"], times.get("next", "")
+        print(f"| {name} | {sizes} | {' | '.join(row)} |", flush=True)
     print("\nPeak memory of a step of the full softmax over 200,000 words, 1,024 examples:", flush=True)
     for kind in ("plain", "softmax_chunks"):
         done = subprocess.run([sys.executable, __file__, kind], check=True, capture_output=True, text=True)
         print(f"  {kind}: {done.stdout.strip()} MiB", flush=True)
 
 
-def processor() -> str:
-    """The name of the processor and its units for bfloat16."""
-    with open("/proc/cpuinfo", encoding="utf-8") as text:
-        lines = text.read()
-    name = next((line.partition(":")[2].strip() for line in lines.splitlines() if line.startswith("model name")), "?")
-    return name + "".join(f", {flag}" for flag in ("amx_bf16", "avx512_bf16") if flag in lines)
+def timed(name: str, module: Any, step: Step) -> dict[str, list[float]] | None:
+    """Calls a second by turns: of the plain method, of the next form, if there is one, and of the form.
 
+    None where the form does not serve.
+    """
+    from lmtool.neural import forms as of_layers
 
-def timed(of_layers: Any, name: str, module: Any, step: Step) -> list[list[float]] | None:
-    """Seconds of the plain method, of the next form and of the form, by turns; None where the form does not serve."""
-    everything = of_layers.registered()
-
-    def only(names: set[str]) -> None:
-        of_layers.registered = lambda: tuple(each for each in everything if each.name in names)
-        of_layers._chosen.clear()
-
-    all_names = [each.name for each in everything]
-    rest = set(all_names) - {name}
-    ways: list[set[str]] = [set(), rest, set(all_names)]
-    if name not in all_names:  # not of a layer: the row optimisers and the step of a whole network
-        ways = []
-    try:
-        used = []
-        for names in ways:
-            only(names)
-            step()
-            used.append({each.name for each in of_layers.used(module)})
-        if ways and name not in used[2]:
+    names = {each.name for each in of_layers.registered()}
+    ways = {"plain": set(), "next": names - {name}, "form": names | {name}}
+    if name not in names:  # not of a layer: the row optimisers and the step of a whole network
+        del ways["next"]
+    else:
+        served = {way: serving(of_layers, module, step, some) for way, some in ways.items()}
+        if name not in served["form"]:
             return None
-        found: list[list[float]] = [[], [], []]
-        for turn in range(TURNS + 1):
-            for place in range(3):
-                if ways and place == 1 and not used[1]:
-                    found[1].append(0.0) if turn else None
-                    continue
-                if ways:
-                    only(ways[place])
-                    seconds = rate(step)
-                elif place == 1:
-                    seconds = 0.0
-                else:
-                    with of_layers.only_plain(place == 0):
-                        seconds = rate(step)
-                if turn:
-                    found[place].append(seconds)
-        return found
-    finally:
-        of_layers.registered = everything_again(everything)
-        of_layers._chosen.clear()
+        if not served["next"]:
+            del ways["next"]
+
+    def only(some: set[str]) -> Step:
+        def call() -> None:
+            with of_layers.only(some):
+                step()
+
+        return call
+
+    return rates_in_turns({way: (only(some), 1) for way, some in ways.items()}, SECONDS)
 
 
-def everything_again(everything: Any) -> Callable[[], Any]:
-    """What `registered` is again."""
-    return lambda: everything
-
-
-def rate(step: Step) -> float:
-    """Seconds of a call."""
-    start, done = time.perf_counter(), 0
-    while done < 3 or time.perf_counter() - start < SECONDS:
+def serving(of_layers: Any, module: Any, step: Step, names: set[str]) -> set[str]:
+    """The names of the forms, among these, that a call uses."""
+    of_layers._used.clear()
+    of_layers._chosen.clear()
+    with of_layers.only(names):
         step()
-        done += 1
-    return (time.perf_counter() - start) / done
+    return {each.name for each in of_layers.used(module)}
 
 
 def both_ways(loss: Callable[[], Tensor], module: Any, *leaves: Tensor) -> Step:

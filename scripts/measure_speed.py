@@ -139,13 +139,18 @@ def cells(rates: dict[str, list[float]], first: str, others: list[str]) -> list[
     return found
 
 
-def rates_in_turns(forms: dict[str, tuple[Callable[[], object], int]]) -> dict[str, list[float]]:
-    """Examples a second of each form, (step, batch), in TURNS turns after one that does not count."""
+def rates_in_turns(
+    forms: dict[str, tuple[Callable[[], object], int]], seconds: float = SECONDS
+) -> dict[str, list[float]]:
+    """Examples a second of each form, (step, batch), in TURNS turns after one that does not count.
+
+    seconds: of one form in one turn.
+    """
     found: dict[str, list[float]] = {name: [] for name in forms}
     for turn in range(TURNS + 1):
         for name, (step, batch) in forms.items():
             start, done = time.perf_counter(), 0
-            while done < 3 or time.perf_counter() - start < SECONDS:
+            while done < 3 or time.perf_counter() - start < seconds:
                 step()
                 done += 1
             if turn:

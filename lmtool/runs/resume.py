@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from pathlib import Path
@@ -56,7 +57,7 @@ class Begun:
         remedy = f"train from scratch instead of resume={folder}"
         saved = read_json(folder / BEGUN, remedy)
         try:
-            overrides = [word for word in map(str, saved["overrides"]) if key_of(word) not in RETIRED]
+            overrides = _in_use(saved["overrides"])
             if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # of before 0.6
                 return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir)
             return cls(overrides, saved.get("config_dir"))
@@ -72,10 +73,14 @@ class Begun:
             config_dirs = [str(source["path"]) for source in sources if source["provider"] == "command-line"]
             if overrides != settings["hydra"]["overrides"]["task"]:  # Hydra may have been killed while it wrote them
                 raise ValueError("overrides.yaml has not the words of hydra.yaml")
-            words = [word for word in map(str, overrides) if key_of(word) not in RETIRED]
-            return cls(words, config_dirs[0] if config_dirs else None)
+            return cls(_in_use(overrides), config_dirs[0] if config_dirs else None)
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             raise UserError(f"{folder} is damaged ({error!r}): train from scratch in another folder") from error
+
+
+def _in_use(overrides: Iterable[object]) -> list[str]:
+    """Leave out the words of a command line that set what is retired."""
+    return [word for word in map(str, overrides) if key_of(word) not in RETIRED]
 
 
 def _is_quantised(folder: Path) -> bool:

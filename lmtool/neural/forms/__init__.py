@@ -10,8 +10,8 @@ memory that is needed; `measured` says where.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -59,7 +59,7 @@ class Form:
 _registered: list[Form] = []
 _chosen: WeakKeyDictionary[nn.Module, dict[Any, Form | None]] = WeakKeyDictionary()
 _used: WeakKeyDictionary[nn.Module, set[Form]] = WeakKeyDictionary()
-_plain = False
+_only: frozenset[str] | None = None  # the names of the forms that may be used; None for all
 
 
 def form(
@@ -91,37 +91,42 @@ def registered() -> tuple[Form, ...]:
 
 
 @contextmanager
-def only_plain(wanted: bool = True) -> Iterator[None]:
-    """While the block runs, call the plain methods alone, in the whole process; wanted: whether to do so."""
-    global _plain
-    before, _plain = _plain, _plain or wanted
+def only(names: Collection[str]) -> Iterator[None]:
+    """While the block runs, use no forms but those with these names, in the whole process."""
+    global _only
+    before, _only = _only, frozenset(names) if _only is None else _only & frozenset(names)
     try:
         yield
     finally:
-        _plain = before
+        _only = before
+
+
+def only_plain(wanted: bool = True) -> AbstractContextManager[None]:
+    """Return a block in which the plain methods alone are called, in the whole process; wanted: whether to do so."""
+    return only(()) if wanted else nullcontext()
 
 
 def allowed() -> bool:
     """Whether fast forms may be used: not inside only_plain, nor where torch.compile traces the code."""
-    return not (_plain or torch.compiler.is_compiling())
+    return (_only is None or bool(_only)) and not torch.compiler.is_compiling()
 
 
-def chosen(layer: nn.Module, method: str, x: Tensor) -> Form | None:
-    """Return the form of a layer's method for arguments that begin with x; None for the plain method.
+def chosen(layer: nn.Module, method: str, x: Tensor, *others: object) -> Form | None:
+    """Return the form of a layer's method for these arguments; None for the plain method.
 
-    It depends on the shape, dtype and device of x, and on the layer's `precision`, the dtype of its first weight and on
-    whether it is in training.
+    It depends on the shape, dtype and device of x, the first of them, on the dtypes of the other tensors, and on the
+    layer's `precision` and whether it is in training.
     """
     if not allowed():
         return None
     kept = _chosen.setdefault(layer, {})
-    weight = next((parameter.dtype for parameter in layer.parameters()), None)
-    key = method, x.shape, x.dtype, x.device, weight, layer.training, getattr(layer, "precision", None)
+    dtypes = x.dtype, *(other.dtype for other in others if isinstance(other, Tensor))
+    key = method, x.shape, dtypes, x.device, layer.training, getattr(layer, "precision", None), _only
     if key not in kept:
         if len(kept) >= MOST_CHOICES:
             kept.clear()
         fitting = (each for each in registered() if each.replaces(layer, method) and each.serves(layer, x))
-        kept[key] = next(fitting, None)
+        kept[key] = next((each for each in fitting if _only is None or each.name in _only), None)
         _used.setdefault(layer, set()).update(each for each in (kept[key],) if each)
     return kept[key]
 
@@ -136,5 +141,5 @@ class Formed(nn.Module):
 
     def computed(self, method: str, x: Tensor, *others: Any) -> Any:
         """Call a method, which is the plain formula, or the form of it that serves x; x: its first argument."""
-        fast = chosen(self, method, x)
+        fast = chosen(self, method, x, *others)
         return getattr(self, method)(x, *others) if fast is None else fast.run(self, x, *others)

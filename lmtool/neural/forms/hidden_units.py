@@ -23,16 +23,12 @@ from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
 from lmtool.neural.forms import form
 from lmtool.neural.forms.fast_math import error_function, exp_below, tanh
-from lmtool.neural.forms.loops import FAST, Array, compiled, copy_row
+from lmtool.neural.forms.loops import FAST, Array, as_arrays, compiled, copy_row, loops_serve
 from lmtool.system import parallel
 
 TANH, GELU, RELU, SIGMOID, IDENTITY = range(5)
 NUMBERS = {activation: number for number, activation in enumerate(FUNCTIONS)}
 UNITS_PER_THREAD = 1 << 16  # for which a second thread is worth its start
-
-
-def _serves_dropout(layer: Encoder, x: Tensor) -> bool:
-    return compiled(x)
 
 
 def _serves(layer: NPLM, z: Tensor) -> bool:
@@ -42,7 +38,7 @@ def _serves(layer: NPLM, z: Tensor) -> bool:
     return usual and compiled(z) and (bool(norms) or (layer.training and layer.config.dropout > 0))
 
 
-@form(Encoder, "dropped", serves=_serves_dropout, measured="0.6 (32 x 150) to 10 times; EPYC Zen 5, 2026-11-25")
+@form(Encoder, "dropped", serves=loops_serve, measured="0.6 (32 x 150) to 10 times; EPYC Zen 5, 2026-11-25")
 def hashed_dropout(layer: Encoder, x: Tensor, share: float) -> Tensor:
     """Compute dropout of x; which numbers are dropped is not what torch's draws, but as likely."""
     dropped: Tensor = _HiddenUnits.apply(  # type: ignore[no-untyped-call]
@@ -133,7 +129,7 @@ def _arrays(z: Tensor, parts: int, of_norms: Sequence[Tensor]) -> list[Array]:
     """z `[B, G, H]`, then gain and offset, both `[G, H]`, or `[0, 0]` without norms."""
     if not of_norms:
         return [_parts(z, parts), *[z.new_empty(0, 0).numpy()] * 2]
-    weights = [weight.detach().numpy() for weight in of_norms]
+    weights = as_arrays(*of_norms)
     return [_parts(z, parts), np.stack(weights[::2]), np.stack(weights[1::2])]
 
 

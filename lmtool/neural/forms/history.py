@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from lmtool.neural.encoders.history import CONSECUTIVE, History
 from lmtool.neural.forms import form
 from lmtool.neural.forms.groups import Groups, rows_gradient
-from lmtool.neural.forms.loops import FAST, Array, compiled
+from lmtool.neural.forms.loops import FAST, Array, as_arrays, compiled
 from lmtool.neural.rows import rows_of
 from lmtool.system import parallel
 
@@ -88,7 +88,7 @@ class _WordsAndSums(torch.autograd.Function):
         ctx.save_for_backward(vectors, ids, factors)
         ctx.sparse = sparse
         x = vectors.new_empty(len(ids), words + len(factors), vectors.shape[1])
-        arrays = [tensor.detach().numpy() for tensor in (vectors, ids, factors, x)]
+        arrays = as_arrays(vectors, ids, factors, x)
         parallel.run((_sums, *arrays, *cut) for cut in parallel.cut_evenly(len(ids)))
         return x
 
@@ -97,7 +97,7 @@ class _WordsAndSums(torch.autograd.Function):
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor | None, ...]:
         vectors, ids, factors = ctx.saved_tensors
         grad = grad_output[0].contiguous()
-        arrays = [tensor.detach().numpy() for tensor in (vectors, ids, grad)]
+        arrays = as_arrays(vectors, ids, grad)
         cuts = parallel.cut_evenly(len(ids))
         totals = factors.new_zeros(len(cuts), *factors.shape, dtype=torch.float64)
         parallel.run(
@@ -106,7 +106,7 @@ class _WordsAndSums(torch.autograd.Function):
         grad_factors = totals.sum(0).to(factors.dtype)
         groups = Groups(ids.reshape(-1))
         rows = vectors.new_empty(len(groups.unique), vectors.shape[1])
-        g, a, rows_ = (tensor.detach().numpy() for tensor in (grad, factors, rows))
+        g, a, rows_ = as_arrays(grad, factors, rows)
         width = vectors.shape[1] * len(factors)
         groups.run(width, _sums_grad_vectors, g, a, groups.order, groups.starts, rows_)
         unique = torch.from_numpy(groups.unique)

@@ -24,6 +24,11 @@ def compiled(tensor: Tensor) -> bool:
     return tensor.is_cpu and tensor.dtype in (torch.float32, torch.float64)
 
 
+def loops_serve(layer: object, x: Tensor) -> bool:
+    """Whether a form by compiled loops serves a layer: wherever they can work on its argument x."""
+    return compiled(x)
+
+
 def as_arrays(*tensors: Tensor) -> list[Array]:
     """Return the memory of tensors on a CPU, for compiled loops."""
     return [tensor.detach().numpy() for tensor in tensors]

@@ -28,7 +28,7 @@ from lmtool.neural.forms import allowed, tiles
 from lmtool.neural.forms.fast_math import exp_below
 from lmtool.neural.forms.groups import Groups
 from lmtool.neural.forms.hidden_units import NUMBERS, activate, slopes, slopes_of
-from lmtool.neural.forms.loops import FAST, Array, compiled, copy_row
+from lmtool.neural.forms.loops import FAST, Array, as_arrays, compiled, copy_row
 from lmtool.neural.forms.network_output import Bf16Gradients, FactoredGradients
 from lmtool.neural.forms.softmax_chunks import in_bf16
 from lmtool.neural.model import NeuralModel
@@ -63,7 +63,7 @@ class NetworkStep:
         """decay: of the weights. max_norm: of the gradients; None for no limit."""
         self._network, self._decay, self._max_norm = network, decay, max_norm
         self.bf16 = network.bf16
-        self._arrays = [weight.detach().numpy() for weight in weights_of(network)]
+        self._arrays = as_arrays(*weights_of(network))
         self._memory: list[Array] = []
         self._scores = torch.empty(0)
 

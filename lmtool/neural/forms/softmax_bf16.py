@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lmtool.neural.forms import form
 from lmtool.neural.forms.fast_math import bfloat16, exp_below, widened
-from lmtool.neural.forms.loops import FAST, Array
+from lmtool.neural.forms.loops import FAST, Array, as_arrays
 from lmtool.neural.forms.softmax_chunks import Gradients, in_bf16, loss_with_gradients, rows_at_once
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
@@ -74,7 +74,7 @@ def loss_and_gradients(
     narrow, (size, dim) = weight.bfloat16(), h.shape
     torch.mm(h.bfloat16(), narrow.T, out=scores)
     loss, share = h.new_empty(size), h.new_empty(size)
-    arrays = [tensor.numpy() for tensor in (scores.view(torch.uint16), bias, y, loss, share)]
+    arrays = as_arrays(scores.view(torch.uint16), bias, y, loss, share)
     parallel.run_pieces(delta_rows, arrays, size, scores.numel() // SCORES_PER_THREAD)
     share = (share / batch)[:, None]
     scaled = h.new_zeros(size, dim // COLUMNS * COLUMNS + COLUMNS, dtype=torch.bfloat16)

@@ -24,15 +24,11 @@ from torch.nn import functional as F
 from lmtool.neural.forms import form
 from lmtool.neural.forms.fast_math import tanh
 from lmtool.neural.forms.groups import Groups
-from lmtool.neural.forms.loops import FAST, Array, as_arrays, compiled, over_segments
+from lmtool.neural.forms.loops import FAST, Array, as_arrays, compiled, loops_serve, over_segments
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
 from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
 from lmtool.neural.rows import Pairs, rows_of
 from lmtool.system import parallel
-
-
-def _serves(layer: torch.nn.Module, h: Tensor) -> bool:
-    return compiled(h)
 
 
 def _serves_leaves(layer: HierarchicalSoftmax, h: Tensor) -> bool:
@@ -47,7 +43,7 @@ def _serves_best(layer: HierarchicalSoftmax, h: Tensor) -> bool:
 @form(
     MorinBengioNodes,
     "pair_scores",
-    serves=_serves,
+    serves=loops_serve,
     measured="0.7 (32 examples) to 3.2 times; EPYC Zen 5, 2026-11-25",
 )
 def morin_bengio_pairs(nodes: MorinBengioNodes, h: Tensor, pairs: Pairs) -> Tensor:
@@ -62,7 +58,7 @@ def morin_bengio_pairs(nodes: MorinBengioNodes, h: Tensor, pairs: Pairs) -> Tens
     return scores
 
 
-@form(MorinBengioNodes, "node_scores", serves=_serves, measured="1.3 to 5.9 times; EPYC Zen 5, 2026-11-25")
+@form(MorinBengioNodes, "node_scores", serves=loops_serve, measured="1.3 to 5.9 times; EPYC Zen 5, 2026-11-25")
 def morin_bengio_nodes(nodes: MorinBengioNodes, h: Tensor) -> Tensor:
     """Compute s of every node, `[B, N]`."""
     p, q = (of_layer.to(h.dtype) for of_layer in (nodes.hidden(h), nodes.node_map(nodes.nodes)))  # from autocast
@@ -117,12 +113,12 @@ class _PairScores(torch.autograd.Function):
         p, q, beta = ctx.saved_tensors
         pairs, grad = ctx.pairs, grad_output[0].contiguous()
         grad_p = torch.empty_like(p)
-        shared = [arrays.numpy() for arrays in (grad, p, q, beta, pairs.starts, pairs.rows, grad_p)]
+        shared = as_arrays(grad, p, q, beta, pairs.starts, pairs.rows, grad_p)
         # Each thread has its own sum of what all examples add to; these are then summed in their order.
         cuts = parallel.cut_evenly(len(p))
         sums = [(torch.zeros_like(q), torch.zeros_like(beta), q.new_zeros(len(q))) for _ in cuts]
         parallel.run(
-            (_node_scores_grad, *shared, *(tensor.numpy() for tensor in partial), first, last)
+            (_node_scores_grad, *shared, *as_arrays(*partial), first, last)
             for partial, (first, last) in zip(sums, cuts, strict=True)
         )
         totals = sums[0]

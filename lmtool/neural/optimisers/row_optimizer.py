@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from lmtool.neural.checks import all_below, described
 from lmtool.neural.forms import allowed
 from lmtool.neural.forms.groups import coalesced
-from lmtool.neural.forms.loops import Array, compiled
+from lmtool.neural.forms.loops import Array, as_arrays, compiled
 from lmtool.system import parallel
 
 NUMBERS_PER_THREAD = 1 << 17  # to change, for which a second thread is worth its start
@@ -140,7 +140,7 @@ def change_rows(
 
     state: `[R, H]` or `[R]`. numbers: are turned into the weights' dtype. All have been checked.
     """
-    row_array, *arrays = [tensor.numpy() for tensor in (rows, weight, grad, *state)]
+    row_array, *arrays = as_arrays(rows, weight, grad, *state)
     arguments = row_array, *arrays, *tables, *map(arrays[1].dtype.type, numbers)
     parallel.run_pieces(kernel, arguments, len(row_array), arrays[1].size // NUMBERS_PER_THREAD)
 

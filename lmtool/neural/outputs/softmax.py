@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -68,7 +67,5 @@ class FullSoftmax(WordScores):
 
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
         """Compute the mean of -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
-        # Tied vectors have rows of words that are never predicted, too: their p is 0.
-        bias = F.pad(self.bias, (0, len(self.vectors) - len(self.bias)), value=-torch.inf)
-        scores = F.linear(h, self.vectors, bias)  # [B, O or more]
+        scores = F.linear(h, self.weight(), self.bias)  # [B, O]
         return F.cross_entropy(scores, y, ignore_index=NO_TARGET)
