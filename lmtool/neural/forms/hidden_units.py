@@ -38,7 +38,7 @@ def _serves(layer: NPLM, z: Tensor) -> bool:
     return usual and compiled(z) and (bool(norms) or (layer.training and layer.config.dropout > 0))
 
 
-@form(Encoder, "dropped", serves=loops_serve, measured="0.6 (32 x 150) to 10 times; EPYC Zen 5, 2026-11-25")
+@form(Encoder, "dropped", serves=loops_serve, measured="0.5 (32 x 150) to 8.1 times; EPYC Zen 5, 2026-11-25")
 def hashed_dropout(layer: Encoder, x: Tensor, share: float) -> Tensor:
     """Compute dropout of x; which numbers are dropped is not what torch's draws, but as likely."""
     dropped: Tensor = _HiddenUnits.apply(  # type: ignore[no-untyped-call]
@@ -51,7 +51,7 @@ def hashed_dropout(layer: Encoder, x: Tensor, share: float) -> Tensor:
     NPLM,
     "units",
     serves=_serves,
-    measured="1.3 to 12 times; EPYC Zen 5, 2026-11-25",
+    measured="1.4 to 12 times; EPYC Zen 5, 2026-11-25",
     calls=("with_dropout", "dropped", "norms_of"),
 )
 def hidden_units(layer: NPLM, z: Tensor, number: int) -> Tensor:

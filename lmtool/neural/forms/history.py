@@ -33,7 +33,7 @@ def _serves(layer: History, contexts: Tensor) -> bool:
     return contexts.is_cpu and compiled(layer.weights) and numbers >= FEWEST_NUMBERS
 
 
-@form(History, "words_and_sums", serves=_serves, measured="2.8 to 4.5 times; EPYC Zen 5, 2026-11-25")
+@form(History, "words_and_sums", serves=_serves, measured="3.1 to 4.5 times; EPYC Zen 5, 2026-11-25")
 def history(layer: History, ids: Tensor, vectors: Tensor, sparse: bool) -> Tensor:
     """Compute the vectors of the last C words and the sums, `[B, C + K, E]`."""
     size, length = ids.shape

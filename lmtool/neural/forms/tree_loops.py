@@ -44,7 +44,7 @@ def _serves_best(layer: HierarchicalSoftmax, h: Tensor) -> bool:
     MorinBengioNodes,
     "pair_scores",
     serves=loops_serve,
-    measured="0.7 (32 examples) to 3.2 times; EPYC Zen 5, 2026-11-25",
+    measured="0.7 (32 examples) to 4.2 times; EPYC Zen 5, 2026-11-25",
 )
 def morin_bengio_pairs(nodes: MorinBengioNodes, h: Tensor, pairs: Pairs) -> Tensor:
     """Compute s of each pair, `[P]`; what depends on the node alone is computed once for each different node."""
@@ -58,7 +58,7 @@ def morin_bengio_pairs(nodes: MorinBengioNodes, h: Tensor, pairs: Pairs) -> Tens
     return scores
 
 
-@form(MorinBengioNodes, "node_scores", serves=loops_serve, measured="1.3 to 5.9 times; EPYC Zen 5, 2026-11-25")
+@form(MorinBengioNodes, "node_scores", serves=loops_serve, measured="1.6 to 6.5 times; EPYC Zen 5, 2026-11-25")
 def morin_bengio_nodes(nodes: MorinBengioNodes, h: Tensor) -> Tensor:
     """Compute s of every node, `[B, N]`."""
     p, q = (of_layer.to(h.dtype) for of_layer in (nodes.hidden(h), nodes.node_map(nodes.nodes)))  # from autocast
@@ -68,7 +68,7 @@ def morin_bengio_nodes(nodes: MorinBengioNodes, h: Tensor) -> Tensor:
     return scores
 
 
-@form(HierarchicalSoftmax, "log_leaves", serves=_serves_leaves, measured="4.6 times; EPYC Zen 5, 2026-11-25")
+@form(HierarchicalSoftmax, "log_leaves", serves=_serves_leaves, measured="4.1 times; EPYC Zen 5, 2026-11-25")
 def leaves_in_one_pass(layer: HierarchicalSoftmax, h: Tensor) -> Tensor:
     """Compute log p of each leaf, `[B, L]` in float64; one pass over the nodes for each example."""
     log_leaf = torch.zeros(len(h), layer.tree.leaves, dtype=torch.float64)
@@ -82,7 +82,7 @@ def leaves_in_one_pass(layer: HierarchicalSoftmax, h: Tensor) -> Tensor:
     HierarchicalSoftmax,
     "best",
     serves=_serves_best,
-    measured="5 times the whole distribution; EPYC Zen 5, 2026-11-25",
+    measured="4.9 times the whole distribution; EPYC Zen 5, 2026-11-25",
     calls=("log_dist", "log_probs", "log_leaves"),
 )
 def best_first(layer: HierarchicalSoftmax, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
