@@ -20,9 +20,9 @@ from lmtool.data.vocabulary import EOS
 from lmtool.errors import UserError
 from lmtool.incremental import incremental_scorer
 from lmtool.language_model import LN10, IncrementalScorer, IntArray, Marks
-from lmtool.ngram.incremental import NgramScorer
-from lmtool.ngram.model import NgramModel
-from lmtool.ngram.single_state import CompiledScore, SingleStates
+from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.query.single_state import CompiledScore, SingleStates
+from lmtool.ngram.query.states import NgramScorer
 from lmtool.runs.load import load
 from lmtool.text_model import TextModel
 

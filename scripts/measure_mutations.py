@@ -52,8 +52,8 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         [
             f"lmtool/ngram/{name}.py"
             for name in (
-                *("estimate", "pruning", "scoring", "tuning", "suffixes", "smoothers/*", "model", "table"),
-                "ngram_hash",
+                *("estimate", "pruning/entropy", "query/*", "tuning", "suffixes", "smoothers/*", "models/ngram_model"),
+                "tables/backoff",
             )
         ],
         [

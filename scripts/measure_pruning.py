@@ -148,15 +148,15 @@ class _Text:
 
     def perplexity(self, table: Any) -> float:
         from lmtool.evaluation.score import perplexity
-        from lmtool.ngram.model import NgramModel
+        from lmtool.ngram.models.ngram_model import NgramModel
 
         valid = self.corpus.split("valid")
         return perplexity(NgramModel(table, self.corpus.vocabulary).log_prob_text(valid.ids, valid.offsets))
 
     def pruned(self, table: Any, smoother: Any, size: int) -> list[float]:
         """Perplexities of the table pruned to a size by entropy and by expected gain."""
-        from lmtool.ngram.gain_pruning import prune_to_size_by_gain
-        from lmtool.ngram.pruning import prune_to_size_by_entropy
+        from lmtool.ngram.pruning.entropy import prune_to_size_by_entropy
+        from lmtool.ngram.pruning.gain import prune_to_size_by_gain
 
         by_entropy, _ = prune_to_size_by_entropy(table, size, self.corpus.vocabulary.eos)
         by_gain, _ = prune_to_size_by_gain(self.counts, smoother, table, size)

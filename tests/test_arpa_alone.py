@@ -14,7 +14,7 @@ import pytest
 import lmtool as python
 from lmtool.data.sources.toy import TEST, VALID
 from lmtool.errors import UserError
-from lmtool.ngram.arpa.alone import arpa_model
+from lmtool.ngram.files.arpa_model import arpa_model
 
 Run = Callable[..., str]
 ARPA = """\\data\\

@@ -23,12 +23,12 @@ from lmtool.neural.outputs.classes import ClassesOutput
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.sampled import SampledOutput
-from lmtool.ngram.class_model import Classes, ClassNgramModel
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.learned_classes import learned_classes
-from lmtool.ngram.model import NgramModel
-from lmtool.ngram.skip_model import EveryWord, SkipNgramModel
+from lmtool.ngram.models.class_model import Classes, ClassNgramModel
+from lmtool.ngram.models.learned_classes import learned_classes
+from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.models.skip_model import EveryWord, SkipNgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.count_merging import CountMerging

@@ -15,7 +15,7 @@ from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.distillation import ExpectedProbabilities
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.likely_ngrams import LikelyNgrams, most_likely
-from lmtool.ngram.model import NgramModel
+from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.witten_bell import WittenBell
 from lmtool.runs.run import Run

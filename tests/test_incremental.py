@@ -19,12 +19,12 @@ from lmtool.incremental import State, States, incremental_scorer
 from lmtool.language_model import IncrementalScorer, IntArray, LanguageModel, Marks
 from lmtool.mixtures.cache import CachedMixture, UnigramCache
 from lmtool.mixtures.linear import Mixture
-from lmtool.ngram import ngram_hash
-from lmtool.ngram.arpa.alone import arpa_model
-from lmtool.ngram.incremental import NgramScorer
-from lmtool.ngram.model import NgramModel
-from lmtool.ngram.ngram_hash import hash_ngrams
-from lmtool.ngram.single_state import SingleStates
+from lmtool.ngram.files.arpa_model import arpa_model
+from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.query import ngram_hash
+from lmtool.ngram.query.ngram_hash import hash_ngrams
+from lmtool.ngram.query.single_state import SingleStates
+from lmtool.ngram.query.states import NgramScorer
 from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
 from lmtool.system import parallel
 from tests.test_contract import MODELS, ngram
@@ -39,7 +39,7 @@ def marks_of(corpus: Corpus) -> Marks:
 
 def pruned(corpus: Corpus) -> LanguageModel:
     """A table that is not suffix-closed: pruning by entropy removes some suffixes of what stays."""
-    from lmtool.ngram.pruning import prune_by_entropy
+    from lmtool.ngram.pruning.entropy import prune_by_entropy
 
     model = ngram(corpus, 4)
     return NgramModel(prune_by_entropy(model.table, 1e-3, corpus.vocabulary.eos), corpus.vocabulary)

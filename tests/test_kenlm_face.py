@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lmtool import kenlm as ours
-from lmtool.ngram import single_state
+from lmtool.ngram.query import single_state
 from tests.test_incremental import ARPA, arpa  # noqa: F401
 
 WORDS = ["a", "b", "c", "unheard"]

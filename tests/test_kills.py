@@ -176,7 +176,7 @@ def test_too_little_memory_is_neither_a_damaged_file_nor_a_full_disk(
         str(said) == "cannot write x.h5: Cannot allocate memory; leave this process more memory, or set counts.memory"
     )
     lmtool(*NGRAM)
-    from lmtool.ngram import hdf5
+    from lmtool.ngram.files import hdf5
 
     def no_space(*_: object, **__: object) -> None:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))

@@ -22,7 +22,7 @@ from lmtool.mixtures.linear import Ends, Mixture, MixtureScorer, contexts_of, fi
 from lmtool.mixtures.log_linear import LogLinear, combined, fit_log_linear, likelihood
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.model import NgramModel
+from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from tests.conftest import neural
 from tests.test_ensemble import Fixed

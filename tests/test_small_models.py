@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 import lmtool as package
 from lmtool.data.corpus import Corpus
-from lmtool.ngram.model import evenly
+from lmtool.ngram.models.ngram_model import evenly
 from lmtool.runs.run import Run as TrainedRun
 from lmtool.runs.weights import quantised, restored
 

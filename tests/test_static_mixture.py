@@ -15,9 +15,9 @@ from lmtool.mixtures.linear import Mixture
 from lmtool.mixtures.static import mix_static, union_vocabulary
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.model import NgramModel
-from lmtool.ngram.pruning import prune_by_entropy
-from lmtool.ngram.scoring import score_candidates, table_arrays
+from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.pruning.entropy import prune_by_entropy
+from lmtool.ngram.query.scoring import score_candidates, table_arrays
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.mle import MaximumLikelihood
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey

@@ -54,7 +54,7 @@ def _quantise_table(
     source: Run, settings: CountModelConfig, vocabulary: Vocabulary, bits: int, session: Session
 ) -> tuple[str, int]:
     """Write the quantised n-gram model; returns its file's name and the number of n-grams."""
-    from lmtool.ngram.model import NGRAM_FILE, NgramModel, quantised_notes
+    from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantised_notes
 
     model = settings.load(source.folder, vocabulary)
     if not isinstance(model, NgramModel):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lmtool.data.corpus import Split
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import IntArray, LanguageModel
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.models.ngram_model import NgramModel
 
 SETTINGS = DistilConfig
 AT_ONCE = 1 << 23  # probabilities that are held at once
@@ -34,7 +34,7 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.distillation import ExpectedProbabilities
     from lmtool.ngram.likely_ngrams import LikelyNgrams
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.runs.load import load_model
     from lmtool.runs.store import corpus_of, require_splits
     from lmtool.system.malloc import keep_freed_memory
@@ -110,7 +110,7 @@ class _Places:
 def _ngram_model(run: Run, vocabulary: Vocabulary) -> NgramModel:
     """The model of an n-gram run. Raises UserError for another run, and for scores that do not sum to one."""
     from lmtool.config.groups import CountModelConfig
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.runs.load import load_model
 
     count_based = run.kind == "train" and isinstance(run.settings("model"), CountModelConfig)

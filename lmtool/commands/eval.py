@@ -104,7 +104,7 @@ def _scored(
     cloze: dict[str, float] | None = None,
 ) -> Evaluation:
     """Score text by the settings; prints its tokens where they ask for it."""
-    from lmtool.ngram.model import evenly, quantised_notes
+    from lmtool.ngram.models.ngram_model import evenly, quantised_notes
 
     evaluation = evaluate_split(
         model,
@@ -180,7 +180,7 @@ def _print_detail(
     import numpy as np
 
     from lmtool.evaluation.srilm_debug import detail_lines
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.models.ngram_model import NgramModel
 
     matched = None
     if isinstance(model, NgramModel):

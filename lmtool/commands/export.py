@@ -14,7 +14,7 @@ from lmtool.session import Session
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.text_model import TextModel
 
 
@@ -117,8 +117,8 @@ def _write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> list[
 
     Raises UserError where the run's model has no ARPA form.
     """
-    from lmtool.ngram.arpa.write import write_arpa
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.files.arpa_write import write_arpa
+    from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.runs.load import load
 
     refusal = f"{run.folder} is not an n-gram model: only these have an ARPA form"
@@ -137,8 +137,8 @@ def _write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> list[
 def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Session) -> None:
     """Say what other tools make of a model that gives contexts it does not have a weight, as the format does not."""
     from lmtool.evaluation.score import perplexity, score
-    from lmtool.ngram.arpa.write import arpa_form
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.files.arpa_write import arpa_form
+    from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.runs.store import corpus_of
 
     order = model.table.order

@@ -18,7 +18,7 @@ from lmtool.session import Session
 if TYPE_CHECKING:
     from lmtool.commands.ngram_runs import Text
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.models.ngram_model import NgramModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ def mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Writ
     import numpy as np
 
     from lmtool.mixtures.static import mix_static, union_vocabulary
-    from lmtool.ngram.arpa.write import write_arpa
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.files.arpa_write import write_arpa
+    from lmtool.ngram.models.ngram_model import NgramModel
 
     if config.to is None:
         session.require_new()
@@ -83,11 +83,11 @@ def _weighted(config: ConvertConfig, runs: list[str]) -> list[tuple[str, float]]
 def _members_of(name: str, weight: float) -> list[_Member]:
     """The n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight."""
     from lmtool.config.groups import CountModelConfig
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.runs.load import load_model, vocabulary_of
 
     if Path(name).is_file():
-        from lmtool.ngram.arpa.alone import arpa_model
+        from lmtool.ngram.files.arpa_model import arpa_model
 
         return [_Member(name, _normalised(name, arpa_model(name)), weight, None)]
     run = Run.open(Path(name))

@@ -19,7 +19,7 @@ from lmtool.system.files import write_json, written_whole
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
-    from lmtool.ngram.model import NgramModel
+    from lmtool.ngram.models.ngram_model import NgramModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def save_ngram_run(
     that it is made of, whose fits it inherits.
     """
     from lmtool.evaluation.printing import sizes_text
-    from lmtool.ngram.model import NGRAM_FILE
+    from lmtool.ngram.models.ngram_model import NGRAM_FILE
     from lmtool.runs.vocabulary_file import save_tokeniser, save_vocabulary
 
     out, sizes = session.out, model.table.sizes

@@ -9,7 +9,7 @@ from lmtool.config.rules import ngrams_to_keep
 from lmtool.session import Session
 
 if TYPE_CHECKING:
-    from lmtool.ngram.table import BackoffTable
+    from lmtool.ngram.tables.backoff import BackoffTable
 
 
 def prune_to_size(
@@ -24,7 +24,7 @@ def prune_to_size(
     eos: the id of `</s>`. by_gain: prunes to a number of n-grams by expected gain, and returns the threshold too; None
     for pruning by entropy. Raises UserError where less is wanted than the 1-grams.
     """
-    from lmtool.ngram.pruning import prune_to_size_by_entropy
+    from lmtool.ngram.pruning.entropy import prune_to_size_by_entropy
 
     total, size = sum(table.sizes), ngrams_to_keep(wanted, "prune_to", table.sizes)
     if size >= total:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus, Split
     from lmtool.ngram.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
-    from lmtool.ngram.storage import Storage
+    from lmtool.ngram.tables.storage import Storage
 
 
 def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
@@ -67,7 +67,7 @@ def _estimate(
     from lmtool.evaluation.printing import sizes_text
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.estimate import estimate
-    from lmtool.ngram.model import quantised_notes
+    from lmtool.ngram.models.ngram_model import quantised_notes
     from lmtool.ngram.smoothers.base import MergingSmoother
 
     assert config.smoother is not None and config.counts is not None, "each count-based conf/model/*.yaml chooses them"
@@ -103,11 +103,11 @@ def _estimate(
         units = units if listed is None else model.units(corpus)
         eos = units.corpus.vocabulary.eos
         if config.prune_entropy is not None:
-            from lmtool.ngram.pruning import prune_by_entropy
+            from lmtool.ngram.pruning.entropy import prune_by_entropy
 
             table = prune_by_entropy(table, config.prune_entropy, eos)
         elif config.prune_to is not None:
-            from lmtool.ngram.gain_pruning import prune_to_size_by_gain
+            from lmtool.ngram.pruning.gain import prune_to_size_by_gain
 
             by_gain = partial(prune_to_size_by_gain, counts, smoother, table, storage=storage)
             table = prune_to_size(

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.base import OutputLayer
     from lmtool.ngram.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
-    from lmtool.ngram.storage import Storage
-    from lmtool.ngram.table import BackoffTable
+    from lmtool.ngram.tables.backoff import BackoffTable
+    from lmtool.ngram.tables.storage import Storage
     from lmtool.ngram.units import CountModel, Units
     from lmtool.training.optim.base import ParameterGroups
     from lmtool.trees.base import TreeWords
@@ -272,7 +272,7 @@ class CountsConfig(ABC):
         storage: Storage,
     ) -> BackoffTable | None:
         """The model of a smoother whose parameters are not tuned, as lmtool.ngram.estimate makes it of the counts, and
-        lmtool.ngram.pruning where there is a threshold of entropy pruning.
+        lmtool.ngram.pruning.entropy where there is a threshold of entropy pruning.
 
         None, the default, where that is left to the caller. Raises UserError as `count` does.
         """

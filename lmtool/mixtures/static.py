@@ -25,12 +25,12 @@ import numpy.typing as npt
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.mixtures.linear import checked_weights, mix
-from lmtool.ngram.model import NgramModel
-from lmtool.ngram.pruning import renormalised
-from lmtool.ngram.scoring import find_followers, score_candidates, table_arrays
+from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.pruning.entropy import renormalised
+from lmtool.ngram.query.scoring import find_followers, score_candidates, table_arrays
 from lmtool.ngram.suffixes import suffixes
-from lmtool.ngram.table import BackoffTable
-from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from lmtool.ngram.packed import interpreted, read, read_bits
-from lmtool.ngram.storage import Storage
+from lmtool.ngram.tables.packed import interpreted, read, read_bits
+from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]
 BLOCK = 5  # log2 of the number of nodes that share a base, where all blocks have one width

@@ -14,8 +14,8 @@ import numpy as np
 from lmtool.data.cloze import unk_sharers
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
-from lmtool.ngram.scoring import find_contexts, find_followers
-from lmtool.ngram.table import log
+from lmtool.ngram.query.scoring import find_contexts, find_followers
+from lmtool.ngram.tables.backoff import log
 
 
 def local_witten_bell(counts: Counts, contexts: IntArray, candidates: IntArray) -> FloatArray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from lmtool.errors import UserError
 from lmtool.ngram.counts import Counts
-from lmtool.ngram.hdf5 import read_packed, read_trie, write_packed, write_trie
+from lmtool.ngram.files.hdf5 import read_packed, read_trie, write_packed, write_trie
 from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import open_hdf5, written_hdf5
 from lmtool.system.memory import release

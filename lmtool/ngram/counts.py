@@ -17,10 +17,10 @@ import numpy.typing as npt
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.external_sort import sort_in_runs
-from lmtool.ngram.packed import CELL, Packed
 from lmtool.ngram.sorting import sort_in_memory
-from lmtool.ngram.storage import Storage, whole_numbers_below
-from lmtool.ngram.trie import Trie, TrieBuilder
+from lmtool.ngram.tables.packed import CELL, Packed
+from lmtool.ngram.tables.storage import Storage, whole_numbers_below
+from lmtool.ngram.tables.trie import Trie, TrieBuilder
 from lmtool.system.parallel import cut_evenly, run
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.sorting import count_keys, keys_of, no_ngram, sort_keys
-from lmtool.ngram.storage import Storage
+from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]
 BYTES_PER_KEY = 96  # in a run: key and position, the sort's copy of both, distinct keys, and pages of files

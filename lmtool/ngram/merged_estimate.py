@@ -18,7 +18,7 @@ from lmtool.ngram.estimate import further_types, table_of
 from lmtool.ngram.merged_masses import OrderMasses, merged_masses
 from lmtool.ngram.smoothers.base import MergingSmoother
 from lmtool.ngram.source_counts import SourceCounts
-from lmtool.ngram.table import BackoffTable, log
+from lmtool.ngram.tables.backoff import BackoffTable, log
 
 BoolArray = npt.NDArray[np.bool_]
 

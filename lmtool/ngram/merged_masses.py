@@ -22,8 +22,8 @@ import numpy.typing as npt
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
-from lmtool.ngram.packed import read
 from lmtool.ngram.source_counts import SourceCounts
+from lmtool.ngram.tables.packed import read
 from lmtool.system.memory import memory_available
 
 Array = npt.NDArray[Any]

@@ -17,7 +17,7 @@ from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.estimate import further_types
 from lmtool.ngram.merged_masses import OrderGradient, merged_masses, through_masses
-from lmtool.ngram.scoring import SHORT, find_all_contexts, find_followers
+from lmtool.ngram.query.scoring import SHORT, find_all_contexts, find_followers
 from lmtool.ngram.smoothers.base import MergingSmoother
 from lmtool.ngram.source_counts import SourceCounts
 

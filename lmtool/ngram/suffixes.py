@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lmtool.language_model import IntArray
-from lmtool.ngram.scoring import find_followers
-from lmtool.ngram.trie import Trie
+from lmtool.ngram.query.scoring import find_followers
+from lmtool.ngram.tables.trie import Trie
 from lmtool.system.parallel import run
 
 

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from lmtool.data.corpus import Corpus
 from lmtool.language_model import FloatArray, IntArray, LanguageModel
-from lmtool.ngram.model import NGRAM_FILE, NgramModel
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
+from lmtool.ngram.tables.backoff import BackoffTable
 
 
 class CountModel(LanguageModel, Protocol):

@@ -61,7 +61,7 @@ def load_arpa(path: str) -> TextModel:
 
     Raises UserError for a file that is damaged or not of this format.
     """
-    from lmtool.ngram.arpa.alone import arpa_model
+    from lmtool.ngram.files.arpa_model import arpa_model
 
     model = arpa_model(path)
     return TextModel(model, TextForm(model.vocabulary, chars=False, lowercase=False), path)

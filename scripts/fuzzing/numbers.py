@@ -294,7 +294,7 @@ def arpa(model: Any, asked: list[Any], settings: dict[str, Any]) -> None:
     import numpy as np
 
     import lmtool
-    from lmtool.ngram.arpa.write import write_arpa
+    from lmtool.ngram.files.arpa_write import write_arpa
 
     if settings["model"]["kind"] != "ngram" or not model.normalised or model.vocabulary.eos is None:
         return

@@ -273,7 +273,7 @@ def tree(given: Given) -> None:
 
 def classes(given: Given) -> None:
     """Classes of words: a user's file, or the one of a run folder."""
-    from lmtool.ngram.word_classes import WordClasses, read_classes
+    from lmtool.ngram.models.word_classes import WordClasses, read_classes
 
     vocabulary = _vocabulary()
     if given.path.name.startswith("own"):
@@ -308,7 +308,7 @@ def vocabulary_file(given: Given) -> None:
 
 def arpa(given: Given) -> None:
     """An ARPA file: probabilities of n-grams that it has, and of others."""
-    from lmtool.ngram.arpa.alone import arpa_model
+    from lmtool.ngram.files.arpa_model import arpa_model
 
     model = arpa_model(str(given.path))
     vocabulary, table = model.vocabulary, model.table

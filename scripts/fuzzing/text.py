@@ -84,7 +84,7 @@ def _bases() -> dict[str, bytes]:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     import lmtool
-    from lmtool.ngram.word_classes import WordClasses
+    from lmtool.ngram.models.word_classes import WordClasses
 
     corpus = lmtool.Corpus.from_texts(TEXT.split("\n"), ["the cat"])
     lmtool.train("ngram", corpus, out="small")

@@ -18,8 +18,8 @@ from lmtool.data.sources.line_cut import SplitConfig
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_split import split_of_text
 from lmtool.errors import UserError
-from lmtool.ngram.arpa.alone import arpa_model
-from lmtool.ngram.arpa.read import read_arpa
+from lmtool.ngram.files.arpa_model import arpa_model
+from lmtool.ngram.files.arpa_read import read_arpa
 from tests.conftest import RULES
 from tests.data.test_preprocess import text
 

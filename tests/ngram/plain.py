@@ -13,7 +13,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.tables.backoff import BackoffTable
 
 Probability = Callable[[int, tuple[int, ...]], float]
 

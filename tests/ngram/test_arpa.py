@@ -13,17 +13,17 @@ import pytest
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.arpa import read
-from lmtool.ngram.arpa.read import arpa_table, read_arpa
-from lmtool.ngram.arpa.write import write_arpa
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.model import NgramModel
-from lmtool.ngram.pruning import prune_by_entropy
+from lmtool.ngram.files import arpa_read as read
+from lmtool.ngram.files.arpa_read import arpa_table, read_arpa
+from lmtool.ngram.files.arpa_write import write_arpa
+from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.mle import MaximumLikelihood
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.tables.backoff import BackoffTable
 from tests.ngram.plain import contexts_for, random_sentences, text_of
 
 

@@ -13,14 +13,14 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.recoded import RecodedCorpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.class_model import CLASSES_FILE, Classes, ClassNgramModel
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.learned_classes import learned_classes
+from lmtool.ngram.models.class_model import CLASSES_FILE, Classes, ClassNgramModel
+from lmtool.ngram.models.learned_classes import learned_classes
+from lmtool.ngram.models.word_classes import WordClasses, read_classes
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.kneser_ney import KneserNey
-from lmtool.ngram.storage import Storage
-from lmtool.ngram.word_classes import WordClasses, read_classes
+from lmtool.ngram.tables.storage import Storage
 
 Run = Callable[..., str]
 # Counts: a 3, x 2, b 1, y 1, </s> 4; z is in the list of words alone.

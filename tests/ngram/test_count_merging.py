@@ -14,10 +14,10 @@ from lmtool.language_model import FloatArray
 from lmtool.ngram.counts import Counts, count_ngrams
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.merged_tuning import HeldOut, loss_and_gradient
-from lmtool.ngram.model import NgramModel
+from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.count_merging import CountMerging
 from lmtool.ngram.source_counts import SourceCounts, count_sources
-from lmtool.ngram.storage import Storage
+from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tuning import fit_and_tune
 from tests.ngram.plain import contexts_for, random_sentences, rows_of, text_of
 

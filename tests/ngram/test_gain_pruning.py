@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.ngram import gain_pruning
 from lmtool.ngram.adjusted_counts import adjusted_counts, revised_counts
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import Selection, estimate
-from lmtool.ngram.expected_counts import BINS, ExpectedCounts, bins_of, histogram
-from lmtool.ngram.gain_pruning import prune_to_size_by_gain
-from lmtool.ngram.model import NgramModel
-from lmtool.ngram.pruning import prune_by_entropy, prune_to_size_by_entropy
-from lmtool.ngram.size_search import largest_within
+from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.pruning import gain as gain_pruning
+from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_to_size_by_entropy
+from lmtool.ngram.pruning.expected_counts import BINS, ExpectedCounts, bins_of, histogram
+from lmtool.ngram.pruning.gain import prune_to_size_by_gain
+from lmtool.ngram.pruning.size_search import largest_within
 from lmtool.ngram.smoothers.base import Counting, Smoother
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.witten_bell import WittenBell
-from lmtool.ngram.storage import Storage
+from lmtool.ngram.tables.storage import Storage
 from tests.ngram.plain import contexts_for, random_sentences, text_of
 
 

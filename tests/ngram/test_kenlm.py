@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.ngram.arpa.read import arpa_table, read_arpa
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
+from lmtool.ngram.files.arpa_read import arpa_table, read_arpa
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from tests.ngram.plain import text_of
 

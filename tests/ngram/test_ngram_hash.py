@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lmtool.ngram import ngram_hash
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.model import NgramModel
-from lmtool.ngram.ngram_hash import EMPTY_SLOT, goes_on, hash_ngrams, log_prob_of, look_up, node_of
+from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.query import ngram_hash
+from lmtool.ngram.query.ngram_hash import EMPTY_SLOT, goes_on, hash_ngrams, log_prob_of, look_up, node_of
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
 from lmtool.ngram.smoothers.witten_bell import WittenBell

@@ -20,7 +20,7 @@ from lmtool.errors import UserError
 from lmtool.ngram.count_cache import counts_path
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.model import NGRAM_FILE, NgramModel
+from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.smoothers.base import Form
 from tests.ngram.plain import Text, random_sentences, text_of
 

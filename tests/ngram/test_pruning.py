@@ -9,8 +9,8 @@ import pytest
 
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.model import NgramModel
-from lmtool.ngram.pruning import prune_by_entropy, relative_changes, renormalised
+from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.pruning.entropy import prune_by_entropy, relative_changes, renormalised
 from lmtool.ngram.smoothers.good_turing import GoodTuring
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.witten_bell import WittenBell

@@ -16,7 +16,7 @@ from lmtool.data.sources.text import TextData
 from lmtool.evaluation.score import perplexity, score
 from lmtool.ngram.counts import Counts, count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.model import NgramModel
+from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring

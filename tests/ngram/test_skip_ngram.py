@@ -13,7 +13,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.skipped import SkippedCorpus, every
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.skip_model import EveryWord
+from lmtool.ngram.models.skip_model import EveryWord
 from lmtool.ngram.smoothers.base import Smoother
 
 Run = Callable[..., str]

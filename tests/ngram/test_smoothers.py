@@ -11,7 +11,7 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import discount_full_contexts, estimate
-from lmtool.ngram.model import NgramModel
+from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring, discount_ratios

@@ -12,7 +12,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.ngram.counts import Counts, count_ngrams, unigram_counts
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.pruning import prune_by_entropy
+from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring
@@ -23,8 +23,8 @@ from lmtool.ngram.smoothers.mle import MaximumLikelihood
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
 from lmtool.ngram.smoothers.witten_bell import WittenBell
-from lmtool.ngram.storage import Storage
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.storage import Storage
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install lmtool[spark])")
 

@@ -9,7 +9,7 @@ import pytest
 
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.pruning import prune_by_entropy, renormalised
+from lmtool.ngram.pruning.entropy import prune_by_entropy, renormalised
 from lmtool.ngram.smoothers.witten_bell import WittenBell
 from lmtool.ngram.suffixes import suffixes_of
 from tests.ngram.plain import random_sentences, text_of

@@ -11,16 +11,16 @@ import pytest
 
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.ngram import model as ngram_model
-from lmtool.ngram.bigrams import bigram_table, find_bigrams, node_width
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.model import NgramModel
-from lmtool.ngram.scoring import PIECE
+from lmtool.ngram.models import ngram_model
+from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.query.bigrams import bigram_table, find_bigrams, node_width
+from lmtool.ngram.query.scoring import PIECE
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
-from lmtool.ngram.storage import Storage
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.storage import Storage
 from lmtool.system import parallel
 from tests.ngram.plain import kneser_ney, random_sentences, text_of
 

@@ -10,14 +10,14 @@ from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, score
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
-from lmtool.ngram.model import NgramModel
+from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
 from lmtool.ngram.smoothers.kneser_ney import KneserNey
 from lmtool.ngram.smoothers.laplace import Laplace
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.storage import Storage
+from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tuning import fit_and_tune
 from tests.ngram.plain import text_of
 

@@ -31,10 +31,10 @@ from lmtool.errors import UserError
 from lmtool.language_model import IntArray
 from lmtool.ngram.count_files.lines import GOOD, parse_counts
 from lmtool.ngram.counts import MAX_ORDER, Counts, newest_of_trie, unigram_counts
-from lmtool.ngram.packed import Packed
 from lmtool.ngram.sorting import sort_keys
-from lmtool.ngram.storage import Storage
-from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.ngram.tables.packed import Packed
+from lmtool.ngram.tables.storage import Storage
+from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 
 Array = npt.NDArray[Any]
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from lmtool.config.rules import MISSING, size_in_bytes
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
-    from lmtool.ngram.storage import Storage
+    from lmtool.ngram.tables.storage import Storage
 
 
 @dataclass(slots=True)
@@ -25,6 +25,6 @@ class CountsInMemory(CountsConfig):
 
     def storage(self, corpus: Corpus) -> Storage:
         """Three quarters of the free memory, or what `memory` says; temporary files lie beside the store."""
-        from lmtool.ngram.storage import Storage
+        from lmtool.ngram.tables.storage import Storage
 
         return Storage.within(self.memory, corpus)

@@ -23,7 +23,7 @@ from lmtool.ngram.counting.base import CountsInMemory
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.ngram.counts import Counts
-    from lmtool.ngram.storage import Storage
+    from lmtool.ngram.tables.storage import Storage
 
 
 @dataclass(slots=True)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from lmtool.ngram.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.spark.cluster import Cluster
-    from lmtool.ngram.storage import Storage
-    from lmtool.ngram.table import BackoffTable
+    from lmtool.ngram.tables.backoff import BackoffTable
+    from lmtool.ngram.tables.storage import Storage
 
 
 @dataclass(slots=True)

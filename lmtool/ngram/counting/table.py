@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lmtool.data.preprocess import Prepared
     from lmtool.ngram.count_files.read import CountFiles
     from lmtool.ngram.counts import Counts
-    from lmtool.ngram.storage import Storage
+    from lmtool.ngram.tables.storage import Storage
 
 
 LARGEST = 1000  # weight: with the digits that a count may have, products fit 64 bits

@@ -8,7 +8,7 @@ r"""Class-based n-grams: n-grams of classes of words, and each word by its share
 g(w) is the class of w; a word that does not occur in train counts as half an occurrence. Words share what is known of
 the words like them: a few hundred classes have so few n-grams that long contexts are seen. Alone such a model is worse
 than one of words; mixed with it, it is better than either. The n-grams of classes are counted and smoothed as those of
-words; the classes are learned from the bigrams of train, by lmtool.ngram.learned_classes, or read from a file: they
+words; the classes are learned from the bigrams of train, by learned_classes, or read from a file: they
 maximise the average mutual information of the classes of neighbours.
 
 Source: Brown, Della Pietra, deSouza, Lai & Mercer (1992), "Class-based n-gram models of natural language",
@@ -67,9 +67,9 @@ class ClassNgramConfig(CountModelConfig):
 
         Raises UserError for a file that cannot be read or does not fit, and where the text of train is not there.
         """
-        from lmtool.ngram.class_model import Classes
-        from lmtool.ngram.learned_classes import learned_classes
-        from lmtool.ngram.word_classes import read_classes
+        from lmtool.ngram.models.class_model import Classes
+        from lmtool.ngram.models.learned_classes import learned_classes
+        from lmtool.ngram.models.word_classes import read_classes
 
         if corpus.counted:
             raise UserError(f"model={self.kind}: {corpus.path} has no text of train to read: choose other counts=")
@@ -83,6 +83,6 @@ class ClassNgramConfig(CountModelConfig):
 
     def load(self, folder: Path, vocabulary: Vocabulary) -> CountModel:
         """The model of a run folder. Raises UserError where a file is missing, damaged, or of another vocabulary."""
-        from lmtool.ngram.class_model import ClassNgramModel
+        from lmtool.ngram.models.class_model import ClassNgramModel
 
         return ClassNgramModel.load(folder, vocabulary)

@@ -44,6 +44,6 @@ class NgramModelConfig(CountModelConfig):
 
     def load(self, folder: Path, vocabulary: Vocabulary) -> CountModel:
         """The model of a run folder. Raises UserError where its file is missing, damaged, or of another vocabulary."""
-        from lmtool.ngram.model import NGRAM_FILE, NgramModel
+        from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 
         return NgramModel.load(folder / NGRAM_FILE, vocabulary)

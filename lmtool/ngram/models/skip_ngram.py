@@ -43,7 +43,7 @@ class SkipNgramConfig(CountModelConfig):
 
     def units(self, corpus: Corpus) -> Units:
         """Every s-th word. Raises UserError where the text of train is not there."""
-        from lmtool.ngram.skip_model import EveryWord
+        from lmtool.ngram.models.skip_model import EveryWord
 
         if corpus.counted:
             raise UserError(f"model={self.kind}: {corpus.path} has no text of train to read: choose other counts=")
@@ -51,9 +51,9 @@ class SkipNgramConfig(CountModelConfig):
 
     def load(self, folder: Path, vocabulary: Vocabulary) -> CountModel:
         """The model of a run folder. Raises UserError where its file is missing, damaged, or of another vocabulary."""
-        from lmtool.ngram.model import NGRAM_FILE
-        from lmtool.ngram.skip_model import SkipNgramModel
-        from lmtool.ngram.table import BackoffTable
+        from lmtool.ngram.models.ngram_model import NGRAM_FILE
+        from lmtool.ngram.models.skip_model import SkipNgramModel
+        from lmtool.ngram.tables.backoff import BackoffTable
 
         table = BackoffTable.open(folder / NGRAM_FILE, vocabulary.fingerprint())
         return SkipNgramModel(table, vocabulary, self.step)

@@ -19,14 +19,14 @@ from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.adjusted_counts import with_occurrences
 from lmtool.ngram.counts import Counts, from_last_start, unigram_counts
 from lmtool.ngram.estimate import table_of, unigram_probabilities, unused_weight
-from lmtool.ngram.pruning import prune_by_entropy
+from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
 from lmtool.ngram.spark import prune, shares, tasks, weights
 from lmtool.ngram.spark.assemble import assemble_table, latest
 from lmtool.ngram.spark.cluster import Work, run_tasks, whole_files
 from lmtool.ngram.spark.levels import Level, changes
-from lmtool.ngram.storage import Storage
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

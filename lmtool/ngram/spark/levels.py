@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.language_model import IntArray
-from lmtool.ngram.packed import width_of
 from lmtool.ngram.sorting import sort_keys
+from lmtool.ngram.tables.packed import width_of
 
 Array = npt.NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""Entropy pruning on Spark's workers, with the formulas of lmtool.ngram.pruning, so that models are equal to the bit.
+"""Entropy pruning on Spark's workers, with the formulas of pruning.entropy, so that models are equal to the bit.
 
 What removing hw changes, but for p(h), needs only the n-grams of its context: shares.py says it with p. For p(h), and
 so that contexts of what stays stay, an n-gram must meet its first words: `keep` has the n-grams that share the first
@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.ngram.packed import width_of
-from lmtool.ngram.pruning import FloatArray32, divergences, relative_changes
+from lmtool.ngram.pruning.entropy import FloatArray32, divergences, relative_changes
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.spark.levels import Level, changes
 from lmtool.ngram.spark.tasks import ROWS_AT_ONCE, Batches, Task, held, keys_of, ngram_columns, rows_of, rows_schema
-from lmtool.ngram.table import log
-from lmtool.ngram.trie import ngram_keys
+from lmtool.ngram.tables.backoff import log
+from lmtool.ngram.tables.packed import width_of
+from lmtool.ngram.tables.trie import ngram_keys
 
 Array = npt.NDArray[Any]
 

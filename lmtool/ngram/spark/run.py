@@ -25,8 +25,8 @@ from lmtool.ngram.spark.cluster import Cluster, Work, refusals, run_tasks, start
 from lmtool.ngram.spark.estimate import estimate_on_spark, require_all
 from lmtool.ngram.spark.stages import LOCAL, Stages
 from lmtool.ngram.spark.text import Place, count_train, find_train
-from lmtool.ngram.storage import Storage
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,4 +1,4 @@
-"""Back-off weights of what entropy pruning has kept, on Spark's workers: lmtool.ngram.pruning.renormalised, to the bit.
+"""Back-off weights of what entropy pruning has kept, on Spark's workers: pruning.entropy.renormalised, to the bit.
 
 A partition has the n-grams whose word before the last is one of some words. p(w|h') may be of a shorter n-gram that is
 gone, whose p is then the next shorter one's times a weight: so all last words of what is there are looked at, whether
@@ -16,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.ngram.packed import width_of
-from lmtool.ngram.pruning import FloatArray32, new_weights
+from lmtool.ngram.pruning.entropy import FloatArray32, new_weights
 from lmtool.ngram.spark.levels import by_context, changes
 from lmtool.ngram.spark.prune import stored
 from lmtool.ngram.spark.shares import value_rows
 from lmtool.ngram.spark.tasks import Batches, Task, held, ngram_columns
-from lmtool.ngram.trie import ngram_keys
+from lmtool.ngram.tables.packed import width_of
+from lmtool.ngram.tables.trie import ngram_keys
 
 Array = npt.NDArray[Any]
 PAIRS = "w1 int, w2 int, p double"

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from lmtool.ngram.hdf5 import mapped, read_packed, write_array, write_packed
-from lmtool.ngram.packed import Packed, interpreted, read
-from lmtool.ngram.storage import Storage
+from lmtool.ngram.files.hdf5 import mapped, read_packed, write_array, write_packed
+from lmtool.ngram.tables.packed import Packed, interpreted, read
+from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]
 ROUNDS = 10  # of means; the first are those of bins of equal population

@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray
-from lmtool.ngram.hdf5 import mapped, read_trie, write_array, write_trie
-from lmtool.ngram.quantised import QuantisedValues, quantise, read_quantised, write_quantised
-from lmtool.ngram.storage import Storage, whole_numbers_below
-from lmtool.ngram.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.ngram.files.hdf5 import mapped, read_trie, write_array, write_trie
+from lmtool.ngram.tables.quantized import QuantisedValues, quantise, read_quantised, write_quantised
+from lmtool.ngram.tables.storage import Storage, whole_numbers_below
+from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import VERSION, open_hdf5, written_hdf5
 

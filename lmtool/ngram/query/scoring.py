@@ -12,11 +12,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.bigrams import find_bigrams
-from lmtool.ngram.packed import read
-from lmtool.ngram.quantised import Codes, QuantisedValues, code_of, decoded, parts_of, value_of
-from lmtool.ngram.table import BackoffTable
-from lmtool.ngram.trie_search import child, children, first_child
+from lmtool.ngram.query.bigrams import find_bigrams
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.packed import read
+from lmtool.ngram.tables.quantized import Codes, QuantisedValues, code_of, decoded, parts_of, value_of
+from lmtool.ngram.tables.trie_search import child, children, first_child
 
 Array = npt.NDArray[Any]
 

@@ -15,10 +15,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.packed import read, width_of
-from lmtool.ngram.quantised import QuantisedValues
-from lmtool.ngram.scoring import SHORT, UNSEEN
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.query.scoring import SHORT, UNSEEN
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.packed import read, width_of
+from lmtool.ngram.tables.quantized import QuantisedValues
 from lmtool.system.memory import memory_available
 
 EMPTY_SLOT = np.uint64(0xFFFFFFFFFFFFFFFF)

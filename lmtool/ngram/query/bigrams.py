@@ -13,8 +13,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.packed import read, width_of
-from lmtool.ngram.trie import Trie
+from lmtool.ngram.tables.packed import read, width_of
+from lmtool.ngram.tables.trie import Trie
 
 EMPTY_SLOT = np.uint64(0xFFFFFFFFFFFFFFFF)
 NO_TABLE = np.zeros(0, dtype=np.uint64)

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.storage import Storage
+from lmtool.ngram.tables.storage import Storage
 from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]

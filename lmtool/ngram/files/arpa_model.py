@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
-from lmtool.ngram.arpa.read import Arpa, arpa_table, read_arpa
-from lmtool.ngram.model import NgramModel
+from lmtool.ngram.files.arpa_read import Arpa, arpa_table, read_arpa
+from lmtool.ngram.models.ngram_model import NgramModel
 
 
 def arpa_model(path: str) -> NgramModel:

@@ -22,7 +22,8 @@ from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WordTable
 from lmtool.errors import UserError
 from lmtool.language_model import LN10
-from lmtool.ngram.arpa.lines import (
+from lmtool.ngram.counts import MAX_ORDER
+from lmtool.ngram.files.arpa_lines import (
     CARRIAGE_RETURN,
     COMMENT,
     GOOD,
@@ -33,10 +34,9 @@ from lmtool.ngram.arpa.lines import (
     ZERO,
     parse_lines,
 )
-from lmtool.ngram.counts import MAX_ORDER
 from lmtool.ngram.sorting import sort_keys
-from lmtool.ngram.table import BackoffTable
-from lmtool.ngram.trie import TrieBuilder, ngram_keys
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 from lmtool.language_model import LN10
-from lmtool.ngram.incremental import shorten
-from lmtool.ngram.ngram_hash import EMPTY_SLOT, NgramHash, goes_on, log_prob_of, look_up, node_of
-from lmtool.ngram.scoring import SHORT, UNSEEN, TableArrays
-from lmtool.ngram.trie_search import child
+from lmtool.ngram.query.ngram_hash import EMPTY_SLOT, NgramHash, goes_on, log_prob_of, look_up, node_of
+from lmtool.ngram.query.scoring import SHORT, UNSEEN, TableArrays
+from lmtool.ngram.query.states import shorten
+from lmtool.ngram.tables.trie_search import child
 
 CompiledScore = Callable[[int, int, int, int], float]
 ARRAYS = ("unigram_starts", "base", "starts", "words", "unigrams", "log_prob", "log_backoff")

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 
 from lmtool.ngram.block_starts import look_up_blocks, span_of, start_of
-from lmtool.ngram.packed import read, read_short
+from lmtool.ngram.tables.packed import read, read_short
 
 
 @numba.njit(cache=True, nogil=True, inline="always")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import IntArray
-from lmtool.ngram.word_classes import WordClasses
+from lmtool.ngram.models.word_classes import WordClasses
 from lmtool.trees.brown_clusters import bigrams, clustered
 from lmtool.trees.exchange import Bigrams, exchange
 

@@ -12,8 +12,8 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.skipped import SkippedCorpus, every
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.ngram.model import NGRAM_FILE, NgramModel
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
+from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.arrays import sentence_offsets, whole_numbers
 
 

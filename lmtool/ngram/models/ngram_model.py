@@ -12,11 +12,18 @@ import numpy.typing as npt
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import FloatArray, IntArray, Marks
-from lmtool.ngram.bigrams import NO_TABLE, bigram_table, node_width
-from lmtool.ngram.incremental import NgramScorer
-from lmtool.ngram.ngram_hash import NgramHash, hash_ngrams
-from lmtool.ngram.scoring import PIECE, distributions, longest_contexts, score_candidates, score_text, table_arrays
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.query.bigrams import NO_TABLE, bigram_table, node_width
+from lmtool.ngram.query.ngram_hash import NgramHash, hash_ngrams
+from lmtool.ngram.query.scoring import (
+    PIECE,
+    distributions,
+    longest_contexts,
+    score_candidates,
+    score_text,
+    table_arrays,
+)
+from lmtool.ngram.query.states import NgramScorer
+from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.arrays import sentence_offsets, whole_numbers
 from lmtool.system.memory import is_nearly_used, release
 from lmtool.system.parallel import cut_evenly, run

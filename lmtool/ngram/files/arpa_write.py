@@ -27,8 +27,8 @@ import numpy.typing as npt
 from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.data.word_table import joined
 from lmtool.language_model import LN10
-from lmtool.ngram.arpa.lines import COMMENT, ZERO
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.files.arpa_lines import COMMENT, ZERO
+from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.files import opened, written_whole
 
 PIECE = 1 << 17  # n-grams written at once

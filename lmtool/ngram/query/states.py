@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.language_model import FloatArray, IntArray, Marks
-from lmtool.ngram.bigrams import find_bigrams
-from lmtool.ngram.ngram_hash import NgramHash, advance_hashed
-from lmtool.ngram.quantised import parts_of, value_of
-from lmtool.ngram.scoring import SHORT, UNSEEN, table_arrays
-from lmtool.ngram.table import BackoffTable
-from lmtool.ngram.trie_search import children, first_child
+from lmtool.ngram.query.bigrams import find_bigrams
+from lmtool.ngram.query.ngram_hash import NgramHash, advance_hashed
+from lmtool.ngram.query.scoring import SHORT, UNSEEN, table_arrays
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.quantized import parts_of, value_of
+from lmtool.ngram.tables.trie_search import children, first_child
 from lmtool.system.arrays import whole_numbers
 from lmtool.system.parallel import cut_evenly, run
 

@@ -7,7 +7,7 @@ is expected to gain, in log-likelihood,
     gain(hw) = c*(hw) log( p(w|h) / p'(w|h) ) - c*(h) ( p(w|h) - p'(w|h) )
     p(w|h) = share(hw) + weight(h) p(w|h'),     p'(w|h) = (weight(h) + share(hw)) p(w|h')
 
-where c* are expected counts (lmtool.ngram.expected_counts), not those of the training text: Stolcke's criterion (1998)
+where c* are expected counts (expected_counts), not those of the training text: Stolcke's criterion (1998)
 and that of Siivola, Hirsimaki & Virpioja (2007) trust the model's own p(w|h), which for n-grams seen once is several
 times too high just where p(w|h') is low. The last term is what the other words after h lose, to first order. Longer
 n-grams first; what is left out adds to the counts of the shorter ones (adjusted_counts.revised_counts) before these are
@@ -27,13 +27,13 @@ from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.adjusted_counts import adjusted_counts, revised_counts
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.estimate import Selection, contexts_of, estimate
-from lmtool.ngram.expected_counts import BINS, LARGEST, ExpectedCounts, bins_of, histogram
-from lmtool.ngram.packed import Packed
-from lmtool.ngram.pruning import keep_contexts
-from lmtool.ngram.size_search import largest_within
+from lmtool.ngram.pruning.entropy import keep_contexts
+from lmtool.ngram.pruning.expected_counts import BINS, LARGEST, ExpectedCounts, bins_of, histogram
+from lmtool.ngram.pruning.size_search import largest_within
 from lmtool.ngram.smoothers.base import Counting, Form, MergingSmoother, Smoother
-from lmtool.ngram.storage import Storage
-from lmtool.ngram.table import BackoffTable
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.packed import Packed
+from lmtool.ngram.tables.storage import Storage
 from lmtool.system.parallel import run, threads
 
 Array = npt.NDArray[Any]

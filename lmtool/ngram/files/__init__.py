@@ -1,0 +1,1 @@
+"""Files of n-gram models: ARPA and HDF5."""

@@ -1,0 +1,1 @@
+"""Pruning a model: by relative entropy, by expected gain, to a given size."""

@@ -1,0 +1,1 @@
+"""How n-grams and their values lie in memory: packed numbers, the trie, the back-off table."""
