@@ -8,7 +8,7 @@ and `generate`; `lmtool.Corpus.from_texts` takes text that is in no file.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lmtool.system.compiled_loops import keep_somewhere
+from lmtool.system.compiled_loops import use_writable_cache
 
 if TYPE_CHECKING:
     from lmtool.api.calls import compare as compare
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.7.0"
 
-keep_somewhere()
+use_writable_cache()
 
 CALLS = "compare convert distil evaluate export mix preprocess report_page rescore sweep train tree"
 # Imported on first use: the command line's help must not wait for numpy.

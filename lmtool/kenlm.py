@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from lmtool.data.text_form import cut_words
+from lmtool.data.text_form import split_words
 from lmtool.data.vocabulary import EOS
 from lmtool.errors import UserError
 from lmtool.incremental import incremental_scorer
@@ -296,7 +296,7 @@ class Model:
     def _words(self, sentence: str | bytes) -> list[str]:
         text = sentence.decode() if isinstance(sentence, bytes) else sentence
         text = text.lower() if self._text_form.lowercase else text
-        return list(text) if self._text_form.chars else cut_words(text)
+        return list(text) if self._text_form.chars else split_words(text)
 
     def __contains__(self, word: str) -> bool:
         return self._ids.get(word, self._unk) != self._unk

@@ -18,7 +18,7 @@ from typing import Any
 
 from lmtool.config.settings import choices_of, config_dir_of
 from lmtool.errors import UserError, for_terminal
-from lmtool.runs.resume import Begun
+from lmtool.runs.resume import TrainingStart
 from lmtool.runs.run import has_state
 from lmtool.system import parallel
 from lmtool.system.output import write_out
@@ -42,7 +42,7 @@ class Session:
     """
 
     out: Path
-    begun: Begun = field(default_factory=lambda: Begun([]))
+    begun: TrainingStart = field(default_factory=lambda: TrainingStart([]))
     choices: dict[str, str] = field(default_factory=dict)
     launcher: Mapping[str, Any] | None = None
     progress: bool = False
@@ -64,7 +64,7 @@ class Session:
         assert isinstance(words, list)
         return cls(
             out=Path(hydra.runtime.output_dir),
-            begun=Begun([str(word) for word in words], config_dir_of(hydra)),
+            begun=TrainingStart([str(word) for word in words], config_dir_of(hydra)),
             choices=choices_of(hydra),
             launcher=hydra.launcher if hydra.mode == RunMode.MULTIRUN else None,
             progress=on_terminal(),
@@ -118,7 +118,7 @@ class Session:
         count = threads_for(given, launcher, jobs * here, parallel.cores())
         follow = not given and not launcher.get("cpus_per_task") and processes_started() == 1
         count = parallel.use(count, follow=follow)
-        parallel.tell_torch()
+        parallel.set_torch_threads()
         if at_once() > 1:  # read by the libraries below torch and numpy when they are first imported
             os.environ.setdefault("OMP_NUM_THREADS", str(count))
         os.environ.setdefault("NUMBA_NUM_THREADS", str(count))  # read by numba when it is first imported

@@ -13,7 +13,7 @@ from lmtool.config.model_verbs import Likeness, Oov, Sampling, Vectors
 from lmtool.config.rules import require, require_seed, require_whole
 from lmtool.config.vocabulary import BlankLines
 from lmtool.data.corpus import Split
-from lmtool.data.text_form import TextForm, cut_words
+from lmtool.data.text_form import TextForm, split_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, require_across, score
@@ -165,9 +165,9 @@ class TextModel:
             np.flatnonzero(~np.array([k for flags in known for k in flags], dtype=bool)),
             characters,
             self.vocabulary.bos,
-            apart=not across_sentences,
+            independent_sentences=not across_sentences,
             oov_words=[word for sentence in tokens for word in sentence if word not in self.vocabulary.ids],
-            words=sum(len(cut_words("".join(s)) if self.form.chars else s) + len(eos) for s in words),
+            words=sum(len(split_words("".join(s)) if self.form.chars else s) + len(eos) for s in words),
         )
         return text, sizes
 

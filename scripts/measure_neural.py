@@ -27,7 +27,7 @@ def layers(lmtool: Callable[..., float]) -> None:
     for types in (10_000, 1_000_000):
         words = [f"data.types={types}", "data.tokens=3000000", "data.valid_tokens=1000", "data.test_tokens=1000"]
         lmtool("preprocess", "data=synthetic", f"data.name=synthetic{types}", *words)
-    ptb = store_of("ptb")
+    ptb = prepare_store("ptb")
     keep_freed_memory()
     rows = [("hierarchical", (30, 100, 1024)), ("hierarchical", (30, 100, 4096)), ("hierarchical", (128, 512, 4096))]
     rows += [
@@ -44,7 +44,7 @@ def layers(lmtool: Callable[..., float]) -> None:
         print(flush=True)
     for name in ("hierarchical", "nce"):
         small, large = (
-            rate(_steps(store_of(f"synthetic{types}"), name, 30, 100, 4096), 4096) for types in (10_000, 1_000_000)
+            rate(_steps(prepare_store(f"synthetic{types}"), name, 30, 100, 4096), 4096) for types in (10_000, 1_000_000)
         )
         print(f"{name} at V = 10,000 {small:,.0f}, at V = 1,000,000 {large:,.0f} ex/s: {large / small:.2f}", flush=True)
     _distributions(ptb)
@@ -62,7 +62,7 @@ def checks(lmtool: Callable[..., float]) -> None:
     torch.set_num_threads(parallel.use(1))
     keep_freed_memory()
     lmtool("preprocess", "data=ptb", "data.name=ptb")
-    store = store_of("ptb")
+    store = prepare_store("ptb")
     for batch in (32, 1024):
         for name in ("hierarchical", "nce", "sampled", "classes", "adaptive", "softmax"):
             with Corpus.open(store) as corpus:
@@ -88,7 +88,7 @@ def _said(sizes: tuple[int, int, int]) -> str:
     return f"{sizes[0]}/{sizes[1]}, batch {sizes[2]}"
 
 
-def store_of(name: str) -> Path:
+def prepare_store(name: str) -> Path:
     return next(Path("stores").glob(f"{name}-*.h5"))
 
 

@@ -119,7 +119,7 @@ class _Engine:
         config.optim.suit(config.output)
         torch.manual_seed(0)
         across = config.model.across_sentences
-        splits = corpus.split("train").seen(across), corpus.split("valid").seen(across)
+        splits = corpus.split("train").as_stream(across), corpus.split("valid").as_stream(across)
         tree = None if config.tree is None else config.tree.build(tree_words(corpus))
         built = build_neural(config.model, config.output, corpus.vocabulary, tree)
         plan = Plan(config.training, config.optim, config.schedule, 1, {})

@@ -123,7 +123,7 @@ def _begin(lmtool: Callable[..., float]) -> dict[str, Path]:
     for text in ("ptb", "names"):
         lmtool("preprocess", f"data={text}")
     print(f"torch {torch.__version__}, {parallel.threads()} threads")
-    return {text: measure_neural.store_of(text) for text in ("ptb", "names")}
+    return {text: measure_neural.prepare_store(text) for text in ("ptb", "names")}
 
 
 def _print(name: str, rates: dict[str, list[float]]) -> None:
@@ -229,7 +229,7 @@ def steps_of(
         optim, across = SgdOptim("sgd", 0.1, 0.0, 0.0), False
     config = TrainingConfig(**settings, precision=Precision(precision))
     plan = Plan(config, optim, ConstantSchedule("constant", 0.0), 1, {})
-    splits = corpus.split("train").seen(across), corpus.split("valid").seen(across)
+    splits = corpus.split("train").as_stream(across), corpus.split("valid").as_stream(across)
     folder, stop = Path(tempfile.mkdtemp(dir=os.getcwd())), Stop()
     training = _Training(model.to(device), *splits, plan, folder, Processes(), bar=False)
     return lambda: training.advance(stop)
@@ -273,7 +273,7 @@ def _alone(name: str, threads: str) -> None:
             seconds = time.perf_counter() - start
     else:
         text, embed, hidden, context, batch, layer = work
-        advance = steps_of(measure_neural.store_of(text), embed, hidden, batch, context, layer)
+        advance = steps_of(measure_neural.prepare_store(text), embed, hidden, batch, context, layer)
         for _ in range(3):
             advance()
         start, steps = time.perf_counter(), 0

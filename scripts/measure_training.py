@@ -27,7 +27,7 @@ def engine(lmtool: Callable[..., float]) -> None:
     lmtool("preprocess", "data=ptb", "data.name=ptb")
     for name, embed, hidden in (("softmax", 30, 100), ("hierarchical", 30, 100), ("nce", 30, 100)):
         for batch in (1024, 32):
-            ours, bare = _engine_turns(measure_neural.store_of("ptb"), name, embed, hidden, batch)
+            ours, bare = _engine_turns(measure_neural.prepare_store("ptb"), name, embed, hidden, batch)
             print(
                 f"{name} {embed}/{hidden}, batch {batch}: bare loop {bare:.2f} ms a step, engine {ours:.2f}: "
                 f"{100 * (ours / bare - 1):+.1f} %",

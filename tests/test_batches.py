@@ -49,7 +49,7 @@ def test_stored_tokens_have_the_same_contexts(toy: Corpus, small_blocks: None) -
             np.testing.assert_array_equal(np.concatenate(found), want)
         np.testing.assert_array_equal(stored.windows(places[:20], size)[0], wanted[0][:20])
     # Across sentences nothing but the beginning of the text is a beginning.
-    stored, joined = toy.stored("train", across_sentences=True), split.seen(across_sentences=True)
+    stored, joined = toy.stored("train", across_sentences=True), split.as_stream(across_sentences=True)
     np.testing.assert_array_equal(stored.windows(places[:20], 5)[0], joined.windows(places[:20], 5)[0])
     contexts, _ = stored.windows(np.array([0, 2, 60]), 3)
     assert contexts.tolist() == [[split.bos] * 3, [split.bos, *split.ids[:2]], split.ids[57:60].tolist()]
@@ -57,10 +57,10 @@ def test_stored_tokens_have_the_same_contexts(toy: Corpus, small_blocks: None) -
 
 def test_sentences_that_are_apart_are_never_joined(toy: Corpus) -> None:
     split = toy.split("train")
-    assert split.seen(across_sentences=False) is split
-    assert split.seen(across_sentences=True).offsets.tolist() == [0, split.tokens]
-    apart = replace(split, apart=True)
-    assert apart.seen(across_sentences=True) is apart
+    assert split.as_stream(across_sentences=False) is split
+    assert split.as_stream(across_sentences=True).offsets.tolist() == [0, split.tokens]
+    apart = replace(split, independent_sentences=True)
+    assert apart.as_stream(across_sentences=True) is apart
 
 
 def test_streamed_every_example_at_most_once_an_epoch(toy: Corpus, small_blocks: None) -> None:
@@ -93,7 +93,7 @@ def test_consecutive_examples_stay_together(toy: Corpus) -> None:
     np.testing.assert_array_equal(
         shuffled(np.random.default_rng(5), 9), np.random.default_rng(5).permutation(9)
     )  # the order of earlier versions
-    split = toy.split("train").seen(across_sentences=True)
+    split = toy.split("train").as_stream(across_sentences=True)
     batches = Batches(split, 16, 6, seed=1, consecutive=4)
     drawn = take(batches, batches.per_epoch)
     follows = torch.cat([(x[1:, :-1] == x[:-1, 1:]).all(1) for x, _ in drawn])
@@ -104,7 +104,9 @@ def test_consecutive_examples_stay_together(toy: Corpus) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_streamed_or_not_consecutive(streamed: bool, toy: Corpus, small_blocks: None) -> None:
-    split = toy.stored("train", across_sentences=True) if streamed else toy.split("train").seen(across_sentences=True)
+    split = (
+        toy.stored("train", across_sentences=True) if streamed else toy.split("train").as_stream(across_sentences=True)
+    )
     x, _ = take(Batches(split, 8, 3, seed=1, consecutive=2), 1)[0]
     assert int((x[1::2, :-1] == x[::2, 1:]).all(1).sum()) >= 2  # of four pairs, of which a block's end may part some
 

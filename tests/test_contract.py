@@ -163,7 +163,7 @@ def test_contract(model: LanguageModel, toy: Corpus, request: pytest.FixtureRequ
     assert model.normalised is True and model.dynamic is False
     assert model.across_sentences is ("across" in request.node.name)
     valid, size = toy.split("valid"), len(toy.vocabulary)
-    contexts = valid.seen(model.across_sentences).contexts(0, valid.tokens, model.context_size)
+    contexts = valid.as_stream(model.across_sentences).contexts(0, valid.tokens, model.context_size)
     targets = valid.ids.astype(np.int64)
     dist = model.log_dist(contexts)
     assert dist.shape == (valid.tokens, size) and dist.dtype == np.float64
@@ -183,7 +183,7 @@ def test_contract(model: LanguageModel, toy: Corpus, request: pytest.FixtureRequ
 
 def test_what_fits(model: LanguageModel, toy: Corpus) -> None:
     """Any integer type, lists and tensors; no contexts, and no candidates."""
-    valid, size = toy.split("valid").seen(model.across_sentences), len(toy.vocabulary)
+    valid, size = toy.split("valid").as_stream(model.across_sentences), len(toy.vocabulary)
     contexts, targets = valid.windows(np.arange(8), model.context_size)
     wanted = model.log_prob(contexts, targets)
     for convert in (np.int32, np.uint16, torch.from_numpy, lambda array: array.tolist(), np.asfortranarray):
@@ -226,7 +226,7 @@ def refuses(model: LanguageModel, contexts: np.ndarray, targets: np.ndarray, siz
 
 
 def test_what_does_not_fit(model: LanguageModel, toy: Corpus) -> None:
-    valid, size = toy.split("valid").seen(model.across_sentences), len(toy.vocabulary)
+    valid, size = toy.split("valid").as_stream(model.across_sentences), len(toy.vocabulary)
     refuses(model, *valid.windows(np.arange(5), model.context_size), size)
 
 

@@ -19,7 +19,7 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.witten_bell import WittenBell
 from lmtool.runs.run import Run
-from lmtool.runs.store import corpus_of
+from lmtool.runs.store import open_run_corpus
 from lmtool.system import parallel
 from tests.ngram.plain import Text, contexts_for, random_sentences, rows_of, text_of
 
@@ -159,12 +159,12 @@ def test_a_network_becomes_an_ngram_run(runs: Path, lmtool: Lmtool) -> None:
     # What the command computes is what the plain formula gives, for a network and for a mixture with one.
     lmtool("distil", f"run={runs}/mix", f"like={runs}/kn3", f"store_dir={runs}/stores", "hydra.run.dir=of-mix")
     plain = package.load(runs / "kn3").model
-    with corpus_of(Run.open(runs / "kn3"), runs / "stores", progress=False) as corpus:
+    with open_run_corpus(Run.open(runs / "kn3"), runs / "stores", progress=False) as corpus:
         train, table = corpus.split("train"), plain.table
         for run, out in (("nplm", "small"), ("mix", "of-mix")):
             model = package.load(runs / run).model
             expected = ExpectedProbabilities(table)
-            contexts = train.seen(model.across_sentences).contexts(0, train.tokens, model.context_size)
+            contexts = train.as_stream(model.across_sentences).contexts(0, train.tokens, model.context_size)
             expected.add(train.contexts(0, train.tokens, 2), np.exp(model.log_dist(contexts)))
             wanted, held = expected.distilled().log_prob, package.load(out).model.table.log_prob
             np.testing.assert_allclose(held, wanted, atol=2e-6)

@@ -10,7 +10,7 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.system import files
-from lmtool.system.files import write_json, written_whole
+from lmtool.system.files import atomic_write, write_json
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_content_is_synced_before_it_has_its_name(done: list[tuple[str, str, byt
     write_json(path, {"a": 1})
     assert [name for _, name, _ in done[2:]] == ["below"], "those above it once"
     done.clear()
-    with written_whole(path, synced=False) as temporary:
+    with atomic_write(path, synced=False) as temporary:
         temporary.write_bytes(b"x")
     assert [what for what, _, _ in done] == ["renamed"] and path.read_bytes() == b"x"
 
@@ -58,7 +58,7 @@ def test_after_a_failure_the_old_file_stays(tmp_path: Path, monkeypatch: pytest.
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(KeyError), written_whole(path) as temporary:
+    with pytest.raises(KeyError), atomic_write(path) as temporary:
         temporary.write_text("new")
         raise KeyError
     with pytest.raises(UserError, match=r"cannot write .*file: No space left on device; free some space"):
@@ -68,7 +68,7 @@ def test_after_a_failure_the_old_file_stays(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_a_killed_process_was_writing_goes(tmp_path: Path) -> None:
-    host = files.own_mark().partition(".")[0]
+    host = files.process_tag().partition(".")[0]
     stale = [f".run.json.{host}.99999999.tmp", f".run[1].json.{host}.99999999.tmp"]
     others = [f".other.json.{host}.99999999.tmp", ".run.json.elsewhere.99999999.tmp", f".run.json.{host}.1.tmp"]
     for name in (*stale, *others):
@@ -99,6 +99,6 @@ def test_a_folder_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_folder_in_place_of_a_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
-    with pytest.raises(UserError, match=r" is a folder: name a file, as .*NAME$"), written_whole(Path(name)):
+    with pytest.raises(UserError, match=r" is a folder: name a file, as .*NAME$"), atomic_write(Path(name)):
         raise AssertionError("nothing is to be written")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -173,7 +173,7 @@ def test_a_reader_that_loses_a_word_is_found(monkeypatch: pytest.MonkeyPatch, tm
     given = readings.Given(tmp_path / "w.txt", b"the\ncat\n", "", 0)
     readings.word_list(given)
     with monkeypatch.context() as patch:
-        patch.setattr(choose_vocabulary, "cut_words", lambda line: [word for word in line.split() if word != "cat"])
+        patch.setattr(choose_vocabulary, "split_words", lambda line: [word for word in line.split() if word != "cat"])
         with pytest.raises(readings.Wrong, match="words: "):
             readings.word_list(given)
     (tmp_path / "w.txt").write_bytes(b"the\ncat\nthe\n")

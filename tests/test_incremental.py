@@ -64,7 +64,7 @@ def test_the_same_as_by_text(kind: str, toy: Corpus) -> None:
     }
     model = {**MODELS, **others}[kind](toy)
     scorer, valid = incremental_scorer(model, marks_of(toy)), toy.split("valid")
-    apart = dataclasses.replace(valid, apart=True)  # sentences that begin anew, as decoders have them
+    apart = dataclasses.replace(valid, independent_sentences=True)  # sentences that begin anew, as decoders have them
     wanted = score(model, apart).log_prob
     np.testing.assert_allclose(scores_by_state(scorer, valid.ids, valid.offsets), wanted, rtol=1e-6)
 

@@ -12,7 +12,7 @@ import pytest
 
 from lmtool.cli import command_line
 from lmtool.cli.command_line import main
-from lmtool.system.interrupts import AGAIN, interrupts_kept
+from lmtool.system.interrupts import AGAIN, preserve_interrupts
 
 
 @ctypes.CFUNCTYPE(None)
@@ -32,7 +32,7 @@ def as_python_has_it() -> Iterator[None]:
 def test_it_comes_again_after_the_callback() -> None:
     hook = sys.unraisablehook
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), interrupts_kept() as interrupts:
+    with pytest.raises(KeyboardInterrupt), preserve_interrupts() as interrupts:
         from_c()
         assert interrupts.came
         time.sleep(100 * AGAIN)
@@ -42,7 +42,7 @@ def test_it_comes_again_after_the_callback() -> None:
 
 
 def test_it_does_not_come_after_the_block() -> None:
-    with interrupts_kept():
+    with preserve_interrupts():
         from_c()
     time.sleep(3 * AGAIN)
 
@@ -50,7 +50,7 @@ def test_it_does_not_come_after_the_block() -> None:
 def test_another_handler_stays() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with interrupts_kept() as interrupts:
+        with preserve_interrupts() as interrupts:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             signal.raise_signal(signal.SIGINT)
         assert not interrupts.came

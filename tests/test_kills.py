@@ -188,10 +188,10 @@ def test_too_little_memory_is_neither_a_damaged_file_nor_a_full_disk(
 
 
 def test_what_was_killed_after_it_had_its_store_leaves_nothing(lmtool: Run) -> None:
-    from lmtool.system.files import own_mark
+    from lmtool.system.files import process_tag
 
     lmtool("preprocess", "data=toy")
-    stale = Path("stores", f".toy.h5.train.{own_mark().partition('.')[0]}.99999999.ids.tmp")
+    stale = Path("stores", f".toy.h5.train.{process_tag().partition('.')[0]}.99999999.ids.tmp")
     stale.write_text("ids")
     assert "nothing to do" in lmtool("preprocess", "data=toy")
     assert not stale.exists()

@@ -13,23 +13,26 @@ from pathlib import Path
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.system.lock import held, waited_for
+from lmtool.system.lock import folder_lock, wait_for_lock
 
-HOLDER = "import sys; from pathlib import Path; from lmtool.system.lock import held\nwith held(Path(sys.argv[1])): "
+HOLDER = (
+    "import sys; from pathlib import Path; from lmtool.system.lock import folder_lock\n"
+    "with folder_lock(Path(sys.argv[1])): "
+)
 
 
 def test_a_second_block_is_refused_and_the_holder_named(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"  # made where it is missing
-    with held(folder), held(tmp_path / "other"):
-        with pytest.raises(UserError) as refused, held(folder):
+    with folder_lock(folder), folder_lock(tmp_path / "other"):
+        with pytest.raises(UserError) as refused, folder_lock(folder):
             raise AssertionError("held twice")
         said = str(refused.value)
         assert str(folder) in said and str(os.getpid()) in said and socket.gethostname() in said and "\n" not in said
-    with held(folder):  # free again
+    with folder_lock(folder):  # free again
         pass
-    with pytest.raises(KeyError), held(folder):
+    with pytest.raises(KeyError), folder_lock(folder):
         raise KeyError
-    with held(folder):  # and after an error
+    with folder_lock(folder):  # and after an error
         pass
 
 
@@ -37,28 +40,28 @@ def test_the_lock_of_a_killed_process_is_gone(tmp_path: Path) -> None:
     line = [sys.executable, "-c", HOLDER + "print('held', flush=True); sys.stdin.read()", str(tmp_path)]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
-        with pytest.raises(UserError, match=f"process {process.pid} on "), held(tmp_path):
+        with pytest.raises(UserError, match=f"process {process.pid} on "), folder_lock(tmp_path):
             raise AssertionError("held twice")
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert str(process.pid) in (tmp_path / ".lock").read_text()  # what it left says nothing any more
-    with held(tmp_path):
+    with folder_lock(tmp_path):
         assert f"process {os.getpid()} on" in (tmp_path / ".lock").read_text()
 
 
 def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write"), held(tmp_path / "file" / "folder"):
+    with pytest.raises(UserError, match="cannot write"), folder_lock(tmp_path / "file" / "folder"):
         raise AssertionError("held")
 
 
 WRITER = """
 import sys, time
 from pathlib import Path
-from lmtool.system.lock import waited_for
+from lmtool.system.lock import wait_for_lock
 said = []
 for _ in range(40):
-    with waited_for(Path("store.h5"), said.append):
+    with wait_for_lock(Path("store.h5"), said.append):
         number = int(Path("n").read_text())
         Path("n").write_text("")  # what another process would stumble over
         time.sleep(0.001)
@@ -79,8 +82,8 @@ def test_waiting_processes_take_turns(tmp_path: Path) -> None:
 
 
 def test_what_is_waited_for_is_named_and_a_death_ends_it(tmp_path: Path) -> None:
-    line = "import sys, time; from pathlib import Path; from lmtool.system.lock import waited_for\n"
-    line += "with waited_for(Path('store.h5'), print): print('mine', flush=True); time.sleep(600)"
+    line = "import sys, time; from pathlib import Path; from lmtool.system.lock import wait_for_lock\n"
+    line += "with wait_for_lock(Path('store.h5'), print): print('mine', flush=True); time.sleep(600)"
     holder = subprocess.Popen([sys.executable, "-c", line], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None and holder.stdout.readline() == "mine\n"
     said: list[str] = []
@@ -89,7 +92,7 @@ def test_what_is_waited_for_is_named_and_a_death_ends_it(tmp_path: Path) -> None
         said.append(who)
         holder.kill()
 
-    with waited_for(tmp_path / "store.h5", waiting):
+    with wait_for_lock(tmp_path / "store.h5", waiting):
         assert said == [f"process {holder.pid} on {socket.gethostname()}"]
     holder.communicate()
 

@@ -146,7 +146,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     monkeypatch.setattr(parallel.time, "monotonic", lambda: used["time"])
     monkeypatch.setattr(parallel, "_seen", parallel._times())
     monkeypatch.setattr(parallel, "cores", lambda: 4)
-    monkeypatch.setattr(parallel, "tell_torch", lambda: None)
+    monkeypatch.setattr(parallel, "set_torch_threads", lambda: None)
     for name in ("_most", "_lowered"):
         monkeypatch.setattr(parallel, name, getattr(parallel, name))
     monkeypatch.setattr(parallel, "LOOK_EVERY", 2.0)

@@ -288,9 +288,9 @@ def test_what_cannot_be_resumed(lmtool: Run) -> None:
 
 
 def test_a_folder_in_use(lmtool: Run) -> None:
-    from lmtool.system.lock import held
+    from lmtool.system.lock import folder_lock
 
-    with held(Path("run")):
+    with folder_lock(Path("run")):
         for model in ("nplm", "ngram"):
             said = lmtool("train", "data=toy", f"model={model}", "hydra.run.dir=run", code=2)
             assert f"run is in use by process {os.getpid()}" in said

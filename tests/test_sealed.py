@@ -21,7 +21,7 @@ from lmtool.runs.run import Run
 from lmtool.runs.weights import load_tree, read_tensors, save_tree
 from lmtool.system import sealed
 from lmtool.system.files import read_json, write_json
-from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces, written_hdf5
+from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, open_hdf5_pieces
 from lmtool.system.sealed import BLOCK, HEADER, DamagedFile, SealedReader, checksum_of, read_header, seal, verify
 from lmtool.trees.tree import Tree
 from tests.conftest import NEURAL
@@ -116,7 +116,7 @@ def test_pieces_are_verified_when_they_are_read(tmp_path: Path) -> None:
 
 def test_hdf5_is_sealed_and_other_programs_read_it(tmp_path: Path) -> None:
     path = tmp_path / "file.h5"
-    with written_hdf5(path, 100, mapped=True) as file:
+    with atomic_hdf5(path, 100, mapped=True) as file:
         file["a"] = np.arange(5)
     assert verify(path)
     with h5py.File(path) as plain, open_hdf5(path) as checked, open_hdf5_pieces(path.open("rb", buffering=0)) as pieces:
@@ -136,7 +136,7 @@ def test_hdf5_is_sealed_and_other_programs_read_it(tmp_path: Path) -> None:
 def test_no_garbage_is_collected_while_h5py_waits_for_an_address(tmp_path: Path) -> None:
     """It would be on the thread of the file system, which would wait for h5py's lock, for ever."""
     path, collects = tmp_path / "file.h5", []
-    with written_hdf5(path, 100) as file:
+    with atomic_hdf5(path, 100) as file:
         file["a"] = np.arange(5)
 
     class Address(io.FileIO):

@@ -23,7 +23,7 @@ from lmtool import session
 from lmtool.cli import command_line
 from lmtool.sweeps import result_table
 from lmtool.system import parallel
-from lmtool.system.lock import held
+from lmtool.system.lock import folder_lock
 
 Run = Callable[..., str]
 NGRAM = ("train", "-m", "model=ngram", "data=toy")
@@ -65,7 +65,7 @@ def test_a_sweep_ends_with_a_table_best_first(lmtool: Run) -> None:
     said = lmtool(*NGRAM, "model.order=1,2,3", DIR, code=2)
     assert "sweep holds another sweep (lmtool train -m model=ngram data=toy model.order=1,3)" in said
     assert said.count("\n") == 1 and "choose another hydra.sweep.dir" in said
-    with held(Path("sweep")):
+    with folder_lock(Path("sweep")):
         assert f"sweep is in use by process {os.getpid()}" in lmtool("train", "-m", "resume=sweep", code=2)
     assert "leave it out" in lmtool("train", "-m", "resume=sweep", "model.order=3", code=2)
     assert "a sweep of lmtool train" in lmtool("eval", "-m", "resume=sweep", code=2)
@@ -112,7 +112,7 @@ def test_jobs_do_not_share_a_folder(lmtool: Run) -> None:
     Path("other/1").mkdir(parents=True)
     begun = {"verb": "train", "overrides": ["model=ngram", "data=toy", "model.order=2"], "status": "running"}
     Path("other/1/job.json").write_text(json.dumps(begun))
-    with held(Path("other/1"), ".job.lock"):
+    with folder_lock(Path("other/1"), ".job.lock"):
         lmtool(*NGRAM, "model.order=1,2", "hydra.sweep.dir=other", code=2)
     assert [row["status"].partition(" by ")[0] for row in table("other/sweep.csv")] == [
         "done",

@@ -21,10 +21,10 @@ from lmtool.config.overrides import key_of, value_of
 from lmtool.config.settings import plain_values, typed
 from lmtool.errors import UserError, of_paths
 from lmtool.results import MixedRun, TrainedRun
-from lmtool.runs.resume import Begun
+from lmtool.runs.resume import TrainingStart
 from lmtool.session import Session, on_terminal
 from lmtool.system.files import make_folder
-from lmtool.system.parallel import threads_restored
+from lmtool.system.parallel import restore_threads
 from lmtool.system.progress import in_notebook
 from lmtool.text_model import TextModel
 
@@ -53,7 +53,7 @@ def call(
     """Run a command. keeps: whether its folder stays where `out` is None."""
     from lmtool.cli.resume import with_earlier_words
 
-    with of_paths(), threads_restored(), ExitStack() as stack:
+    with of_paths(), restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
         line = with_earlier_words(CommandLine(verb, [], overrides_of(plain(settings))))
         composed, choices = compose(line)
@@ -71,7 +71,7 @@ def call(
         own = [word for word in line.overrides if key_of(word) != "hydra.run.dir"]
         session = Session(
             out=folder,
-            begun=Begun(own, None if config_dir is None else str(config_dir)),
+            begun=TrainingStart(own, None if config_dir is None else str(config_dir)),
             choices=choices,
             progress=shows_progress(progress),
             quiet=True,

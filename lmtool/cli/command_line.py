@@ -14,14 +14,14 @@ from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
 from lmtool.config.options import folder_in_use
 from lmtool.errors import Interrupted, UserError, for_terminal, of_paths
-from lmtool.system.interrupts import Interrupts, interrupts_kept
+from lmtool.system.interrupts import Interrupts, preserve_interrupts
 from lmtool.system.output import discard_output, write_out
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done, 2 the user's mistake, 1 anything else."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with interrupts_kept() as interrupts:
+    with preserve_interrupts() as interrupts:
         return _ended(words, interrupts)
 
 

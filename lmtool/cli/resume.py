@@ -9,7 +9,7 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import MULTIRUN, config_dir_of
 from lmtool.config.overrides import key_of, quoted, value_of
 from lmtool.errors import UserError, for_terminal
-from lmtool.runs.resume import Begun
+from lmtool.runs.resume import TrainingStart
 from lmtool.sweeps import restart
 
 KEY = "resume"
@@ -42,7 +42,7 @@ def with_earlier_words(line: CommandLine) -> CommandLine:
 
 
 def _training(folder: str, new: list[str]) -> tuple[list[str], str | None]:
-    begun = Begun.open(Path(folder))
+    begun = TrainingStart.open(Path(folder))
     if any(key_of(word) == "hydra.run.dir" for word in new):
         raise UserError(f"resume={folder}: the training continues in that folder; leave hydra.run.dir out")
     replaced = {key_of(word) for word in new} | {KEY, "hydra.run.dir"}

@@ -10,7 +10,7 @@ from lmtool.config.verbs import CompareConfig
 from lmtool.results import Comparison
 from lmtool.runs.run import fitted_note
 from lmtool.session import Session
-from lmtool.system.files import write_json, written_whole
+from lmtool.system.files import atomic_write, write_json
 from lmtool.system.tables import Cell, csv_text, markdown_table
 
 if TYPE_CHECKING:
@@ -105,5 +105,5 @@ def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> No
 def _write_tables(out: Path, rows: list[list[Cell]]) -> None:
     """compare.csv with all digits and compare.md for a report."""
     for name, text in (("compare.csv", csv_text([KEYS, *rows])), ("compare.md", f"{markdown_table(HEADER, rows)}\n")):
-        with written_whole(out / name) as temporary:
+        with atomic_write(out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -22,13 +22,13 @@ def smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wri
 
     Raises UserError for a mixture, for a model that is quantised already, and for bits that the model does not have.
     """
-    from lmtool.runs.load import vocabulary_of
+    from lmtool.runs.load import run_vocabulary
     from lmtool.runs.vocabulary_file import save_tokeniser, save_vocabulary, tokeniser_in
 
     settings = source.settings("model") if source.kind == "train" else None
     if settings is None:
         raise UserError(f"{source.folder} is a mixture, which has no numbers of its own: quantise its members")
-    vocabulary = vocabulary_of(source, store_dir)
+    vocabulary = run_vocabulary(source, store_dir)
     if isinstance(settings, CountModelConfig):
         require_whole("quantize", bits, *BITS)
         name, parameters = _quantise_table(source, settings, vocabulary, bits, session)

@@ -36,7 +36,7 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
     from lmtool.ngram.likely_ngrams import LikelyNgrams
     from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.runs.load import load_model
-    from lmtool.runs.store import corpus_of, require_splits
+    from lmtool.runs.store import open_run_corpus, require_splits
     from lmtool.system.malloc import keep_freed_memory
 
     session.require_new()
@@ -46,7 +46,7 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
     teacher_run, like_run = Run.open(Path(config.run)), Run.open(Path(config.like))
     if teacher_run.vocabulary_fingerprint != like_run.vocabulary_fingerprint:
         raise UserError(f"{config.run} and {config.like} have different words: train them with the same data= settings")
-    with corpus_of(teacher_run, config.store_dir, progress=session.progress) as corpus:
+    with open_run_corpus(teacher_run, config.store_dir, progress=session.progress) as corpus:
         require_splits(corpus)
         like = _ngram_model(like_run, corpus.vocabulary)
         teacher = load_model(teacher_run, corpus.vocabulary, config.device)
@@ -98,7 +98,7 @@ class _Places:
         from lmtool.system.progress import token_bar
 
         rows = max(1, AT_ONCE // len(self.like.vocabulary))
-        read, seen = self.train.seen(False), self.train.seen(self.teacher.across_sentences)
+        read, seen = self.train.as_stream(False), self.train.as_stream(self.teacher.across_sentences)
         with token_bar(self.tokens, shown=self.shown) as bar:
             for first in range(0, self.tokens, rows):
                 last = min(first + rows, self.tokens)

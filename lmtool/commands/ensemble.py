@@ -28,7 +28,7 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     from lmtool.mixtures.build import build_mixture
     from lmtool.mixtures.fit import fit_mixture
     from lmtool.runs.load import load_model
-    from lmtool.runs.store import corpus_of
+    from lmtool.runs.store import open_run_corpus
     from lmtool.runs.vocabulary_file import save_words
 
     session.use_threads(config.threads)
@@ -40,7 +40,7 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
         return _finished(mixed, extra, session)
     members = [Run.open(Path(folder)) for folder in config.runs]
     _require_one_store(members)
-    with corpus_of(members[0], config.store_dir, progress=session.progress) as corpus:
+    with open_run_corpus(members[0], config.store_dir, progress=session.progress) as corpus:
         models = [load_model(member, corpus.vocabulary, config.device) for member in members]
         # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
         questions_only = config.fit_on is FitOn.cloze or only_questions(corpus, config.split)

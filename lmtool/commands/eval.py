@@ -53,10 +53,10 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
     from lmtool.data.oov import oov_warning
     from lmtool.evaluation.cloze import only_questions
     from lmtool.runs.load import load_model
-    from lmtool.runs.store import corpus_of
+    from lmtool.runs.store import open_run_corpus
 
     name, run = config.split, str(finished.folder)
-    with corpus_of(finished, config.store_dir, progress=session.progress) as corpus:
+    with open_run_corpus(finished, config.store_dir, progress=session.progress) as corpus:
         model = load_model(finished, corpus.vocabulary, config.device)
         cloze = _questions(finished, model, corpus, name, session)
         if only_questions(corpus, name):
@@ -193,7 +193,7 @@ def _print_detail(
                 for first in range(0, split.tokens, 65536)
             ]
         )
-    tokens, starts = evaluation.token_scores.tokens, split.seen(model.across_sentences).offsets
+    tokens, starts = evaluation.token_scores.tokens, split.as_stream(model.across_sentences).offsets
     for line in detail_lines(tokens, evaluation.log_probs, matched, starts, sentences=sentences, name=evaluation.split):
         session.say(line)
 

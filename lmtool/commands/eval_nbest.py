@@ -22,7 +22,7 @@ def rescore(config: EvalConfig, loaded: TextModel, session: Session) -> Rescored
     """
     import numpy as np
 
-    from lmtool.data.text_form import cut_words
+    from lmtool.data.text_form import split_words
     from lmtool.evaluation.nbest import hypothesis_log_prob, read_nbest, read_references, write_nbest
     from lmtool.evaluation.word_errors import best_weight, chosen, word_errors
 
@@ -50,7 +50,7 @@ def rescore(config: EvalConfig, loaded: TextModel, session: Session) -> Rescored
         if weight is None:
             weight = best_weight(nbest.total, log_prob, errors, nbest.offsets).weight
             result["tuned"] = True
-        total = sum(len(cut_words(line)) for line in references)
+        total = sum(len(split_words(line)) for line in references)
         if total == 0:
             raise UserError(f"{config.nbest_reference} has no words: give the right transcriptions")
         best = np.minimum.reduceat(errors, nbest.offsets[:-1]).sum()

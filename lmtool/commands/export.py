@@ -92,7 +92,7 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
     from lmtool.data.corpus import Corpus
     from lmtool.ngram.count_files.write import write_counts
     from lmtool.ngram.counts import first_places_of
-    from lmtool.runs.store import corpus_of
+    from lmtool.runs.store import open_run_corpus
 
     model = run.settings("model") if run.kind == "train" else None
     if not isinstance(model, CountModelConfig) or not run.config.get("counts"):
@@ -101,9 +101,12 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
         raise UserError(f"{run.folder} has no counts of words: export those of a run of n-grams of words")
     session.say(f"counting the text of {run.folder}, unless its counts were kept")
     counting = run.settings("counts")
-    with corpus_of(run, store_dir, progress=session.progress) as its, Corpus.open(its.path) as corpus:  # all words
+    with (
+        open_run_corpus(run, store_dir, progress=session.progress) as its,
+        Corpus.open(its.path) as corpus,
+    ):  # all words
         counts = counting.count(corpus, model.order, counting.storage(corpus))
-        if corpus.counted:
+        if corpus.train_counted_externally:
             places = corpus.first_places
         else:
             places = first_places_of(corpus.text("train").ids, len(corpus.vocabulary))
@@ -139,14 +142,14 @@ def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Sess
     from lmtool.evaluation.score import perplexity, score
     from lmtool.ngram.files.arpa_write import arpa_form
     from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.runs.store import corpus_of
+    from lmtool.runs.store import open_run_corpus
 
     order = model.table.order
     if order < 4:
         session.note("written so that other tools get the same scores, which do not sum to one")
         return
     other = NgramModel(arpa_form(model.table), model.vocabulary)
-    with corpus_of(run, store_dir, progress=False) as corpus:
+    with open_run_corpus(run, store_dir, progress=False) as corpus:
         here, there = (perplexity(score(scorer, corpus.split("valid")).log_prob) for scorer in (model, other))
     session.note(
         "written so that other tools get the same scores, which do not sum to one, but for the first "

@@ -84,7 +84,7 @@ def _members_of(name: str, weight: float) -> list[_Member]:
     """The n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight."""
     from lmtool.config.groups import CountModelConfig
     from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.runs.load import load_model, vocabulary_of
+    from lmtool.runs.load import load_model, run_vocabulary
 
     if Path(name).is_file():
         from lmtool.ngram.files.arpa_model import arpa_model
@@ -98,7 +98,7 @@ def _members_of(name: str, weight: float) -> list[_Member]:
         shares = zip(run.members, run.weights, strict=True)
         return [member for each, share in shares for member in _members_of(each, weight * share)]
     settings = run.settings("model")
-    model = load_model(run, vocabulary_of(run)) if isinstance(settings, CountModelConfig) else None
+    model = load_model(run, run_vocabulary(run)) if isinstance(settings, CountModelConfig) else None
     if not isinstance(model, NgramModel):
         raise UserError(f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it")
     return [_Member(name, _normalised(name, model), weight, run)]

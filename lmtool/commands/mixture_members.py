@@ -102,9 +102,9 @@ def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -
     from lmtool.evaluation.score import score
     from lmtool.evaluation.token_scores import tokens_of
     from lmtool.runs.load import load_model
-    from lmtool.runs.store import corpus_of
+    from lmtool.runs.store import open_run_corpus
 
-    with corpus_of(run, store_dir, progress=progress) as corpus:
+    with open_run_corpus(run, store_dir, progress=progress) as corpus:
         model = load_model(run, corpus.vocabulary, device)
         text = corpus.split(split)
         scores = score(model, text, progress=progress)

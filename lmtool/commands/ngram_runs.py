@@ -15,7 +15,7 @@ from lmtool.errors import UserError
 from lmtool.runs.run import VOCABULARY, Run, all_fitted
 from lmtool.runs.vocabulary_file import tokeniser_in
 from lmtool.session import Session
-from lmtool.system.files import write_json, written_whole
+from lmtool.system.files import atomic_write, write_json
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
@@ -103,7 +103,7 @@ def store_with_words(
     if not data.takes_word_list:
         raise UserError(f"{what} has other words than data={data.name}, which cannot change its own: use data=text")
     listed = session.out / "words.txt"
-    with written_whole(listed) as temporary:
+    with atomic_write(listed) as temporary:
         temporary.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
     data = replace(data, vocabulary=replace(data.vocabulary, file=str(listed.resolve()), size=None))
     prepared = preprocess(data, store_dir, progress=session.progress)

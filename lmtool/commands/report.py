@@ -12,7 +12,7 @@ from lmtool.plots import can_plot
 from lmtool.results import Written
 from lmtool.runs.run import newest
 from lmtool.session import Session
-from lmtool.system.files import write_json, written_whole
+from lmtool.system.files import atomic_write, write_json
 
 if TYPE_CHECKING:
     from lmtool.report.content import Section
@@ -52,7 +52,7 @@ def run(config: ReportConfig, session: Session) -> Written:
         if isinstance(part, Picture | Drawing)
     }
     for name, content in (pictures | {PAGE: html.encode()}).items():
-        with written_whole(out / name) as temporary:
+        with atomic_write(out / name) as temporary:
             temporary.write_bytes(content)
     shown = [str(source.folder) for source in folders]
     write_json(

@@ -22,7 +22,7 @@ from lmtool.evaluation.score_table import Buckets, require_table, write_table
 from lmtool.evaluation.text_scores import criterion, sums
 from lmtool.results import ScoredTexts
 from lmtool.runs.run import Run, run_folder
-from lmtool.system.files import written_whole
+from lmtool.system.files import atomic_write
 
 if TYPE_CHECKING:
     from lmtool.language_model import FloatArray
@@ -67,7 +67,7 @@ def write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal,
             result.kept = int(result.kept or 0) + int(chosen.sum())
             yield chosen
 
-    with written_whole(result.filter) as temporary:
+    with atomic_write(result.filter) as temporary:
         write_chosen(names, config.column, passing(), temporary, config.filter)
 
 
@@ -81,7 +81,7 @@ def write_scores(
         limits = _limits(config, len(config.buckets), model, journal, progress=progress)
         buckets = Buckets(config.buckets, limits, config.most_oov)
     result.to = Path(config.to)
-    with written_whole(result.to) as temporary:
+    with atomic_write(result.to) as temporary:
         write_table(journal.parts(), journal.dtype, buckets, temporary, config.to)
     if buckets is not None:
         texts, tokens, oov = buckets.totals.T
@@ -110,11 +110,11 @@ def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJou
 def _sentence_perplexities(config: ScoreConfig, model: TextModel, name: str, *, progress: bool) -> FloatArray:
     """The perplexity of each sentence of a split of the run's data."""
     from lmtool.evaluation.score import score
-    from lmtool.runs.store import corpus_of
+    from lmtool.runs.store import open_run_corpus
 
-    with corpus_of(Run.open(run_folder(config.run)), config.store_dir, progress=progress) as corpus:
+    with open_run_corpus(Run.open(run_folder(config.run)), config.store_dir, progress=progress) as corpus:
         if not corpus.sentences:
             raise UserError(f"bucket_split={name}: {corpus.name} has no sentences to take quantiles of: leave it out")
-        split = replace(corpus.split(name), apart=not config.across_sentences)
+        split = replace(corpus.split(name), independent_sentences=not config.across_sentences)
     log_probs = sums(score(model.model, split, progress=progress).log_prob, split.offsets)
     return np.asarray(np.exp(-log_probs / np.diff(split.offsets)))

@@ -20,7 +20,7 @@ def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
     if not isinstance(config.model, CountModelConfig):
         raise neither(config.model)
     from lmtool.commands.train_ngram import train_ngram
-    from lmtool.system.lock import held
+    from lmtool.system.lock import folder_lock
 
     if processes_started() > 1:
         raise UserError(
@@ -28,5 +28,5 @@ def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
         )
     if config.resume is not None:
         raise UserError(f"resume={config.resume}: model={config.model.kind} is estimated in one pass; leave resume out")
-    with held(session.out):
+    with folder_lock(session.out):
         return train_ngram(config, config.model, session)

@@ -17,7 +17,7 @@ from lmtool.config.settings import plain_values
 from lmtool.config.training import Precision
 from lmtool.config.verbs import TrainConfig
 from lmtool.data.corpus import Corpus, Split
-from lmtool.data.oov import tell_oov
+from lmtool.data.oov import report_oov_rates
 from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import place
 from lmtool.data.windows import StoredTokens
@@ -28,14 +28,14 @@ from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
 from lmtool.runs.load import tree_words
-from lmtool.runs.resume import keep_begun, require_same
+from lmtool.runs.resume import require_same, restore_settings
 from lmtool.runs.run import METRICS, Run, has_state, save_trained
 from lmtool.runs.store import require_splits
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
-from lmtool.system.lock import held
+from lmtool.system.lock import folder_lock
 from lmtool.system.malloc import keep_freed_memory
 from lmtool.training.loop import train
 from lmtool.training.plan import Plan
@@ -61,7 +61,7 @@ def train_neural(config: TrainConfig, model: EncoderConfig, session: Session) ->
     repeating = repeatable(device, config.training is not None and config.training.deterministic)
     with random_states_restored(device), repeating, joined_processes(device) as processes:
         out = Path(processes.from_first(str(session.out)))
-        with held(out) if processes.first else nullcontext():
+        with folder_lock(out) if processes.first else nullcontext():
             if processes.first:
                 remove_unfinished(out)
             return _run(config, model, replace(session, out=out), device, processes, start)
@@ -84,7 +84,7 @@ def _run(
         require_splits(corpus)
         if state is not None:
             composed = config.tree
-            keep_begun(config, state.values["about"]["settings"], session.begun.overrides)
+            restore_settings(config, state.values["about"]["settings"], session.begun.overrides)
             if config.tree is not None and composed is not None and config.tree.kind != composed.kind:
                 session.choices["tree"] = config.tree.kind
         model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
@@ -92,7 +92,7 @@ def _run(
         config.optim.suit(config.output)
         settings = {key: value for key, value in plain_values(config).items() if key not in NOT_OF_THE_TRAINING}
         if processes.first:
-            tell_oov(corpus, session.say, session.warn)
+            report_oov_rates(corpus, session.say, session.warn)
         if state is None and not config.lr_range:
             _require_within_budget(config, corpus.tokens("train"))
         if processes.first and training.batch_size > corpus.tokens("train"):
@@ -110,8 +110,10 @@ def _run(
         if config.lr_range:
             from lmtool.commands.lr_range import try_rates
 
-            return try_rates(config, network, corpus.split("train").seen(network.across_sentences, model.anew), session)
-        splits = _train_split(corpus, training.memory, model), corpus.split("valid").seen(network.across_sentences)
+            return try_rates(
+                config, network, corpus.split("train").as_stream(network.across_sentences, model.anew), session
+            )
+        splits = _train_split(corpus, training.memory, model), corpus.split("valid").as_stream(network.across_sentences)
         trained = train(
             network,
             *splits,
@@ -215,8 +217,8 @@ def _plan(config: TrainConfig, settings: dict[str, Any], corpus: Corpus) -> Plan
 def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Split | StoredTokens:
     across, anew = bool(model.across_sentences), model.anew
     if memory is not None and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory"):
-        return corpus.stored("train", across_sentences=across, anew=anew)
-    return corpus.split("train").seen(across, anew)
+        return corpus.stored("train", across_sentences=across, reset_share=anew)
+    return corpus.split("train").as_stream(across, anew)
 
 
 def _keep(

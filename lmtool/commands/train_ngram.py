@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
     """Estimate the model of the settings into the run folder."""
     from lmtool.data.corpus import Corpus
-    from lmtool.data.oov import tell_oov
+    from lmtool.data.oov import report_oov_rates
     from lmtool.data.readers import read_text
     from lmtool.data.recoded import limited
     from lmtool.data.text_files import text_files
-    from lmtool.data.text_form import cut_words
+    from lmtool.data.text_form import split_words
     from lmtool.evaluation.printing import training_line
     from lmtool.evaluation.score import finite_or_null
     from lmtool.runs.run import save_trained
-    from lmtool.runs.store import require_splits, store_of
+    from lmtool.runs.store import prepare_store, require_splits
 
     out = session.out
     session.require_new()
     session.use_threads(config.threads)
     start = time.perf_counter()
     assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
-    store = store_of(config.data, config.counts, config.store_dir, progress=session.progress)
+    store = prepare_store(config.data, config.counts, config.store_dir, progress=session.progress)
     with Corpus.open(store.path) as whole:
         require_splits(whole)
         corpus, listed = whole, None
         if config.limit_vocabulary is not None:
             text = read_text(*text_files(config.limit_vocabulary, "limit_vocabulary"))
-            corpus = limited(whole, cut_words(text.lower() if config.data.vocabulary.lowercase else text))
+            corpus = limited(whole, split_words(text.lower() if config.data.vocabulary.lowercase else text))
             listed = ~corpus.oov
-        tell_oov(corpus, session.say, session.warn)
+        report_oov_rates(corpus, session.say, session.warn)
         result = _estimate(config, model, whole, corpus, listed, session)
         result |= {"seconds": time.perf_counter() - start, "options": session.choices}
         write_json(out / "result.json", finite_or_null(result))
@@ -156,7 +156,7 @@ def _with_sources(counts: Counts, corpus: Corpus, smoother: str) -> Counts:
     """The counts with those of each source of train. Raises UserError where the text of train is not in the store."""
     from lmtool.ngram.source_counts import count_sources
 
-    if corpus.counted:
+    if corpus.train_counted_externally:
         raise UserError(
             f"smoother={smoother}: {corpus.path} has no text of train to count by sources: leave counts= out"
         )

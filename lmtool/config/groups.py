@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import Prepared
-    from lmtool.data.sources.base import Source, TextElsewhere
+    from lmtool.data.sources.base import ExternalText, Source
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import FloatArray, IntArray
     from lmtool.neural.encoders.base import Encoder
@@ -78,7 +78,7 @@ class DataConfig(ABC):
         it is False, such text raises NoSource. Raises UserError for text that cannot be found.
         """
 
-    def elsewhere(self) -> TextElsewhere:
+    def elsewhere(self) -> ExternalText:
         """The train split for a program that reads it itself. Raises UserError where it is not in files."""
         raise UserError(f"data.kind={self.kind} is no text in files, which another program could read")
 

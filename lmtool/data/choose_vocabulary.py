@@ -10,7 +10,7 @@ import numpy.typing as npt
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.readers import read_text
 from lmtool.data.sources.base import Source
-from lmtool.data.text_form import cut_words
+from lmtool.data.text_form import split_words
 from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
@@ -87,7 +87,7 @@ def read_word_list(path: str, rules: VocabularyConfig) -> list[str]:
     words: list[str] = []
     line_of: dict[str, int] = {}
     lines = enumerate(read_text(path).split("\n"), start=1)
-    cut = [(number, line.split("\t") if rules.unit is Unit.char else cut_words(line)) for number, line in lines]
+    cut = [(number, line.split("\t") if rules.unit is Unit.char else split_words(line)) for number, line in lines]
     rows = [(number, columns) for number, columns in cut if columns and columns[0]]
     ranked = all(len(columns) > 1 and columns[0] == str(rank) for rank, (_, columns) in enumerate(rows, start=1))
     ranked = ranked and not all(columns[1].isdigit() for _, columns in rows)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmtool.data.readers import read_text
-from lmtool.data.text_form import cut_words
+from lmtool.data.text_form import split_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import IntArray
@@ -65,7 +65,7 @@ def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, lowe
     choices: list[list[str]] = []
     answered: list[str] = []
     for number, line in enumerate(lines, start=1):
-        mark, *words = cut_words(line) or [""]
+        mark, *words = split_words(line) or [""]
         expected = "Q" if number % 2 else "C"
         if mark.upper() != expected or not words:
             raise UserError(f"{questions}, line {number}: should begin with {expected} (Q and C lines alternate)")

@@ -19,10 +19,10 @@ from lmtool.config.groups import DataConfig
 from lmtool.config.rules import require
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.cloze import Cloze
-from lmtool.data.remote import is_address, is_there, open_pieces, place
+from lmtool.data.remote import exists, is_address, open_pieces, place
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.data.windows import FAR, StoredTokens, Windows, begin_anew, positions
+from lmtool.data.windows import FAR, StoredTokens, Windows, context_reset_mask, positions
 from lmtool.errors import UserError, of_paths
 from lmtool.language_model import IntArray
 from lmtool.system.arrays import sentence_offsets, whole_numbers
@@ -54,7 +54,7 @@ class Split:
     oov_positions: IntArray
     characters: int
     bos: int
-    apart: bool = False
+    independent_sentences: bool = False
     documents: IntArray | None = None
     words: int | None = None
     oov_words: Sequence[str] | None = None
@@ -64,20 +64,20 @@ class Split:
         """N, the number of predicted tokens."""
         return len(self.ids)
 
-    def seen(self, across_sentences: bool, anew: float = 0.0) -> Split:
+    def as_stream(self, across_sentences: bool, reset_share: float = 0.0) -> Split:
         """The text for a model whose contexts may cross sentences: one stream, or one for each document, then; else as
         it is.
 
-        anew: the share of the sentences that begin anew all the same.
+        reset_share: share of the sentences that begin anew all the same.
         """
-        if not across_sentences or self.apart or len(self.offsets) <= 2:
+        if not across_sentences or self.independent_sentences or len(self.offsets) <= 2:
             return self
         if self.documents is not None:
             return replace(self, offsets=self.documents)
-        if not anew:
+        if not reset_share:
             return self._joined
         starts = self.offsets[1:-1]
-        chosen = starts[begin_anew(starts, anew)]
+        chosen = starts[context_reset_mask(starts, reset_share)]
         return replace(self, offsets=np.concatenate([self.offsets[:1], chosen, self.offsets[-1:]]))
 
     @cached_property
@@ -131,7 +131,7 @@ class Corpus:
         self.fingerprint = str(file.attrs["fingerprint"])
         self.splits = [str(name) for name in json.loads(file.attrs["splits"])]
         self.provenance: dict[str, Any] = json.loads(file.attrs["provenance"])
-        self.counted = "first_places" in file["vocabulary"]
+        self.train_counted_externally = "first_places" in file["vocabulary"]
 
     @classmethod
     @of_paths()
@@ -141,7 +141,7 @@ class Corpus:
         Raises UserError where it is missing, cut off, not a store or of another format.
         """
         path = place(path)
-        if not is_there(path):
+        if not exists(path):
             raise UserError(f"no store {path}: make it with lmtool preprocess")
         try:
             file = open_hdf5_pieces(open_pieces(str(path))) if is_address(str(path)) else open_hdf5(path)
@@ -274,7 +274,7 @@ class Corpus:
         return name in self.splits or self._counts(name)
 
     def _counts(self, name: str) -> bool:
-        return self.counted and name == "train"
+        return self.train_counted_externally and name == "train"
 
     def split(self, name: str) -> Split:
         """Read a split. Raises UserError, naming those there are, where it is missing, and where it is damaged."""
@@ -302,15 +302,15 @@ class Corpus:
         group = self._read(f"splits/{name}")
         return StoredText(group["ids"], group["offsets"])
 
-    def stored(self, name: str, *, across_sentences: bool = False, anew: float = 0.0) -> StoredTokens:
+    def stored(self, name: str, *, across_sentences: bool = False, reset_share: float = 0.0) -> StoredTokens:
         """A split that is read piece by piece, with contexts that cross sentences or not; the store must stay open.
 
-        anew: the share of the sentences that begin anew where contexts cross the others. Raises UserError, naming
+        reset_share: share of the sentences that begin anew where contexts cross the others. Raises UserError, naming
         those there are, where it is missing.
         """
         self._require(name)
         vocabulary = self.vocabulary
-        share = anew if across_sentences else 1.0
+        share = reset_share if across_sentences else 1.0
         return StoredTokens(self._read(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
 
     def bytes_in_memory(self, name: str) -> int:
@@ -329,7 +329,7 @@ class Corpus:
 
     @property
     def first_places(self) -> IntArray:
-        """Of a store whose train split was counted elsewhere: int64 `[V]`, as CountedTrain has it."""
+        """Of a store whose train split was counted elsewhere: int64 `[V]`, as ExternalCounts has it."""
         places: IntArray = self._read("vocabulary")["first_places"][:]
         return places
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.text_form import TextForm, cut_words
+from lmtool.data.text_form import TextForm, split_words
 from lmtool.data.vocabulary import Vocabulary
 
 SHARED_FROM = 0.2  # of the sentences of valid: 2 % of those of running text are in train, and 13 % of names
@@ -25,7 +25,7 @@ REMEDY = (
 )
 
 
-def tell_oov(corpus: Corpus, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
+def report_oov_rates(corpus: Corpus, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
     """Say the share of OOVs in train and valid, and warn as `oov_warning` does."""
     listed = ", ".join(f"{100 * share:.2f} % of {split}" for split, share in _shares(corpus).items())
     say(f"out of vocabulary: {listed}")
@@ -66,7 +66,7 @@ def unknown_words(content: bytes, form: TextForm) -> list[str]:
         return []
     text = content.decode("utf-8", "ignore")
     text = text.lower() if form.lowercase else text
-    return [word for word in (text if form.chars else cut_words(text)) if word not in form.vocabulary.ids]
+    return [word for word in (text if form.chars else split_words(text)) if word not in form.vocabulary.ids]
 
 
 def _warning(shares: dict[str, float], remedy: str) -> list[str]:

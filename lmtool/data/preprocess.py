@@ -27,8 +27,8 @@ from lmtool.data.choose_pieces import choose_pieces, require_words, vocabulary_o
 from lmtool.data.choose_vocabulary import final_ids, listed_words, select
 from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.provisional import Provisional, provisional_ids, shared_sentences
-from lmtool.data.remote import is_address, is_there, place
-from lmtool.data.sources.base import NoSource, NotKept, Source
+from lmtool.data.remote import exists, is_address, place
+from lmtool.data.sources.base import NoSource, Source, TextNotRetained
 from lmtool.data.store_writer import (
     Row,
     count_ids,
@@ -42,8 +42,8 @@ from lmtool.data.store_writer import (
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write, remove_stale
-from lmtool.system.hdf5_files import written_hdf5
-from lmtool.system.lock import waited_for
+from lmtool.system.hdf5_files import atomic_hdf5
+from lmtool.system.lock import wait_for_lock
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
     except NoSource as missing:
         if existing is None:
             raise
-        if not isinstance(missing, NotKept):
+        if not isinstance(missing, TextNotRetained):
             log.warning("note: the sources of data=%s cannot be found; the store %s is used as it is", data.name, path)
         return Prepared(path, False, existing["rows"], existing["notes"])
     if existing is not None and _same_text(existing, source):
@@ -89,7 +89,7 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
     require_words(source, data.vocabulary)
     try:
         store_dir.mkdir(parents=True, exist_ok=True)
-        with waited_for(path, lambda holder: log.warning("note: waiting for %s, which writes %s", holder, path)):
+        with wait_for_lock(path, lambda holder: log.warning("note: waiting for %s, which writes %s", holder, path)):
             before, existing = existing, _provenance(path)
             if existing is not None and existing != before and _same_text(existing, source):
                 return Prepared(path, False, existing["rows"], existing["notes"])  # another process wrote it meanwhile
@@ -120,7 +120,7 @@ def settings_json(data: DataConfig) -> str:
 
 def _provenance(path: Path) -> dict[str, Any] | None:
     """That of a store that can be used; None where it is missing, cut off or of an older format."""
-    if not is_there(path):
+    if not exists(path):
         return None
     try:
         with Corpus.open(path) as corpus:
@@ -159,7 +159,7 @@ def _write(
             words = types if source.drawn is not None else listed_words(source, rules)
             vocabulary, remap, oov = select(types, counts, rules, given=words, sentences=data.sentences)
     entropy = source.drawn.entropy() if source.drawn is not None and source.drawn.entropy is not None else None
-    with written_hdf5(path, _store_size(provisional, len(vocabulary), remap)) as file:
+    with atomic_hdf5(path, _store_size(provisional, len(vocabulary), remap)) as file:
         group, rows = file.create_group("vocabulary"), []
         if counted is not None:
             rows.append(write_counted(group, counted))

@@ -22,7 +22,7 @@ from lmtool.data.sources.base import DrawnIds, Source, cut_points
 from lmtool.data.text_split import tokeniser_of
 from lmtool.data.tokeniser import EOS_ID, CharTokeniser
 from lmtool.errors import UserError
-from lmtool.system.files import own_mark
+from lmtool.system.files import process_tag
 from lmtool.system.memory import pieces_of
 from lmtool.system.progress import token_bar
 from lmtool.system.read_ahead import read_ahead
@@ -168,7 +168,7 @@ def _hash_sentences(ids: Any) -> Any:
 @contextmanager
 def _temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
     """A temporary file of ids beside the store, removed when its block ends."""
-    name = store.with_name(f".{store.name}.{split}.{own_mark()}.ids.tmp")
+    name = store.with_name(f".{store.name}.{split}.{process_tag()}.ids.tmp")
     handle = name.open("w+b")
     try:
         yield handle

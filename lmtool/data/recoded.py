@@ -20,7 +20,7 @@ from lmtool.language_model import IntArray
 
 
 @dataclass(frozen=True, slots=True)
-class RecodedIds:
+class MappedIds:
     """The units `[N]` of the ids `[N]` of a stored text, of which a piece at a time is read. unit_of: `[V]`."""
 
     ids: Any
@@ -33,7 +33,7 @@ class RecodedIds:
         return self.unit_of[self.ids[index]]
 
 
-class RecodedCorpus(Corpus):
+class MappedCorpus(Corpus):
     """The corpus in which unit_of[w] stands for word w; the corpus that it is made from must stay open.
 
     oov: bool `[V]`, the other words in the unit of `<unk>`, which are out of vocabulary. Its counts are not kept beside
@@ -81,14 +81,14 @@ class RecodedCorpus(Corpus):
     def text(self, name: str) -> StoredText:
         """A split that is read piece by piece, as units. Raises UserError where it is missing."""
         stored = Corpus.text(self, name)
-        return StoredText(RecodedIds(stored.ids, self._unit_of), stored.offsets)
+        return StoredText(MappedIds(stored.ids, self._unit_of), stored.offsets)
 
 
-def limited(corpus: Corpus, words: Collection[str]) -> RecodedCorpus:
+def limited(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
     """The corpus with `<unk>` for each word but those given, whose ids keep their order, `<s>` and `</s>`."""
     known, chosen = corpus.vocabulary, {*words}
     listed = [word in chosen or i in known.marks for i, word in enumerate(known.words)]
     new = np.cumsum(listed) - 1
     eos, unk = None if known.eos is None else int(new[known.eos]), int(new[known.unk])
     units = Vocabulary(tuple(itertools.compress(known.words, listed)), known.counts[listed], eos, unk)
-    return RecodedCorpus(corpus, np.where(listed, new, unk), units)
+    return MappedCorpus(corpus, np.where(listed, new, unk), units)

@@ -42,7 +42,7 @@ def place(name: str | Path) -> Path:
     return cast(Path, UPath(str(name)))
 
 
-def is_there(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Whether a file is there, also at an address; a question that fails is asked again.
 
     Raises UserError where the address cannot be reached.

@@ -29,7 +29,7 @@ def every(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
     return places, np.append(begins, len(places))
 
 
-class SkippedCorpus(Corpus):
+class SkipCorpus(Corpus):
     """The corpus cut so; the corpus that it is made from must stay open.
 
     Its counts are not kept beside the store: `folder` is None, as for a store that has no folder.

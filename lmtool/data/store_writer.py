@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.cloze import read_cloze
-from lmtool.data.sources.base import ClozeFiles, CountedTrain
+from lmtool.data.sources.base import ClozeFiles, ExternalCounts
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
@@ -48,7 +48,7 @@ def write_subwords(group: h5py.Group, subwords: Subwords) -> None:
     group["tokenizer"] = np.frombuffer(subwords.json.encode(), dtype=np.uint8)
 
 
-def write_counted(group: h5py.Group, train: CountedTrain) -> Row:
+def write_counted(group: h5py.Group, train: ExternalCounts) -> Row:
     """Write the vocabulary of a train split that lies elsewhere; returns the split's row of the table."""
     write_vocabulary(group, train.vocabulary)
     group["first_places"] = train.first_places

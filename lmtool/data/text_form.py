@@ -16,7 +16,7 @@ from lmtool.system.spelling import close_words
 WHITE = re.compile(r"[ \t-\r]+")  # the ASCII white space that the tokeniser cuts words at, and no other of Unicode
 
 
-def cut_words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words of a text as WordTokeniser cuts them, at ASCII white space: a no-break space is part of a word."""
     return [word for word in WHITE.split(text) if word]
 
@@ -59,7 +59,7 @@ class TextForm:
             text = text.lower()
         if self.chars:
             return list(text)
-        words = cut_words(text)
+        words = split_words(text)
         for mark in (BOS, EOS):
             if mark in words:
                 raise UserError(

@@ -61,7 +61,7 @@ def split_of_text(
         oov,
         tokeniser.characters,
         vocabulary.bos,
-        apart=vocabulary.eos is not None and not across_sentences,
+        independent_sentences=vocabulary.eos is not None and not across_sentences,
         documents=np.unique(ends) if documents else None,
         words=words,
         oov_words=[types[k] for k in provisional[oov].tolist()],

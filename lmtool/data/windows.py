@@ -20,7 +20,7 @@ PIECE = 1 << 22  # tokens whose positions are found at once
 GROUP = 64  # blocks whose examples are shuffled together: 4 million, some 50 MB
 
 
-def begin_anew(starts: IntArray, share: float) -> npt.NDArray[np.bool_]:
+def context_reset_mask(starts: IntArray, share: float) -> npt.NDArray[np.bool_]:
     """Which of the sentences that begin at tokens `starts` `[S]` begin anew: about this share of any number of them.
 
     By the fraction of the token's number times the golden ratio, which is spread evenly (Knuth 1973, section 6.4), so
@@ -55,12 +55,12 @@ class Windows:
 class StoredTokens:
     """A split that stays in its store and is read block by block: for training on what does not fit into memory.
 
-    ids: the dataset `[N]`, open. eos: the id that ends sentences, None for text without. bos: the id of `<s>`. anew:
-    the share of the sentences that begin anew, with a context that does not reach what stands before them; 1 for all.
+    ids: the dataset `[N]`, open. eos: the id that ends sentences, None for text without. bos: the id of `<s>`.
+    reset_share: share of the sentences whose context does not reach what precedes them; 1 for all.
     """
 
-    def __init__(self, ids: h5py.Dataset, eos: int | None, bos: int, anew: float = 1.0) -> None:
-        self._ids, self._anew = ids, anew
+    def __init__(self, ids: h5py.Dataset, eos: int | None, bos: int, reset_share: float = 1.0) -> None:
+        self._ids, self._reset_share = ids, reset_share
         self._eos = eos
         self._bos = bos
         self.tokens = len(ids)
@@ -112,7 +112,7 @@ class StoredTokens:
             ends_before = np.flatnonzero(padded[:-2] == self._eos) + 1
             piece = np.searchsorted(ends, ends_before, side="right")
             place = ends_before - (ends - lengths)[piece] + np.array(starts)[piece]  # in the text
-            is_first[ends_before[begin_anew(place, self._anew)]] = True
+            is_first[ends_before[context_reset_mask(place, self._reset_share)]] = True
         return Windows(padded, positions(np.flatnonzero(is_first), int(ends[-1]))), np.concatenate(examples)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.system.files import written_whole
+from lmtool.system.files import atomic_write
 
 Rows = npt.NDArray[np.float32]
 
@@ -23,7 +23,7 @@ def write_vectors(words: Sequence[str], vectors: Rows, path: Path, *, binary: bo
 
     Words are written as `writable` says. Raises UserError where the file cannot be written.
     """
-    with written_whole(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
         file.writelines(_binary(words, vectors) if binary else _text(words, vectors))
 

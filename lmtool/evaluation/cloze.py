@@ -16,7 +16,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity
 from lmtool.language_model import FloatArray, IntArray, LanguageModel
-from lmtool.system.files import written_whole
+from lmtool.system.files import atomic_write
 
 CLOZE_FILE = "cloze.csv"
 CHUNK = 1024  # questions that are scored at once
@@ -118,5 +118,5 @@ def save_cloze(path: Path, log_prob: FloatArray) -> None:
     p = np.exp(log_softmax(log_prob))
     rows = [f"{k},{','.join(f'{value:.9g}' for value in row)}" for k, row in enumerate(p.tolist(), start=1)]
     header = ",".join(["ID", *(f"Class{k}" for k in range(1, p.shape[1] + 1))])
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")

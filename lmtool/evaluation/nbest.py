@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 
 from lmtool.data.readers import decimal, read_text
-from lmtool.data.text_form import cut_words
+from lmtool.data.text_form import split_words
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.system.files import written_whole
+from lmtool.system.files import atomic_write
 
 BAR = "|||"
 NUMBER = re.compile("[0-9]+")  # not what else Unicode calls a digit, as \u00b2
@@ -102,7 +102,7 @@ def read_nbest(path: str, costs: str | None) -> NBest:
 def _read_costs(path: str) -> dict[str, float]:
     cost_of: dict[str, float] = {}
     for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), start=1):
-        fields = cut_words(line)
+        fields = split_words(line)
         if len(fields) != 2:
             raise UserError(f"{path}, line {number}: should be utterance-number cost")
         if fields[0] in cost_of:
@@ -170,7 +170,7 @@ def write_nbest(folder: Path, nbest: NBest, log_prob: FloatArray, new_total: Flo
     firsts = [order[at] for at in nbest.offsets[:-1].tolist()]
     files["best.txt"] = [f"{name} {nbest.texts[k]}".rstrip(" ") for name, k in zip(nbest.lists, firsts, strict=True)]
     for name, lines in files.items():
-        with written_whole(folder / name) as temporary:
+        with atomic_write(folder / name) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return [folder / name for name in files]
 

@@ -97,7 +97,7 @@ def require_across(model: LanguageModel, eos: int | None, name: str) -> None:
 
 def reads_across(model: LanguageModel, split: Split) -> bool | None:
     """Return whether contexts cross the sentences of a split; None for a model that reads single sentences."""
-    return not split.apart if model.across_sentences else None
+    return not split.independent_sentences if model.across_sentences else None
 
 
 def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def score(
         return Scores(log_prob, time.perf_counter() - start)
     if isinstance(model, TextScorer) and between is None:
         return Scores(model.log_prob_text(split.ids, split.offsets), time.perf_counter() - start)
-    split = split.seen(model.across_sentences)
+    split = split.as_stream(model.across_sentences)
     log_prob = np.empty(end_at - start_at, dtype=np.float64)
     with token_bar(len(log_prob), shown=progress) as bar:
         for first in range(start_at, end_at, CHUNK):
@@ -166,7 +166,7 @@ def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False
     if model.dynamic and not isinstance(model, Dynamic):
         raise UserError("accuracy=true: a mixture with a member that has a cache has no accuracy; evaluate that member")
     hits = 0.0
-    text = split.seen(model.across_sentences)
+    text = split.as_stream(model.across_sentences)
     with token_bar(split.tokens, shown=progress) as bar:
         for first in range(0, split.tokens, 4096):
             last = min(first + 4096, split.tokens)
@@ -188,7 +188,7 @@ def log_z(model: LanguageModel, split: Split, most: int = 8192) -> dict[str, flo
     if not isinstance(model, Unnormalised):
         return None
     index = np.unique(np.linspace(0, split.tokens - 1, min(most, split.tokens)).astype(np.int64))
-    sums = model.log_z(split.seen(model.across_sentences).windows(index, model.context_size)[0])
+    sums = model.log_z(split.as_stream(model.across_sentences).windows(index, model.context_size)[0])
     if sums is None:
         return None
     return {"contexts": len(index), "mean": float(sums.mean()), "std": float(sums.std())}

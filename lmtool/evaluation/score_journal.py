@@ -15,7 +15,7 @@ import numpy as np
 from lmtool.errors import UserError
 from lmtool.evaluation.text_scores import Rows
 from lmtool.system.files import cannot_write, read_json, write_json
-from lmtool.system.lock import held
+from lmtool.system.lock import folder_lock
 
 ROWS, PROGRESS = "rows", "progress.json"
 SAVE_EVERY = 2.0  # seconds
@@ -39,7 +39,7 @@ class ScoreJournal:
         identity: plain values that are the same where the same work goes on; None for work that cannot. Rows of other
         work are dropped. Raises UserError where another process holds the folder, or it cannot be written to.
         """
-        with held(folder):
+        with folder_lock(folder):
             try:
                 with (folder / ROWS).open("ab+") as file:
                     journal = cls(folder, file, identity, dtype)

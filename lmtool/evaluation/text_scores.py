@@ -105,7 +105,7 @@ class TextsScorer:
     def _log_probs(self, k: int, texts: EncodedTexts, progress: bool) -> FloatArray:
         """log p of each text under model k, natural, `[D]`; 0 for one without tokens."""
         (model, form, _), before = self._models[k], self._before[k]
-        split = replace(texts.split, apart=not self._across)
+        split = replace(texts.split, independent_sentences=not self._across)
         if not split.tokens:
             return np.zeros(len(texts.oov))
         if self.one_text:

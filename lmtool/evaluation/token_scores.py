@@ -22,7 +22,7 @@ from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.system.arrays import sentence_offsets, whole_numbers
 from lmtool.system.hdf5_content import require_own_content
-from lmtool.system.hdf5_files import open_hdf5, written_hdf5
+from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5
 from lmtool.system.sealed import DamagedFile
 
 KIND = "lmtool scores"
@@ -104,7 +104,7 @@ class TokenScores:
             "oov_positions": self.tokens.oov_positions,
             "words": words,
         }
-        with written_hdf5(path, sum(part.nbytes for part in parts.values())) as file:
+        with atomic_hdf5(path, sum(part.nbytes for part in parts.values())) as file:
             for name, part in parts.items():
                 file.create_dataset(name, data=part)
             file.attrs["kind"] = KIND

@@ -9,14 +9,14 @@ from typing import Any
 import numba
 import numpy as np
 
-from lmtool.data.text_form import cut_words
+from lmtool.data.text_form import split_words
 from lmtool.language_model import FloatArray, IntArray
 
 
 def word_errors(hypothesis: str, reference: str) -> int:
     """The fewest substitutions, insertions and deletions that turn one line of words into the other (Levenshtein)."""
     place: dict[str, int] = {}
-    ids = [[place.setdefault(word, len(place)) for word in cut_words(line)] for line in (hypothesis, reference)]
+    ids = [[place.setdefault(word, len(place)) for word in split_words(line)] for line in (hypothesis, reference)]
     return int(_distance(np.array(ids[0], dtype=np.int64), np.array(ids[1], dtype=np.int64)))
 
 

@@ -104,7 +104,7 @@ class NeuralCache:
         """
         begin = max(0, first - self.size)
         index = np.arange(begin, last)
-        contexts, ids = split.seen(self.encoder.across_sentences).windows(index, self.encoder.context_size)
+        contexts, ids = split.as_stream(self.encoder.across_sentences).windows(index, self.encoder.context_size)
         hidden = self.encoder.hidden(contexts)
         p = np.zeros((last - first, vocabulary_size))
         for t in range(max(first, 1), last):
@@ -120,7 +120,7 @@ Cache = UnigramCache | NeuralCache
 
 def hidden_units(encoder: Encoding, split: Split) -> Hidden:
     """The hidden units before each token, float32 `[N, D]`."""
-    split = split.seen(encoder.across_sentences)
+    split = split.as_stream(encoder.across_sentences)
     parts = [
         encoder.hidden(split.contexts(at, min(at + CHUNK, split.tokens), encoder.context_size))
         for at in range(0, split.tokens, CHUNK)
@@ -219,7 +219,7 @@ class CachedMixture:
         """Log-probabilities of all words before the tokens `first` to `last` - 1 of a text that is read from its
         beginning, `[last - first, V]`.
         """
-        contexts = split.seen(self.across_sentences).contexts(first, last, self.context_size)
+        contexts = split.as_stream(self.across_sentences).contexts(first, last, self.context_size)
         static = self.static.member_dists(contexts)
         with np.errstate(divide="ignore"):
             cached = np.log(self.cache.dist(split, first, last, static.shape[2]))

@@ -120,7 +120,7 @@ def _text_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Co
     """The members' distributions for evenly spread contexts of fit_split, computed in each pass, and their number."""
     split = _fit_text(config, corpus)
     size, ends = longest_context(models), ends_of(corpus.vocabulary)
-    split = split.seen(any(model.across_sentences for model in models))
+    split = split.as_stream(any(model.across_sentences for model in models))
     index = np.unique(np.linspace(0, split.tokens - 1, min(config.fit_contexts, split.tokens)).astype(np.int64))
 
     def chunks() -> Iterator[tuple[FloatArray, IntArray]]:

@@ -65,7 +65,7 @@ def word_representations(model: NeuralModel, split: Split | None) -> Rows:
     words = len(vectors)
     total = torch.zeros(words, model.encoder.output_dim)
     count = torch.zeros(words)
-    split = split.seen(model.across_sentences)
+    split = split.as_stream(model.across_sentences)
     for first in range(0, split.tokens, CHUNK):
         contexts, targets = split.windows(np.arange(first, min(first + CHUNK, split.tokens)), model.context_size)
         ids = torch.from_numpy(targets)

@@ -10,7 +10,7 @@ from lmtool.errors import UserError
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.files.hdf5 import read_packed, read_trie, write_packed, write_trie
 from lmtool.system.hdf5_content import require_own_content
-from lmtool.system.hdf5_files import open_hdf5, written_hdf5
+from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5
 from lmtool.system.memory import release
 
 KIND = "lmtool n-gram counts"
@@ -27,7 +27,7 @@ def save_counts(path: Path, counts: Counts, store_fingerprint: str) -> None:
     """Write the counts, whole or not at all. Raises UserError where they cannot be written."""
     packed = [*counts.suffix, *counts.count]
     size = counts.trie.nbytes + sum(part.bits.nbytes for part in packed)
-    with written_hdf5(path, size, synced=False, mapped=True) as file:
+    with atomic_hdf5(path, size, synced=False, mapped=True) as file:
         file.attrs["kind"] = KIND
         file.attrs["format"] = FORMAT
         file.attrs["store_fingerprint"] = store_fingerprint

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import for_terminal
-from lmtool.system.files import written_whole
+from lmtool.system.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -134,7 +134,7 @@ def as_png(figure: Figure) -> bytes:
 def save_png(figure: Figure, path: Path) -> None:
     """Write a figure as a PNG, whole or not at all. Raises UserError where it cannot be written."""
     picture = as_png(figure)
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(picture)
 
 

@@ -74,14 +74,14 @@ def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, see
 
 def tree_tops(entries: Sequence[Entry], levels: int, store_dir: str) -> list[tuple[str, DrawnNode]]:
     """The top levels of the tree of each run that has one, with the name of the run."""
-    from lmtool.runs.load import vocabulary_of
+    from lmtool.runs.load import run_vocabulary
     from lmtool.runs.weights import TREE, load_tree
 
     tops = []
     for entry in entries:
         if entry.run is None or not (entry.run.folder / TREE).exists():
             continue
-        vocabulary = vocabulary_of(entry.run, store_dir)
+        vocabulary = run_vocabulary(entry.run, store_dir)
         tree = load_tree(entry.run.folder / TREE)
         if tree.words != len(vocabulary) - 1:
             raise UserError(f"{entry.run.folder / TREE} is damaged: its words are not those of its run; train it again")

@@ -14,7 +14,7 @@ from lmtool.config.verbs import require_device
 from lmtool.config.vocabulary import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
-from lmtool.data.remote import is_there, place
+from lmtool.data.remote import exists, place
 from lmtool.data.text_files import text_files
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
@@ -51,7 +51,7 @@ def load(
         if Path(path).is_file():
             return load_arpa(str(path))
         run = Run.open(Path(path))
-        vocabulary = vocabulary_of(run, store_dir)
+        vocabulary = run_vocabulary(run, store_dir)
         model = load_model(run, vocabulary, device)
         return text_model_of(run, model, vocabulary, store_dir)
 
@@ -102,7 +102,7 @@ def text_model_of(
     return TextModel(model, form, str(run.folder))
 
 
-def vocabulary_of(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
+def run_vocabulary(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
     """The vocabulary of a run: from its folder, else from its store.
 
     Raises UserError for a vocabulary file that does not belong to the run.
@@ -121,7 +121,7 @@ def vocabulary_of(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
 def _store_again(run: Run, store_dir: str | Path | None) -> Corpus:
     """The store of a run, written again where it is gone."""
     store = place(run.store)
-    if not is_there(store):
+    if not exists(store):
         folder = store_dir if store_dir is not None else store.parent
         store = preprocess(run.settings("data"), folder, progress=False).path
     return Corpus.open(store)
@@ -154,7 +154,7 @@ def load_model(
         raise neither(settings)
     from lmtool.neural.devices import choose_device
 
-    parallel.tell_torch()
+    parallel.set_torch_threads()
     return load_neural(run, settings, vocabulary).to(choose_device(device))
 
 

@@ -32,7 +32,7 @@ HYDRAS = ".hydra"
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class TrainingStart:
     """The command line that a training was started with. config_dir: the absolute folder of --config-dir."""
 
     overrides: list[str]
@@ -43,7 +43,7 @@ class Begun:
         write_json(folder / BEGUN, {"overrides": self.overrides, "config_dir": self.config_dir})
 
     @classmethod
-    def open(cls, folder: Path) -> Begun:
+    def open(cls, folder: Path) -> TrainingStart:
         """Read it from a run folder; Hydra's own copy where the training ended before the line was accepted.
 
         Raises UserError where the folder has neither, and where the file is damaged.
@@ -65,7 +65,7 @@ class Begun:
             raise UserError(f"{folder / BEGUN} is damaged ({error!r}); {remedy}") from error
 
     @classmethod
-    def _of_hydra(cls, folder: Path) -> Begun:
+    def _of_hydra(cls, folder: Path) -> TrainingStart:
         try:
             overrides = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
             settings = yaml.safe_load((folder / "hydra.yaml").read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def _is_quantised(folder: Path) -> bool:
     return read_json(folder / "run.json", REMEDY).get("config", {}).get("quantize") is not None
 
 
-def keep_begun(config: Any, before: dict[str, Any], overrides: list[str]) -> None:
+def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) -> None:
     """Give what no override names the value that a training was started with: defaults may have changed since.
 
     config: the settings of a training, changed in place. before: those it was started with, as plain values; what an

@@ -17,7 +17,7 @@ from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.runs.run import TOKENIZER, VOCABULARY
-from lmtool.system.files import written_whole
+from lmtool.system.files import atomic_write
 
 _WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _LETTERS = str.maketrans(_WRITTEN)
@@ -36,7 +36,7 @@ def save_words(corpus: Corpus, folder: Path) -> None:
 
 def save_tokeniser(json: str, folder: Path) -> None:
     """Write a tokeniser beside its vocabulary, whole or not at all. Raises UserError where it cannot be written."""
-    with written_whole(folder / TOKENIZER) as temporary:
+    with atomic_write(folder / TOKENIZER) as temporary:
         temporary.write_text(json, encoding="utf-8")
 
 
@@ -62,7 +62,7 @@ def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
     """Write a vocabulary, whole or not at all. Raises UserError where the file cannot be written."""
     pairs = zip(vocabulary.words, vocabulary.counts.tolist(), strict=True)
     lines = (f"{word.translate(_LETTERS)}\t{count}\n" for word, count in pairs)
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes("".join(lines).encode())
 
 

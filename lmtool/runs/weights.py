@@ -19,7 +19,7 @@ from torch import nn
 from lmtool import __version__
 from lmtool.errors import UserError
 from lmtool.runs.run import REMEDY
-from lmtool.system.files import CHECKSUM, written_whole
+from lmtool.system.files import CHECKSUM, atomic_write
 from lmtool.trees.tree import Tree
 
 Array = npt.NDArray[Any]
@@ -122,7 +122,7 @@ def _arrays_of(model: nn.Module) -> tuple[dict[str, Array], dict[str, str]]:
 
 def _write(tensors: dict[str, Array], path: Path, notes: dict[str, str]) -> None:
     notes = notes | {CHECKSUM: _checksum_of(tensors, notes)}
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         try:
             safetensors.numpy.save_file(tensors, temporary, metadata=notes)
         except SafetensorError as error:

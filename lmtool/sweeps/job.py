@@ -19,7 +19,7 @@ from lmtool.config.overrides import key_of
 from lmtool.errors import UserError
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
-from lmtool.system.lock import held
+from lmtool.system.lock import folder_lock
 
 STATUS = "job.json"
 REFUSED = "job-refused.json"  # of a job whose folder, with its job.json, belongs to another job
@@ -47,7 +47,7 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
     }
     try:
         # A job may still run when the process that started it was killed and the sweep is started again.
-        with held(folder, ".job.lock"):
+        with folder_lock(folder, ".job.lock"):
             before = read_record(folder)
             _require_same(folder, before, about)
             done = finished(folder, before)

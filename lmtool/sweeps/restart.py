@@ -14,7 +14,7 @@ from lmtool.config.overrides import key_of, quoted
 from lmtool.config.settings import config_dir_of
 from lmtool.errors import UserError
 from lmtool.sweeps.job import folders
-from lmtool.system.files import written_whole
+from lmtool.system.files import atomic_write
 
 MULTIRUN = "multirun.yaml"
 KEPT = ".multirun.yaml"  # the same, which Hydra's sweeper does not write once more, and not whole
@@ -101,5 +101,5 @@ def command(config: DictConfig) -> str:
 def keep(folder: Path, config: DictConfig) -> None:
     """Write multirun.yaml, which Hydra's own sweeper writes, but not every other; and the copy that `read` trusts."""
     for name in (KEPT, MULTIRUN):
-        with written_whole(folder / name) as temporary:
+        with atomic_write(folder / name) as temporary:
             OmegaConf.save(config, temporary)

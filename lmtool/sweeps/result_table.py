@@ -14,7 +14,7 @@ from typing import Any
 
 from lmtool.errors import UserError, printable
 from lmtool.sweeps.job import METRICS, REFUSED, folders, read_record
-from lmtool.system.files import read_json, written_whole
+from lmtool.system.files import atomic_write, read_json
 from lmtool.system.tables import Cell, csv_text, markdown_table, text_table
 
 SEED, SPLIT = "seed", "split"
@@ -166,11 +166,11 @@ def write(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Pa
         if table is None:
             (sweep / f"{name}.csv").unlink(missing_ok=True)  # of an earlier start, with other jobs
             continue
-        with written_whole(sweep / f"{name}.csv") as temporary:
+        with atomic_write(sweep / f"{name}.csv") as temporary:
             temporary.write_text(csv_text([table[0], *table[1]]), encoding="utf-8", newline="")
         written.append(sweep / f"{name}.csv")
     pages = [f"    {printable(command)}", *(_in_markdown(table) for table in tables.values() if table is not None)]
-    with written_whole(sweep / "sweep.md") as temporary:
+    with atomic_write(sweep / "sweep.md") as temporary:
         temporary.write_text("\n\n".join(pages) + "\n", encoding="utf-8")
     return [*written, sweep / "sweep.md"]
 

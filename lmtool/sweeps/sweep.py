@@ -24,7 +24,7 @@ from lmtool.errors import UserError, for_terminal
 from lmtool.sweeps import launcher_processes, restart, result_table
 from lmtool.sweeps.job import REFUSED, STATUS, finished, folders, read_record
 from lmtool.system import parallel
-from lmtool.system.lock import held
+from lmtool.system.lock import folder_lock
 
 
 class Refused(SystemExit):
@@ -50,7 +50,7 @@ class Sweep:
     def begin(self, config: DictConfig) -> None:
         """Lock the folder for this process. Raises UserError where another process or another sweep has it."""
         folder = Path(config.hydra.sweep.dir)
-        self.until_end.enter_context(held(folder))
+        self.until_end.enter_context(folder_lock(folder))
         restart.require_same(folder, config)
         restart.require_storage(config)
         for job in folders(folder):

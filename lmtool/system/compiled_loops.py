@@ -15,7 +15,7 @@ FOLDER = "NUMBA_CACHE_DIR"  # numba's own setting
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def keep_somewhere(package: Path = PACKAGE) -> None:
+def use_writable_cache(package: Path = PACKAGE) -> None:
     """Have numba keep what it compiles in a folder of this process, removed at its end, where it has no other place.
 
     To be called before numba is imported. Nothing is done where NUMBA_CACHE_DIR names a folder.

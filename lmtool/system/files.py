@@ -24,7 +24,7 @@ _synced: set[Path] = set()  # folders whose own names are on the disk
 _TEMPORARY = re.compile(r"\..*\.([^.]+)\.(\d+)\.(?:ids\.)?tmp")  # the host and the process of a temporary file
 
 
-def own_mark() -> str:
+def process_tag() -> str:
     """This process among those of all machines, for the names of its temporary files: HOST.NUMBER."""
     return f"{socket.gethostname().replace('.', '-')}.{os.getpid()}"
 
@@ -33,7 +33,7 @@ def remove_stale(folder: Path, name: str | None = None) -> None:
     """Remove the temporary files in a folder of processes of this machine that were killed; those of others may be at
     work. name: of the file that they were to become; None for all.
     """
-    here = own_mark().partition(".")[0]
+    here = process_tag().partition(".")[0]
     for path in folder.glob(".*.tmp" if name is None else f".{glob.escape(name)}.*.tmp"):
         mark = _TEMPORARY.fullmatch(path.name)
         if mark is not None and mark[1] == here and not _alive(int(mark[2])):
@@ -52,7 +52,7 @@ def _alive(process: int) -> bool:
 
 
 @contextmanager
-def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
+def atomic_write(path: Path, *, synced: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
 
     The temporary is synced to disk before the rename and removed after a failure, so that `path` holds
@@ -63,7 +63,7 @@ def written_whole(path: Path, *, synced: bool = True) -> Iterator[Path]:
     """
     if os.path.isdir(path) or path.name in ("", ".."):
         raise UserError(f"{path} is a folder: name a file, as {path / 'NAME'}")
-    temporary = path.with_name(f".{path.name}.{own_mark()}.tmp")
+    temporary = path.with_name(f".{path.name}.{process_tag()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_stale(path.parent, path.name)
@@ -132,7 +132,7 @@ def reserve(path: Path, size: int) -> None:
 
     The HDF5 library can crash the process when the disk fills while it writes; so the space is checked first.
     """
-    probe = path.with_name(f".{path.name}.{own_mark()}.tmp")
+    probe = path.with_name(f".{path.name}.{process_tag()}.tmp")
     try:
         with probe.open("wb") as handle:
             if hasattr(os, "posix_fallocate"):
@@ -162,7 +162,7 @@ def write_json(path: Path, value: Any) -> None:
     if isinstance(value, dict):
         value = {key: entry for key, entry in value.items() if key != CHECKSUM}
         value[CHECKSUM] = _checksum_of(json.loads(json.dumps(value, allow_nan=False)))  # as it will be read
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import h5py
 
-from lmtool.system.files import cannot_write, reserve, written_whole
+from lmtool.system.files import atomic_write, cannot_write, reserve
 from lmtool.system.sealed import BLOCK, HEADER, DamagedFile, SealedReader, read_header, seal, verify
 
 _open_pieces: weakref.WeakSet[h5py.File] = weakref.WeakSet()  # one that is open at the end is a segmentation fault
@@ -26,7 +26,7 @@ MAPPED = {"libver": ("earliest", "v110"), "alignment_threshold": 1, "alignment_i
 
 
 @contextmanager
-def written_hdf5(path: Path, size: int, *, synced: bool = True, mapped: bool = False) -> Iterator[h5py.File]:
+def atomic_hdf5(path: Path, size: int, *, synced: bool = True, mapped: bool = False) -> Iterator[h5py.File]:
     """A new HDF5 file of about `size` bytes, sealed and renamed to `path` when the block ends without an error.
 
     synced: whether it is on disk then. mapped: whether its arrays can be memory-mapped, each in one piece. Raises
@@ -35,7 +35,7 @@ def written_hdf5(path: Path, size: int, *, synced: bool = True, mapped: bool = F
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         reserve(path, size + 4 * size // BLOCK + (1 << 16))
-        with written_whole(path, synced=synced) as temporary:
+        with atomic_write(path, synced=synced) as temporary:
             with h5py.File(temporary, "w", userblock_size=HEADER, **(MAPPED if mapped else {})) as file:
                 yield file
             seal(temporary)

@@ -20,7 +20,7 @@ class Interrupts:
 
 
 @contextmanager
-def interrupts_kept() -> Iterator[Interrupts]:
+def preserve_interrupts() -> Iterator[Interrupts]:
     """While the block runs, a KeyboardInterrupt that is raised in a callback or a finaliser is raised again after it.
 
     Python prints such an exception and goes on (`sys.unraisablehook`); what called back then fails in a way of its own,

@@ -18,7 +18,7 @@ LOCK = ".lock"
 
 
 @contextmanager
-def held(folder: Path, lock: str = LOCK) -> Iterator[None]:
+def folder_lock(folder: Path, lock: str = LOCK) -> Iterator[None]:
     """Hold `folder` for this process until the block ends; a missing folder is created.
 
     The lock is the system's (flock) on the file `lock` in the folder, which names the holder: a process that is killed
@@ -34,7 +34,7 @@ def held(folder: Path, lock: str = LOCK) -> Iterator[None]:
 
 
 @contextmanager
-def waited_for(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
+def wait_for_lock(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
     """Hold a file for this process until the block ends, by a lock as of `held` beside it, when it is free.
 
     waiting: called once, with who holds it, where it is not free at once. It works between machines where the file

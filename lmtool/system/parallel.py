@@ -26,7 +26,7 @@ LOOK_EVERY, LOOK_FIRST, TOO_OLD = 2.0, 0.4, 20.0
 _threads = 0  # in use; 0 = not chosen yet
 _most = 0  # threads that follow_load returns to when the cores are free; 0 = it changes nothing
 _lowered = False
-_of_torch: int | None = None  # torch's own number, before tell_torch changed it
+_of_torch: int | None = None  # torch's own number, before set_torch_threads changed it
 _workers: list[SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]] = []
 _here = threading.local()
 _is_fork = False  # whether this process was forked from one that may have had threads
@@ -62,7 +62,7 @@ def follow_load(after: float | None = None) -> None:
     count = max(1, min(_most, int(cores() - max(0.0, busy - own) / seconds + 0.5)))
     if count != _threads:
         _threads, _lowered = count, _lowered or count < _threads
-        tell_torch()
+        set_torch_threads()
 
 
 def was_lowered() -> bool:
@@ -99,7 +99,7 @@ def threads() -> int:
     return _threads or cores()
 
 
-def tell_torch() -> None:
+def set_torch_threads() -> None:
     """Have torch's own operations use the number of threads that was chosen, if any; call it once torch is imported.
 
     It is 1 in a forked child: the team of OpenMP stayed behind, and what waits for it waits for ever.
@@ -112,7 +112,7 @@ def tell_torch() -> None:
 
 
 @contextmanager
-def threads_restored() -> Iterator[None]:
+def restore_threads() -> Iterator[None]:
     """Restore the numbers of threads, torch's too, when the block ends: in Python they are the user's."""
     global _threads, _most, _of_torch
     before, _of_torch = (_threads, _most), None
@@ -236,7 +236,7 @@ def _forked() -> None:
     global _is_fork
     _is_fork = True
     _workers.clear()
-    tell_torch()
+    set_torch_threads()
 
 
 if hasattr(os, "register_at_fork"):

@@ -13,7 +13,7 @@ from typing import Any
 
 from lmtool.errors import UserError
 from lmtool.runs.run import METRICS
-from lmtool.system.files import cannot_write, sync, written_whole
+from lmtool.system.files import atomic_write, cannot_write, sync
 from lmtool.system.progress import fitting, progress_bar, write_above
 
 LINE_EVERY = 10.0  # seconds between two lines without a terminal
@@ -108,7 +108,7 @@ class Reporter:
             with suppress(ValueError):  # the last line may be cut off
                 if json.loads(text)["step"] <= step:
                     lines.append(text)
-        with written_whole(self._out / METRICS) as temporary:
+        with atomic_write(self._out / METRICS) as temporary:
             temporary.write_text("".join(lines), encoding="utf-8")
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 from lmtool.errors import UserError
 from lmtool.neural.model import NeuralModel
 from lmtool.runs.run import STATE, STATE_BEFORE
-from lmtool.system.files import remove_stale, written_whole
+from lmtool.system.files import atomic_write, remove_stale
 
 FORMAT = 1
 UNFINISHED = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # under which safetensors writes a file before it renames it
@@ -49,7 +49,7 @@ def save_state(state: State, folder: Path) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.tensors.items()}
     text = json.dumps({"format": FORMAT, **state.values})
     notes = {"values": text, "digest": _digest(tensors, text)}
-    with written_whole(folder / STATE) as temporary:
+    with atomic_write(folder / STATE) as temporary:
         try:
             safetensors.torch.save_file(tensors, temporary, metadata=notes)
         except SafetensorError as error:  # which it raises in place of OSError

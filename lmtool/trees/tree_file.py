@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from lmtool.errors import UserError
-from lmtool.system.files import written_whole
+from lmtool.system.files import atomic_write
 from lmtool.trees.codes import code_strings, from_codes
 from lmtool.trees.tree import Tree, require_tree, require_words
 
@@ -29,7 +29,7 @@ def write_tree(path: str | PathLike[str], tree: Tree, words: Sequence[str]) -> N
     require_words("write_tree: words", words, tree)
     leaves = zip(tree.leaf_words.tolist(), code_strings(tree), strict=True)
     lines = [f"{_written(words[word])}\t{code}\n" for word, code in leaves]
-    with written_whole(Path(path)) as temporary:
+    with atomic_write(Path(path)) as temporary:
         temporary.write_text("".join(lines), encoding="utf-8", newline="\n")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lmtool.data import windows as module
 from lmtool.data.corpus import Corpus, Split
-from lmtool.data.windows import begin_anew
+from lmtool.data.windows import context_reset_mask
 
 EOS, BOS = 9, 10
 
@@ -22,30 +22,30 @@ def text() -> Split:
 def test_the_share_is_kept_and_spread() -> None:
     starts = np.arange(0, 200_000, 7)
     for share in (0.0, 0.05, 0.5, 1.0):
-        assert abs(begin_anew(starts, share).mean() - share) < 0.003
-    chosen = np.flatnonzero(begin_anew(starts, 0.05))
+        assert abs(context_reset_mask(starts, share).mean() - share) < 0.003
+    chosen = np.flatnonzero(context_reset_mask(starts, 0.05))
     assert np.diff(chosen).max() < 100
 
 
 def test_by_hand() -> None:
     # Fractions of 3, 6 and 9 times the golden ratio less 1: .854, .708, .562.
     split = text()
-    contexts = split.seen(True, 0.6).windows(np.arange(12), 4)[0]
+    contexts = split.as_stream(True, 0.6).windows(np.arange(12), 4)[0]
     assert contexts[6].tolist() == [EOS, 3, 4, EOS]
     assert contexts[9].tolist() == [BOS] * 4  # the last sentence begins anew
     assert contexts[11].tolist() == [BOS, BOS, 7, 8]
-    assert split.seen(True).windows(np.array([9]), 4)[0].tolist() == [[EOS, 5, 6, EOS]]
-    assert split.seen(False, 0.6) is split
-    apart = replace(split, apart=True)
-    assert apart.seen(True, 0.6) is apart
+    assert split.as_stream(True).windows(np.array([9]), 4)[0].tolist() == [[EOS, 5, 6, EOS]]
+    assert split.as_stream(False, 0.6) is split
+    apart = replace(split, independent_sentences=True)
+    assert apart.as_stream(True, 0.6) is apart
 
 
 def test_streamed_as_in_memory(toy: Corpus) -> None:
     split = toy.split("train")
-    whole = split.seen(True, 0.3)
+    whole = split.as_stream(True, 0.3)
     assert 2 < len(whole.offsets) < len(split.offsets)
     contexts, targets = whole.windows(np.arange(split.tokens), 6)
-    stored = toy.stored("train", across_sentences=True, anew=0.3)
+    stored = toy.stored("train", across_sentences=True, reset_share=0.3)
     # In one block, whose first token is the text's.
     windows, places = next(iter(stored.groups(np.arange(stored.blocks), 6)))
     ours, words = windows(places, 6)

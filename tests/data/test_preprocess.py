@@ -25,7 +25,7 @@ from lmtool.data.choose_vocabulary import listed_words, read_word_list, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.download import DownloadConfig
 from lmtool.data.preprocess import Prepared, preprocess, settings_json, store_path
-from lmtool.data.sources.base import CountedTrain, DrawnIds, NoSource, Source
+from lmtool.data.sources.base import DrawnIds, ExternalCounts, NoSource, Source
 from lmtool.data.sources.line_cut import SplitConfig, SplitUnit
 from lmtool.data.sources.synthetic import SyntheticData
 from lmtool.data.sources.text import TextData
@@ -34,7 +34,7 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.text_split import split_of_text
 from lmtool.data.tokeniser import RESERVED
 from lmtool.errors import UserError
-from lmtool.system.files import own_mark, remove_stale
+from lmtool.system.files import process_tag, remove_stale
 from tests.conftest import RULES
 
 
@@ -150,10 +150,10 @@ def test_what_is_not_train_is_as_ever_where_train_was_counted_elsewhere(folder: 
     vocabulary, _, _ = select(list(RESERVED), np.array([3, 0, 0]), data.vocabulary, given=["a", "b"], sentences=True)
     calls = 0
 
-    def counted() -> CountedTrain:
+    def counted() -> ExternalCounts:
         nonlocal calls
         calls += 1
-        return CountedTrain(vocabulary, np.zeros(len(vocabulary), dtype=np.int64), 3, 0, 0)
+        return ExternalCounts(vocabulary, np.zeros(len(vocabulary), dtype=np.int64), 3, 0, 0)
 
     def prepared() -> Prepared:
         whole = data.source(progress=False, download=True)
@@ -189,9 +189,9 @@ def test_one_of_several_writes_the_store_and_the_others_wait(folder: Path, monke
 
 
 def test_temporary_files_of_other_machines_stay(tmp_path: Path) -> None:
-    here = own_mark().partition(".")[0]
+    here = process_tag().partition(".")[0]
     names = [f".s.h5.{here}.99999999.tmp", f".s.h5.train.{here}.99999999.ids.tmp", ".s.h5.host.99999999.tmp"]
-    names += [f".s.h5.{own_mark()}.tmp", ".counts.abc.tmp"]
+    names += [f".s.h5.{process_tag()}.tmp", ".counts.abc.tmp"]
     for name in names:
         (tmp_path / name).write_text("")
     remove_stale(tmp_path)

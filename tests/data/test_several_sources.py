@@ -11,7 +11,7 @@ import pytest
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
-from lmtool.data.skipped import SkippedCorpus
+from lmtool.data.skipped import SkipCorpus
 from lmtool.data.sources.line_cut import SplitConfig
 from lmtool.errors import UserError
 from tests.data.test_preprocess import text
@@ -40,7 +40,7 @@ def test_sources_are_joined_in_the_order_of_their_names(folder: Path) -> None:
         words = [corpus.vocabulary.words[i] for i in corpus.split("train").ids]
         assert " ".join(words) == "y z </s> x y </s> x </s> z z z </s>"
         assert corpus.vocabulary.counts[corpus.vocabulary.ids["z"]] == 4
-        assert SkippedCorpus(corpus, 2).sources == corpus.sources
+        assert SkipCorpus(corpus, 2).sources == corpus.sources
         with opened(train={"books": "b.txt", "news": ["a.txt", "c.txt"]}) as other:  # the same settings
             assert other.path == corpus.path
         with opened(train=["b.txt", "a.txt", "c.txt"]) as joined:
@@ -69,7 +69,7 @@ def test_a_stream(folder: Path) -> None:
     with opened(train={"one": "b.txt", "two": "c.txt"}, sentences=False) as corpus:
         assert corpus.sources == {"one": (0, 2), "two": (2, 5)}
         with pytest.raises(UserError, match=r"data\.sentences=false: every s-th word of a stream is of no one source"):
-            _ = SkippedCorpus(corpus, 2).sources
+            _ = SkipCorpus(corpus, 2).sources
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.choose_vocabulary import select
 from lmtool.data.corpus import Corpus, Split
-from lmtool.data.text_form import TextForm, cut_words
+from lmtool.data.text_form import TextForm, split_words
 from lmtool.data.tokeniser import RESERVED, CharTokeniser, WordTokeniser
 
 RULES = VocabularyConfig(None, None, 1, False, Unit.word)
@@ -54,7 +54,7 @@ def test_one_line_is_cut_as_the_kernel_cuts_it(text: str) -> None:
     tokeniser = WordTokeniser(sentences=False, tags=False, lowercase=False)
     ids = tokeniser((text + "\n").encode(), "")
     words = [tokeniser.types()[k] for k in ids]
-    assert cut_words(text) == words
+    assert split_words(text) == words
     vocabulary, _, _ = select(
         tokeniser.types(), np.ones(len(tokeniser.types()), int), RULES, given=None, sentences=False
     )
@@ -62,7 +62,7 @@ def test_one_line_is_cut_as_the_kernel_cuts_it(text: str) -> None:
 
 
 def test_a_no_break_space_is_part_of_a_word() -> None:
-    assert cut_words("a\u00a0b\u2028c d\x1ce\tf\r") == ["a\u00a0b\u2028c", "d\x1ce", "f"]
+    assert split_words("a\u00a0b\u2028c d\x1ce\tf\r") == ["a\u00a0b\u2028c", "d\x1ce", "f"]
 
 
 def test_kernel_grows_past_its_first_table() -> None:

@@ -51,15 +51,15 @@ def test_compiled_loops_of_a_package_that_cannot_be_written_to(tmp_path: Path, m
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delitem(sys.modules, "numba", raising=False)
     monkeypatch.setenv(compiled_loops.FOLDER, "")
-    compiled_loops.keep_somewhere(tmp_path)
+    compiled_loops.use_writable_cache(tmp_path)
     assert os.environ[compiled_loops.FOLDER] == ""  # there is a place
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # as for another user than root
     registered: list[object] = []
     monkeypatch.setattr("atexit.register", registered.append)
-    compiled_loops.keep_somewhere(tmp_path)
+    compiled_loops.use_writable_cache(tmp_path)
     folder = Path(os.environ[compiled_loops.FOLDER])
     assert folder.is_dir() and folder.stat().st_mode & 0o777 == 0o700
-    compiled_loops.keep_somewhere(tmp_path)
+    compiled_loops.use_writable_cache(tmp_path)
     assert os.environ[compiled_loops.FOLDER] == str(folder)  # a process that this one starts takes it too
     (remove,) = registered
     remove()  # type: ignore[operator]

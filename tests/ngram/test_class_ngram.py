@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.recoded import RecodedCorpus
+from lmtool.data.recoded import MappedCorpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counts import count_ngrams
@@ -97,7 +97,7 @@ def test_learned_classes(corpus: Corpus) -> None:
 
 def test_the_text_of_classes_is_read_piece_by_piece(corpus: Corpus, tmp_path: Path) -> None:
     classes = classes_of(corpus, tmp_path, "a A\nb A\nx X\ny X\n")
-    recoded = RecodedCorpus(corpus, classes.class_of, classes.classes)
+    recoded = MappedCorpus(corpus, classes.class_of, classes.classes)
     train, stored = recoded.split("train"), recoded.text("train")
     np.testing.assert_array_equal(train.ids, classes.class_of[corpus.split("train").ids])
     np.testing.assert_array_equal(stored.ids[1:4], train.ids[1:4])

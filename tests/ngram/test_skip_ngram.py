@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.skipped import SkippedCorpus, every
+from lmtool.data.skipped import SkipCorpus, every
 from lmtool.ngram.counts import count_ngrams
 from lmtool.ngram.estimate import estimate
 from lmtool.ngram.models.skip_model import EveryWord
@@ -29,7 +29,7 @@ def test_the_cut() -> None:
 
 def test_probabilities_by_hand(tmp_path: Path) -> None:
     corpus = Corpus.from_texts(["a b c", "a d c", "e d a"], ["a q"], store_dir=tmp_path)
-    cut = SkippedCorpus(corpus, 2)
+    cut = SkipCorpus(corpus, 2)
     assert cut.folder is None and cut.fingerprint != corpus.fingerprint
     # valid is a q </s>: the parts are a </s> and q, which is out of vocabulary.
     assert corpus.split("valid").oov_positions.tolist() == [1] and cut.split("valid").oov_positions.tolist() == [2]

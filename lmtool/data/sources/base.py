@@ -21,7 +21,7 @@ class NoSource(UserError):
     """The text of a data set is not on this machine."""
 
 
-class NotKept(NoSource):
+class TextNotRetained(NoSource):
     """The text of a data set is nowhere, as was meant: its store is all there is."""
 
 
@@ -50,7 +50,7 @@ class DrawnIds:
 
 
 @dataclass(frozen=True, slots=True)
-class TextElsewhere:
+class ExternalText:
     """A train split that another program reads.
 
     train: addresses such as file:/folder/a.txt or hdfs://host/part-*.gz, in lists in the order of the text; those of
@@ -63,7 +63,7 @@ class TextElsewhere:
 
 
 @dataclass(frozen=True, slots=True)
-class CountedTrain:
+class ExternalCounts:
     """A train split that lies elsewhere and was counted there: the store has its vocabulary, and not its ids.
 
     vocabulary: of its words. first_places: int64 `[V]`, the words numbered by where each first occurs, -1 for those
@@ -106,7 +106,7 @@ class Source:
     word_list: str | list[str] | None = None
     cloze: dict[str, ClozeFiles] = field(default_factory=dict)
     drawn: DrawnIds | None = None
-    counted: Callable[[], CountedTrain] | None = None
+    counted: Callable[[], ExternalCounts] | None = None
     label: str = ""
     notes: list[str] = field(default_factory=list)
 

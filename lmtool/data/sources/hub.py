@@ -13,7 +13,7 @@ from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING, require
 from lmtool.data.documents import blocks_of_documents, text_of
 from lmtool.data.readers import check_text
-from lmtool.data.sources.base import Blocks, NotKept, Source
+from lmtool.data.sources.base import Blocks, Source, TextNotRetained
 from lmtool.data.text_files import file_identity, file_stamps
 from lmtool.errors import UserError, first_line
 
@@ -55,12 +55,12 @@ class HubData(DataConfig):
         """The splits, of which nothing is read yet.
 
         Raises UserError where `datasets` is not installed or cannot have the data set, and for a split or a column that
-        is not there; NotKept for one of the Hub where a store of it exists already.
+        is not there; TextNotRetained for one of the Hub where a store of it exists already.
         """
         folder = Path(os.path.expanduser(self.path))
         on_disk = any((folder / name).is_file() for name in ON_DISK)
         if not on_disk and not download:
-            raise NotKept(f"data.path={self.path} is a data set of the Hub: its store is used as it is")
+            raise TextNotRetained(f"data.path={self.path} is a data set of the Hub: its store is used as it is")
         parts = self._parts(self._load(folder if on_disk else None, progress=progress))
         sizes = {name: [part.num_rows, str(part.info.version), part.info.dataset_size] for name, part in parts.items()}
         files = sorted(str(file) for file in folder.rglob("*") if file.is_file()) if on_disk else []

@@ -16,7 +16,7 @@ from lmtool.config.vocabulary import BlankLines
 from lmtool.data.download import DownloadConfig, fetch, is_cached
 from lmtool.data.readers import MEMBER, read_blocks
 from lmtool.data.remote import escaped, is_address
-from lmtool.data.sources.base import Blocks, ClozeFiles, NoSource, Source, TextElsewhere
+from lmtool.data.sources.base import Blocks, ClozeFiles, ExternalText, NoSource, Source
 from lmtool.data.sources.line_cut import SplitConfig, SplitUnit, cut_by_lines
 from lmtool.data.text_files import (
     file_identity,
@@ -107,7 +107,7 @@ class TextData(DataConfig):
             raise UserError("data.split cuts train in the order of its lines: give data.valid a file instead")
         return self._source(None, progress=progress)
 
-    def elsewhere(self) -> TextElsewhere:
+    def elsewhere(self) -> ExternalText:
         """Names of train with :// are addresses; others are files of this machine.
 
         Raises UserError where a file is not found.
@@ -121,7 +121,7 @@ class TextData(DataConfig):
             else [escaped(f"file:{Path(file).resolve()}") for file in text_files(name, "data.train")]
             for name in names
         ]
-        return TextElsewhere(train, self.column)
+        return ExternalText(train, self.column)
 
     def _sources(self) -> dict[str, list[str]]:
         """The names of the files of each source of train; of one text, under "train". Raises UserError for none."""

@@ -21,9 +21,9 @@ from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.preprocess import preprocess
-from lmtool.data.sources.base import Blocks, NoSource, NotKept, Source, cut_points
+from lmtool.data.sources.base import Blocks, NoSource, Source, TextNotRetained, cut_points
 from lmtool.data.sources.line_cut import cut_by_lines
-from lmtool.data.text_form import cut_words
+from lmtool.data.text_form import split_words
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write
 
@@ -41,10 +41,10 @@ class TextsData(DataConfig):
     digest: str | None = MISSING
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Raises NoSource, or NotKept: the text is there only while Corpus.from_texts makes its store."""
+        """Raises NoSource, or TextNotRetained: the text is there only while Corpus.from_texts makes its store."""
         if self.digest is None:
             raise NoSource(f"data={self.kind} is text given from Python: make its store by {MADE_BY}")
-        raise NotKept(
+        raise TextNotRetained(
             f"the text of data.name={self.name} was given from Python and its store is gone: give the same text again, "
             f"by {MADE_BY}; without it a run scores only other text, with text=FILE"
         )
@@ -135,7 +135,7 @@ def _vocabulary(words: Any, rules: VocabularyConfig) -> list[str]:
 def _require_word(word: object, where: str, *, chars: bool) -> None:
     if not isinstance(word, str):
         raise UserError(f"{where}: {word!r:.60} is {type(word).__name__}, not a string")
-    if not word or (not chars and cut_words(word) != [word]):
+    if not word or (not chars and split_words(word) != [word]):
         raise UserError(f"{where}: {word!r:.60} is not a word: it is empty or has white space in it")
 
 
@@ -163,7 +163,7 @@ def _line(item: object, where: str, *, chars: bool) -> str:
         raise UserError(f"{where}: {item!r:.60} is {type(item).__name__}, not {kinds}")
     words = list(item)
     line = " ".join(words) if all(isinstance(word, str) for word in words) else ""
-    if cut_words(line) != words:
+    if split_words(line) != words:
         for word in words:
             _require_word(word, where, chars=False)
     return line

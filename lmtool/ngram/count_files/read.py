@@ -21,7 +21,7 @@ from lmtool.data.choose_vocabulary import numbered, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.documents import PARQUET, form_of, parquet_columns
 from lmtool.data.readers import MEMBER, read_blocks, read_errors
-from lmtool.data.sources.base import CountedTrain
+from lmtool.data.sources.base import ExternalCounts
 from lmtool.data.text_files import find_files, text_files
 from lmtool.data.tokeniser import EOS_ID, RESERVED, UNK_ID
 from lmtool.data.unpacking import open_files
@@ -121,7 +121,7 @@ def _is_row(words: object, count: object) -> bool:
     return isinstance(words, str) and "\n" not in words and type(count) is int and count >= 0
 
 
-def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] | None) -> CountedTrain:
+def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] | None) -> ExternalCounts:
     """The vocabulary of the text that was counted. given: its words in their order; None where counts decide.
 
     Raises UserError for files without 1-grams, or without `</s>` among them.
@@ -140,7 +140,7 @@ def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] |
     for place, word in enumerate(types):
         if word not in (BOS, EOS) and types[word]:
             firsts.setdefault(word if word in vocabulary.ids else UNK, place)
-    return CountedTrain(vocabulary, numbered(firsts, vocabulary), types[EOS], int(counts[oov].sum()), 0)
+    return ExternalCounts(vocabulary, numbered(firsts, vocabulary), types[EOS], int(counts[oov].sum()), 0)
 
 
 def _types(words: list[str], rules: VocabularyConfig) -> list[str]:

@@ -18,7 +18,7 @@ from lmtool.errors import UserError
 from lmtool.language_model import IntArray
 from lmtool.ngram.count_files.lines import format_counts
 from lmtool.ngram.counts import Counts
-from lmtool.system.files import cannot_write, opened, written_whole
+from lmtool.system.files import atomic_write, cannot_write, opened
 
 PIECE = 1 << 17  # n-grams written at once
 MARKS = " \t\r\n"  # what separates words in lines of counts
@@ -43,7 +43,7 @@ def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray,
     elif to.suffix == ".parquet":
         _write_parquet(rows, to)
     else:
-        with written_whole(to) as temporary, opened(temporary, packed=to.suffix == ".gz") as file:
+        with atomic_write(to) as temporary, opened(temporary, packed=to.suffix == ".gz") as file:
             for k in range(1, counts.order + 1):
                 for words, values in rows.of(k):
                     file.write(rows.lines(words, values))
@@ -88,7 +88,7 @@ def _write_parquet(rows: _Rows, to: Path) -> None:
     except ImportError:
         raise UserError('Parquet files need pyarrow: pip install "lmtool[arrow]", or take to=FILE.tsv.gz') from None
     schema = pa.schema([("words", pa.string()), ("count", pa.int64())])
-    with written_whole(to) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with atomic_write(to) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for k in range(1, rows.counts.order + 1):
             for words, counts in rows.of(k):
                 ngrams = [line.partition("\t")[0] for line in rows.lines(words, counts).decode().split("\n")[:-1]]

@@ -29,7 +29,7 @@ from lmtool.data.word_table import joined
 from lmtool.language_model import LN10
 from lmtool.ngram.files.arpa_lines import COMMENT, ZERO
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.system.files import opened, written_whole
+from lmtool.system.files import atomic_write, opened
 
 PIECE = 1 << 17  # n-grams written at once
 NUMBER = 32  # bytes of a number, at most
@@ -69,7 +69,7 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
         "unseen": None if table.unseen == -np.inf else table.unseen,
         "normalised": table.normalised,
     }
-    with written_whole(path) as temporary, opened(temporary, packed=path.suffix == ".gz") as file:
+    with atomic_write(path) as temporary, opened(temporary, packed=path.suffix == ".gz") as file:
         file.write(f"{COMMENT}{json.dumps(comment)}\n\\data\\\n".encode())
         for k, size in enumerate(table.sizes, start=1):
             file.write(f"ngram {k}={size + (len(extra) if k == 1 else 0)}\n".encode())

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy.typing as npt
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.recoded import RecodedCorpus
+from lmtool.data.recoded import MappedCorpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
@@ -107,7 +107,7 @@ class Classes:
 
     def __init__(self, corpus: Corpus, classes: WordClasses, about: list[str]) -> None:
         """about: lines on how they were found."""
-        self.corpus: Corpus = RecodedCorpus(corpus, classes.class_of, classes.classes)
+        self.corpus: Corpus = MappedCorpus(corpus, classes.class_of, classes.classes)
         self.about = about
         self._classes = classes
         self._words = corpus.vocabulary.words

@@ -71,7 +71,7 @@ class ClassNgramConfig(CountModelConfig):
         from lmtool.ngram.models.learned_classes import learned_classes
         from lmtool.ngram.models.word_classes import read_classes
 
-        if corpus.counted:
+        if corpus.train_counted_externally:
             raise UserError(f"model={self.kind}: {corpus.path} has no text of train to read: choose other counts=")
         if self.file is not None:
             found, about = read_classes(Path(self.file), corpus.vocabulary, key="model.file")

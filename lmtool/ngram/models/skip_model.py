@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.skipped import SkippedCorpus, every
+from lmtool.data.skipped import SkipCorpus, every
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
@@ -86,7 +86,7 @@ class EveryWord:
 
     def __init__(self, corpus: Corpus, step: int) -> None:
         """step: s."""
-        self.corpus: Corpus = SkippedCorpus(corpus, step)
+        self.corpus: Corpus = SkipCorpus(corpus, step)
         self.about: list[str] = []
         self._step = step
 

@@ -45,7 +45,7 @@ class SkipNgramConfig(CountModelConfig):
         """Every s-th word. Raises UserError where the text of train is not there."""
         from lmtool.ngram.models.skip_model import EveryWord
 
-        if corpus.counted:
+        if corpus.train_counted_externally:
             raise UserError(f"model={self.kind}: {corpus.path} has no text of train to read: choose other counts=")
         return EveryWord(corpus, self.step)
 

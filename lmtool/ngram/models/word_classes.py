@@ -21,7 +21,7 @@ import numpy as np
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import FloatArray, IntArray
-from lmtool.system.files import written_whole
+from lmtool.system.files import atomic_write
 
 WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", " ": "\\s"}
 _LETTERS = str.maketrans(WRITTEN)
@@ -71,7 +71,7 @@ class WordClasses:
         names = [name.translate(_LETTERS) for name in self.classes.words]
         class_of, within = self.class_of.tolist(), np.exp(self.log_within).tolist()
         lines = (f"{names[class_of[w]]}\t{within[w]!r}\t{words[w].translate(_LETTERS)}\n" for w in order)
-        with written_whole(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_bytes("".join(lines).encode())
 
     @classmethod

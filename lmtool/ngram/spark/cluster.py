@@ -19,7 +19,7 @@ from lmtool.ngram.spark.tasks import NO_TEXT, Task, ngram_columns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lmtool.data.sources.base import TextElsewhere
+    from lmtool.data.sources.base import ExternalText
     from lmtool.language_model import IntArray
     from lmtool.ngram.spark.stages import Stages
 
@@ -155,7 +155,7 @@ def whole_files(spark: SparkSession, folder: str) -> DataFrame:
     return spark.read.parquet(folder)
 
 
-def lines_of(spark: SparkSession, text: TextElsewhere, first_file: str) -> DataFrame:
+def lines_of(spark: SparkSession, text: ExternalText, first_file: str) -> DataFrame:
     """The lines of a train split: the columns of tasks.LINES. first_file: by whose name it is known what they hold.
 
     A document without text is the one line NO_TEXT.

@@ -14,7 +14,7 @@ from lmtool.config.groups import DataConfig
 from lmtool.config.vocabulary import VocabularyConfig
 from lmtool.data.choose_vocabulary import numbered, select
 from lmtool.data.documents import form_of
-from lmtool.data.sources.base import CountedTrain, TextElsewhere
+from lmtool.data.sources.base import ExternalCounts, ExternalText
 from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.errors import UserError
 from lmtool.ngram.spark import tasks
@@ -31,7 +31,7 @@ NOT_READ = (".xz", ".zip", ".zst")  # Spark would take them for plain text, or h
 class Place:
     """Where the train split lies. files: the address, size and time of change of each of its files."""
 
-    text: TextElsewhere
+    text: ExternalText
     files: list[list[object]]
 
     def lines(self, spark: SparkSession) -> DataFrame:
@@ -39,7 +39,7 @@ class Place:
         return lines_of(spark, self.text, str(self.files[0][0]))
 
 
-def find_train(data: DataConfig, text: TextElsewhere, spark: SparkSession) -> Place:
+def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Place:
     """Where the train split lies. Raises UserError for text that Spark cannot count, and where there is none."""
     if not data.sentences:
         raise UserError("data.sentences=false: Spark counts no contexts that cross lines; use a line per sentence")
@@ -66,7 +66,7 @@ def find_train(data: DataConfig, text: TextElsewhere, spark: SparkSession) -> Pl
 
 def count_train(
     data: DataConfig, place: Place, spark: SparkSession, stages: Stages, given: list[str] | None
-) -> CountedTrain:
+) -> ExternalCounts:
     """The vocabulary of train, counted by Spark. given: its words in their order; None where train decides."""
     from pyspark.sql import functions
 
@@ -102,7 +102,7 @@ def count_train(
     if unknown:
         firsts["<unk>"] = min(row["first"] for row in unknown)
     numbers = numbered(firsts, vocabulary)
-    return CountedTrain(vocabulary, numbers, int(counts[EOS_ID]), int(oov["count"] or 0), int(empty or 0))
+    return ExternalCounts(vocabulary, numbers, int(counts[EOS_ID]), int(oov["count"] or 0), int(empty or 0))
 
 
 def _chosen(types: DataFrame, rules: VocabularyConfig, given: list[str] | None, spark: SparkSession) -> DataFrame:

@@ -23,7 +23,7 @@ from lmtool.ngram.tables.quantized import QuantisedValues, quantise, read_quanti
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.system.hdf5_content import require_own_content
-from lmtool.system.hdf5_files import VERSION, open_hdf5, written_hdf5
+from lmtool.system.hdf5_files import VERSION, atomic_hdf5, open_hdf5
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
@@ -150,7 +150,7 @@ class BackoffTable:
     def save(self, path: Path, vocabulary_fingerprint: str) -> None:
         """Write the table to HDF5, whole or not at all. Raises UserError where it cannot be written."""
         size = sum(array.nbytes for array in self.arrays)
-        with written_hdf5(path, size, mapped=True) as file:
+        with atomic_hdf5(path, size, mapped=True) as file:
             file.attrs["kind"] = KIND
             file.attrs["format"] = FORMAT if self.quantised_bits is None else SMALL_FORMAT
             file.attrs["vocabulary_fingerprint"] = vocabulary_fingerprint

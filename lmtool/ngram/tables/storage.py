@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.rules import size_in_bytes
-from lmtool.system.files import cannot_write, own_mark
+from lmtool.system.files import cannot_write, process_tag
 from lmtool.system.memory import is_nearly_used, memory_available, memory_resident, release
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Storage:
             return np.empty(length, dtype=dtype)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder, prefix=".counts.", suffix=f".{own_mark()}.tmp") as file:
+            with tempfile.TemporaryFile(dir=self.folder, prefix=".counts.", suffix=f".{process_tag()}.tmp") as file:
                 if hasattr(os, "posix_fallocate"):
                     # A page that cannot be written later would end the process without a message.
                     os.posix_fallocate(file.fileno(), 0, size)
