@@ -12,7 +12,8 @@ import numpy as np
 
 from lmtool.config.model_verbs import Sampling
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import FloatArray, IntArray, LanguageModel
+from lmtool.language_model import LanguageModel
+from lmtool.system.arrays import FloatArray, IntArray
 
 CHUNK = 1 << 22  # probabilities that are held at once
 

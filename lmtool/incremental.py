@@ -12,9 +12,10 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, Incremental, IncrementalScorer, IntArray, LanguageModel, Marks
-from lmtool.system.arrays import whole_numbers
+from lmtool.language_model import Incremental, IncrementalScorer, LanguageModel
+from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class States:
         return np.unique(self.rows, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def incremental_scorer(model: LanguageModel, marks: Marks) -> IncrementalScorer:
+def incremental_scorer(model: LanguageModel, marks: SpecialTokens) -> IncrementalScorer:
     """The model word by word. Raises UserError for one with a cache, whose future depends on all that it has read."""
     if model.dynamic:
         raise UserError("a model with a cache has no states: it depends on all that it has read; take its members")
@@ -85,7 +86,7 @@ def incremental_scorer(model: LanguageModel, marks: Marks) -> IncrementalScorer:
 class ContextScorer:
     """States are contexts: the last C words. What hypotheses with equal states share is computed once."""
 
-    def __init__(self, model: LanguageModel, marks: Marks) -> None:
+    def __init__(self, model: LanguageModel, marks: SpecialTokens) -> None:
         """marks: of the model's vocabulary."""
         self.model = model
         self.marks = marks

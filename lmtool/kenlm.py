@@ -16,14 +16,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from lmtool.data.text_form import split_words
-from lmtool.data.vocabulary import EOS
+from lmtool.data.vocabulary import EOS, SpecialTokens
 from lmtool.errors import UserError
 from lmtool.incremental import incremental_scorer
-from lmtool.language_model import LN10, IncrementalScorer, IntArray, Marks
+from lmtool.language_model import LN10, IncrementalScorer
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.single_state import CompiledScore, SingleStates
 from lmtool.ngram.query.states import NgramScorer
 from lmtool.runs.load import load
+from lmtool.system.arrays import IntArray
 from lmtool.text_model import TextModel
 
 
@@ -115,7 +116,7 @@ class _States(Protocol):
 class _NgramStates:
     """States of an n-gram model: single_state.SingleStates."""
 
-    def __init__(self, model: NgramModel, marks: Marks) -> None:
+    def __init__(self, model: NgramModel, marks: SpecialTokens) -> None:
         scorer = model.incremental(marks)
         self._states, self._ngrams = SingleStates(scorer.arrays), scorer.ngrams
         self._bos = marks.bos
@@ -200,7 +201,7 @@ class _QuantisedStates(_OtherStates):
 
 
 def _states_of(text_model: TextModel) -> _States:
-    model, marks = text_model.model, text_model.vocabulary.marks
+    model, marks = text_model.model, text_model.vocabulary.special_tokens
     if not isinstance(model, NgramModel):
         return _OtherStates(incremental_scorer(model, marks), model.context_size + 1)
     if model.table.quantised_bits is None:

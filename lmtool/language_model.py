@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.vocabulary import SpecialTokens
+from lmtool.system.arrays import FloatArray, IntArray
+
 LN10 = math.log(10)  # log-probabilities of other tools' files are often decadic
-IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
 
 
 @runtime_checkable
@@ -111,14 +112,6 @@ def probabilities(model: LanguageModel, contexts: IntArray) -> npt.NDArray[Any]:
     return np.exp(log_dist, out=log_dist)
 
 
-class Marks(NamedTuple):
-    """The ids of `<s>`, of `</s>`, None in text without sentences, and of `<unk>`."""
-
-    bos: int
-    eos: int | None
-    unk: int
-
-
 class IncrementalScorer(Protocol):
     """A language model that is asked word by word, as decoders do, with states in place of contexts.
 
@@ -142,5 +135,5 @@ class IncrementalScorer(Protocol):
 class Incremental(Protocol):
     """A language model with states of its own, which are smaller or quicker than contexts."""
 
-    def incremental(self, marks: Marks) -> IncrementalScorer:
+    def incremental(self, marks: SpecialTokens) -> IncrementalScorer:
         """The model word by word."""

@@ -19,7 +19,8 @@ from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, require_across, score
 from lmtool.generation import generate
 from lmtool.incremental import State, States, incremental_scorer
-from lmtool.language_model import FloatArray, IncrementalScorer, IntArray, LanguageModel, Ranking
+from lmtool.language_model import IncrementalScorer, LanguageModel, Ranking
+from lmtool.system.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -276,7 +277,7 @@ class TextModel:
 
     def _scorer(self) -> IncrementalScorer:
         if not self._scorers:
-            self._scorers.append(incremental_scorer(self.model, self.vocabulary.marks))
+            self._scorers.append(incremental_scorer(self.model, self.vocabulary.special_tokens))
         return self._scorers[0]
 
     @property

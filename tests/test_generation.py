@@ -16,7 +16,7 @@ from lmtool.config.model_verbs import Sampling
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.generation import draw, sampling_distribution
-from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.text_model import TextModel
 from tests.conftest import answer
 

@@ -13,10 +13,11 @@ import pytest
 
 import lmtool
 from lmtool.data.corpus import Corpus
+from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.evaluation.score import score
 from lmtool.incremental import State, States, incremental_scorer
-from lmtool.language_model import IncrementalScorer, IntArray, LanguageModel, Marks
+from lmtool.language_model import IncrementalScorer, LanguageModel
 from lmtool.mixtures.cache import CachedMixture, UnigramCache
 from lmtool.mixtures.linear import Mixture
 from lmtool.ngram.files.arpa_model import arpa_model
@@ -27,14 +28,15 @@ from lmtool.ngram.query.single_state import SingleStates
 from lmtool.ngram.query.states import NgramScorer
 from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
 from lmtool.system import parallel
+from lmtool.system.arrays import IntArray
 from tests.test_contract import MODELS, ngram
 
 KINDS = ("unigram", "ngram", "witten_bell-backed_off", "nplm", "nplm-across", "mixture", "mixture-across")
 KINDS += ("mixture-classes", "mixture-log_linear", "mixture-of-mixtures")
 
 
-def marks_of(corpus: Corpus) -> Marks:
-    return corpus.vocabulary.marks
+def marks_of(corpus: Corpus) -> SpecialTokens:
+    return corpus.vocabulary.special_tokens
 
 
 def pruned(corpus: Corpus) -> LanguageModel:
@@ -193,7 +195,7 @@ def test_states_are_as_short_as_the_table_allows(arpa: Path) -> None:
     """
     model = arpa_model(str(arpa))
     scorer, ids = (
-        incremental_scorer(model, Marks(model.vocabulary.bos, None, model.vocabulary.unk)),
+        incremental_scorer(model, SpecialTokens(model.vocabulary.bos, None, model.vocabulary.unk)),
         model.vocabulary.ids,
     )
 

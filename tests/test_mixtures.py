@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from lmtool.data.corpus import Corpus, Split
+from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.evaluation.score import score, split_accuracy
-from lmtool.language_model import Marks
 from lmtool.mixtures.build import ends_of
 from lmtool.mixtures.by_context_class import ClassMixture, classes_of_split, fit_class_weights
 from lmtool.mixtures.cache import BLOCK, CachedMixture, NeuralCache, UnigramCache, neural_cache
@@ -77,7 +77,7 @@ def test_a_member_that_reads_a_sentence_has_its_beginning_in_place_of_what_is_be
 
 def test_a_mixture_word_by_word() -> None:
     first, second = Fixed([[0.9, 0.1], [0.5, 0.5]], 1), Fixed([[0.2, 0.8], [0.6, 0.4]], 1)
-    scorer = Mixture([first, second], np.array([0.25, 0.75])).incremental(Marks(bos=1, eos=None, unk=0))
+    scorer = Mixture([first, second], np.array([0.25, 0.75])).incremental(SpecialTokens(bos=1, eos=None, unk=0))
     states = scorer.initial_state(sentence_start=True)[None]
     found = []
     for word in (0, 1, 1):

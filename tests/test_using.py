@@ -19,8 +19,9 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray, LanguageModel, Ranking
+from lmtool.language_model import LanguageModel, Ranking
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import read_json, write_json
 from lmtool.system.spelling import close_words
 from lmtool.text_model import TextModel, likeliest

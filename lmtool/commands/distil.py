@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from lmtool.data.corpus import Split
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.language_model import IntArray, LanguageModel
+    from lmtool.language_model import LanguageModel
     from lmtool.ngram.models.ngram_model import NgramModel
+    from lmtool.system.arrays import IntArray
 
 SETTINGS = DistilConfig
 AT_ONCE = 1 << 23  # probabilities that are held at once

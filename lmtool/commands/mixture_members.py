@@ -11,8 +11,8 @@ import numpy as np
 
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import SCORES_FILE, Tokens, TokenScores, shown
-from lmtool.language_model import FloatArray
 from lmtool.runs.run import Run
+from lmtool.system.arrays import FloatArray
 from lmtool.system.files import read_json
 
 

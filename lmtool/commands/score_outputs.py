@@ -25,7 +25,7 @@ from lmtool.runs.run import Run, run_folder
 from lmtool.system.files import atomic_write
 
 if TYPE_CHECKING:
-    from lmtool.language_model import FloatArray
+    from lmtool.system.arrays import FloatArray
     from lmtool.text_model import TextModel
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lmtool.data.preprocess import Prepared
     from lmtool.data.sources.base import ExternalText, Source
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.language_model import FloatArray, IntArray
     from lmtool.neural.encoders.base import Encoder
     from lmtool.neural.outputs.base import OutputLayer
     from lmtool.ngram.counts import Counts
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from lmtool.ngram.tables.backoff import BackoffTable
     from lmtool.ngram.tables.storage import Storage
     from lmtool.ngram.units import CountModel, Units
+    from lmtool.system.arrays import FloatArray, IntArray
     from lmtool.training.optim.base import ParameterGroups
     from lmtool.trees.base import TreeWords
     from lmtool.trees.tree import Tree

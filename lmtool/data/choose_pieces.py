@@ -12,7 +12,7 @@ from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.data.vocabulary import UNK, Vocabulary
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 
 SENTENCEPIECE = ".model"
 

@@ -14,7 +14,7 @@ from lmtool.data.text_form import split_words
 from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 
 
 def select(

@@ -16,7 +16,7 @@ from lmtool.data.readers import read_text
 from lmtool.data.text_form import split_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 
 BLANK = re.compile(r"_\d+_")
 

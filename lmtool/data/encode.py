@@ -18,7 +18,7 @@ from lmtool.data.subwords import Subwords
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokeniser import NEWLINE, RESERVED, WordTokeniser, is_space, tag_begin, word_end
 from lmtool.data.word_table import WordTable, find_word
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 from lmtool.system.parallel import run, threads
 
 Array = npt.NDArray[Any]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Corpus, Split, StoredText
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class MappedCorpus(Corpus):
 def limited(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
     """The corpus with `<unk>` for each word but those given, whose ids keep their order, `<s>` and `</s>`."""
     known, chosen = corpus.vocabulary, {*words}
-    listed = [word in chosen or i in known.marks for i, word in enumerate(known.words)]
+    listed = [word in chosen or i in known.special_tokens for i, word in enumerate(known.words)]
     new = np.cumsum(listed) - 1
     eos, unk = None if known.eos is None else int(new[known.eos]), int(new[known.unk])
     units = Vocabulary(tuple(itertools.compress(known.words, listed)), known.counts[listed], eos, unk)

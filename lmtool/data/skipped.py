@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lmtool.data.corpus import Corpus, Split, StoredText
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 
 
 def every(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:

@@ -23,7 +23,7 @@ from lmtool.config.vocabulary import Unit
 from lmtool.data.normaliser_table import require_tables
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError, first_line
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

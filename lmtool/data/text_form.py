@@ -10,7 +10,7 @@ from lmtool.config.model_verbs import Oov
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 from lmtool.system.spelling import close_words
 
 WHITE = re.compile(r"[ \t-\r]+")  # the ASCII white space that the tokeniser cuts words at, and no other of Unicode

@@ -13,7 +13,7 @@ from lmtool.data.corpus import Split
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokeniser import RESERVED, CharTokeniser, WordTokeniser
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 
 
 def tokeniser_of(data: DataConfig) -> WordTokeniser | CharTokeniser:

@@ -13,7 +13,7 @@ from lmtool.config.vocabulary import BYTES, Unit
 from lmtool.data.subwords import INSTALL, Subwords
 from lmtool.data.unigram_pieces import unigram_pieces
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 
 MOST_WORDS = 20_000_000  # that the library is given; counts of more are scaled down
 LONGEST_WORD = 256  # bytes; what is longer is no word to learn from

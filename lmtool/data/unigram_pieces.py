@@ -18,7 +18,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray
 
 LONGEST = 24  # bytes of a piece
 SEEDS = 16  # pieces to begin with for each that is wanted, at least LEAST_SEEDS

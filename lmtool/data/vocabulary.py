@@ -6,13 +6,22 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import IntArray, Marks
+from lmtool.system.arrays import IntArray
 
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
+
+
+class SpecialTokens(NamedTuple):
+    """The ids of `<s>`, of `</s>` (None in text without sentences) and of `<unk>`."""
+
+    bos: int
+    eos: int | None
+    unk: int
 
 
 @dataclass(frozen=True)
@@ -37,9 +46,9 @@ class Vocabulary:
         return len(self.words) - 1
 
     @property
-    def marks(self) -> Marks:
+    def special_tokens(self) -> SpecialTokens:
         """The ids of `<s>`, `</s>` and `<unk>`."""
-        return Marks(self.bos, self.eos, self.unk)
+        return SpecialTokens(self.bos, self.eos, self.unk)
 
     @cached_property
     def ids(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 from lmtool.system.read_ahead import read_ahead
 
 Array = npt.NDArray[Any]

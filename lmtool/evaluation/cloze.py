@@ -15,7 +15,8 @@ from lmtool.data.cloze import Cloze, unk_sharers
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity
-from lmtool.language_model import FloatArray, IntArray, LanguageModel
+from lmtool.language_model import LanguageModel
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write
 
 CLOZE_FILE = "cloze.csv"

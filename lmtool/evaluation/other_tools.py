@@ -20,7 +20,8 @@ from lmtool.data.readers import decimal, read_text
 from lmtool.data.vocabulary import EOS, UNK
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, shown
-from lmtool.language_model import LN10, FloatArray
+from lmtool.language_model import LN10
+from lmtool.system.arrays import FloatArray
 
 KENLM = re.compile(r"([^ \r]+)=[0-9]+ [0-9]+ ([^ \r]+)\r?")  # word=id, length of the n-gram, log10 p
 KENLM_OTHER = re.compile(r"(Total: |Perplexity |OOVs:|Tokens:|RSSMax:|Name:)")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import FloatArray
+from lmtool.system.arrays import FloatArray
 
 Keys = npt.NDArray[np.uint64]
 DIGIT = 16  # bits that are decided in one pass

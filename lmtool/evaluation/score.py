@@ -11,8 +11,9 @@ import numpy as np
 
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.language_model import Choosing, FloatArray, IntArray, LanguageModel, TextScorer, Unnormalised
+from lmtool.language_model import Choosing, LanguageModel, TextScorer, Unnormalised
 from lmtool.system import parallel
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.progress import token_bar
 
 CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result

@@ -16,7 +16,7 @@ from lmtool.data.text_records import packed_file
 from lmtool.data.word_table import joined
 from lmtool.errors import UserError
 from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
-from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray
 
 NONE = -1  # the bucket of a text without tokens
 WIDTH = 26  # letters of a number and what follows it, at most

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray
 
 CHUNK = 500  # rows of random signs that are drawn at once
 TOKENS_PER_UNIT = 20  # in text without sentences

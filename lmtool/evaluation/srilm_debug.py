@@ -10,7 +10,8 @@ import numpy as np
 
 from lmtool.data.vocabulary import BOS
 from lmtool.evaluation.token_scores import Tokens
-from lmtool.language_model import LN10, FloatArray, IntArray
+from lmtool.language_model import LN10
+from lmtool.system.arrays import FloatArray, IntArray
 
 
 def detail_lines(

@@ -18,7 +18,8 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.text_records import blocks_of
 from lmtool.errors import UserError
 from lmtool.evaluation.score import require_across, score
-from lmtool.language_model import FloatArray, IntArray, LanguageModel
+from lmtool.language_model import LanguageModel
+from lmtool.system.arrays import FloatArray, IntArray
 
 Rows = npt.NDArray[Any]  # of TEXT, or of TWO where there are two models
 TEXT = np.dtype([("tokens", np.int64), ("oov", np.int64), ("log_prob", np.float64)])

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import BOS, UNK, Vocabulary
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
-from lmtool.system.arrays import sentence_offsets, whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets, whole_numbers
 from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5
 from lmtool.system.sealed import DamagedFile

@@ -10,7 +10,7 @@ import numba
 import numpy as np
 
 from lmtool.data.text_form import split_words
-from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray
 
 
 def word_errors(hypothesis: str, reference: str) -> int:

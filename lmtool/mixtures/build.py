@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import FloatArray, LanguageModel
+from lmtool.language_model import LanguageModel
 from lmtool.mixtures.by_context_class import Classifier, ClassMixture
 from lmtool.mixtures.cache import Cache, CachedMixture, Encoding, NeuralCache, UnigramCache
 from lmtool.mixtures.linear import Ends, Mixture
 from lmtool.mixtures.log_linear import LogLinear
+from lmtool.system.arrays import FloatArray
 
 
 def ends_of(vocabulary: Vocabulary) -> Ends | None:

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from lmtool.data.corpus import Split
 from lmtool.evaluation.score import Scored
-from lmtool.language_model import FloatArray, IntArray, LanguageModel, probabilities
+from lmtool.language_model import LanguageModel, probabilities
 from lmtool.mixtures.linear import Ends, Members, checked_weights, contexts_of, fit_weights
+from lmtool.system.arrays import FloatArray, IntArray
 
 CHUNK = 1 << 16  # tokens whose contexts are materialised at once
 

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from lmtool.data.corpus import Split
 from lmtool.evaluation.score import Scored
-from lmtool.language_model import FloatArray, IntArray, LanguageModel
+from lmtool.language_model import LanguageModel
 from lmtool.mixtures.linear import Ends, Mixture, checked_weights, mix
+from lmtool.system.arrays import FloatArray, IntArray
 
 BLOCK = 256  # tokens whose products with the tokens in the cache are computed at once
 CHUNK = 8192  # tokens whose hidden units are computed at once

@@ -13,12 +13,13 @@ from lmtool.data.corpus import Corpus, Split
 from lmtool.errors import UserError
 from lmtool.evaluation.cloze import cloze_log_prob, with_one_unk
 from lmtool.evaluation.score import score
-from lmtool.language_model import FloatArray, IntArray, LanguageModel
+from lmtool.language_model import LanguageModel
 from lmtool.mixtures.build import ends_of
 from lmtool.mixtures.by_context_class import Classifier, classes_of_split, fit_class_weights
 from lmtool.mixtures.cache import Encoding, Hidden, UnigramCache, hidden_units, neural_cache
 from lmtool.mixtures.linear import TOLERANCE, fit_weights, longest_context, member_dists, mix
 from lmtool.mixtures.log_linear import CHUNK, Chunks, fit_log_linear, without_lone_reserves
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.tables import cell_text
 
 

@@ -10,18 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.corpus import Split
+from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.evaluation.score import Scored
 from lmtool.incremental import incremental_scorer
-from lmtool.language_model import (
-    FloatArray,
-    IncrementalScorer,
-    IntArray,
-    LanguageModel,
-    Marks,
-    probabilities,
-)
-from lmtool.system.arrays import as_array, whole_numbers
+from lmtool.language_model import IncrementalScorer, LanguageModel, probabilities
+from lmtool.system.arrays import FloatArray, IntArray, as_array, whole_numbers
 
 TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the optimum
 
@@ -206,7 +200,7 @@ class Mixture(Members):
         """log p of each token of a split, `[N]`. scored: returns those of a member."""
         return mix(np.stack([scored(member, split) for member in self.members]), self.weights)
 
-    def incremental(self, marks: Marks) -> MixtureScorer:
+    def incremental(self, marks: SpecialTokens) -> MixtureScorer:
         """The mixture word by word, for decoders."""
         return MixtureScorer([incremental_scorer(member, marks) for member in self.members], self.weights)
 

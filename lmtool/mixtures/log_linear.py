@@ -15,9 +15,8 @@ import numpy as np
 
 from lmtool.errors import UserError
 from lmtool.evaluation.cloze import log_softmax
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.mixtures.linear import TOLERANCE, Members, checked_weights
-from lmtool.system.arrays import whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
 
 CHUNK = 128  # contexts whose distributions are held at once
 # A function that iterates over chunks of distributions [M, n, V] and targets [n], from the first one in each call.

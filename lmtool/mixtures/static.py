@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.mixtures.linear import checked_weights, mix
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import renormalised
@@ -31,6 +30,7 @@ from lmtool.ngram.query.scoring import find_followers, score_candidates, table_a
 from lmtool.ngram.suffixes import suffixes
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.system.arrays import FloatArray, IntArray
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -19,13 +19,12 @@ from lmtool.config.groups import EncoderConfig, OutputConfig, require_tieable
 from lmtool.config.training import Precision
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.neural.checks import require_size
 from lmtool.neural.devices import multiplies_bf16
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.forms import tiles
 from lmtool.neural.outputs.base import OutputLayer
-from lmtool.system.arrays import whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
 from lmtool.system.memory import memory_available
 from lmtool.trees.tree import Tree
 

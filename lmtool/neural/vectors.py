@@ -13,8 +13,8 @@ import torch
 from lmtool.config.model_verbs import Likeness, Vectors
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.neural.model import NeuralModel
+from lmtool.system.arrays import FloatArray, IntArray
 
 Rows = npt.NDArray[np.float32]
 CHUNK = 1 << 14  # contexts that are encoded at once

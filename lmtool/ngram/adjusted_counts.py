@@ -8,11 +8,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.smoothers.base import LARGEST, Counting
 from lmtool.ngram.tables.packed import Packed, read
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
+from lmtool.system.arrays import IntArray
 from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]

@@ -21,12 +21,12 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.pruning.entropy import renormalised
 from lmtool.ngram.query.scoring import find_all_contexts
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import read
 from lmtool.ngram.tables.trie_search import first_child
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.parallel import run, threads
 
 Array = npt.NDArray[Any]

@@ -21,7 +21,6 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
@@ -29,6 +28,7 @@ from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import Trie
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.parallel import run, threads
 
 Array = npt.NDArray[Any]

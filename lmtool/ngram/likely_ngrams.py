@@ -14,10 +14,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import IntArray
 from lmtool.ngram.query.scoring import find_all_contexts
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
+from lmtool.system.arrays import IntArray
 from lmtool.system.parallel import cut_evenly, run
 
 Keys = npt.NDArray[np.uint64]

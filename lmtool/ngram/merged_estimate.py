@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import FloatArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.estimate import further_types, table_of
 from lmtool.ngram.merged_masses import OrderMasses, merged_masses
 from lmtool.ngram.smoothers.base import MergingSmoother
 from lmtool.ngram.source_counts import SourceCounts
 from lmtool.ngram.tables.backoff import BackoffTable, log
+from lmtool.system.arrays import FloatArray
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.source_counts import SourceCounts
 from lmtool.ngram.tables.packed import read
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.memory import memory_available
 
 Array = npt.NDArray[Any]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lmtool.data.corpus import Split
-from lmtool.language_model import IntArray
 from lmtool.ngram.counts import Counts
+from lmtool.system.arrays import IntArray
 
 PIECE = 1 << 20  # tokens counted at once
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from lmtool.language_model import IntArray
 from lmtool.ngram.query.scoring import find_followers
 from lmtool.ngram.tables.trie import Trie
+from lmtool.system.arrays import IntArray
 from lmtool.system.parallel import run
 
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.estimate import contexts_of, further_types
@@ -24,6 +23,7 @@ from lmtool.ngram.query.scoring import SHORT, find_contexts, find_followers
 from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
 from lmtool.ngram.tables.packed import read
 from lmtool.ngram.tables.storage import Storage
+from lmtool.system.arrays import FloatArray, IntArray
 
 # Share of its range that a tuned parameter stays off its bounds: at a discount of 0 or a lambda of 1, which held-out
 # text without unseen words asks for, unseen words would have probability 0.

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from lmtool.data.corpus import Corpus
-from lmtool.language_model import FloatArray, IntArray, LanguageModel
+from lmtool.language_model import LanguageModel
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.system.arrays import FloatArray, IntArray
 
 
 class CountModel(LanguageModel, Protocol):

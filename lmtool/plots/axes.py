@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.language_model import FloatArray
+from lmtool.system.arrays import FloatArray
 
 MARGIN = 0.08  # of an axis beyond its values, as a share of their range
 LINE = 11.0  # points between two lines of text

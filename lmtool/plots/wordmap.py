@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import FloatArray
 from lmtool.plots.style import INK, SERIES, WIDTH, new_figure
+from lmtool.system.arrays import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

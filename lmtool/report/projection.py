@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray
+from lmtool.system.arrays import FloatArray
 
 LARGEST_PERPLEXITY = 30.0  # of t-SNE, its effective number of neighbours; van der Maaten & Hinton (2008): 5 to 50
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lmtool.evaluation.score import Report
     from lmtool.evaluation.token_scores import TokenScores
-    from lmtool.language_model import FloatArray, IntArray
+    from lmtool.system.arrays import FloatArray, IntArray
 
 
 @dataclass(repr=False)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 Size = int | str  # of a dimension; a letter where any will do
 
 LARGEST = 3 << 59  # of a sum of counts: builders of trees add up to four times as much in an int64
@@ -32,7 +33,7 @@ def out_of_range(low: int, high: int) -> str:
     return f"a minimum of {low:,}" if low < 0 else f"a maximum of {high:,}"
 
 
-def whole_numbers(where: str, value: object, shape: Sequence[Size], *, below: int | None = None) -> Int64s:
+def whole_numbers(where: str, value: object, shape: Sequence[Size], *, below: int | None = None) -> IntArray:
     """An argument that holds ids: int64 of this shape, in C order and writable, from an array of any integer type, a
     tensor on the CPU or a list.
 
@@ -55,7 +56,7 @@ def whole_numbers(where: str, value: object, shape: Sequence[Size], *, below: in
     return np.require(array, np.int64, ["C", "W"])
 
 
-def sentence_offsets(where: str, value: object, tokens: int) -> Int64s:
+def sentence_offsets(where: str, value: object, tokens: int) -> IntArray:
     """An argument that holds where sentences begin, int64 `[S + 1]`: ascending from 0 to N, the number of tokens.
 
     Raises ValueError for another shape, type or order.
@@ -66,7 +67,7 @@ def sentence_offsets(where: str, value: object, tokens: int) -> Int64s:
     return offsets
 
 
-def word_counts(where: str, value: object, words: int | None = None) -> Int64s:
+def word_counts(where: str, value: object, words: int | None = None) -> IntArray:
     """An argument that holds the counts of words, int64 `[W]`, from whole numbers in an array, a tensor on the CPU or
     a list.
 

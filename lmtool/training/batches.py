@@ -13,7 +13,7 @@ from torch import Tensor
 from lmtool.data.corpus import Split
 from lmtool.data.windows import FAR, StoredTokens
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
+from lmtool.system.arrays import IntArray
 
 Rows = npt.NDArray[np.int64]
 

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lmtool.language_model import FloatArray
 from lmtool.neural.model import NeuralModel
+from lmtool.system.arrays import FloatArray
 from lmtool.training.row_exchange import share_rows
 
 PATIENCE = datetime.timedelta(hours=6)  # how long the others wait while the first one makes the store

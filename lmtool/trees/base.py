@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lmtool.data.corpus import Split
-    from lmtool.language_model import IntArray
+    from lmtool.system.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from lmtool.evaluation.significance import (
     politis_white,
     resampled_units,
 )
-from lmtool.language_model import FloatArray
+from lmtool.system.arrays import FloatArray
 
 # Three sentences of 1, 2 and 1 tokens under two models.
 LOG_PROB = np.array([[-1.0, -2.0, -1.0, -3.0], [-2.0, -2.5, -1.0, -2.0]])

@@ -59,7 +59,7 @@ def test_states_are_those_of_the_trie(kind: str) -> None:
     smoother = StupidBackoff(3, alpha=0.4) if kind == "stupid_backoff" else None
     model = model_of(2 if kind == "bigrams" else 3, smoother)
     table = replace(model.table, suffix_closed=False) if kind == "not closed" else model.table
-    plain, hashed = (NgramModel(table, model.vocabulary).incremental(model.vocabulary.marks) for _ in range(2))
+    plain, hashed = (NgramModel(table, model.vocabulary).incremental(model.vocabulary.special_tokens) for _ in range(2))
     ngrams = hash_ngrams(table)
     assert ngrams is not None
     plain.ngrams, hashed.ngrams = lambda words: None, lambda words: ngrams

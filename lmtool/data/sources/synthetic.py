@@ -31,8 +31,8 @@ from lmtool.config.rules import MISSING, require, require_seed, require_whole
 from lmtool.data.sources.base import DrawnIds, Source
 from lmtool.data.tokeniser import EOS_ID, RESERVED
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.system.alias_table import alias_table
+from lmtool.system.arrays import FloatArray, IntArray
 
 CHUNK = 1 << 20  # tokens drawn at once
 

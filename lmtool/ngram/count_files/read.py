@@ -28,13 +28,13 @@ from lmtool.data.unpacking import open_files
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WordTable, find_words
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
 from lmtool.ngram.count_files.lines import GOOD, parse_counts
 from lmtool.ngram.counts import MAX_ORDER, Counts, newest_of_trie, unigram_counts
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.system.arrays import IntArray
 
 Array = npt.NDArray[Any]
 log = logging.getLogger(__name__)

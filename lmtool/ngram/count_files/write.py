@@ -15,9 +15,9 @@ import numpy as np
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.word_table import joined
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
 from lmtool.ngram.count_files.lines import format_counts
 from lmtool.ngram.counts import Counts
+from lmtool.system.arrays import IntArray
 from lmtool.system.files import atomic_write, cannot_write, opened
 
 PIECE = 1 << 17  # n-grams written at once

@@ -13,11 +13,10 @@ import numpy.typing as npt
 from lmtool.data.corpus import Corpus
 from lmtool.data.recoded import MappedCorpus
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.models.word_classes import WordClasses
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.system.arrays import sentence_offsets, whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets, whole_numbers
 
 CLASSES_FILE = "classes.txt"  # in a run folder
 

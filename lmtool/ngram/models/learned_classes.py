@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import IntArray
 from lmtool.ngram.models.word_classes import WordClasses
+from lmtool.system.arrays import IntArray
 from lmtool.trees.brown_clusters import bigrams, clustered
 from lmtool.trees.exchange import Bigrams, exchange
 

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import FloatArray, IntArray, Marks
+from lmtool.data.vocabulary import SpecialTokens, Vocabulary
 from lmtool.ngram.query.bigrams import NO_TABLE, bigram_table, node_width
 from lmtool.ngram.query.ngram_hash import NgramHash, hash_ngrams
 from lmtool.ngram.query.scoring import (
@@ -24,7 +23,7 @@ from lmtool.ngram.query.scoring import (
 )
 from lmtool.ngram.query.states import NgramScorer
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.system.arrays import sentence_offsets, whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets, whole_numbers
 from lmtool.system.memory import is_nearly_used, release
 from lmtool.system.parallel import cut_evenly, run
 
@@ -165,7 +164,7 @@ class NgramModel:
         run((distributions, self._arrays, contexts, first, last, dist) for first, last in cut_evenly(len(contexts)))
         return dist
 
-    def incremental(self, marks: Marks) -> NgramScorer:
+    def incremental(self, marks: SpecialTokens) -> NgramScorer:
         """The model word by word, for decoders."""
         return NgramScorer(self.table, marks, self.bigrams_for, self.ngrams_for)
 

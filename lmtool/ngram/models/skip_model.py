@@ -11,10 +11,9 @@ import numpy.typing as npt
 from lmtool.data.corpus import Corpus
 from lmtool.data.skipped import SkipCorpus, every
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.system.arrays import sentence_offsets, whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets, whole_numbers
 
 
 class SkipNgramModel:

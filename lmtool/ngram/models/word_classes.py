@@ -20,7 +20,7 @@ import numpy as np
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write
 
 WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", " ": "\\s"}

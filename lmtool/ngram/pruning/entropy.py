@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.estimate import backoff_weights
 from lmtool.ngram.pruning.size_search import largest_within
 from lmtool.ngram.query.scoring import score_candidates, table_arrays
 from lmtool.ngram.suffixes import suffixes_of
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.trie import Trie
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.parallel import cut_evenly, run
 
 FloatArray32 = npt.NDArray[np.float32]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray
 
 LARGEST = 4  # r that have bins; from larger ones as much is subtracted as from this one
 LOWEST, BINS = -32, 48  # bins are powers of two of e, from 2^-32 to 2^15 and beyond

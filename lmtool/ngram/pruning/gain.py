@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.adjusted_counts import adjusted_counts, revised_counts
 from lmtool.ngram.counts import Counts
 from lmtool.ngram.estimate import Selection, contexts_of, estimate
@@ -34,6 +33,7 @@ from lmtool.ngram.smoothers.base import Counting, Form, MergingSmoother, Smoothe
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
+from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.parallel import run, threads
 
 Array = npt.NDArray[Any]

@@ -13,14 +13,14 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import FloatArray, IntArray, Marks
+from lmtool.data.vocabulary import SpecialTokens
 from lmtool.ngram.query.bigrams import find_bigrams
 from lmtool.ngram.query.ngram_hash import NgramHash, advance_hashed
 from lmtool.ngram.query.scoring import SHORT, UNSEEN, table_arrays
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.quantized import parts_of, value_of
 from lmtool.ngram.tables.trie_search import children, first_child
-from lmtool.system.arrays import whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
 from lmtool.system.parallel import cut_evenly, run
 
 PIECE = 1 << 12  # states that are advanced together: their nodes stay in the cache
@@ -33,7 +33,7 @@ class NgramScorer:
     def __init__(
         self,
         table: BackoffTable,
-        marks: Marks,
+        marks: SpecialTokens,
         bigrams: Callable[[int], tuple[npt.NDArray[np.uint64], int]],
         ngrams: Callable[[int], NgramHash | None],
     ) -> None:

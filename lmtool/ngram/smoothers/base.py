@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lmtool.language_model import FloatArray, IntArray
+from lmtool.system.arrays import FloatArray, IntArray
 
 LARGEST = 10  # counts of counts n_r are given to Smoother.fit for r up to this
 TUNED = "tuned"  # the value of a setting whose parameters are tuned on held-out text

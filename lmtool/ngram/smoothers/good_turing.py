@@ -28,8 +28,8 @@ import numpy as np
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, require_whole
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.smoothers.base import LARGEST, Form, Smoother
+from lmtool.system.arrays import FloatArray, IntArray
 
 
 @dataclass(slots=True)

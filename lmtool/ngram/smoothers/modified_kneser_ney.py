@@ -31,8 +31,8 @@ from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, is_number, require
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother
+from lmtool.system.arrays import FloatArray, IntArray
 
 FALLBACK = (0.5, 1.0, 1.5)  # D1, D2, D3+ where the counts of counts do not determine them; KenLM's --discount_fallback
 

@@ -14,8 +14,8 @@ from typing import Any
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, are_numbers, is_number, require
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
 from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother
+from lmtool.system.arrays import IntArray
 
 FALLBACK = 0.75  # D where the counts of counts do not determine it, as on very small texts
 

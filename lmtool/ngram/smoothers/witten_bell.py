@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
+from lmtool.system.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from lmtool.ngram.counts import Counts

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.counts import Counts, from_last_start
 from lmtool.ngram.spark.levels import changes
 from lmtool.ngram.spark.tasks import ngram_columns
@@ -18,6 +17,7 @@ from lmtool.ngram.tables.backoff import log
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.system.arrays import FloatArray, IntArray
 
 
 def by_order(batches: Iterator[pa.RecordBatch], order: int) -> Iterator[tuple[int, pa.RecordBatch]]:

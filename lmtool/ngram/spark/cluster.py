@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lmtool.data.sources.base import ExternalText
-    from lmtool.language_model import IntArray
     from lmtool.ngram.spark.stages import Stages
+    from lmtool.system.arrays import IntArray
 
 SETTINGS = {"spark.sql.parquet.compression.codec": "zstd"}
 ONE_MACHINE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.adjusted_counts import with_occurrences
 from lmtool.ngram.counts import Counts, from_last_start, unigram_counts
 from lmtool.ngram.estimate import table_of, unigram_probabilities, unused_weight
@@ -27,6 +26,7 @@ from lmtool.ngram.spark.cluster import Work, run_tasks, whole_files
 from lmtool.ngram.spark.levels import Level, changes
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.storage import Storage
+from lmtool.system.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.language_model import IntArray
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.tables.packed import width_of
+from lmtool.system.arrays import IntArray
 
 Array = npt.NDArray[Any]
 

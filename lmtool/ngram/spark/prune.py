@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.pruning.entropy import FloatArray32, divergences, relative_changes
 from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.spark.levels import Level, changes
@@ -23,6 +22,7 @@ from lmtool.ngram.spark.tasks import ROWS_AT_ONCE, Batches, Task, held, keys_of,
 from lmtool.ngram.tables.backoff import log
 from lmtool.ngram.tables.packed import width_of
 from lmtool.ngram.tables.trie import ngram_keys
+from lmtool.system.arrays import FloatArray, IntArray
 
 Array = npt.NDArray[Any]
 

@@ -17,7 +17,6 @@ from lmtool.data.choose_vocabulary import listed_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import Prepared, preprocess, settings_json
 from lmtool.data.remote import is_address
-from lmtool.language_model import IntArray
 from lmtool.ngram.counts import Counts, unigram_counts
 from lmtool.ngram.spark import tasks
 from lmtool.ngram.spark.assemble import assemble_counts
@@ -27,6 +26,7 @@ from lmtool.ngram.spark.stages import LOCAL, Stages
 from lmtool.ngram.spark.text import Place, count_train, find_train
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.storage import Storage
+from lmtool.system.arrays import IntArray
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.estimate import estimate_contexts
 from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
 from lmtool.ngram.spark.levels import Level
 from lmtool.ngram.spark.prune import divergence_rows
 from lmtool.ngram.spark.tasks import ROWS_AT_ONCE, Batches, Task, newest_of, of_levels, rows_of, rows_schema
 from lmtool.ngram.tables.packed import width_of
+from lmtool.system.arrays import FloatArray, IntArray
 
 Array = npt.NDArray[Any]
 

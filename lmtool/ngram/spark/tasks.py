@@ -20,10 +20,10 @@ from lmtool.data.readers import check_text
 from lmtool.data.text_split import tokeniser_of
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.language_model import IntArray
 from lmtool.ngram.counts import Counts, count_ngrams
 from lmtool.ngram.spark.levels import Level, levels
 from lmtool.system import parallel
+from lmtool.system.arrays import IntArray
 
 Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]

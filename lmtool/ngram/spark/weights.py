@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lmtool.language_model import FloatArray, IntArray
 from lmtool.ngram.pruning.entropy import FloatArray32, new_weights
 from lmtool.ngram.spark.levels import by_context, changes
 from lmtool.ngram.spark.prune import stored
@@ -23,6 +22,7 @@ from lmtool.ngram.spark.shares import value_rows
 from lmtool.ngram.spark.tasks import Batches, Task, held, ngram_columns
 from lmtool.ngram.tables.packed import width_of
 from lmtool.ngram.tables.trie import ngram_keys
+from lmtool.system.arrays import FloatArray, IntArray
 
 Array = npt.NDArray[Any]
 PAIRS = "w1 int, w2 int, p double"

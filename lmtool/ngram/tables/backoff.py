@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.language_model import FloatArray
 from lmtool.ngram.files.hdf5 import mapped, read_trie, write_array, write_trie
 from lmtool.ngram.tables.quantized import QuantisedValues, quantise, read_quantised, write_quantised
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
+from lmtool.system.arrays import FloatArray
 from lmtool.system.hdf5_content import require_own_content
 from lmtool.system.hdf5_files import VERSION, atomic_hdf5, open_hdf5
 
