@@ -23,9 +23,8 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
     from lmtool.data.preprocess import preprocess
     from lmtool.plots import can_plot
     from lmtool.runs.load import tree_words
-    from lmtool.trees.analysis import analyse, path_rows
-    from lmtool.trees.drawing import top_of, tree_text
-    from lmtool.trees.tree_file import write_tree
+    from lmtool.trees.analysis import analyse, path_rows, top_of, tree_text
+    from lmtool.trees.codes import write_tree
 
     session.use_threads(config.threads)
     out = session.out

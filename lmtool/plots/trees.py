@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lmtool.plots.style import INK, MUTED, SERIES, new_figure
-from lmtool.trees.drawing import DrawnNode
+from lmtool.trees.analysis import DrawnNode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from lmtool.report.content import Picture, Section
 from lmtool.report.projection import pca, tsne
 from lmtool.report.reading import Entry
 from lmtool.report.sections import Names
-from lmtool.trees.drawing import DrawnNode, top_of
+from lmtool.trees.analysis import DrawnNode, top_of
 
 FEWEST = 3  # words that make a map
 

@@ -23,7 +23,7 @@ from lmtool.report.result_tables import between, number, sweep_table, tables_by_
 from lmtool.runs.lr_range import start_of
 from lmtool.runs.run import METRICS, fitted_note
 from lmtool.system.tables import Cell
-from lmtool.trees.drawing import DrawnNode
+from lmtool.trees.analysis import DrawnNode
 
 INTERVAL = (
     "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."

@@ -1,7 +1,7 @@
-"""Binary trees over words, for the hierarchical softmax: the Tree, the functions that build one, its files and figures.
+"""Binary trees over words for the hierarchical softmax: the Tree, its builders, its files and its statistics.
 
-What is named here is imported when it is used: compiled loops and WordNet's reader load with the functions they belong
-to.
+A name is imported when it is first used: compiled loops and WordNet's reader load only with the functions that need
+them.
 """
 
 from __future__ import annotations
@@ -10,69 +10,42 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lmtool.trees.analysis import PathRow, TreeAnalysis, analyse, path_rows
-    from lmtool.trees.brown import brown_tree
-    from lmtool.trees.classes import classes_tree
-    from lmtool.trees.clusters import clusters_tree
-    from lmtool.trees.codes import code_string, code_strings, from_codes
-    from lmtool.trees.drawing import DrawnNode, top_of, tree_text
-    from lmtool.trees.frequency import frequency_tree
-    from lmtool.trees.halving import balanced_tree
-    from lmtool.trees.huffman_code import huffman_tree
-    from lmtool.trees.random import random_tree
-    from lmtool.trees.tree import Paths, Tree
-    from lmtool.trees.tree_file import read_tree, write_tree
-    from lmtool.trees.wordnet import wordnet_tree
+    from lmtool.trees.analysis import DrawnNode as DrawnNode
+    from lmtool.trees.analysis import PathRow as PathRow
+    from lmtool.trees.analysis import TreeAnalysis as TreeAnalysis
+    from lmtool.trees.analysis import analyse as analyse
+    from lmtool.trees.analysis import path_rows as path_rows
+    from lmtool.trees.analysis import top_of as top_of
+    from lmtool.trees.analysis import tree_text as tree_text
+    from lmtool.trees.bisection import balanced_tree as balanced_tree
+    from lmtool.trees.bisection import frequency_tree as frequency_tree
+    from lmtool.trees.bisection import random_tree as random_tree
+    from lmtool.trees.brown import brown_tree as brown_tree
+    from lmtool.trees.classes import classes_tree as classes_tree
+    from lmtool.trees.clusters import clusters_tree as clusters_tree
+    from lmtool.trees.codes import code_string as code_string
+    from lmtool.trees.codes import code_strings as code_strings
+    from lmtool.trees.codes import from_codes as from_codes
+    from lmtool.trees.codes import read_tree as read_tree
+    from lmtool.trees.codes import write_tree as write_tree
+    from lmtool.trees.huffman import huffman_tree as huffman_tree
+    from lmtool.trees.tree import Paths as Paths
+    from lmtool.trees.tree import Tree as Tree
+    from lmtool.trees.wordnet import wordnet_tree as wordnet_tree
 
-_MODULE_OF = {
-    "DrawnNode": "drawing",
-    "PathRow": "analysis",
-    "Paths": "tree",
-    "Tree": "tree",
-    "TreeAnalysis": "analysis",
-    "analyse": "analysis",
-    "balanced_tree": "halving",
-    "brown_tree": "brown",
-    "classes_tree": "classes",
-    "clusters_tree": "clusters",
-    "code_string": "codes",
-    "code_strings": "codes",
-    "frequency_tree": "frequency",
-    "from_codes": "codes",
-    "huffman_tree": "huffman_code",
-    "path_rows": "analysis",
-    "random_tree": "random",
-    "read_tree": "tree_file",
-    "top_of": "drawing",
-    "tree_text": "drawing",
-    "wordnet_tree": "wordnet",
-    "write_tree": "tree_file",
+_NAMES = {
+    "analysis": ("DrawnNode", "PathRow", "TreeAnalysis", "analyse", "path_rows", "top_of", "tree_text"),
+    "bisection": ("balanced_tree", "frequency_tree", "random_tree"),
+    "brown": ("brown_tree",),
+    "classes": ("classes_tree",),
+    "clusters": ("clusters_tree",),
+    "codes": ("code_string", "code_strings", "from_codes", "read_tree", "write_tree"),
+    "huffman": ("huffman_tree",),
+    "tree": ("Paths", "Tree"),
+    "wordnet": ("wordnet_tree",),
 }
-
-__all__ = [
-    "DrawnNode",
-    "PathRow",
-    "Paths",
-    "Tree",
-    "TreeAnalysis",
-    "analyse",
-    "balanced_tree",
-    "brown_tree",
-    "classes_tree",
-    "clusters_tree",
-    "code_string",
-    "code_strings",
-    "frequency_tree",
-    "from_codes",
-    "huffman_tree",
-    "path_rows",
-    "random_tree",
-    "read_tree",
-    "top_of",
-    "tree_text",
-    "wordnet_tree",
-    "write_tree",
-]
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The depths of a tree's leaves, and how near to the shortest code they come."""
+"""Statistics of a tree (depths of its leaves), and its top (first decisions), as data for a picture and as text."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from lmtool.system.arrays import whole_numbers, word_counts
 from lmtool.trees.codes import code_string
 from lmtool.trees.tree import Int64s, Tree, require_tree, require_words
 
+WORDS_PER_LABEL = 4  # most frequent words shown for a node
+MAX_WORD_LENGTH = 16  # characters of a word in a label
+
 
 @dataclass(frozen=True, slots=True)
 class TreeAnalysis:
-    """Depths count the decisions from the root to a leaf; of a word with several codes, the mean of them.
+    """Depths of a tree, in decisions from the root to a leaf; for a word with several codes, their mean.
 
-    words, leaves, nodes: W, L, N. mean_depth: over words. weighted_mean_depth: over the occurrences in train, the
-    decisions per prediction; over words where nothing occurs. entropy: of the words' shares in train, in bits: no tree
-    with one code per word has a smaller weighted mean. depths: the number of leaves at each depth, from 0 on.
+    words, leaves, nodes: W, L, N. mean_depth: over words. weighted_mean_depth: over the occurrences in train, i.e.
+    decisions per prediction; over words if nothing occurs. entropy: of the words' shares in train, in bits, a lower
+    bound of weighted_mean_depth for trees with one code per word. depths: number of leaves at each depth, from 0 on.
     """
 
     words: int
@@ -34,7 +38,7 @@ class TreeAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class PathRow:
-    """A code of a word: its count in train, the share of all counts, and the code's length."""
+    """A code of a word: the word's count in train, its share of all counts, and the code's length."""
 
     word: str
     count: int
@@ -43,10 +47,24 @@ class PathRow:
     code: str
 
 
-def analyse(tree: Tree, counts: Int64s) -> TreeAnalysis:
-    """The analysis of a tree over words with counts int64 `[W]` in train.
+@dataclass(frozen=True, slots=True)
+class DrawnNode:
+    """A node or leaf of the drawn part. child: as in Tree.children; 0 for the root. code: the path to it, as bits.
 
-    Raises ValueError for what is no Tree and for counts of other words.
+    share: share of all counts below it. label: words below it, if no children are drawn. children: those drawn.
+    """
+
+    child: int
+    code: str
+    share: float
+    label: str
+    children: tuple[DrawnNode, ...]
+
+
+def analyse(tree: Tree, counts: Int64s) -> TreeAnalysis:
+    """Analyse a tree over words with counts int64 `[W]` in train.
+
+    Raises ValueError if `tree` is not a Tree or the counts are of another number of words.
     """
     require_tree("analyse: tree", tree)
     counts = word_counts("analyse: counts", counts, tree.words)
@@ -68,10 +86,10 @@ def analyse(tree: Tree, counts: Int64s) -> TreeAnalysis:
 
 
 def path_rows(tree: Tree, words: Sequence[str], counts: Int64s, which: Sequence[int]) -> list[PathRow]:
-    """A row for every code of the words whose ids are `which`, in their order. words: `[W]`, as text. counts: int64
-    `[W]`, in train.
+    """Return a row for every code of the words with ids `which`, in their order.
 
-    Raises ValueError for what is no Tree, for fewer words, for counts of another number and ids out of range.
+    words: `[W]`, as text. counts: int64 `[W]`, in train. Raises ValueError if `tree` is not a Tree, words or counts are
+    too few, or an id is out of range.
     """
     require_tree("path_rows: tree", tree)
     counts = word_counts("path_rows: counts", counts, tree.words)
@@ -84,3 +102,59 @@ def path_rows(tree: Tree, words: Sequence[str], counts: Int64s, which: Sequence[
         for leaf in range(int(tree.word_leaves[word]), int(tree.word_leaves[word + 1])):
             rows.append(PathRow(words[word], count, count / total, int(tree.depths[leaf]), code_string(tree, leaf)))
     return rows
+
+
+def top_of(tree: Tree, words: Sequence[str], counts: Int64s, levels: int) -> DrawnNode:
+    """Return the root and up to `levels` levels below it. words: `[W]`, as text. counts: int64 `[W]`, in train.
+
+    Raises ValueError if `tree` is not a Tree, or words or counts are too few.
+    """
+    require_tree("top_of: tree", tree)
+    counts = word_counts("top_of: counts", counts, tree.words)
+    require_words("top_of: words", words, tree)
+    shares = _leaf_shares(tree, counts)
+
+    def node(child: int, code: str) -> DrawnNode:
+        below = _leaves_below(tree, child)
+        share = float(shares[below].sum())
+        if child >= 0 and len(code) < levels:
+            children = tuple(node(int(tree.children[child, bit]), code + str(bit)) for bit in (0, 1))
+            return DrawnNode(child, code, share, "", children)
+        ids = np.unique(tree.leaf_words[below])
+        most_frequent = ids[np.argsort(-counts[ids], kind="stable")[:WORDS_PER_LABEL]]
+        label = ", ".join(_shortened(words[word]) for word in most_frequent)
+        if len(ids) > WORDS_PER_LABEL:
+            label += f", … ({len(ids):,} words)"
+        return DrawnNode(child, code, share, label, ())
+
+    return node(0 if tree.nodes else -1, "")
+
+
+def tree_text(top: DrawnNode) -> str:
+    """Write a line for each node and leaf, indented by its depth: its bit, its share of the counts, its words."""
+    bit = top.code[-1:] or "·"
+    line = f"{'  ' * len(top.code)}{bit} {100 * top.share:5.1f}% {top.label}".rstrip()
+    return "\n".join([line, *map(tree_text, top.children)])
+
+
+def _leaf_shares(tree: Tree, counts: Int64s) -> npt.NDArray[np.float64]:
+    """Divide each word's share of the counts evenly among its leaves, `[L]`; 1/W for each word if nothing occurs."""
+    weights = counts if counts.sum() else np.ones(tree.words)
+    shares: npt.NDArray[np.float64] = (weights / weights.sum() / np.diff(tree.word_leaves))[tree.leaf_words]
+    return shares
+
+
+def _leaves_below(tree: Tree, child: int) -> Int64s:
+    """Return the leaves below a node, level by level."""
+    leaves, level = [], np.array([child])
+    while len(level):
+        leaves.append(-1 - level[level < 0])
+        level = tree.children[level[level >= 0]].reshape(-1)
+    return np.concatenate(leaves).astype(np.int64)
+
+
+def _shortened(word: str) -> str:
+    # In text of characters, white space is a word.
+    shown = word if word.isprintable() else repr(word)[1:-1]
+    shown = shown if shown.strip() else repr(word)
+    return shown if len(shown) <= MAX_WORD_LENGTH else shown[: MAX_WORD_LENGTH - 1] + "…"

@@ -4,7 +4,7 @@ r"""Halves of the list of words in alphabetical order: words with the same first
 
     \lfloor \log_2 W \rfloor \le d(w) \le \lceil \log_2 W \rceil
 
-d(w) is the depth of word w of W words. Of an odd number of words the first half gets one more.
+d(w) is the depth of word w of W words. The first half of an odd number of words gets one more.
 
 Source: lmtool's own, a baseline beside the random tree of Mnih & Hinton (2009).
 Complexity: O(W log W) to build; paths of about log2 W nodes.
@@ -18,7 +18,7 @@ import numpy as np
 
 from lmtool.config.groups import TreeConfig
 from lmtool.trees.base import TreeWords
-from lmtool.trees.halving import balanced_tree
+from lmtool.trees.bisection import balanced_tree
 from lmtool.trees.tree import Tree
 
 
@@ -27,6 +27,6 @@ class BalancedTree(TreeConfig):
     """Halves of the list of words in alphabetical order."""
 
     def build(self, words: TreeWords) -> Tree:
-        """The balanced tree over the words, sorted by code points."""
+        """Build the balanced tree over the words, sorted by code points."""
         order = sorted(range(len(words.words)), key=words.words.__getitem__)
         return balanced_tree(np.array(order, dtype=np.int64))

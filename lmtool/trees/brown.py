@@ -28,7 +28,7 @@ from lmtool.system.arrays import sentence_offsets, whole_numbers, word_counts
 from lmtool.trees.assemble import arranged, graft
 from lmtool.trees.base import TreeWords
 from lmtool.trees.brown_clusters import clustered
-from lmtool.trees.huffman_code import huffman_tree
+from lmtool.trees.huffman import huffman_tree
 from lmtool.trees.tree import Int64s, Tree
 
 

@@ -1,85 +1,146 @@
-"""Trees from their codes, and the codes of a tree, as strings of 0 and 1."""
+"""Codes of trees as strings of 0 and 1, and as text files with a line `word<TAB>code` for each leaf."""
 
 from __future__ import annotations
 
+import codecs
 import itertools
+import re
 from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.trees.tree import Tree, require_tree
+from lmtool.system.files import atomic_write
+from lmtool.trees.tree import Tree, require_tree, require_words
 
 
 def code_strings(tree: Tree) -> list[str]:
-    """The code of each leaf, `[L]` strings of 0 and 1. Raises ValueError for what is no Tree."""
+    """Return the code of each leaf, `[L]` strings of 0 and 1. Raises ValueError if `tree` is not a Tree."""
     require_tree("code_strings: tree", tree)
     text = (tree.paths.bits + np.uint8(ord("0"))).tobytes().decode("ascii")
-    offsets = tree.paths.offsets.tolist()
-    return [text[a:b] for a, b in itertools.pairwise(offsets)]
+    return [text[start:end] for start, end in itertools.pairwise(tree.paths.offsets.tolist())]
 
 
 def code_string(tree: Tree, leaf: int) -> str:
-    """The code of one leaf, 0 to L-1. Raises ValueError for another one, and for what is no Tree."""
+    """Return the code of one leaf, 0 to L-1. Raises ValueError for any other leaf and if `tree` is not a Tree."""
     require_tree("code_string: tree", tree)
     if not isinstance(leaf, int | np.integer) or not 0 <= leaf < tree.leaves:
         raise ValueError(f"code_string: leaf must be from 0 to {tree.leaves - 1:,}; got {leaf}")
     start, end = tree.paths.offsets[leaf : leaf + 2]
-    return "".join(str(bit) for bit in tree.paths.bits[start:end])
+    return "".join(map(str, tree.paths.bits[start:end]))
 
 
 def from_codes(codes: Sequence[tuple[int, str]], names: Sequence[str] | None = None) -> Tree:
-    """The tree of codes given as (word id, string of 0 and 1), one or more of each word from 0 to the highest.
+    """Build the tree of codes given as (word id, string of 0 and 1), one or more for each word from 0 to the highest.
 
-    names: what to call the words in errors; those without one are their ids. Raises UserError where the codes are not a
-    prefix code, leave a place of the tree empty, miss a word, or hold other characters.
+    names: the names of the words in errors; a word without one is named by its id. Raises UserError if the codes are
+    not a prefix code, leave a place of the tree empty, miss a word, or contain other characters.
     """
 
     def name(word: int) -> str:
         return repr(names[word]) if names is not None and 0 <= word < len(names) else str(word)
 
     if not codes:
-        raise UserError("a tree without words: give each word a code of 0 and 1")
+        raise UserError("the tree has no words: give each word a code of 0 and 1")
     missing = set(range(max(word for word, _ in codes) + 1)) - {word for word, _ in codes}
     if missing:
         raise UserError(f"the tree misses {len(missing)} words, such as {name(min(missing))}: give each one a code")
     for word, code in codes:
         if set(code) - {"0", "1"} or (not code and len(codes) > 1):
             raise UserError(f"the code {code!r} of {name(word)} must be made of 0 and 1, one or more")
-    leaves = {  # by code, in the order of the words
-        code: (leaf, word) for leaf, (word, code) in enumerate(sorted(codes, key=lambda item: item[0]))
-    }
-    if len(leaves) < len(codes):
-        seen: dict[str, int] = {}
-        for word, code in codes:
-            if code in seen:
-                raise UserError(f"{name(seen[code])} and {name(word)} have the same code {code}: not a prefix code")
-            seen[code] = word
-    # In the order of strings a code that begins with another one follows it, perhaps not at once.
+    # In the order of strings a code is followed at once by one that it begins, or by its equal, if there is one.
+    for (code, word), (following, other) in itertools.pairwise(sorted((code, word) for word, code in codes)):
+        if code == following:
+            raise UserError(f"{name(word)} and {name(other)} have the same code {code}: not a prefix code")
+        if following.startswith(code):
+            raise UserError(
+                f"the code {code} of {name(word)} begins that of {name(other)}, {following}: not a prefix code"
+            )
+    by_word = sorted(codes, key=lambda item: item[0])
+    leaves = {code: leaf for leaf, (_, code) in enumerate(by_word)}
     children: list[list[int]] = []
-    waiting: list[tuple[list[str], int, int, int]] = [(sorted(leaves), 0, -1, 0)]  # codes, depth, parent, side
+    waiting: list[tuple[list[str], int, int]] = [(sorted(leaves), -1, 0)]  # codes below a child, its parent, its side
+    depth = 0
     while waiting:
-        following: list[tuple[list[str], int, int, int]] = []
-        for below, depth, parent, side in waiting:
-            if len(below) == 1 and len(below[0]) == depth:
-                if parent >= 0:
-                    children[parent][side] = -1 - leaves[below[0]][0]
-                continue
-            if len(below[0]) == depth:
-                short, long = leaves[below[0]][1], leaves[below[1]][1]
-                raise UserError(
-                    f"the code {below[0]} of {name(short)} begins that of {name(long)}, {below[1]}: not a prefix code"
-                )
-            node = len(children)
-            children.append([0, 0])
+        following_level: list[tuple[list[str], int, int]] = []
+        for below, parent, side in waiting:
+            leaf = len(below[0]) == depth
             if parent >= 0:
-                children[parent][side] = node
-            halves = [[code for code in below if code[depth] == bit] for bit in "01"]
-            for bit, half in enumerate(halves):
+                children[parent][side] = -1 - leaves[below[0]] if leaf else len(children)
+            if leaf:
+                continue
+            for bit in (0, 1):
+                half = [code for code in below if code[depth] == str(bit)]
                 if not half:
-                    empty = below[0][:depth] + str(bit)
+                    empty = f"{below[0][:depth]}{bit}"
                     raise UserError(f"no code begins with {empty}, but {below[0]} needs it: the Kraft sum is below 1")
-                following.append((half, depth + 1, node, bit))
-        waiting = following
-    words = np.array(sorted(word for word, _ in codes), dtype=np.int32)
+                following_level.append((half, len(children), bit))
+            children.append([0, 0])
+        waiting, depth = following_level, depth + 1
+    words = np.array([word for word, _ in by_word], dtype=np.int32)
     return Tree(np.array(children, dtype=np.int32).reshape(-1, 2), words)
+
+
+def _escaped(word: str) -> str:
+    """Return a word as the file holds it: white space (a word in text of characters) becomes \\x20 and the like."""
+    return re.sub(r"[ \t\n\r\v\f]", lambda match: f"\\x{ord(match[0]):02x}", word)
+
+
+def write_tree(path: str | PathLike[str], tree: Tree, words: Sequence[str]) -> None:
+    """Write a line for each leaf, in the order of the words `[W]`; whole or not at all.
+
+    read_tree reads the file. Raises UserError if the disk is full or the folder cannot be written to, and ValueError if
+    `tree` is not a Tree or has more words than `words`.
+    """
+    require_tree("write_tree: tree", tree)
+    require_words("write_tree: words", words, tree)
+    leaves = zip(tree.leaf_words.tolist(), code_strings(tree), strict=True)
+    lines = [f"{_escaped(words[word])}\t{code}\n" for word, code in leaves]
+    with atomic_write(Path(path)) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8", newline="\n")
+
+
+def read_tree(path: str | PathLike[str], words: Sequence[str]) -> Tree:
+    """Read a tree over words `[W]`: lines of a word, white space and its code; a word may have several lines.
+
+    Empty lines are skipped. Raises UserError, naming the file, if it is missing, a line does not have two fields, a
+    word is not among `words` or has no line, or the codes do not form a binary tree (from_codes).
+    """
+    path = Path(path)
+    try:
+        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
+    except OSError as error:
+        raise UserError(f"cannot read the tree {path}: {error.strerror}; give the path of a tree file") from error
+    ids = {_escaped(word): index for index, word in enumerate(words)}
+    codes: list[tuple[int, str]] = []
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}, line {number}"
+        try:
+            fields = [field.decode("utf-8") for field in line.split()]  # of bytes: a word may hold other white space
+        except UnicodeDecodeError as error:
+            raise UserError(f"{where}: not UTF-8; save the file in that encoding") from error
+        if not fields:
+            continue
+        if len(words) == 1 and len(fields) == 1:  # its code is empty
+            fields.append("")
+        if len(fields) != 2:
+            raise UserError(f"{where}: {len(fields)} fields; write a word, a tab, and its code of 0 and 1")
+        word, code = fields
+        if word not in ids:
+            raise UserError(
+                f"{where}: {word!r} is not in the vocabulary: the tree was built for another vocabulary; "
+                "build one for this one"
+            )
+        codes.append((ids[word], code))
+    missing = sorted(set(ids.values()) - {word for word, _ in codes})
+    if missing:
+        raise UserError(
+            f"{path} misses {len(missing)} of the {len(words)} words, such as {words[missing[0]]!r}: "
+            "give each one a code, or build a tree for this vocabulary"
+        )
+    try:
+        return from_codes(codes, words)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error

@@ -18,8 +18,8 @@ from pathlib import Path
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING
 from lmtool.trees.base import TreeWords
+from lmtool.trees.codes import read_tree
 from lmtool.trees.tree import Tree
-from lmtool.trees.tree_file import read_tree
 
 
 @dataclass(slots=True)

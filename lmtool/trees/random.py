@@ -15,12 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING, require_seed
 from lmtool.trees.base import TreeWords
-from lmtool.trees.halving import balanced_tree
+from lmtool.trees.bisection import random_tree
 from lmtool.trees.tree import Tree
 
 
@@ -34,15 +32,5 @@ class RandomTree(TreeConfig):
         require_seed("tree.seed", self.seed)
 
     def build(self, words: TreeWords) -> Tree:
-        """The tree of the seed, whatever the words are."""
+        """Build the tree of the seed, whatever the words."""
         return random_tree(len(words.words), self.seed)
-
-
-def random_tree(words: int, seed: int) -> Tree:
-    """The balanced tree over `words` words in random order; the same for the same seed.
-
-    Raises ValueError for less than one word and for a seed below 0.
-    """
-    if not isinstance(words, int | np.integer) or words < 1:
-        raise ValueError(f"random_tree: words must be a whole number of 1 or more; got {words}")
-    return balanced_tree(np.random.default_rng(seed).permutation(words).astype(np.int64))

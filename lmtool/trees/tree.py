@@ -22,10 +22,10 @@ Bits = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Paths:
-    """The paths to all leaves, one after the other.
+    """The paths to all leaves, concatenated.
 
-    offsets: `[L + 1]`, where each leaf's path begins. nodes: `[P]`, the inner nodes on it, the root first. bits: `[P]`,
-    the decision at each of them, 1 for the second child.
+    offsets: `[L + 1]`, the start of each leaf's path. nodes: `[P]`, the inner nodes on it, root first. bits: `[P]`, the
+    decision at each node, 1 for the second child.
     """
 
     offsets: Int64s
@@ -37,12 +37,12 @@ class Paths:
 class Tree:
     """Inner nodes and leaves; every inner node has two children, so that the Kraft sum is 1.
 
-    children: int32 `[N, 2]`, the children for bit 0 and bit 1: an inner node where it is 0 or more, else leaf
-    -1 - child. The root is node 0, and a node's number is below its children's. leaf_words: int32 `[L]`, the word of
-    each leaf, in ascending order: all words of 0 to W-1, each once or, where a word has several codes, more often.
-    With one code per word, leaf and word have the same number. A tree of one word has one leaf and no inner node.
+    children: int32 `[N, 2]`, the children for bit 0 and bit 1: an inner node if 0 or more, else leaf -1 - child. The
+    root is node 0, and a node's number is below its children's. leaf_words: int32 `[L]`, the word of each leaf, in
+    ascending order: all words from 0 to W-1, each once, or once per code if a word has several. With one code per
+    word, leaf and word have the same number. A tree of one word has one leaf and no inner node.
 
-    Both may also be arrays of other integers, or lists. Raises ValueError for what is not such a tree.
+    Both may also be arrays of other integers, or lists. Raises ValueError if they do not form such a tree.
     """
 
     children: Int32s
@@ -58,7 +58,7 @@ class Tree:
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.int32))
 
     def _invalid(self) -> str | None:
-        """Why the arrays are not those of a tree; None where they are."""
+        """Return why the arrays do not form a tree, or None if they do."""
         if not all(np.issubdtype(array.dtype, np.signedinteger) for array in (self.children, self.leaf_words)):
             return "its nodes and words must be integers"
         leaves = self.leaf_words.size
@@ -67,7 +67,7 @@ class Tree:
             return "a binary tree has one leaf more than inner nodes"
         below = np.sort(self.children, axis=None)
         if not np.array_equal(below, np.r_[-leaves:0, 1:nodes][: 2 * nodes]):
-            return "each leaf and each inner node but the root must have one parent"
+            return "each leaf and each inner node except the root must have one parent"
         if ((self.children >= 0) & (self.children <= np.arange(nodes)[:, None])).any():
             return "parents must come before their children"
         steps = np.diff(self.leaf_words, prepend=-1)
@@ -77,32 +77,32 @@ class Tree:
 
     @property
     def words(self) -> int:
-        """W, the number of words."""
+        """Number of words, W."""
         return int(self.leaf_words[-1]) + 1
 
     @property
     def nodes(self) -> int:
-        """N, the number of inner nodes."""
+        """Number of inner nodes, N."""
         return len(self.children)
 
     @property
     def leaves(self) -> int:
-        """L, the number of leaves."""
+        """Number of leaves, L."""
         return len(self.leaf_words)
 
     @cached_property
     def word_leaves(self) -> Int64s:
-        """int64 `[W + 1]`: where each word's leaves begin."""
+        """First leaf of each word, int64 `[W + 1]`."""
         return np.searchsorted(self.leaf_words, np.arange(self.words + 1)).astype(np.int64)
 
     @cached_property
     def depths(self) -> Int32s:
-        """int32 `[L]`: the length of each leaf's code."""
+        """Length of each leaf's code, int32 `[L]`."""
         return np.diff(self.paths.offsets).astype(np.int32)
 
     @cached_property
     def paths(self) -> Paths:
-        """The paths to all leaves."""
+        """Paths to all leaves."""
         nodes, leaves = self.nodes, self.leaves
         parent = np.zeros(nodes + leaves, dtype=np.int32)  # of inner nodes, then of leaves
         bit = np.zeros(nodes + leaves, dtype=np.uint8)
@@ -133,13 +133,13 @@ class Tree:
 
 
 def require_tree(where: str, tree: object) -> None:
-    """Raise ValueError, naming `where`, for what is no Tree."""
+    """Raise a ValueError naming `where` if `tree` is not a Tree."""
     if not isinstance(tree, Tree):
         raise ValueError(f"{where} must be a Tree; got a {type(tree).__name__}")
 
 
 def require_words(where: str, words: Sequence[str], tree: Tree) -> None:
-    """Raise ValueError, naming `where`, for what is no list of strings, and where they are fewer than the tree has."""
+    """Raise a ValueError naming `where` if `words` is not a list of strings, one or more per word of the tree."""
     if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
         raise ValueError(f"{where} must be a list of strings; got a {type(words).__name__}")
     if len(words) < tree.words:

@@ -25,7 +25,7 @@ from lmtool.config.rules import MISSING, require
 from lmtool.config.settings import option_named
 from lmtool.trees.assemble import graft
 from lmtool.trees.base import TreeWords
-from lmtool.trees.halving import balanced_tree
+from lmtool.trees.bisection import balanced_tree
 from lmtool.trees.tree import Tree
 
 MOST = 16

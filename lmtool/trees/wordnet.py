@@ -1,11 +1,11 @@
-r"""WordNet's is-a hierarchy as a tree: the words of a group, as of all animals, are the leaves below one node.
+r"""WordNet's is-a hierarchy as a tree: the words of a group, e.g. all animals, are the leaves below one node.
 
 .. math::
 
     d(w) = \sum_{g \ni w} d_g(w)
 
 The sum is over the groups g that w is in, from the top down to its own synset; d_g(w) is the depth of w, or of the
-group in g that holds it, in a Huffman tree over the members of g. A word is placed at its first, most frequent sense
+group in g that contains it, in a Huffman tree over the members of g. A word is placed at its first, most frequent sense
 as noun or verb, and a synset below its first hypernym; other words have a Huffman tree beside these two. Morin and
 Bengio join the members of a group by clustering, which needs vectors.
 
@@ -16,6 +16,7 @@ Complexity: a look-up in WordNet for each word, then O(W log W) for W words.
 
 from __future__ import annotations
 
+import heapq
 import importlib
 import os
 import shutil
@@ -33,8 +34,8 @@ from lmtool.config.groups import TreeConfig
 from lmtool.config.rules import MISSING
 from lmtool.errors import UserError
 from lmtool.system.arrays import word_counts
+from lmtool.trees.assemble import arranged
 from lmtool.trees.base import TreeWords
-from lmtool.trees.hierarchy import binary_hierarchy
 from lmtool.trees.tree import Int64s, Tree
 
 USUAL_FOLDER = Path("/usr/share/wordnet")
@@ -43,12 +44,13 @@ SPEECH = ("noun", "verb", "adj", "adv")
 NEEDED = ("cntlist.rev", *(name for pos in SPEECH for name in (f"index.{pos}", f"data.{pos}", f"{pos}.exc")))
 OTHERS, NOUNS, VERBS = 0, 1, 2  # the top groups
 
-# WordNet has only nouns, verbs, adjectives and adverbs: by these words it means inches, arsenic, Oregon and the like.
+# Function words, which WordNet lacks: its entries of these spellings are inches, arsenic, Oregon and the like.
 LISTED = """
     a an and as at but by can for he her him his i if in it its me might must my no nor not of off on or our out over
     shall she so than that the their them then there they this to up us we what which who will with you your
 """
 FUNCTION_WORDS = frozenset(LISTED.split())
+Item = tuple[int, int, int]  # count; position, for ties; node, or -1 - word
 
 
 @dataclass(slots=True)
@@ -58,14 +60,14 @@ class WordnetTree(TreeConfig):
     folder: str | None = MISSING
 
     def build(self, words: TreeWords) -> Tree:
-        """The tree of the words' counts. Raises UserError where WordNet or NLTK is missing."""
+        """Build the tree of the words' counts. Raises UserError if WordNet or NLTK is missing."""
         return wordnet_tree(words.words, words.counts, Path(self.folder) if self.folder else None)
 
 
 def find_wordnet(folder: Path | None) -> Path:
-    """The folder of WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict and the usual one.
+    """Return the folder of WordNet's files: `folder`, or if None the first of WNSEARCHDIR, WNHOME/dict, USUAL_FOLDER.
 
-    Raises UserError where there is none.
+    Raises UserError if none of them has the files.
     """
     if folder is not None:
         folders = [folder]
@@ -81,12 +83,12 @@ def find_wordnet(folder: Path | None) -> Path:
 
 @contextmanager
 def _reader(folder: Path) -> Iterator[Any]:
-    """NLTK's reader of the files in `folder`.
+    """Open NLTK's reader of the files in `folder`.
 
     NLTK opens files only below the folders of `nltk.data.path` and follows no link out of them. It also asks for
-    `lexnames` and `index.sense`, which Debian's WordNet lacks and nothing here uses. So the files are copied into a
-    private folder in the layout of NLTK's data, with stubs for those two, which is in that list while the reader is
-    used.
+    `lexnames` and `index.sense`, which Debian's WordNet lacks and nothing here uses. Therefore the files are copied
+    into a private folder in the layout of NLTK's data, with stubs for those two; that path includes the folder while
+    the reader is open.
     """
     try:
         allowed: list[str] = importlib.import_module("nltk.data").path
@@ -116,7 +118,7 @@ def _reader(folder: Path) -> Iterator[Any]:
 
 
 def _closed_at_the_end(reader: Any) -> Any:
-    """A kind of NLTK's reader that remembers in `opened` the files that it opens, of which it leaves some open."""
+    """Derive a class from NLTK's reader that lists in `opened` the files it opens, some of which it never closes."""
 
     class Reader(reader):  # type: ignore[misc]
         def __init__(self, *arguments: Any) -> None:
@@ -132,7 +134,7 @@ def _closed_at_the_end(reader: Any) -> Any:
 
 
 def _sense(reader: Any, word: str) -> Any:
-    """A word's first sense as noun or verb, whichever is more frequent; None where it is neither."""
+    """Return a word's first sense as noun or verb, whichever is more frequent; None if it is neither."""
     form = word.lower()
     if len(form) < 2 or form in FUNCTION_WORDS or not form[0].isalpha():
         return None
@@ -148,10 +150,10 @@ def _sense(reader: Any, word: str) -> Any:
 
 
 def wordnet_groups(words: Sequence[str], folder: Path) -> tuple[list[int], Int64s]:
-    """Each group's parent `[G]`, -1 for the three at the top, and the group of each word `[W]`.
+    """Return each group's parent `[G]`, -1 for the three at the top, and the group of each word `[W]`.
 
-    Groups are the synsets of the words and those above them, each below its first hypernym (for a name, what it is an
-    instance of). Words that WordNet does not know as noun or verb are in group OTHERS.
+    Groups are the synsets of the words and those above them, each below its first hypernym (for a name, the synset that
+    it is an instance of). Words that WordNet does not know as noun or verb are in group OTHERS.
     """
     parents = [-1, -1, -1]  # of others, nouns and verbs
     group_of = np.full(len(words), OTHERS, dtype=np.int64)
@@ -178,20 +180,64 @@ def wordnet_groups(words: Sequence[str], folder: Path) -> tuple[list[int], Int64
 
 
 def _leads_to(synset: Any, number: int, numbers: dict[str, int], parents: list[int]) -> bool:
-    """Whether the path from a synset to the top passes group `number`."""
+    """Return whether the path from a synset to the top passes group `number`."""
     group = numbers.get(synset.name(), -1)
     while group >= 0 and group != number:
         group = parents[group]
     return group == number
 
 
+def _joined(items: list[Item], children: list[tuple[int, int]]) -> tuple[int, int]:
+    """Join the two items of smallest counts until one is left, appending to `children`; return its count and node."""
+    heapq.heapify(items)
+    position = len(items)
+    while len(items) > 1:
+        lighter, heavier = heapq.heappop(items), heapq.heappop(items)
+        children.append((heavier[2], lighter[2]))
+        heapq.heappush(items, (lighter[0] + heavier[0], position, len(children) - 1))
+        position += 1
+    return items[0][0], items[0][2]
+
+
+def binary_hierarchy(parents: Sequence[int], group_of: Int64s, counts: Int64s) -> Tree:
+    """Build the binary tree in which the words of every group are the leaves below one node.
+
+    parents: `[G]`, the group that contains each group, -1 for one at the top. group_of: int64 `[W]`, the group that
+    directly contains each word. counts: int64 `[W]`. The groups and words within a group are joined by a Huffman tree
+    on their counts, which needs no vectors, unlike clustering (Morin & Bengio cluster by the documents that words occur
+    in). A group with a single member, or none, adds no node.
+    """
+    groups = len(parents)
+    depths = np.full(groups + 1, -1)  # the last one is the top
+    depths[-1] = 0
+    for group in range(groups):
+        path = []
+        while depths[group] < 0:
+            path.append(group)
+            group = parents[group]
+        for inner in reversed(path):
+            depths[inner] = depths[parents[inner]] + 1
+    members: list[list[Item]] = [[] for _ in range(groups + 1)]
+    for word in np.argsort(counts, kind="stable").tolist():
+        group_members = members[group_of[word]]
+        group_members.append((int(counts[word]), len(group_members), -1 - word))
+    children: list[tuple[int, int]] = []
+    for group in np.argsort(-depths, kind="stable").tolist():
+        if group < groups and members[group]:
+            count, node = _joined(members[group], children)
+            outer = members[parents[group]]
+            outer.append((count, len(outer), node))
+    _joined(members[-1], children)
+    return arranged(np.array(children, dtype=np.int32), len(children) - 1, np.arange(len(counts)))
+
+
 def wordnet_tree(words: Sequence[str], counts: Int64s, folder: Path | None) -> Tree:
-    """The tree over words `[W]`, of counts int64 `[W]`, that follows WordNet's nouns and verbs.
+    """Build the tree over words `[W]`, with counts int64 `[W]`, that follows WordNet's nouns and verbs.
 
     A word is placed at its first, most frequent sense, looked up in lower case and by its base form. Other words
-    (function words, names, numbers, `<unk>`) have a Huffman tree of their own beside nouns and verbs. binary_hierarchy
-    makes it binary. folder: of WordNet's files; None for where systems have it. Raises UserError where WordNet or NLTK
-    is missing, and ValueError for counts of another number of words.
+    (function words, names, numbers, `<unk>`) have a separate Huffman tree beside nouns and verbs. folder: of WordNet's
+    files; None for the usual places. Raises UserError if WordNet or NLTK is missing, and ValueError for counts of
+    another number of words.
     """
     counts = word_counts("wordnet_tree: counts", counts, len(words))
     parents, group_of = wordnet_groups(words, find_wordnet(folder))

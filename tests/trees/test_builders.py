@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 
 from lmtool.errors import UserError
 from lmtool.trees.assemble import graft
-from lmtool.trees.classes import classes_tree
-from lmtool.trees.frequency import frequency_tree
-from lmtool.trees.frequency_classes import class_of_words
-from lmtool.trees.halving import balanced_tree
-from lmtool.trees.huffman_code import huffman_tree
-from lmtool.trees.random import random_tree
+from lmtool.trees.bisection import balanced_tree, frequency_tree, random_tree
+from lmtool.trees.classes import class_of_words, classes_tree
+from lmtool.trees.huffman import huffman_tree
 from lmtool.trees.tree import Int64s, Tree
 from tests.trees.checks import check, codes, same, zipf
 

@@ -20,18 +20,17 @@ from lmtool.errors import UserError
 from lmtool.neural.outputs import hierarchical
 from lmtool.trees.balanced import BalancedTree
 from lmtool.trees.base import TreeWords
+from lmtool.trees.bisection import balanced_tree, frequency_tree, random_tree
 from lmtool.trees.brown import BrownTree, brown_tree
 from lmtool.trees.classes import ClassesTree, classes_tree
 from lmtool.trees.clusters import ClustersTree, Division, Method, Representation, clusters_tree
+from lmtool.trees.codes import write_tree
 from lmtool.trees.file import FileTree
-from lmtool.trees.frequency import FrequencyTree, frequency_tree
-from lmtool.trees.halving import balanced_tree
-from lmtool.trees.huffman import HuffmanTree
-from lmtool.trees.huffman_code import huffman_tree
+from lmtool.trees.frequency import FrequencyTree
+from lmtool.trees.huffman import HuffmanTree, huffman_tree
 from lmtool.trees.neighbour_vectors import neighbour_vectors
-from lmtool.trees.random import RandomTree, random_tree
+from lmtool.trees.random import RandomTree
 from lmtool.trees.tree import Tree
-from lmtool.trees.tree_file import write_tree
 from lmtool.trees.union import UnionTree, union
 from lmtool.trees.wordnet import WordnetTree
 from tests.trees.checks import check, codes, same

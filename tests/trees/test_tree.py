@@ -10,11 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.trees.analysis import analyse, path_rows
-from lmtool.trees.codes import code_string, code_strings
-from lmtool.trees.drawing import top_of
+from lmtool.trees.analysis import analyse, path_rows, top_of
+from lmtool.trees.codes import code_string, code_strings, write_tree
 from lmtool.trees.tree import Tree
-from lmtool.trees.tree_file import write_tree
 
 CHILDREN = np.array([[1, -1], [-2, -3]], dtype=np.int32)
 WORDS = np.arange(3, dtype=np.int32)

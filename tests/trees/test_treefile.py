@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.trees.codes import code_string, code_strings, from_codes
-from lmtool.trees.halving import balanced_tree
-from lmtool.trees.huffman_code import huffman_tree
+from lmtool.trees.bisection import balanced_tree
+from lmtool.trees.codes import code_string, code_strings, from_codes, read_tree, write_tree
+from lmtool.trees.huffman import huffman_tree
 from lmtool.trees.tree import Tree
-from lmtool.trees.tree_file import read_tree, write_tree
 from tests.trees.checks import check, codes, same, zipf
 
 WORDS = ["the", "<unk>", "cat\u00a0s", "Ω", "</s>"]
@@ -83,7 +82,7 @@ def test_what_is_wrong(text: str | bytes, message: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("codes", "message"),
     [
-        ([], "a tree without words"),
+        ([], "the tree has no words"),
         ([(2, "1"), (0, "0")], "the tree misses 1 words, such as 1: give each one a code"),
         ([(0, ""), (1, "1")], "the code '' of 0 must be made of 0 and 1, one or more"),
         ([(0, "0"), (1, "0")], "0 and 1 have the same code 0"),

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmtool.errors import UserError
-from lmtool.trees.hierarchy import binary_hierarchy
-from lmtool.trees.huffman_code import huffman_tree
-from lmtool.trees.wordnet import USUAL_FOLDER, find_wordnet, wordnet_groups, wordnet_tree
+from lmtool.trees.huffman import huffman_tree
+from lmtool.trees.wordnet import USUAL_FOLDER, binary_hierarchy, find_wordnet, wordnet_groups, wordnet_tree
 from tests.trees.checks import check, codes
 
 needs_wordnet = pytest.mark.skipif(
