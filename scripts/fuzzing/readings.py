@@ -260,8 +260,7 @@ def scores(given: Given) -> None:
 
 def tree(given: Given) -> None:
     """A tree of words and codes."""
-    from lmtool.trees.codes import code_strings
-    from lmtool.trees.codes import read_tree
+    from lmtool.trees.codes import code_strings, read_tree
 
     words = _vocabulary().words[:-1]
     built = read_tree(given.path, words)
