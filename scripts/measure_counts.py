@@ -18,8 +18,8 @@ CODE = """
 import json, sys, time
 from pathlib import Path
 from lmtool.data.corpus import Corpus
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.system import parallel
 parallel.use(int(sys.argv[1]))

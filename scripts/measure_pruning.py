@@ -56,7 +56,7 @@ def limited(data: Path, lmtool: Callable[..., float]) -> None:
 
 def curve(name: str, store: Path, order: int) -> None:
     """At the sizes that cut-offs give: these, entropy pruning, and pruning by expected gain."""
-    from lmtool.ngram.estimate import estimate
+    from lmtool.ngram.estimation.estimate import estimate
     from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 
     with _Text(store, order) as text:
@@ -86,7 +86,7 @@ def curve(name: str, store: Path, order: int) -> None:
 
 def varikn(program: Path, store: Path, data: Path) -> None:
     """At the sizes that variKN's counts2kn gives: its models, entropy pruning, and pruning by expected gain."""
-    from lmtool.ngram.estimate import estimate
+    from lmtool.ngram.estimation.estimate import estimate
     from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 
     for name in ("train", "valid"):
@@ -135,7 +135,7 @@ class _Text:
 
     def __init__(self, store: Path, order: int) -> None:
         from lmtool.data.corpus import Corpus
-        from lmtool.ngram.counts import count_ngrams
+        from lmtool.ngram.counting.counts import count_ngrams
 
         self.corpus = Corpus.open(store)
         self.counts = count_ngrams(self.corpus.text("train"), self.corpus.vocabulary, order)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import lmtool as package
-from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.distillation import ExpectedProbabilities
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.likely_ngrams import LikelyNgrams, most_likely
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey

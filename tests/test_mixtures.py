@@ -20,8 +20,8 @@ from lmtool.mixtures.by_context_class import ClassMixture, classes_of_split, fit
 from lmtool.mixtures.cache import BLOCK, CachedMixture, NeuralCache, UnigramCache, neural_cache
 from lmtool.mixtures.linear import Ends, Mixture, MixtureScorer, contexts_of, fit_weights, mix
 from lmtool.mixtures.log_linear import LogLinear, combined, fit_log_linear, likelihood
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from tests.conftest import neural

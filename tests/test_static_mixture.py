@@ -13,8 +13,8 @@ import lmtool as package
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.mixtures.linear import Mixture
 from lmtool.mixtures.static import mix_static, union_vocabulary
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.query.scoring import score_candidates, table_arrays

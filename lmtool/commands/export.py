@@ -90,8 +90,8 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
     Raises UserError where the model has no counts, and where their text has changed.
     """
     from lmtool.data.corpus import Corpus
-    from lmtool.ngram.count_files.write import write_counts
-    from lmtool.ngram.counts import first_places_of
+    from lmtool.ngram.counting.counts import first_places_of
+    from lmtool.ngram.files.counts_write import write_counts
     from lmtool.runs.store import open_run_corpus
 
     model = run.settings("model") if run.kind == "train" else None

@@ -17,7 +17,7 @@ from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus, Split
-    from lmtool.ngram.counts import Counts
+    from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.storage import Storage
 
@@ -66,7 +66,7 @@ def _estimate(
     from lmtool.commands.prune_to_size import prune_to_size
     from lmtool.evaluation.printing import sizes_text
     from lmtool.evaluation.score import perplexity
-    from lmtool.ngram.estimate import estimate
+    from lmtool.ngram.estimation.estimate import estimate
     from lmtool.ngram.models.ngram_model import quantised_notes
     from lmtool.ngram.smoothers.base import MergingSmoother
 
@@ -154,7 +154,7 @@ def _estimate(
 
 def _with_sources(counts: Counts, corpus: Corpus, smoother: str) -> Counts:
     """The counts with those of each source of train. Raises UserError where the text of train is not in the store."""
-    from lmtool.ngram.source_counts import count_sources
+    from lmtool.ngram.counting.source_counts import count_sources
 
     if corpus.train_counted_externally:
         raise UserError(
@@ -167,8 +167,8 @@ def _tune(
     counts: Counts, smoother: Smoother, held_out: Split, name: str, storage: Storage, session: Session
 ) -> dict[str, Any]:
     """Tune the smoother on a split; returns what goes into result.json of the weights of sources."""
+    from lmtool.ngram.estimation.tuning import fit_and_tune
     from lmtool.ngram.smoothers.base import MergingSmoother
-    from lmtool.ngram.tuning import fit_and_tune
 
     tuned = fit_and_tune(counts, smoother, held_out, storage)
     session.say(f"tuned on {name}: perplexity {tuned.before:.4f} -> {tuned.after:.4f}")

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.neural.encoders.base import Encoder
     from lmtool.neural.outputs.base import OutputLayer
-    from lmtool.ngram.counts import Counts
+    from lmtool.ngram.counting.counts import Counts
+    from lmtool.ngram.models.units import CountModel, Units
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.backoff import BackoffTable
     from lmtool.ngram.tables.storage import Storage
-    from lmtool.ngram.units import CountModel, Units
     from lmtool.system.arrays import FloatArray, IntArray
     from lmtool.training.optim.base import ParameterGroups
     from lmtool.trees.base import TreeWords
@@ -271,8 +271,8 @@ class CountsConfig(ABC):
         threshold: float | None,
         storage: Storage,
     ) -> BackoffTable | None:
-        """The model of a smoother whose parameters are not tuned, as lmtool.ngram.estimate makes it of the counts, and
-        lmtool.ngram.pruning.entropy where there is a threshold of entropy pruning.
+        """The model of a smoother whose parameters are not tuned, as lmtool.ngram.estimation.estimate makes it of the
+        counts, and lmtool.ngram.pruning.entropy where there is a threshold of entropy pruning.
 
         None, the default, where that is left to the caller. Raises UserError as `count` does.
         """

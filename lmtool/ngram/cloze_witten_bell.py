@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from lmtool.data.cloze import unk_sharers
-from lmtool.ngram.counts import Counts
+from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.query.scoring import find_contexts, find_followers
 from lmtool.ngram.tables.backoff import log
 from lmtool.system.arrays import FloatArray, IntArray

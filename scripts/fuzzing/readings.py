@@ -150,7 +150,7 @@ def documents(given: Given) -> None:
 def parquet(given: Given) -> None:
     """Parquet, as `preprocess` and `counts=table` read it; pyarrow alone knows what damaged files hold."""
     from lmtool.data.readers import read_blocks
-    from lmtool.ngram.count_files.read import CountFiles
+    from lmtool.ngram.files.counts_read import CountFiles
 
     if given.variant & 1:
         CountFiles([str(given.path)], [1]).unigrams()
@@ -350,7 +350,7 @@ def arpa(given: Given) -> None:
 
 def counts(given: Given) -> None:
     """N-grams with their counts."""
-    from lmtool.ngram.count_files.read import CountFiles
+    from lmtool.ngram.files.counts_read import CountFiles
 
     files = CountFiles([str(given.path)], [1])
     found: dict[tuple[str, ...], int] = {}

@@ -16,7 +16,7 @@ from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.line_cut import SplitConfig, SplitUnit
 from lmtool.data.sources.text import TextData
 from lmtool.errors import UserError
-from lmtool.ngram.counts import count_ngrams
+from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.system.sealed import seal
 
 LINES = ["a b c", "", "b", "c c a b", "a"]  # 9 words in 4 sentences

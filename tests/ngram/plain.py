@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.tables.backoff import BackoffTable
 

@@ -13,8 +13,8 @@ import pytest
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.files import arpa_read as read
 from lmtool.ngram.files.arpa_read import arpa_table, read_arpa
 from lmtool.ngram.files.arpa_write import write_arpa

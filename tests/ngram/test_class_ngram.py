@@ -13,8 +13,8 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.recoded import MappedCorpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.class_model import CLASSES_FILE, Classes, ClassNgramModel
 from lmtool.ngram.models.learned_classes import learned_classes
 from lmtool.ngram.models.word_classes import WordClasses, read_classes

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.ngram.count_files.read import CountFiles
+from lmtool.ngram.files.counts_read import CountFiles
 
 Run = Callable[..., str]
 KN = ("train", "model=ngram", "model.order=3")
@@ -175,7 +175,7 @@ def test_n_grams_with_count_0_are_not_seen_types(lmtool: Run, caplog: pytest.Log
     write("valid.txt", ["a"])
     Path("plain.tsv").write_text(text)
     Path("zeros.tsv").write_text(text + "a a\t0\nb b\t0\n")
-    logging.getLogger("lmtool.ngram.count_files.read").addHandler(caplog.handler)
+    logging.getLogger("lmtool.ngram.files.counts_read").addHandler(caplog.handler)
     for name in ("plain", "zeros"):
         lmtool("train", "model=ngram", "model.order=2", "smoother=kneser_ney", "counts=table", "data=text",
                "data.valid=valid.txt", f"counts.path={name}.tsv", f"hydra.run.dir={name}")  # fmt: skip
@@ -193,7 +193,7 @@ def test_n_grams_with_count_0_are_not_seen_types(lmtool: Run, caplog: pytest.Log
 def test_counts_with_n_grams_left_out_say_so(lmtool: Run, caplog: pytest.LogCaptureFixture) -> None:
     write("valid.txt", ["a"])
     Path("c.tsv").write_text("a\t3\n</s>\t2\n<s>\t2\na </s>\t2\n<s> a\t2\n")
-    logging.getLogger("lmtool.ngram.count_files.read").addHandler(caplog.handler)
+    logging.getLogger("lmtool.ngram.files.counts_read").addHandler(caplog.handler)
     lmtool("train", "model=ngram", "model.order=2", "smoother=mle", "counts=table", "data=text",
            "data.valid=valid.txt", "counts.path=c.tsv")  # fmt: skip
     assert "the 2-grams of counts.path are 4 of 5 tokens" in caplog.text

@@ -10,14 +10,14 @@ import pytest
 
 from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.ngram.counts import Counts, count_ngrams
-from lmtool.ngram.estimate import estimate
-from lmtool.ngram.merged_tuning import HeldOut, loss_and_gradient
+from lmtool.ngram.counting.counts import Counts, count_ngrams
+from lmtool.ngram.counting.source_counts import SourceCounts, count_sources
+from lmtool.ngram.estimation.estimate import estimate
+from lmtool.ngram.estimation.merging_tuning import HeldOut, loss_and_gradient
+from lmtool.ngram.estimation.tuning import fit_and_tune
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.count_merging import CountMerging
-from lmtool.ngram.source_counts import SourceCounts, count_sources
 from lmtool.ngram.tables.storage import Storage
-from lmtool.ngram.tuning import fit_and_tune
 from lmtool.system.arrays import FloatArray
 from tests.ngram.plain import contexts_for, random_sentences, rows_of, text_of
 

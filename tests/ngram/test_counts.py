@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from lmtool.config.rules import size_in_bytes
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.ngram import counts as counts_module
-from lmtool.ngram.count_cache import open_counts, save_counts
-from lmtool.ngram.counts import Counts, count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting import counts as counts_module
+from lmtool.ngram.counting.cache import open_counts, save_counts
+from lmtool.ngram.counting.counts import Counts, count_ngrams
+from lmtool.ngram.counting.memory_sort import sort_keys
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models import ngram_model as model_module
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.tables import storage as storage_module
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.ngram.adjusted_counts import adjusted_counts, revised_counts
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import Selection, estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, revised_counts
+from lmtool.ngram.estimation.estimate import Selection, estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning import gain as gain_pruning
 from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_to_size_by_entropy

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.files.arpa_read import arpa_table, read_arpa
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from tests.ngram.plain import text_of

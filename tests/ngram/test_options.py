@@ -17,9 +17,9 @@ from lmtool.config.settings import plain_values, saved_settings
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.count_cache import counts_path
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.cache import counts_path
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.smoothers.base import Form
 from tests.ngram.plain import Text, random_sentences, text_of

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy, relative_changes, renormalised
 from lmtool.ngram.smoothers.good_turing import GoodTuring

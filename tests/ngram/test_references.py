@@ -14,8 +14,8 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.text import TextData
 from lmtool.evaluation.score import perplexity, score
-from lmtool.ngram.counts import Counts, count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import Counts, count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother

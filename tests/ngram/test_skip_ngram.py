@@ -11,8 +11,8 @@ import pytest
 
 from lmtool.data.corpus import Corpus
 from lmtool.data.skipped import SkipCorpus, every
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.skip_model import EveryWord
 from lmtool.ngram.smoothers.base import Smoother
 

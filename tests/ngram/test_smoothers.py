@@ -9,8 +9,8 @@ import pytest
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import discount_full_contexts, estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import discount_full_contexts, estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother

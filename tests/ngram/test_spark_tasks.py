@@ -10,8 +10,8 @@ import pytest
 
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.ngram.counts import Counts, count_ngrams, unigram_counts
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import Counts, count_ngrams, unigram_counts
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.pruning.entropy import prune_by_entropy, renormalised
 from lmtool.ngram.smoothers.witten_bell import WittenBell
 from lmtool.ngram.suffixes import suffixes_of

@@ -11,8 +11,8 @@ import pytest
 
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models import ngram_model
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.bigrams import bigram_table, find_bigrams, node_width

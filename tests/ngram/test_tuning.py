@@ -8,8 +8,9 @@ import pytest
 from lmtool.data.corpus import Corpus, Split
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, score
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
+from lmtool.ngram.estimation.tuning import fit_and_tune
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import Smoother
@@ -18,7 +19,6 @@ from lmtool.ngram.smoothers.kneser_ney import KneserNey
 from lmtool.ngram.smoothers.laplace import Laplace
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.tables.storage import Storage
-from lmtool.ngram.tuning import fit_and_tune
 from tests.ngram.plain import text_of
 
 SMOOTHERS = {

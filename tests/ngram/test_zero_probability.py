@@ -14,8 +14,9 @@ from lmtool.config.options import kinds
 from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counts import count_ngrams
-from lmtool.ngram.estimate import estimate
+from lmtool.ngram.counting.counts import count_ngrams
+from lmtool.ngram.estimation.estimate import estimate
+from lmtool.ngram.estimation.tuning import fit_and_tune
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute import Absolute
 from lmtool.ngram.smoothers.base import TUNED, Smoother
@@ -24,7 +25,6 @@ from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
 from lmtool.ngram.tables.storage import Storage
-from lmtool.ngram.tuning import fit_and_tune
 from tests.ngram.plain import contexts_for, random_sentences, text_of
 from tests.ngram.test_options import settings
 

@@ -1,1 +1,1 @@
-"""Ways to count n-grams, one file each."""
+"""Counting n-grams: the options of the group `counts`, and what they share."""

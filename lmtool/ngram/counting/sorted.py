@@ -22,7 +22,7 @@ from lmtool.ngram.counting.base import CountsInMemory
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
-    from lmtool.ngram.counts import Counts
+    from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.tables.storage import Storage
 
 
@@ -37,8 +37,8 @@ class SortedCounts(CountsInMemory):
 
         Raises UserError for a text that cannot be counted and where the disk is full.
         """
-        from lmtool.ngram.count_cache import counts_path, open_counts, save_counts
-        from lmtool.ngram.counts import count_ngrams
+        from lmtool.ngram.counting.cache import counts_path, open_counts, save_counts
+        from lmtool.ngram.counting.counts import count_ngrams
 
         path = counts_path(corpus.path) if corpus.folder is not None else None  # beside it, where that is a folder
         cached = open_counts(path, corpus.fingerprint, order) if path is not None else None

@@ -25,7 +25,7 @@ from lmtool.ngram.counting.base import CountsInMemory
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import Prepared
-    from lmtool.ngram.counts import Counts
+    from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.spark.cluster import Cluster
     from lmtool.ngram.tables.backoff import BackoffTable

@@ -26,8 +26,8 @@ from lmtool.ngram.counting.base import CountsInMemory
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import Prepared
-    from lmtool.ngram.count_files.read import CountFiles
-    from lmtool.ngram.counts import Counts
+    from lmtool.ngram.counting.counts import Counts
+    from lmtool.ngram.files.counts_read import CountFiles
     from lmtool.ngram.tables.storage import Storage
 
 
@@ -61,7 +61,7 @@ class TableCounts(CountsInMemory):
         from lmtool.data.choose_vocabulary import listed_words
         from lmtool.data.preprocess import preprocess
         from lmtool.data.text_files import file_identity, file_stamps
-        from lmtool.ngram.count_files.read import counted_train
+        from lmtool.ngram.files.counts_read import counted_train
 
         if not data.sentences:
             raise UserError("data.sentences=false: files of counts are of text in sentences")
@@ -83,11 +83,11 @@ class TableCounts(CountsInMemory):
 
         Raises UserError, naming file and line, for what are no n-grams with counts.
         """
-        from lmtool.ngram.count_files.read import read_counts
+        from lmtool.ngram.files.counts_read import read_counts
 
         return read_counts(self._files(), corpus, order, storage)
 
     def _files(self) -> CountFiles:
-        from lmtool.ngram.count_files.read import CountFiles
+        from lmtool.ngram.files.counts_read import CountFiles
 
         return CountFiles(self.path, list(self.weights or [1] * len(self.path)))

@@ -22,7 +22,8 @@ from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WordTable
 from lmtool.errors import UserError
 from lmtool.language_model import LN10
-from lmtool.ngram.counts import MAX_ORDER
+from lmtool.ngram.counting.counts import MAX_ORDER
+from lmtool.ngram.counting.memory_sort import sort_keys
 from lmtool.ngram.files.arpa_lines import (
     CARRIAGE_RETURN,
     COMMENT,
@@ -34,7 +35,6 @@ from lmtool.ngram.files.arpa_lines import (
     ZERO,
     parse_lines,
 )
-from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
 

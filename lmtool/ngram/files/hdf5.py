@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.block_starts import BLOCK, require_within
+from lmtool.ngram.tables.block_starts import BLOCK, require_within
 from lmtool.ngram.tables.packed import Packed, cells_needed
 from lmtool.ngram.tables.trie import Nodes, Trie
 from lmtool.system.memory import pieces_of

@@ -31,7 +31,7 @@ from lmtool.errors import UserError
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.ngram.units import CountModel, Units
+    from lmtool.ngram.models.units import CountModel, Units
 
 
 class Start(Enum):

@@ -29,7 +29,7 @@ from lmtool.config.groups import CountModelConfig
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.ngram.units import CountModel, Units
+    from lmtool.ngram.models.units import CountModel, Units
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class NgramModelConfig(CountModelConfig):
 
     def units(self, corpus: Corpus) -> Units:
         """The words."""
-        from lmtool.ngram.units import Words
+        from lmtool.ngram.models.units import Words
 
         return Words(corpus)
 

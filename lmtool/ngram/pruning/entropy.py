@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.estimate import backoff_weights
+from lmtool.ngram.estimation.estimate import backoff_weights
 from lmtool.ngram.pruning.size_search import largest_within
 from lmtool.ngram.query.scoring import score_candidates, table_arrays
 from lmtool.ngram.suffixes import suffixes_of

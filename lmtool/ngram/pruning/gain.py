@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.ngram.adjusted_counts import adjusted_counts, revised_counts
-from lmtool.ngram.counts import Counts
-from lmtool.ngram.estimate import Selection, contexts_of, estimate
+from lmtool.ngram.counting.counts import Counts
+from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, revised_counts
+from lmtool.ngram.estimation.estimate import Selection, contexts_of, estimate
 from lmtool.ngram.pruning.entropy import keep_contexts
 from lmtool.ngram.pruning.expected_counts import BINS, LARGEST, ExpectedCounts, bins_of, histogram
 from lmtool.ngram.pruning.size_search import largest_within

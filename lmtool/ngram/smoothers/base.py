@@ -1,7 +1,7 @@
 """The contract of smoothers: numerator, denominator and weight of the shorter context, from counts.
 
 For an n-gram hw, its context h and the shorter context h' (h without its first word), the estimator
-(lmtool.ngram.estimate) combines them order by order:
+(lmtool.ngram.estimation.estimate) combines them order by order:
 
     interpolated   p(w|h) = numerator(hw) / denominator(h) + weight(h) p(w|h')
     backed off     p(w|h) = numerator(hw) / denominator(h) where hw was seen, else backoff(h) p(w|h')
@@ -109,8 +109,8 @@ class Smoother:
 
 
 class MergingSmoother(Smoother):
-    """A smoother of the merged counts of several sources, by lmtool.ngram.merged_masses: numerator, denominator and
-    weight are not read.
+    """A smoother of the merged counts of several sources, by lmtool.ngram.estimation.merging: numerator, denominator
+    and weight are not read.
 
     values: `[n, 4]`, D1, D2, D3 and D4 of each order. weights: float64 `[S]`, of the sources in their order, of sum 1;
     None for equal ones.

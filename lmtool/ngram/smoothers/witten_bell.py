@@ -25,7 +25,7 @@ from lmtool.ngram.smoothers.base import Contexts, Form, Smoother
 from lmtool.system.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from lmtool.ngram.counts import Counts
+    from lmtool.ngram.counting.counts import Counts
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.errors import UserError
-from lmtool.ngram.counts import Counts, from_last_start
+from lmtool.ngram.counting.counts import Counts, from_last_start
 from lmtool.ngram.spark.levels import changes
 from lmtool.ngram.spark.tasks import ngram_columns
 from lmtool.ngram.tables.backoff import log

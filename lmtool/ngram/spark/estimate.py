@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.ngram.adjusted_counts import with_occurrences
-from lmtool.ngram.counts import Counts, from_last_start, unigram_counts
-from lmtool.ngram.estimate import table_of, unigram_probabilities, unused_weight
+from lmtool.ngram.counting.counts import Counts, from_last_start, unigram_counts
+from lmtool.ngram.estimation.adjusted_counts import with_occurrences
+from lmtool.ngram.estimation.estimate import table_of, unigram_probabilities, unused_weight
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
 from lmtool.ngram.spark import prune, shares, tasks, weights

@@ -2,7 +2,7 @@
 
 In a partition are all n-grams whose word before the last is one of some words. They are kept sorted by their context
 from its last word to its first, and then by the word that follows, so that the n-grams of a context are consecutive in
-every order, with ascending words: the order in which lmtool.ngram.estimate has them too.
+every order, with ascending words: the order in which lmtool.ngram.estimation.estimate has them too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.sorting import sort_keys
+from lmtool.ngram.counting.memory_sort import sort_keys
 from lmtool.ngram.tables.packed import width_of
 from lmtool.system.arrays import IntArray
 

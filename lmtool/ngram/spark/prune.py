@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.errors import UserError
+from lmtool.ngram.counting.memory_sort import sort_keys
 from lmtool.ngram.pruning.entropy import FloatArray32, divergences, relative_changes
-from lmtool.ngram.sorting import sort_keys
 from lmtool.ngram.spark.levels import Level, changes
 from lmtool.ngram.spark.tasks import ROWS_AT_ONCE, Batches, Task, held, keys_of, ngram_columns, rows_of, rows_schema
 from lmtool.ngram.tables.backoff import log

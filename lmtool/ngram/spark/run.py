@@ -17,7 +17,7 @@ from lmtool.data.choose_vocabulary import listed_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import Prepared, preprocess, settings_json
 from lmtool.data.remote import is_address
-from lmtool.ngram.counts import Counts, unigram_counts
+from lmtool.ngram.counting.counts import Counts, unigram_counts
 from lmtool.ngram.spark import tasks
 from lmtool.ngram.spark.assemble import assemble_counts
 from lmtool.ngram.spark.cluster import Cluster, Work, refusals, run_tasks, start, whole_files

@@ -1,8 +1,8 @@
 """Step 3 on Spark's workers: what the driver must know of all partitions to fit a smoother, and the estimates.
 
-The formulas are those of lmtool.ngram.estimate, on the same numbers in the same order, so that the results are equal to
-the bit. A context whose last word is so frequent that its n-grams lie in several partitions has its 2-grams added up by
-the driver, which estimates them and tells the workers.
+The formulas are those of lmtool.ngram.estimation.estimate, on the same numbers in the same order, so that the results
+are equal to the bit. A context whose last word is so frequent that its n-grams lie in several partitions has its
+2-grams added up by the driver, which estimates them and tells the workers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lmtool.ngram.estimate import estimate_contexts
+from lmtool.ngram.estimation.estimate import estimate_contexts
 from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
 from lmtool.ngram.spark.levels import Level
 from lmtool.ngram.spark.prune import divergence_rows
@@ -42,7 +42,7 @@ class Spread:
 
 
 def adjusted(level: Level, counting: Counting, bos: int, highest: bool) -> IntArray:
-    """a `[N]` of a level's n-grams, as estimate.adjusted_counts has it."""
+    """a `[N]` of a level's n-grams, as estimation.adjusted_counts has it."""
     if highest or counting is Counting.occurrences:
         return level.count
     below = level.preceding if counting is Counting.continuations else 0

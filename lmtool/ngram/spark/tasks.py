@@ -20,7 +20,7 @@ from lmtool.data.readers import check_text
 from lmtool.data.text_split import tokeniser_of
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counts import Counts, count_ngrams
+from lmtool.ngram.counting.counts import Counts, count_ngrams
 from lmtool.ngram.spark.levels import Level, levels
 from lmtool.system import parallel
 from lmtool.system.arrays import IntArray
@@ -161,7 +161,7 @@ def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int, freque
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """As lmtool.ngram.counts.Text."""
+    """As lmtool.ngram.counting.counts.Text."""
 
     ids: Array
     offsets: IntArray

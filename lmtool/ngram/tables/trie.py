@@ -16,7 +16,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.block_starts import BLOCK, small_starts
+from lmtool.ngram.tables.block_starts import BLOCK, small_starts
 from lmtool.ngram.tables.packed import Packed, cells_needed, width_of
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie_search import find_ngrams, find_parents, first_children

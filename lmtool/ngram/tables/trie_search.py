@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from lmtool.ngram.block_starts import look_up_blocks, span_of, start_of
+from lmtool.ngram.tables.block_starts import look_up_blocks, span_of, start_of
 from lmtool.ngram.tables.packed import read, read_short
 
 

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.counts import Counts
+from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.smoothers.base import LARGEST, Counting
 from lmtool.ngram.tables.packed import Packed, read
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lmtool.data.corpus import Split
-from lmtool.ngram.counts import Counts
+from lmtool.ngram.counting.counts import Counts
 from lmtool.system.arrays import IntArray
 
 PIECE = 1 << 20  # tokens counted at once

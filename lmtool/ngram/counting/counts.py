@@ -1,8 +1,8 @@
 """Step 1: the n-grams of a text and how often each occurs.
 
 One sort per order finds the distinct n-grams, numbers them, and says which of them ends at each position of the text,
-which is all that the next order needs: in memory (lmtool.ngram.sorting), or where that does not suffice in runs on disk
-(lmtool.ngram.external_sort), with the same result.
+which is all that the next order needs: in memory (memory_sort.py), or if that does not suffice in runs on disk
+(external_sort.py), with the same result.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy.typing as npt
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.external_sort import sort_in_runs
-from lmtool.ngram.sorting import sort_in_memory
+from lmtool.ngram.counting.external_sort import sort_in_runs
+from lmtool.ngram.counting.memory_sort import sort_in_memory
 from lmtool.ngram.tables.packed import CELL, Packed
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder
 from lmtool.system.parallel import cut_evenly, run
 
 if TYPE_CHECKING:
-    from lmtool.ngram.source_counts import SourceCounts
+    from lmtool.ngram.counting.source_counts import SourceCounts
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]

@@ -13,12 +13,12 @@ import numba
 import numpy as np
 
 from lmtool.data.corpus import Split
-from lmtool.ngram.counts import Counts
-from lmtool.ngram.estimate import further_types
-from lmtool.ngram.merged_masses import OrderGradient, merged_masses, through_masses
+from lmtool.ngram.counting.counts import Counts
+from lmtool.ngram.counting.source_counts import SourceCounts
+from lmtool.ngram.estimation.estimate import further_types
+from lmtool.ngram.estimation.merging import OrderGradient, merged_masses, through_masses
 from lmtool.ngram.query.scoring import SHORT, find_all_contexts, find_followers
 from lmtool.ngram.smoothers.base import MergingSmoother
-from lmtool.ngram.source_counts import SourceCounts
 from lmtool.system.arrays import FloatArray, IntArray
 
 STEPS = 200  # of L-BFGS, at most

@@ -1,7 +1,7 @@
 """Sorting n-grams that do not fit into memory: sorted runs on disk, which are merged range by range.
 
-A run is what lmtool.ngram.sorting makes of a piece of the text. All keys up to a bound, as many as fit into memory, are
-taken from each run and sorted together, then those up to the next bound.
+A run is what memory_sort.py makes of a piece of the text. All keys up to a bound, as many as fit into memory, are taken
+from each run and sorted together, then those up to the next bound.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.sorting import count_keys, keys_of, no_ngram, sort_keys
+from lmtool.ngram.counting.memory_sort import count_keys, keys_of, no_ngram, sort_keys
 from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]
@@ -38,7 +38,7 @@ class Run:
 def sort_in_runs(
     words: Array, row: Array, bos: int, word_width: int, key_width: int, highest: bool, storage: Storage, memory: int
 ) -> tuple[Array, Array, Array, Array]:
-    """The same as sorting.sort_in_memory, in about `memory` bytes; large arrays lie in files of `storage`.
+    """The same as memory_sort.sort_in_memory, in about `memory` bytes; large arrays lie in files of `storage`.
 
     Raises UserError where the disk is full.
     """

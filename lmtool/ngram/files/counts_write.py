@@ -15,8 +15,8 @@ import numpy as np
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.word_table import joined
 from lmtool.errors import UserError
-from lmtool.ngram.count_files.lines import format_counts
-from lmtool.ngram.counts import Counts
+from lmtool.ngram.counting.counts import Counts
+from lmtool.ngram.files.counts_lines import format_counts
 from lmtool.system.arrays import IntArray
 from lmtool.system.files import atomic_write, cannot_write, opened
 

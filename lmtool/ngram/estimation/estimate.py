@@ -21,8 +21,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
-from lmtool.ngram.counts import Counts
+from lmtool.ngram.counting.counts import Counts
+from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
 from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import Packed
@@ -70,7 +70,7 @@ def estimate(
     disk is full.
     """
     if isinstance(smoother, MergingSmoother):
-        from lmtool.ngram.merged_estimate import estimate_merged
+        from lmtool.ngram.estimation.merged_estimate import estimate_merged
 
         return estimate_merged(counts, smoother, cutoffs)
     trie, storage = counts.trie, storage or Storage()

@@ -2,7 +2,7 @@
 
     p(w|h) = (mass(hw) - off(hw)) / mass(h.) + off(h.) / mass(h.) p(w|h')
 
-with the masses of lmtool.ngram.merged_masses; below the unigrams is the uniform distribution.
+with the masses of lmtool.ngram.estimation.merging; below the unigrams is the uniform distribution.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.counts import Counts
-from lmtool.ngram.estimate import further_types, table_of
-from lmtool.ngram.merged_masses import OrderMasses, merged_masses
+from lmtool.ngram.counting.counts import Counts
+from lmtool.ngram.counting.source_counts import SourceCounts
+from lmtool.ngram.estimation.estimate import further_types, table_of
+from lmtool.ngram.estimation.merging import OrderMasses, merged_masses
 from lmtool.ngram.smoothers.base import MergingSmoother
-from lmtool.ngram.source_counts import SourceCounts
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.system.arrays import FloatArray
 

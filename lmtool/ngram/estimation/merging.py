@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.ngram.counts import Counts
-from lmtool.ngram.source_counts import SourceCounts
+from lmtool.ngram.counting.counts import Counts
+from lmtool.ngram.counting.source_counts import SourceCounts
 from lmtool.ngram.tables.packed import read
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.memory import memory_available

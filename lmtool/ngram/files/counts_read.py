@@ -28,9 +28,9 @@ from lmtool.data.unpacking import open_files
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WordTable, find_words
 from lmtool.errors import UserError
-from lmtool.ngram.count_files.lines import GOOD, parse_counts
-from lmtool.ngram.counts import MAX_ORDER, Counts, newest_of_trie, unigram_counts
-from lmtool.ngram.sorting import sort_keys
+from lmtool.ngram.counting.counts import MAX_ORDER, Counts, newest_of_trie, unigram_counts
+from lmtool.ngram.counting.memory_sort import sort_keys
+from lmtool.ngram.files.counts_lines import GOOD, parse_counts
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys

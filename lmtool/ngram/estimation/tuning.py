@@ -16,9 +16,9 @@ import numpy as np
 
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.ngram.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
-from lmtool.ngram.counts import Counts
-from lmtool.ngram.estimate import contexts_of, further_types
+from lmtool.ngram.counting.counts import Counts
+from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
+from lmtool.ngram.estimation.estimate import contexts_of, further_types
 from lmtool.ngram.query.scoring import SHORT, find_contexts, find_followers
 from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
 from lmtool.ngram.tables.packed import read
@@ -55,7 +55,7 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
     Raises UserError for a smoother that is not interpolated.
     """
     if isinstance(smoother, MergingSmoother):
-        from lmtool.ngram.merged_tuning import tune_merged
+        from lmtool.ngram.estimation.merging_tuning import tune_merged
 
         return Tuned(*tune_merged(counts, smoother, held_out))
     if smoother.form is not Form.interpolated:

@@ -1,1 +1,0 @@
-"""N-grams with their counts in files: SRILM's text format, Google's folders, and Parquet."""

@@ -1,0 +1,1 @@
+"""Counts to back-off tables: estimation, tuning, and merging the counts of several sources."""
