@@ -215,7 +215,7 @@ def steps_of(
     from lmtool.training.loop import Plan, _Training
     from lmtool.training.optim.sgd import SgdOptim
     from lmtool.training.processes import Processes
-    from lmtool.training.schedules.constant import ConstantSchedule
+    from lmtool.training.schedules import ConstantSchedule
 
     settings = dict(epochs=None, steps=1 << 40, minutes=None, patience=None, batch_size=batch, evaluate_every=1e9)
     settings |= dict(accuracy_on=0, clip_norm=1.0 if embed is None else None, max_norm=None, compile=False)

@@ -49,7 +49,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
     from lmtool.training.loop import Plan, _Training
     from lmtool.training.optim.sgd import SgdOptim
     from lmtool.training.processes import Processes
-    from lmtool.training.schedules.constant import ConstantSchedule
+    from lmtool.training.schedules import ConstantSchedule
 
     optim = SgdOptim("sgd", 0.1, 0.0, 0.0)
     steps = max(8, 12_000 // batch)

@@ -32,8 +32,7 @@ from lmtool.system.progress import in_notebook, progress_bar
 from lmtool.training import loop, reporting
 from lmtool.training.learning_rate import learning_rate
 from lmtool.training.reporting import Reporter
-from lmtool.training.schedules.constant import ConstantSchedule
-from lmtool.training.schedules.cosine import CosineSchedule
+from lmtool.training.schedules import ConstantSchedule, CosineSchedule
 from tests.conftest import NEURAL, fresh_process, neural
 from tests.test_training import ADAM, run, training
 

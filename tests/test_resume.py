@@ -35,7 +35,7 @@ from lmtool.training.optim.adagrad import AdagradOptim
 from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.sgd import SgdOptim
 from lmtool.training.plan import Plan
-from lmtool.training.schedules.plateau import PlateauSchedule
+from lmtool.training.schedules import PlateauSchedule
 from lmtool.training.state import load_state
 from lmtool.trees import huffman_tree
 from tests.conftest import ROOT, SOFTMAX, neural

@@ -34,12 +34,14 @@ from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.adamw import AdamwOptim
 from lmtool.training.optim.sgd import SgdOptim
 from lmtool.training.plan import Plan, Trained
-from lmtool.training.schedules.constant import ConstantSchedule
-from lmtool.training.schedules.cosine import CosineSchedule
-from lmtool.training.schedules.inverse import InverseSchedule
-from lmtool.training.schedules.linear import LinearSchedule
-from lmtool.training.schedules.plateau import PlateauSchedule
-from lmtool.training.schedules.steps import StepsSchedule
+from lmtool.training.schedules import (
+    ConstantSchedule,
+    CosineSchedule,
+    InverseSchedule,
+    LinearSchedule,
+    PlateauSchedule,
+    StepsSchedule,
+)
 from lmtool.trees import huffman_tree, random_tree
 from tests.conftest import SOFTMAX, neural, nplm, of_torch_2_13
 
@@ -225,7 +227,7 @@ def test_what_schedules_say_of_themselves() -> None:
     steps.require_steps(21, "")
     for schedule in schedules:
         schedule.require_steps(1, "")
-    said = r"^schedule\.at=\[10, 20\]: the budget ends before, training\.steps=20; leave the last ones out or train for"
+    said = r"^schedule\.at=\[10, 20\]: the budget ends earlier, training\.steps=20: remove the last ones or train for"
     with pytest.raises(UserError, match=said):
         steps.require_steps(20, "training.steps=20")
 

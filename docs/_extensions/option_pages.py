@@ -6,6 +6,7 @@ Treebank; option_text says where each of them stands.
 
 from __future__ import annotations
 
+import inspect
 import re
 import textwrap
 from pathlib import Path
@@ -15,15 +16,16 @@ from option_text import (
     ROOT,
     Setting,
     YamlPage,
-    docstring_path,
+    docstring,
     figures,
+    kind_of,
     option_text,
     settings,
     yaml_page,
 )
 
 from lmtool.cli.help_pages import options_of
-from lmtool.config.options import HOMES, conf_dir, kinds, yaml_files
+from lmtool.config.options import HOMES, conf_dir, kinds, python_file, settings_class, yaml_files
 from lmtool.config.rules import MISSING
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ GROUPS = {  # in the order of the site's contents
     "schedule": "Learning-rate schedules",
     "data": "Data",
 }
+CONTRACTS = {"Tree", "OutputLayer", "Encoder"}  # what options build, as opposed to what one option is
 MATH = re.compile(r"^\.\. math::\n\n((?:    .*\n|\n(?=    ))+)", re.MULTILINE)
 INLINE_MATH = re.compile(r":math:`([^`]+)`")
 MARKED = re.compile(r"(`[^`]*`|\$[^$]*\$)")  # literals and formulas
@@ -137,27 +140,26 @@ def _files(group: str, name: str, base: Path | None) -> str:
     """Where the option is in the source, and the public classes and functions that the site's reference has of it."""
     sources = [path for path in (base, yaml_files(group)[name]) if path is not None]
     named = " and ".join(f"`{path.relative_to(ROOT)}`" for path in sources if path.is_relative_to(ROOT))
-    public = [f"{{py:obj}}`{of}`" for of in _public(base)] if base is not None else []
+    public = [f"{{py:obj}}`{of}`" for of in _public(group, name)] if base is not None else []
     return (f"In Python: {', '.join(public)}. " if public else "") + (f"Files: {named}.\n" if named else "")
 
 
-def _public(path: Path) -> list[str]:
-    """The names of lmtool.neural and lmtool.trees that a file defines or, if none, that it takes from beside it."""
-    text = path.read_text(encoding="utf-8")
-    defined: list[str] = []
-    taken: list[str] = []
+def _public(group: str, kind: str) -> list[str]:
+    """Return the classes and functions of lmtool.neural and lmtool.trees that the settings class of an option names."""
+    words = set(re.findall(r"\w*[A-Z_]\w*", inspect.getsource(settings_class(group, kind))))
+    names: list[str] = []
     for package in ("lmtool.neural", "lmtool.trees"):
-        names = (ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
-        for pattern, into in ((r"^(?:class|def) (\w+)", defined), (r"^from lmtool\.\S+ import (\w+)$", taken)):
-            into += [f"{package}.{name}" for name in re.findall(pattern, text, re.MULTILINE) if f'"{name}"' in names]
-    return defined or [name for name in taken if not name.endswith(("Tree", "Layer", "Encoder"))]
+        exported = (ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
+        names += [f"{package}.{name}" for name in sorted(words - CONTRACTS) if f'"{name}"' in exported]
+    return names
 
 
 def page(group: str, name: str) -> str:
     """The page of an option or preset, in MyST Markdown; what it does not have is left out."""
     said = yaml_page(yaml_files(group)[name])
-    path = docstring_path(group, name)
-    text = option_text(path) if path is not None else None
+    kind = kind_of(group, name)
+    path = python_file(group, kind)
+    text = option_text(docstring(group, kind))
     parts = [f"# `{group}={name}`\n", plain(said.description) + "\n"]
     if said.command:
         parts.append(f"```sh\n{said.command}\n```\n")
@@ -165,7 +167,7 @@ def page(group: str, name: str) -> str:
         parts.append(f"Elsewhere called: {plain(said.aliases)}. Here the name to type is `{name}`.\n")
     if said.base is not None:
         parts += [_preset(group, name, said)]
-    elif text is not None:
+    else:
         parts += ["## Formula\n" if text.formulas else "", f"{markdown(text.title)}", markdown(text.body)]
         parts += ["## Published\n", markdown(text.source)] if text.source else []
         parts += ["## Complexity\n", markdown(text.complexity)] if text.complexity else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import re
 import tomllib
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.cli.yaml_text import DEFAULT, Entry, default_items, read
-from lmtool.config.options import conf_dir, python_file, settings_class, yaml_files
+from lmtool.config.options import HOMES, conf_dir, settings_class, yaml_files
 from lmtool.config.setting_types import SettingType, option_types
 from lmtool.errors import UserError
 
@@ -101,9 +102,20 @@ class YamlPage:
     groups: dict[str, str]
 
 
-def option_text(path: Path) -> OptionText:
-    """The parts of the docstring of an option's Python file, which is not imported."""
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+def docstring(group: str, kind: str) -> str:
+    """Return the docstring of an option: that of its settings class if it names the source, else that of its module."""
+    of_class = inspect.getdoc(settings_class(group, kind)) or ""
+    if FIELD.search(of_class):
+        return of_class
+    for home in HOMES[group]:
+        path = ROOT.joinpath(*home.split("."), f"{kind}.py")
+        if path.is_file():
+            return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return of_class
+
+
+def option_text(docstring: str) -> OptionText:
+    """Return the parts of the docstring of an option."""
     before, *fields = FIELD.split(docstring)
     said = dict(zip(fields[::2], fields[1::2], strict=True))
     title, _, body = before.strip().partition("\n\n")
@@ -220,7 +232,7 @@ def figures(group: str, name: str) -> Figures:
     return Figures(rows, command, measured.get("by", ""), measured.get("note", ""), alike[0] if alike else None)
 
 
-def docstring_path(group: str, name: str) -> Path | None:
-    """The Python file of an option, or of the one that a preset starts from."""
+def kind_of(group: str, name: str) -> str:
+    """Return the option that a YAML file configures, itself or as a preset."""
     files = yaml_files(group)
-    return python_file(group, read(files[name], files).kind or name)
+    return read(files[name], files).kind or name

@@ -1,13 +1,29 @@
-"""Finds options: what a user chooses by name, as `smoother=witten_bell`, one Python file and one YAML file each.
+"""Find options: what a user chooses by name, such as `smoother=witten_bell`; each has a settings class and a YAML file.
 
 An option of a group lives in one of three places:
 
-- in lmtool: the Python file in the group's home (HOMES), the YAML file in conf/GROUP/;
-- in an installed package that the entry-point group `lmtool.options` names: both files in PACKAGE/GROUP/;
-- in a folder that the user names by `options=FOLDER`: both files in FOLDER/GROUP/.
+- in lmtool: the settings class in one of the group's homes (HOMES), the YAML file in conf/GROUP/;
+- in an installed package that the entry-point group `lmtool.options` names: PACKAGE/GROUP/NAME.py and NAME.yaml;
+- in a folder that the user names by `options=FOLDER`: FOLDER/GROUP/NAME.py and NAME.yaml.
 
-A YAML file's `kind` is the name of the Python file that it configures, so that presets are further YAML files for the
-same Python file. Only the standard library is imported here, and an option's Python file not before it is chosen.
+A YAML file's `kind` names the settings class; presets are further YAML files with the same kind. How lmtool's own
+settings class is found, without importing any file:
+
+- A home is a package (all its files are searched, not its subfolders) or a single module.
+- A settings class that gives its name in a line of this form is the option of that name, whichever file it is in, so
+  that a family of small options shares one file (compare lmtool/training/schedules.py):
+
+      @dataclass(slots=True)
+      class NameConfig(GroupConfig):
+          kind: str = "name"
+
+- Without that line, the only settings class in HOME/NAME.py is the option NAME.
+
+The page of an option in the documentation has its formula, `Source:` and `Complexity:` from the docstring of the
+settings class if `Source:` is in it, else from the docstring of HOME/NAME.py. A settings class that stands in a file
+with nothing heavy at its top (torch, numpy, numba; `build` imports what it needs) is shown by help and completion.
+
+Only the standard library is imported here, and an option's Python file only when it is chosen.
 """
 
 from __future__ import annotations
@@ -19,7 +35,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +56,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "optim": ("lmtool.training.optim",),
     "schedule": ("lmtool.training.schedules",),
 }
+_KIND = '    kind: str = "'  # the line of a settings class that gives the option's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +204,7 @@ def _other_names(path: Path) -> list[str]:
 
 
 def kinds(group: str) -> list[str]:
-    """The names of the options of a group: the YAML files that have a Python file of the same name."""
+    """Return the names of the options of a group, presets excluded: each YAML file whose name is that of a class."""
     return [name for name in yaml_files(group) if _located(group, name) is not None]
 
 
@@ -198,7 +215,7 @@ def origin(group: str, kind: str) -> str | None:
 
 
 def python_file(group: str, kind: str) -> Path | None:
-    """The Python file of an option, which is not imported; None where there is none."""
+    """Return the Python file with the settings class of an option, without importing it; None if there is none."""
     located = _located(group, kind)
     if isinstance(located, str):
         return _ROOT.joinpath(*located.split(".")).with_suffix(".py")
@@ -241,15 +258,29 @@ def _located(group: str, kind: str) -> str | tuple[Place, Path] | None:
     """The module of lmtool's own option, or the place and file of one from outside."""
     if not kind.isidentifier():
         return None
-    for home in HOMES[group]:
-        path = _ROOT / home.replace(".", "/") / f"{kind}.py"
-        if path.is_file() and (conf_dir() / group / f"{kind}.yaml").is_file():
-            return f"{home}.{kind}"
+    if (conf_dir() / group / f"{kind}.yaml").is_file():
+        for home in HOMES[group]:
+            if kind in _modules(home):
+                return _modules(home)[kind]
     for place in places():
         path = place.folder / group / f"{kind}.py"
         if path.is_file():
             return place, path
     return None
+
+
+@cache
+def _modules(home: str) -> dict[str, str]:
+    """Return the modules of a home by the names of the options in them: class attributes first, then file names."""
+    path = _ROOT / home.replace(".", "/")
+    files = {f"{home}.{file.stem}": file for file in sorted(path.glob("*.py"))} or {home: path.with_suffix(".py")}
+    by_class = {
+        line.split('"')[1]: module
+        for module, file in files.items()
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if line.startswith(_KIND)
+    }
+    return {module.rpartition(".")[2]: module for module in files if module != home} | by_class
 
 
 def _imported(place: Place, path: Path, group: str, kind: str) -> ModuleType:
@@ -271,7 +302,7 @@ def _imported(place: Place, path: Path, group: str, kind: str) -> ModuleType:
 
 
 def _settings_in(module: ModuleType, group: str, kind: str) -> type:
-    """The one settings dataclass that a module defines for its group."""
+    """Return the settings dataclass of an option: the one with its name as `kind`, else the only one of the module."""
     from lmtool.config.groups import BASES
 
     base = BASES[group]
@@ -280,6 +311,7 @@ def _settings_in(module: ModuleType, group: str, kind: str) -> type:
         for item in vars(module).values()
         if isinstance(item, type) and issubclass(item, base) and item.__module__ == module.__name__
     ]
+    classes = [item for item in classes if is_dataclass(item) and fields(item)[0].default == kind] or classes
     if len(classes) != 1 or not is_dataclass(classes[0]):
         raise UserError(
             f"{module.__file__}: {len(classes)} classes below {base.__name__}; an option of {group}= has one dataclass"

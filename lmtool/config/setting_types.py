@@ -75,7 +75,8 @@ def option_types(group: str, kind: str) -> dict[str, SettingType]:
     if path is None:
         return {}
     names = [name for name in _classes(path) if BASES[group].__name__ in _ancestors(path, name)]
-    return _fields(path, names[0]) if names else {}
+    named = [name for name in names if f"kind: str = '{kind}'" in map(ast.unparse, _classes(path)[name].body)]
+    return _fields(path, (named or names)[0]) if names else {}
 
 
 @cache

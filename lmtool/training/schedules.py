@@ -1,0 +1,170 @@
+"""Learning-rate schedules: the options of the group `schedule`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lmtool.config.groups import ScheduleConfig
+from lmtool.config.rules import MISSING, require, require_whole
+from lmtool.errors import UserError
+
+
+@dataclass(slots=True)
+class ConstantSchedule(ScheduleConfig):
+    r"""The learning rate stays at its peak.
+
+    .. math::
+
+        \eta_t = \eta
+
+    Source: none; the baseline of the others. Robbins & Monro (1951), "A stochastic approximation method", Annals of
+        Mathematical Statistics 22, show why a rate has to fall.
+    Complexity: O(1) for each step.
+    """
+
+    kind: str = "constant"
+
+    def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
+        """Return the peak."""
+        return peak
+
+
+@dataclass(slots=True)
+class LinearSchedule(ScheduleConfig):
+    r"""The learning rate falls to 0 in a straight line over the budget.
+
+    .. math::
+
+        \eta_t = \eta\,(1 - x)
+
+    x is the used share of the budget after the warm-up, from 0 to 1.
+
+    Source: Goodfellow, Bengio & Courville (2016), "Deep learning", section 8.3.1, eq. 8.14.
+    Complexity: O(1) for each step.
+    """
+
+    kind: str = "linear"
+    follows_budget: ClassVar[bool] = True
+
+    def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
+        """Return peak left."""
+        return peak * max(left, 0.0)
+
+
+@dataclass(slots=True)
+class CosineSchedule(ScheduleConfig):
+    r"""The learning rate falls to 0 along half a cosine over the budget.
+
+    .. math::
+
+        \eta_t = \eta\,\frac{1 + \cos(\pi x)}{2}
+
+    x is the used share of the budget after the warm-up, from 0 to 1.
+
+    Source: Loshchilov & Hutter (2017), "SGDR: stochastic gradient descent with warm restarts", ICLR, eq. 5, one cycle.
+    Complexity: O(1) for each step.
+    """
+
+    kind: str = "cosine"
+    follows_budget: ClassVar[bool] = True
+
+    def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
+        """Return peak (1 - cos(pi left)) / 2."""
+        return peak * 0.5 * (1 - math.cos(math.pi * min(max(left, 0.0), 1.0)))
+
+
+@dataclass(slots=True)
+class InverseSchedule(ScheduleConfig):
+    r"""The learning rate falls as one over the number of steps.
+
+    .. math::
+
+        \eta_t = \frac{\eta}{1 + \text{decay}\;t}
+
+    It is half its peak after 1 / decay steps, where `decay` is per step.
+
+    Source: Bengio, Ducharme, Vincent & Jauvin (2003), "A neural probabilistic language model", JMLR 3, section 3.1.
+    Complexity: O(1) for each step.
+    """
+
+    kind: str = "inverse"
+    decay: float = MISSING
+
+    def __post_init__(self) -> None:
+        ScheduleConfig.__post_init__(self)
+        require(0 < self.decay < math.inf, "schedule.decay", self.decay, "more than 0")
+
+    def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
+        """Return peak / (1 + decay steps)."""
+        return peak / (1 + self.decay * steps)
+
+
+@dataclass(slots=True)
+class PlateauSchedule(ScheduleConfig):
+    r"""The learning rate is multiplied by a factor after evaluations on valid without an improvement.
+
+    .. math::
+
+        \eta_t = \eta\;\text{factor}^{k}
+
+    k is the number of times that `patience` evaluations in a row have passed without one.
+
+    Source: Mikolov (2012), "Statistical language models based on neural networks", whose rate is halved in this way;
+        torch's ReduceLROnPlateau.
+    Complexity: O(1) for each step.
+    """
+
+    kind: str = "plateau"
+    factor: float = MISSING
+    patience: int = MISSING
+
+    def __post_init__(self) -> None:
+        ScheduleConfig.__post_init__(self)
+        require(0 < self.factor < 1, "schedule.factor", self.factor, "above 0 and below 1")
+        require_whole("schedule.patience", self.patience)
+
+    def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
+        """Return peak factor^drops."""
+        factor: float = self.factor**drops
+        return peak * factor
+
+    def lowers_after(self, waited: int) -> bool:
+        """Return whether `waited` is a multiple of the patience."""
+        return waited % self.patience == 0
+
+
+@dataclass(slots=True)
+class StepsSchedule(ScheduleConfig):
+    r"""The learning rate is multiplied by a factor after given numbers of steps.
+
+    .. math::
+
+        \eta_t = \eta\;\text{factor}^{|\{s \in \text{at}:\,s \le t\}|}
+
+    Source: torch's MultiStepLR has the same rule; He, Zhang, Ren & Sun (2016), CVPR, divide their rate in this way.
+    Complexity: O(1) for each step.
+    """
+
+    kind: str = "steps"
+    at: list[int] = MISSING
+    factor: float = MISSING
+
+    def __post_init__(self) -> None:
+        ScheduleConfig.__post_init__(self)
+        rising = bool(self.at) and self.at[0] >= 1 and all(a < b for a, b in zip(self.at, self.at[1:], strict=False))
+        require(rising, "schedule.at", self.at, "numbers of steps, 1 or more each, rising, as [10000]")
+        require_whole("schedule.at", self.at[-1])
+        require(0 < self.factor <= 1, "schedule.factor", self.factor, "above 0 and at most 1")
+
+    def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
+        """Return peak factor^k after k of the milestones."""
+        factor: float = self.factor ** sum(at <= steps for at in self.at)
+        return peak * factor
+
+    def require_steps(self, steps: int, budget: str) -> None:
+        """Raise UserError if the budget of `steps` steps ends before the last milestone."""
+        if self.at[-1] >= steps:
+            remedy = "remove the last ones or train for more steps"
+            raise UserError(f"schedule.at={self.at}: the budget ends earlier, {budget}: {remedy}")
