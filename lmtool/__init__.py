@@ -8,7 +8,7 @@ and `generate`; `lmtool.Corpus.from_texts` takes text that is in no file.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lmtool.system.compiled_loops import use_writable_cache
+from lmtool.system.process import use_writable_cache
 
 if TYPE_CHECKING:
     from lmtool.api.calls import compare as compare

@@ -21,7 +21,7 @@ from lmtool.errors import UserError, for_terminal
 from lmtool.runs.resume import TrainingStart
 from lmtool.runs.run import has_state
 from lmtool.system import parallel
-from lmtool.system.output import write_out
+from lmtool.system.terminal import write_out
 
 # Environment variables that the process that starts a sweep's jobs sets: how many run at once, and the GPUs they share.
 AT_ONCE = "LMTOOL_JOBS_AT_ONCE"

@@ -28,7 +28,7 @@ def forms(lmtool: Callable[..., float]) -> None:
     from lmtool.neural.devices import has_bf16
     from lmtool.neural.forms import tiles
     from lmtool.system import parallel
-    from lmtool.system.malloc import keep_freed_memory
+    from lmtool.system.process import keep_freed_memory
 
     torch.set_num_threads(parallel.use(None))
     parallel.LOOK_EVERY = float("inf")

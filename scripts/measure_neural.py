@@ -19,7 +19,7 @@ def layers(lmtool: Callable[..., float]) -> None:
     import torch
 
     from lmtool.system import parallel
-    from lmtool.system.malloc import keep_freed_memory
+    from lmtool.system.process import keep_freed_memory
 
     print(f"torch {torch.__version__}, {parallel.use(None)} threads; median of {TURNS} turns, all in one process")
     torch.set_num_threads(parallel.threads())
@@ -57,7 +57,7 @@ def checks(lmtool: Callable[..., float]) -> None:
     from lmtool.data.corpus import Corpus
     from lmtool.neural.checks import require_hidden, require_ids
     from lmtool.system import parallel
-    from lmtool.system.malloc import keep_freed_memory
+    from lmtool.system.process import keep_freed_memory
 
     torch.set_num_threads(parallel.use(1))
     keep_freed_memory()

@@ -17,7 +17,8 @@ def opening(data: Path, lmtool: Callable[..., float]) -> None:
     from lmtool.data.corpus import Corpus
     from lmtool.runs.load import load_model
     from lmtool.runs.run import Run
-    from lmtool.system import parallel, sealed
+    from lmtool.system import checksummed_file as sealed
+    from lmtool.system import parallel
 
     text = text_words("big20", data)
     lmtool("train", "model=ngram", "model.order=5", *text, "counts.keep=false", "hydra.run.dir=float32")

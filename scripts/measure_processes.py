@@ -69,7 +69,7 @@ def _parts() -> None:
     import torch.distributed as dist
 
     from lmtool.system import parallel
-    from lmtool.system.malloc import keep_freed_memory
+    from lmtool.system.process import keep_freed_memory
     from lmtool.training.processes import Processes, joined_processes
 
     model, batch, steps, *more = sys.argv[1:]

@@ -116,7 +116,7 @@ def _begin(lmtool: Callable[..., float]) -> dict[str, Path]:
     import torch
 
     from lmtool.system import parallel
-    from lmtool.system.malloc import keep_freed_memory
+    from lmtool.system.process import keep_freed_memory
 
     torch.set_num_threads(parallel.use(None))
     keep_freed_memory()
@@ -257,7 +257,7 @@ def _alone(name: str, threads: str) -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     import torch  # noqa: F401, read here, as by a command
 
-    from lmtool.system.malloc import keep_freed_memory
+    from lmtool.system.process import keep_freed_memory
 
     Session(Path()).use_threads(int(threads) if threads else None)
     keep_freed_memory()

@@ -20,7 +20,7 @@ def engine(lmtool: Callable[..., float]) -> None:
     import torch
 
     from lmtool.system import parallel
-    from lmtool.system.malloc import keep_freed_memory
+    from lmtool.system.process import keep_freed_memory
 
     torch.set_num_threads(parallel.use(None))
     keep_freed_memory()

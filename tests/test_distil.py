@@ -18,8 +18,8 @@ from lmtool.ngram.likely_ngrams import LikelyNgrams, most_likely
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
 from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.run import Run
-from lmtool.runs.store import open_run_corpus
 from lmtool.system import parallel
 from tests.ngram.plain import Text, contexts_for, random_sentences, rows_of, text_of
 

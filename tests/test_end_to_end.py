@@ -18,7 +18,7 @@ import pytest
 from lmtool.data.corpus import Corpus
 from lmtool.data.sources import text
 from lmtool.errors import UserError
-from lmtool.system.sealed import seal
+from lmtool.system.checksummed_file import seal
 from tests.conftest import fresh_process
 
 Run = Callable[..., str]

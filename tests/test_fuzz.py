@@ -333,7 +333,7 @@ def test_a_long_message_loses_its_middle() -> None:
 
 
 def test_vocabularies_that_campaigns_found(tmp_path: Path) -> None:
-    from lmtool.runs.vocabulary_file import load_vocabulary
+    from lmtool.runs.corpus import load_vocabulary
 
     right = "a\t2\n<unk>\t0\n<s>\t0\n"
     (tmp_path / "v.txt").write_text(right)

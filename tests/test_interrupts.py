@@ -12,7 +12,7 @@ import pytest
 
 from lmtool.cli import command_line
 from lmtool.cli.command_line import main
-from lmtool.system.interrupts import AGAIN, preserve_interrupts
+from lmtool.system.process import AGAIN, preserve_interrupts
 
 
 @ctypes.CFUNCTYPE(None)

@@ -28,7 +28,7 @@ from lmtool.errors import UserError
 from lmtool.evaluation.score import accuracy
 from lmtool.neural.devices import WORKSPACE, choose_device
 from lmtool.runs.run import METRICS
-from lmtool.system.progress import in_notebook, progress_bar
+from lmtool.system.terminal import in_notebook, progress_bar
 from lmtool.training import loop, reporting
 from lmtool.training.learning_rate import learning_rate
 from lmtool.training.reporting import Reporter

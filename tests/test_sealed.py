@@ -19,10 +19,19 @@ import pytest
 from lmtool.errors import UserError
 from lmtool.runs.run import Run
 from lmtool.runs.weights import load_tree, read_tensors, save_tree
-from lmtool.system import sealed
+from lmtool.system import checksummed_file as sealed
+from lmtool.system.checksummed_file import (
+    BLOCK,
+    HEADER,
+    DamagedFile,
+    SealedReader,
+    checksum_of,
+    read_header,
+    seal,
+    verify,
+)
 from lmtool.system.files import read_json, write_json
 from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, open_hdf5_pieces
-from lmtool.system.sealed import BLOCK, HEADER, DamagedFile, SealedReader, checksum_of, read_header, seal, verify
 from lmtool.trees.tree import Tree
 from tests.conftest import NEURAL
 

@@ -25,7 +25,7 @@ from lmtool.runs.resume import TrainingStart
 from lmtool.session import Session, on_terminal
 from lmtool.system.files import make_folder
 from lmtool.system.parallel import restore_threads
-from lmtool.system.progress import in_notebook
+from lmtool.system.terminal import in_notebook
 from lmtool.text_model import TextModel
 
 RunLike = str | PathLike[str] | TrainedRun | MixedRun | TextModel

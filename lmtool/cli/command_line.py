@@ -14,8 +14,8 @@ from lmtool.cli import help_pages
 from lmtool.cli.arguments import split_line
 from lmtool.config.options import folder_in_use
 from lmtool.errors import Interrupted, UserError, for_terminal, of_paths
-from lmtool.system.interrupts import Interrupts, preserve_interrupts
-from lmtool.system.output import discard_output, write_out
+from lmtool.system.process import Interrupts, preserve_interrupts
+from lmtool.system.terminal import discard_output, write_out
 
 
 def main(arguments: list[str] | None = None) -> int:

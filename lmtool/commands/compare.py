@@ -11,7 +11,7 @@ from lmtool.results import Comparison
 from lmtool.runs.run import fitted_note
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
-from lmtool.system.tables import Cell, csv_text, markdown_table
+from lmtool.system.terminal import Cell, csv_text, markdown_table
 
 if TYPE_CHECKING:
     from lmtool.commands.mixture_members import Member

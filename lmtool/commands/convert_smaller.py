@@ -22,8 +22,8 @@ def smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wri
 
     Raises UserError for a mixture, for a model that is quantised already, and for bits that the model does not have.
     """
+    from lmtool.runs.corpus import save_tokeniser, save_vocabulary, tokeniser_in
     from lmtool.runs.load import run_vocabulary
-    from lmtool.runs.vocabulary_file import save_tokeniser, save_vocabulary, tokeniser_in
 
     settings = source.settings("model") if source.kind == "train" else None
     if settings is None:

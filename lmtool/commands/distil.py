@@ -36,9 +36,9 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
     from lmtool.ngram.distillation import ExpectedProbabilities
     from lmtool.ngram.likely_ngrams import LikelyNgrams
     from lmtool.ngram.models.ngram_model import NgramModel
+    from lmtool.runs.corpus import open_run_corpus, require_splits
     from lmtool.runs.load import load_model
-    from lmtool.runs.store import open_run_corpus, require_splits
-    from lmtool.system.malloc import keep_freed_memory
+    from lmtool.system.process import keep_freed_memory
 
     session.require_new()
     session.use_threads(config.threads)
@@ -96,7 +96,7 @@ class _Places:
         model's p `[N, V]`.
         """
         from lmtool.language_model import probabilities
-        from lmtool.system.progress import token_bar
+        from lmtool.system.terminal import token_bar
 
         rows = max(1, AT_ONCE // len(self.like.vocabulary))
         read, seen = self.train.as_stream(False), self.train.as_stream(self.teacher.across_sentences)

@@ -27,9 +27,8 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
     from lmtool.mixtures.build import build_mixture
     from lmtool.mixtures.fit import fit_mixture
+    from lmtool.runs.corpus import open_run_corpus, save_words
     from lmtool.runs.load import load_model
-    from lmtool.runs.store import open_run_corpus
-    from lmtool.runs.vocabulary_file import save_words
 
     session.use_threads(config.threads)
     out = session.out

@@ -52,8 +52,8 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
     """Score a split of the run's data, and its cloze questions where it has some."""
     from lmtool.data.oov import oov_warning
     from lmtool.evaluation.cloze import only_questions
+    from lmtool.runs.corpus import open_run_corpus
     from lmtool.runs.load import load_model
-    from lmtool.runs.store import open_run_corpus
 
     name, run = config.split, str(finished.folder)
     with open_run_corpus(finished, config.store_dir, progress=session.progress) as corpus:

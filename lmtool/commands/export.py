@@ -92,7 +92,7 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
     from lmtool.data.corpus import Corpus
     from lmtool.ngram.counting.counts import first_places_of
     from lmtool.ngram.files.counts_write import write_counts
-    from lmtool.runs.store import open_run_corpus
+    from lmtool.runs.corpus import open_run_corpus
 
     model = run.settings("model") if run.kind == "train" else None
     if not isinstance(model, CountModelConfig) or not run.config.get("counts"):
@@ -142,7 +142,7 @@ def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Sess
     from lmtool.evaluation.score import perplexity, score
     from lmtool.ngram.files.arpa_write import arpa_form
     from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.runs.store import open_run_corpus
+    from lmtool.runs.corpus import open_run_corpus
 
     order = model.table.order
     if order < 4:

@@ -13,7 +13,7 @@ from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel
 from lmtool.plots import can_plot
 from lmtool.results import RateTest
-from lmtool.runs.lr_range import RATES, start_of
+from lmtool.runs.run import RATES, start_of
 from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.training.batches import Batches

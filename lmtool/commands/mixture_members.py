@@ -101,8 +101,8 @@ def _scores_of_lmtool(name: str, split: str, store_dir: str, device: str, progre
 def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -> TokenScores:
     from lmtool.evaluation.score import score
     from lmtool.evaluation.token_scores import tokens_of
+    from lmtool.runs.corpus import open_run_corpus
     from lmtool.runs.load import load_model
-    from lmtool.runs.store import open_run_corpus
 
     with open_run_corpus(run, store_dir, progress=progress) as corpus:
         model = load_model(run, corpus.vocabulary, device)

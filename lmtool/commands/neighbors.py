@@ -14,7 +14,7 @@ def run(config: NeighborsConfig, session: Session) -> None:
     """Print the nearest neighbours of each word named, by the vectors of a neural run."""
     from lmtool.data.text_form import visible
     from lmtool.runs.load import load
-    from lmtool.system.tables import Cell, text_table
+    from lmtool.system.terminal import Cell, text_table
 
     session.use_threads(config.threads)
     folder = run_folder(config.run)

@@ -12,8 +12,8 @@ from lmtool.config.settings import plain_values
 from lmtool.data.remote import absolute
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError
+from lmtool.runs.corpus import tokeniser_in
 from lmtool.runs.run import VOCABULARY, Run, all_fitted
-from lmtool.runs.vocabulary_file import tokeniser_in
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 
@@ -59,7 +59,7 @@ def save_ngram_run(
     """
     from lmtool.evaluation.printing import sizes_text
     from lmtool.ngram.models.ngram_model import NGRAM_FILE
-    from lmtool.runs.vocabulary_file import save_tokeniser, save_vocabulary
+    from lmtool.runs.corpus import save_tokeniser, save_vocabulary
 
     out, sizes = session.out, model.table.sizes
     model.save(out / NGRAM_FILE)

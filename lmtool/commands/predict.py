@@ -17,7 +17,7 @@ def run(config: PredictConfig, session: Session) -> None:
     """Print the most probable words after a text, or after each line of standard input."""
     from lmtool.data.text_form import visible
     from lmtool.runs.load import load_named
-    from lmtool.system.tables import text_table
+    from lmtool.system.terminal import text_table
 
     session.use_threads(config.threads)
     texts = [config.text] if config.text is not None else input_lines('lmtool predict "the cat sat on"')

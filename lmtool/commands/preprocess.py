@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lmtool.config.verbs import PreprocessConfig
 from lmtool.session import Session
 from lmtool.system.files import write_json
-from lmtool.system.tables import text_table
+from lmtool.system.terminal import text_table
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus

@@ -121,8 +121,8 @@ def _score(
 ) -> tuple[float, int]:
     """Score the texts that the journal does not have yet; returns the seconds and the number of their tokens."""
     from lmtool.data.text_records import stream_blocks, text_blocks
-    from lmtool.system.progress import token_bar
-    from lmtool.system.read_ahead import read_ahead
+    from lmtool.system.parallel import read_ahead
+    from lmtool.system.terminal import token_bar
 
     start, tokens = time.perf_counter(), 0
     if journal.complete:

@@ -110,7 +110,7 @@ def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJou
 def _sentence_perplexities(config: ScoreConfig, model: TextModel, name: str, *, progress: bool) -> FloatArray:
     """The perplexity of each sentence of a split of the run's data."""
     from lmtool.evaluation.score import score
-    from lmtool.runs.store import open_run_corpus
+    from lmtool.runs.corpus import open_run_corpus
 
     with open_run_corpus(Run.open(run_folder(config.run)), config.store_dir, progress=progress) as corpus:
         if not corpus.sentences:

@@ -27,16 +27,16 @@ from lmtool.neural.devices import choose_device, has_bf16, repeatable
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.plots import can_plot
 from lmtool.results import RateTest, TrainedRun
+from lmtool.runs.corpus import require_splits, save_trained
 from lmtool.runs.load import tree_words
 from lmtool.runs.resume import require_same, restore_settings
-from lmtool.runs.run import METRICS, Run, has_state, save_trained
-from lmtool.runs.store import require_splits
+from lmtool.runs.run import METRICS, Run, has_state
 from lmtool.runs.weights import TREE, load_tree, save_tree
 from lmtool.session import Session
 from lmtool.system import parallel
 from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
-from lmtool.system.malloc import keep_freed_memory
+from lmtool.system.process import keep_freed_memory
 from lmtool.training.loop import train
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes, joined_processes

@@ -32,8 +32,7 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
     from lmtool.data.text_form import split_words
     from lmtool.evaluation.printing import training_line
     from lmtool.evaluation.score import finite_or_null
-    from lmtool.runs.run import save_trained
-    from lmtool.runs.store import prepare_store, require_splits
+    from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 
     out = session.out
     session.require_new()

@@ -17,7 +17,7 @@ def run(config: VerifyConfig, session: Session) -> None:
     """Read the files with checksums below the paths, print how each is, and fail where one is damaged."""
     from lmtool.commands.verify_files import Condition, files_of, verified
     from lmtool.data.text_form import visible
-    from lmtool.system.tables import Cell, text_table
+    from lmtool.system.terminal import Cell, text_table
 
     session.use_threads(config.threads)
     paths = [Path(path) for path in config.paths] or [newest()]

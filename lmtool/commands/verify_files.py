@@ -11,8 +11,8 @@ from pathlib import Path
 from lmtool.data.remote import is_address
 from lmtool.errors import UserError
 from lmtool.runs.run import STATE, STATE_BEFORE, Run
+from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import has_checksum, read_json
-from lmtool.system.sealed import checksum_of
 
 KINDS = (".h5", ".json", ".safetensors")
 HIDDEN = "."  # the begin of the names of folders with Hydra's own files, and of files that are being written

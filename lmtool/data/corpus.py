@@ -25,9 +25,8 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.windows import FAR, StoredTokens, Windows, context_reset_mask, positions
 from lmtool.errors import UserError, of_paths
 from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers
-from lmtool.system.hdf5_content import require_own_content
-from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces
-from lmtool.system.sealed import DamagedFile
+from lmtool.system.checksummed_file import DamagedFile
+from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces, require_own_content
 
 KIND = "lmtool corpus"
 FORMAT = 1

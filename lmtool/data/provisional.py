@@ -24,8 +24,8 @@ from lmtool.data.tokeniser import EOS_ID, CharTokeniser
 from lmtool.errors import UserError
 from lmtool.system.files import process_tag
 from lmtool.system.memory import pieces_of
-from lmtool.system.progress import token_bar
-from lmtool.system.read_ahead import read_ahead
+from lmtool.system.parallel import read_ahead
+from lmtool.system.terminal import token_bar
 
 if TYPE_CHECKING:
     from tqdm import tqdm

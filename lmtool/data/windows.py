@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
-from lmtool.system.read_ahead import read_ahead
+from lmtool.system.parallel import read_ahead
 
 Array = npt.NDArray[Any]
 FAR = 255  # the largest distance from the sentence's start that is kept

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.evaluation.score import Report
-from lmtool.system.tables import Cell, cell_text
+from lmtool.system.terminal import Cell, cell_text
 
 Rows = list[tuple[str, float | None]]
 CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # of a model that may cross them

@@ -14,7 +14,7 @@ from lmtool.errors import UserError
 from lmtool.language_model import Choosing, LanguageModel, TextScorer, Unnormalised
 from lmtool.system import parallel
 from lmtool.system.arrays import FloatArray, IntArray
-from lmtool.system.progress import token_bar
+from lmtool.system.terminal import token_bar
 
 CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 MOST_NATS = 709.0  # whose exp is a float64

@@ -20,9 +20,8 @@ from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import BOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets, whole_numbers
-from lmtool.system.hdf5_content import require_own_content
-from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5
-from lmtool.system.sealed import DamagedFile
+from lmtool.system.checksummed_file import DamagedFile
+from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, require_own_content
 
 KIND = "lmtool scores"
 FORMAT = 1

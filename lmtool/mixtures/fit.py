@@ -20,7 +20,7 @@ from lmtool.mixtures.cache import Encoding, Hidden, UnigramCache, hidden_units, 
 from lmtool.mixtures.linear import TOLERANCE, fit_weights, longest_context, member_dists, mix
 from lmtool.mixtures.log_linear import CHUNK, Chunks, fit_log_linear, without_lone_reserves
 from lmtool.system.arrays import FloatArray, IntArray
-from lmtool.system.tables import cell_text
+from lmtool.system.terminal import cell_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lmtool.system.tables import Cell
+from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

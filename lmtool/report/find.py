@@ -9,8 +9,7 @@ from pathlib import Path
 
 from lmtool.errors import UserError, for_terminal
 from lmtool.evaluation.token_scores import SCORES_FILE
-from lmtool.runs.lr_range import RATES
-from lmtool.runs.run import has_state
+from lmtool.runs.run import RATES, has_state
 
 DEEPEST = 3  # levels of folders that are searched
 SWEEP = "sweep.csv"

@@ -14,7 +14,7 @@ from lmtool import __version__
 from lmtool.errors import for_terminal
 from lmtool.plots.style import DARK, LIGHT, as_svg
 from lmtool.report.content import Picture, Section
-from lmtool.system.tables import Cell, cell_text
+from lmtool.system.terminal import Cell, cell_text
 
 NONE = "\N{EN DASH}"
 TEMPLATE = Path(__file__).with_name("page.html.j2")

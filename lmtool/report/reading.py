@@ -15,10 +15,9 @@ from lmtool.evaluation.significance import perplexity_interval, resampled_units
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
 from lmtool.plots.settings import Job
 from lmtool.report.find import SWEEP, Kind, ReportFolder
-from lmtool.runs.lr_range import RATES, RangeTest
-from lmtool.runs.run import Run
+from lmtool.runs.run import RATES, RangeTest, Run
 from lmtool.system.files import read_json
-from lmtool.system.tables import csv_rows
+from lmtool.system.terminal import csv_rows
 
 AGAIN = "make it again"
 METRICS = {  # the columns of metrics in sweep.csv

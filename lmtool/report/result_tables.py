@@ -9,7 +9,7 @@ from lmtool.evaluation.printing import CONTEXTS
 from lmtool.plots.axes import MINUS
 from lmtool.report.content import Table
 from lmtool.report.reading import NORMALISED, Entry, Sweep
-from lmtool.system.tables import Cell
+from lmtool.system.terminal import Cell
 
 
 def number(value: float | None, digits: int) -> str | None:

@@ -20,9 +20,8 @@ from lmtool.report.content import Drawing, Picture, Section, Table
 from lmtool.report.find import ReportFolder, short_names
 from lmtool.report.reading import AGAIN, SPLIT, Entry, Sweep, read_object, read_rates
 from lmtool.report.result_tables import between, number, sweep_table, tables_by_split, text_name
-from lmtool.runs.lr_range import start_of
-from lmtool.runs.run import METRICS, fitted_note
-from lmtool.system.tables import Cell
+from lmtool.runs.run import METRICS, fitted_note, start_of
+from lmtool.system.terminal import Cell
 from lmtool.trees.analysis import DrawnNode
 
 INTERVAL = (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.system.tables import Cell, html_table, text_table
+from lmtool.system.terminal import Cell, html_table, text_table
 
 if TYPE_CHECKING:
     import pandas

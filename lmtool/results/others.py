@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmtool.results.base import Result, Table
-from lmtool.system.tables import Cell
+from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
     from lmtool.trees.analysis import TreeAnalysis

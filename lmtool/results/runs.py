@@ -14,7 +14,7 @@ from lmtool.errors import UserError
 from lmtool.results.base import Result, Table
 from lmtool.results.scores import Evaluation
 from lmtool.runs.run import METRICS
-from lmtool.system.tables import Cell
+from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
     from lmtool.text_model import TextModel

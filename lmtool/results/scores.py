@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
 from lmtool.results.base import Result, Table, frame
-from lmtool.system.tables import Cell
+from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
     import pandas

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.results.base import Result, Table
-from lmtool.system.tables import Cell
+from lmtool.system.terminal import Cell
 
 
 @dataclass(repr=False)

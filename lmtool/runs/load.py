@@ -21,8 +21,8 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.build import build_mixture
+from lmtool.runs.corpus import load_subwords, load_vocabulary
 from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
-from lmtool.runs.vocabulary_file import load_subwords, load_vocabulary
 from lmtool.system import parallel
 from lmtool.text_model import TextModel
 from lmtool.trees.base import TreeWords

@@ -1,8 +1,7 @@
 """The run folder: all that is needed to use the model that a command made, or to make it again.
 
 run.json says what the run is (`train` or `ensemble`), and its data, store and model; the model's own file is beside it.
-It is written last, so that a folder with a run.json is complete.
-"""
+It is written last, so that a folder with a run.json is complete."""
 
 from __future__ import annotations
 
@@ -13,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool import __version__
 from lmtool.config.groups import CountModelConfig, EncoderConfig
-from lmtool.config.options import HOMES, origin
 from lmtool.config.settings import saved_settings
-from lmtool.data.remote import absolute
 from lmtool.errors import UserError
+from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import read_json, write_json
-from lmtool.system.sealed import checksum_of
 
 if TYPE_CHECKING:
-    from lmtool.data.corpus import Corpus
+    pass
 
 FORMAT = 1
 VOCABULARY, TOKENIZER = "vocabulary.txt", "tokenizer.json"
@@ -222,21 +219,24 @@ def run_folder(named: str | None) -> Path:
     return Path(named) if named else newest()
 
 
-def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
-    """Write the vocabulary and run.json of a trained model, which completes the folder."""
-    from lmtool.runs.vocabulary_file import save_words
+RATES = "lr_range.json"
+START = 20  # steps whose smoothed losses are left out, as they are means of few
 
-    save_words(corpus, out)
-    used = {group: settings[group]["kind"] for group in HOMES if settings.get(group)}
-    origins = {group: origin(group, kind) for group, kind in used.items()}
-    Run(
-        folder=out,
-        kind="train",
-        config=settings,
-        store=absolute(corpus.path),
-        store_fingerprint=corpus.fingerprint,
-        vocabulary_fingerprint=corpus.vocabulary.fingerprint(),
-        choices=choices,
-        fitted_on=fitted_by(settings),
-        origins={group: place for group, place in origins.items() if place is not None},
-    ).save()
+
+def start_of(rates: list[float]) -> int:
+    """Return the first step whose smoothed loss counts: START, or half of the steps if that is less."""
+    return min(START, len(rates) // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTest:
+    """lr_range.json. rates: those tried, ascending. losses: in nats at each, before its step. smoothed: their running
+    mean. proposed: a tenth of the rate at which that mean is lowest, the first 20 steps left out, as many steps at a
+    rate diverge where a single one does not; at least the lowest rate. doubt: why it is not to be relied on, or empty.
+    """
+
+    rates: list[float]
+    losses: list[float]
+    smoothed: list[float]
+    proposed: float
+    doubt: str = ""

@@ -15,7 +15,7 @@ from typing import Any
 from lmtool.errors import UserError, printable
 from lmtool.sweeps.job import METRICS, REFUSED, folders, read_record
 from lmtool.system.files import atomic_write, read_json
-from lmtool.system.tables import Cell, csv_text, markdown_table, text_table
+from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
 
 SEED, SPLIT = "seed", "split"
 CLOZE = ("perplexity", "accuracy", "local_perplexity", "local_accuracy")  # of result.json's cloze, as columns

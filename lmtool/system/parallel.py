@@ -1,8 +1,7 @@
 """Calls on several threads, for compiled functions, which release Python's global lock.
 
 Where torch is in use, they are those of its OpenMP team, which waits for the next call in a short spin: threads beside
-it would have to take the cores from it, each time. Elsewhere they are threads of our own.
-"""
+it would have to take the cores from it, each time. Elsewhere they are threads of our own."""
 
 from __future__ import annotations
 
@@ -14,10 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 Call = tuple[Any, ...]  # a function and its arguments
 # Seconds between two looks at the load: shorter ones would follow each program that starts and ends. At the start, the
@@ -241,3 +241,15 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
+
+
+Item = TypeVar("Item")
+
+
+def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The items, none of them None, each made by a second thread while the one before it is in use."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = reader.submit(next, items, None)
+            yield item

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.optimisers.clipping import clip_gradients
-from lmtool.runs.lr_range import START, RangeTest, start_of
+from lmtool.runs.run import START, RangeTest, start_of
 from lmtool.training.optimisers import set_rate
 
 MARGIN = 10.0  # the rate at which the loss is lowest, divided by the proposed one

@@ -14,7 +14,7 @@ from typing import Any
 from lmtool.errors import UserError
 from lmtool.runs.run import METRICS
 from lmtool.system.files import atomic_write, cannot_write, sync
-from lmtool.system.progress import fitting, progress_bar, write_above
+from lmtool.system.terminal import fitting, progress_bar, write_above
 
 LINE_EVERY = 10.0  # seconds between two lines without a terminal
 BAR_EVERY = 0.2  # seconds between two updates of the bar

@@ -293,7 +293,7 @@ def classes(given: Given) -> None:
 
 def vocabulary_file(given: Given) -> None:
     """The vocabulary of a run folder."""
-    from lmtool.runs.vocabulary_file import load_vocabulary
+    from lmtool.runs.corpus import load_vocabulary
 
     vocabulary = load_vocabulary(given.path)
     if (vocabulary.counts < 0).any() or len(vocabulary.ids) != len(vocabulary.words):

@@ -17,7 +17,7 @@ from lmtool.data.sources.line_cut import SplitConfig, SplitUnit
 from lmtool.data.sources.text import TextData
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
-from lmtool.system.sealed import seal
+from lmtool.system.checksummed_file import seal
 
 LINES = ["a b c", "", "b", "c c a b", "a"]  # 9 words in 4 sentences
 

@@ -9,7 +9,7 @@ import pytest
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.runs.vocabulary_file import load_vocabulary, save_vocabulary
+from lmtool.runs.corpus import load_vocabulary, save_vocabulary
 
 
 def test_a_vocabulary_of_any_words(tmp_path: Path) -> None:

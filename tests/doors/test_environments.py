@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtool.system import compiled_loops
+from lmtool.system import process as compiled_loops
 from tests.conftest import ROOT
 
 

@@ -13,8 +13,8 @@ import pytest
 from lmtool import Corpus
 from lmtool.errors import UserError
 from lmtool.runs.run import Run
-from lmtool.system.hdf5_content import require_own_content
-from lmtool.system.sealed import seal
+from lmtool.system.checksummed_file import seal
+from lmtool.system.hdf5_files import require_own_content
 
 Command = Callable[..., str]
 Change = Callable[[h5py.File], None]

@@ -19,7 +19,7 @@ import pytest
 
 from lmtool.cli.command_line import main
 from lmtool.errors import for_terminal
-from lmtool.system.tables import csv_rows, csv_text, text_table
+from lmtool.system.terminal import csv_rows, csv_text, text_table
 
 Run = Callable[..., str]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -10,7 +10,7 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import Tokens, TokenScores
-from lmtool.system.sealed import seal
+from lmtool.system.checksummed_file import seal
 
 WORDS = ("a", "b", "</s>", "<unk>", "<s>")
 

@@ -21,7 +21,7 @@ from lmtool.report.find import Kind, ReportFolder, find_folders, kind_of, short_
 from lmtool.report.page import page
 from lmtool.report.reading import Bootstrap, Entry, read_entry, read_rates, read_sweep
 from lmtool.report.sections import comparison, summary, sweep_section, trees
-from lmtool.system.tables import Cell
+from lmtool.system.terminal import Cell
 from tests.conftest import NEURAL, answer
 
 Run = Callable[..., str]

@@ -4,7 +4,7 @@
 
 n(w) is the count of w in train; a word that does not occur there counts as half an occurrence, so that none has
 probability 0 for that alone. In a file they are lines `class p(w|c) word`, SRILM's format of classes; in a word white
-space and backslashes are written as in the vocabulary's file (lmtool.runs.vocabulary_file).
+space and backslashes are written as in the vocabulary's file (lmtool.runs.corpus).
 """
 
 from __future__ import annotations

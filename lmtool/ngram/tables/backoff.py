@@ -22,8 +22,7 @@ from lmtool.ngram.tables.quantized import QuantisedValues, quantise, read_quanti
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.system.arrays import FloatArray
-from lmtool.system.hdf5_content import require_own_content
-from lmtool.system.hdf5_files import VERSION, atomic_hdf5, open_hdf5
+from lmtool.system.hdf5_files import VERSION, atomic_hdf5, open_hdf5, require_own_content
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"

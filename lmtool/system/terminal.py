@@ -1,13 +1,15 @@
-"""Plain tables for a terminal or a file."""
+"""What the user reads: tables in text, Markdown, CSV and HTML, progress bars, standard output."""
 
 from __future__ import annotations
 
-import csv
 import io
+import os
+import sys
+import warnings
 from collections.abc import Sequence
-from html import escape
+from typing import Any
 
-from lmtool.errors import for_terminal
+from lmtool.errors import UserError, for_terminal
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a formula, or white space before one, begins with
 Cell = str | int | float | None
@@ -59,6 +61,8 @@ def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
     """Rows as CSV, which spreadsheets compute no formulas of: a text that would begin one is written behind `'`, as
     OWASP's page on CSV injection has it. csv_rows reads it back.
     """
+    import csv
+
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows([[_without_formula(cell) for cell in row] for row in rows])
     return written.getvalue()
@@ -66,6 +70,8 @@ def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
 
 def csv_rows(text: str) -> list[list[str]]:
     """The rows of a CSV of csv_text. Raises csv.Error for what is none."""
+    import csv
+
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     return [[cell[1:] if cell[:1] == "'" and _begins_formula(cell) else cell for cell in row] for row in rows]
 
@@ -89,6 +95,8 @@ def _begins_formula(text: str) -> bool:
 def html_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     """A table in HTML, as notebooks show it: everything escaped, numbers flush right."""
 
+    from html import escape
+
     def line(tag: str, cells: Sequence[Cell]) -> str:
         def side(cell: Cell) -> str:
             return "right" if isinstance(cell, int | float) else "left"
@@ -97,3 +105,69 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
     body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
     return f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"
+
+
+GAP = "  "  # between two parts of a line
+
+
+def progress_bar(**options: Any) -> Any:
+    """tqdm's bar with these options, which disappears at its end: a widget in a notebook, text elsewhere and where
+    ipywidgets is not installed.
+    """
+    if "IPython" in sys.modules:
+        from tqdm import TqdmWarning
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TqdmWarning)  # without ipywidgets tqdm.auto is text, with a warning
+            from tqdm.auto import tqdm
+    else:
+        from tqdm import tqdm
+    return tqdm(leave=False, **options)
+
+
+def token_bar(total: int | None, *, shown: bool) -> Any:
+    """A bar that counts tokens, `total` of them where that is known; one that is not shown does nothing."""
+    return progress_bar(total=total, unit=" tokens", unit_scale=True, disable=not shown)
+
+
+def write_above(bar: Any, text: str) -> None:
+    """Print a line above a bar: on standard error, which a notebook would show as an error, and there on standard
+    output.
+    """
+    bar.write(text, file=sys.stdout if in_notebook() else sys.stderr)
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook's process; its packages alone may be there because a library has imported them."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return "ipykernel" in sys.modules and shell is not None and shell() is not None
+
+
+def fitting(parts: Sequence[tuple[str, int]], columns: int | None) -> str:
+    """Parts, each with its rank, in one line of at most that many columns; those of the highest ranks are left out."""
+    kept: list[tuple[str, int]] = []
+    for part in sorted(parts, key=lambda part: part[1]):
+        if columns is None or len(GAP.join(text for text, _ in [*kept, part])) <= columns:
+            kept.append(part)
+    return GAP.join(part[0] for part in parts if part in kept)
+
+
+def write_out(text: str = "", *, end: str | None = None) -> None:
+    """Print a text; end: what follows it, None to write out what is buffered.
+
+    Raises UserError where it cannot be written, as on a full disk, and BrokenPipeError where the reader has gone.
+    """
+    if sys.stdout is None:
+        return
+    try:
+        print(text, end=end or "", flush=end is None)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_output()
+        raise UserError(f"cannot write standard output: {error.strerror}") from error
+
+
+def discard_output() -> None:
+    """Point standard output nowhere, so that Python does not try again at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,22 +1,27 @@
-"""The vocabulary as a text file in a run folder, and the tokeniser where pieces of words are the vocabulary: with them
-a model can be used without its store.
+"""What a run keeps of its corpus: the vocabulary as a text file, the tokenizer if there is one, and its store.
 
-One line per word, in the order of the ids: the word, a tab, its count in train. In a word, backslashes, tabs and line
-ends are written \\\\, \\t, \\n and \\r.
+With the first two a model can be used without its store. The vocabulary has one line per word, in the order of the ids:
+the word, a tab, its count in train. In a word, backslashes, tabs and line ends are written \\\\, \\t, \\n and \\r.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from lmtool.config.groups import CountsConfig, DataConfig
+from lmtool.config.options import HOMES, origin
 from lmtool.data.corpus import Corpus
+from lmtool.data.preprocess import Prepared, preprocess
+from lmtool.data.recoded import limited
+from lmtool.data.remote import absolute, exists, place
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
-from lmtool.runs.run import TOKENIZER, VOCABULARY
+from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, fitted_by
 from lmtool.system.files import atomic_write
 
 _WRITTEN = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
@@ -86,3 +91,52 @@ def load_vocabulary(path: Path) -> Vocabulary:
             f"{path} is damaged (it is cut off, or was edited): delete it, and the run's store is read instead"
         )
     return Vocabulary(tuple(words), counts, ids.get(EOS), ids[UNK])
+
+
+def prepare_store(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Prepared:
+    """The store of a data set: what its counting prepares, or the ordinary one. Raises UserError as `prepare` does."""
+    prepared = counts.prepare(data, store_dir, progress=progress) if counts is not None else None
+    return prepared or preprocess(data, store_dir, progress=progress)
+
+
+def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
+    """Open the store of a run, limited to its words; where it is gone, write it again from the run's settings.
+
+    Raises UserError where the sources have changed since, so that the run would be scored on other text.
+    """
+    path = place(run.store)
+    if not exists(path):
+        counts = run.settings("counts") if run.config.get("counts") else None
+        path = prepare_store(run.settings("data"), counts, store_dir, progress=progress).path
+    corpus, words = Corpus.open(path), run.folder / VOCABULARY
+    if corpus.fingerprint != run.store_fingerprint and words.is_file():  # it may be a run with limit_vocabulary
+        corpus = limited(corpus, load_vocabulary(words).words)
+    if corpus.fingerprint != run.store_fingerprint:
+        corpus.close()
+        raise UserError(f"{path} is not the store that {run.folder} was trained on: its text changed; {REMEDY}")
+    return corpus
+
+
+def require_splits(corpus: Corpus) -> None:
+    """Raise UserError for a store without train or valid."""
+    for name in ("train", "valid"):
+        if not corpus.knows(name):
+            raise UserError(f"{corpus.path} has no {name} split: give data.{name} a file and preprocess again")
+
+
+def save_trained(out: Path, settings: dict[str, Any], choices: dict[str, str], corpus: Corpus) -> None:
+    """Write the vocabulary and run.json of a trained model, which completes the folder."""
+    save_words(corpus, out)
+    used = {group: settings[group]["kind"] for group in HOMES if settings.get(group)}
+    origins = {group: origin(group, kind) for group, kind in used.items()}
+    Run(
+        folder=out,
+        kind="train",
+        config=settings,
+        store=absolute(corpus.path),
+        store_fingerprint=corpus.fingerprint,
+        vocabulary_fingerprint=corpus.vocabulary.fingerprint(),
+        choices=choices,
+        fitted_on=fitted_by(settings),
+        origins={group: place for group, place in origins.items() if place is not None},
+    ).save()

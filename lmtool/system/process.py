@@ -1,0 +1,118 @@
+"""Settings of this process: Numba's cache folder, freed memory, Ctrl-C while C code calls back into Python."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+FOLDER = "NUMBA_CACHE_DIR"  # numba's own setting
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def use_writable_cache(package: Path = PACKAGE) -> None:
+    """Have numba keep what it compiles in a folder of this process, removed at its end, where it has no other place.
+
+    To be called before numba is imported. Nothing is done where NUMBA_CACHE_DIR names a folder.
+    """
+    if os.environ.get(FOLDER) or "numba" in sys.modules or _is_writable(package) or _is_writable(_users_cache()):
+        return
+    import atexit
+    import shutil
+    import tempfile
+
+    # Not a name that others could guess: what is in the folder is run.
+    folder = tempfile.mkdtemp(prefix="lmtool-compiled-")
+    os.environ[FOLDER] = folder
+    process = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == process:  # a fork has not made it
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+
+
+def _users_cache() -> Path:
+    """The user's cache folder, as numba finds it on Linux."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    return Path(named or os.path.expanduser("~/.cache")) / "numba"
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether a folder can be written to, or made."""
+    existing = next((path for path in (folder, *folder.parents) if path.is_dir()), None)
+    return existing is not None and os.access(existing, os.W_OK | os.X_OK)
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+ALL = 1 << 30  # bytes
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep freed blocks for the next step instead of giving them back to the system.
+
+    A step of training frees and allocates the same large blocks; a new mapping costs a page fault per 4 KiB, which can
+    take longer than the arithmetic. Does nothing where the C library is not GNU's.
+    """
+    if sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        library.mallopt(M_MMAP_THRESHOLD, ALL)
+        library.mallopt(M_TRIM_THRESHOLD, ALL)
+
+
+AGAIN = 0.05  # seconds until a swallowed SIGINT comes again; a callback takes less
+
+
+class Interrupts:
+    """Whether SIGINT has come."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+
+@contextmanager
+def preserve_interrupts() -> Iterator[Interrupts]:
+    """While the block runs, a KeyboardInterrupt that is raised in a callback or a finaliser is raised again after it.
+
+    Python prints such an exception and goes on (`sys.unraisablehook`); what called back then fails in a way of its own,
+    as LLVM's compiler does in Numba. Only in the main thread, and where SIGINT raises KeyboardInterrupt as Python has
+    it.
+    """
+    interrupts = Interrupts()
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield interrupts
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupts.came = True
+        signal.default_int_handler(number, frame)
+
+    def unraisable(lost: sys.UnraisableHookArgs) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            before(lost)
+            return
+        again.append(threading.Timer(AGAIN, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)))
+        again[-1].daemon = True
+        again[-1].start()
+
+    again: list[threading.Timer] = []
+    before = sys.unraisablehook
+    sys.unraisablehook = unraisable
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupts
+    finally:
+        for timer in again:
+            timer.cancel()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = before
