@@ -17,7 +17,6 @@ from tests.conftest import ROOT
 
 README = ROOT / "README.md"
 GUIDES = ROOT / "docs" / "guides"
-LISTING = re.compile(r"^`[\w/.]+`\n\n```", flags=re.M)  # a file's name, and the file
 
 
 @dataclass(frozen=True)
@@ -52,11 +51,10 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path, *languages: str) -> Iterator[Block]:
-    """The blocks of some languages, but for listings of files."""
+    """Yield the blocks of some languages."""
     text = page.read_text(encoding="utf-8")
-    listings = {found.end() for found in LISTING.finditer(text)}
     for found in re.finditer(r"^```(\w+)\n(.*?)^```$", text, flags=re.M | re.S):
-        if found[1] in languages and found.start() + 3 not in listings:
+        if found[1] in languages:
             yield Block(page, text.count("\n", 0, found.start()) + 2, found[1], found[2])
 
 

@@ -187,16 +187,15 @@ PAGE = ROOT / "docs" / "guides" / "adding_an_option.md"
 
 
 def test_the_page_shows_the_package_whole() -> None:
-    shown = dict(re.findall(r"^`([\w/.]+)`\n\n```\w+\n(.*?)^```$", PAGE.read_text(), flags=re.M | re.S))
+    shown = re.findall(r"^```\{literalinclude\} ../examples/own_options/(\S+)$", PAGE.read_text(), flags=re.M)
     files = [path for path in EXAMPLE.parent.rglob("*") if path.suffix in (".py", ".yaml", ".toml")]
-    assert shown == {str(path.relative_to(EXAMPLE.parent)): path.read_text() for path in files}
+    assert sorted(shown) == sorted(str(path.relative_to(EXAMPLE.parent)) for path in files)
 
 
 def test_the_command_lines_of_the_pages_compose(lmtool: Run) -> None:
     lines = re.findall(r"^ *(lmtool (?:train|tree) options=.*)$", PAGE.read_text(), flags=re.M)
-    readme = re.findall(r"^ *(lmtool (?:train|tree) options=.*)$", (ROOT / "README.md").read_text(), flags=re.M)
-    assert len(lines) >= 5 and len(readme) >= 2
-    for line in dict.fromkeys([*lines, *readme]):
+    assert len(lines) >= 5
+    for line in lines:
         words = shlex.split(line.replace("docs/examples", str(ROOT / "docs/examples")))[1:]
         assert f"options: {EXAMPLE}" in lmtool(*words, "--cfg", "job")
 
