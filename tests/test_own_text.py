@@ -15,7 +15,7 @@ from lmtool.config.settings import typed
 from lmtool.config.verbs import PreprocessConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, report_oov_rates
-from lmtool.data.sources.line_cut import SplitConfig, SplitUnit
+from lmtool.data.sources.base import SplitConfig, SplitUnit
 from lmtool.data.sources.text import TextData
 
 Run = Callable[..., str]

@@ -20,7 +20,7 @@ from lmtool.api.settings import compose
 from lmtool.cli.arguments import CommandLine
 from lmtool.config.settings import typed
 from lmtool.config.verbs import TrainConfig
-from lmtool.data import windows
+from lmtool.data import split as split_module
 from lmtool.data.corpus import Corpus
 from lmtool.errors import Interrupted, UserError
 from lmtool.neural.model import build_neural
@@ -127,8 +127,8 @@ def test_cut_off_and_resumed_it_ends_with_the_same_bits(case: str, toy: Corpus, 
 
 
 def test_streamed_from_the_store_it_resumes_too(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "BLOCK", 10)
-    monkeypatch.setattr(windows, "GROUP", 5)  # three groups
+    monkeypatch.setattr(split_module, "BLOCK", 10)
+    monkeypatch.setattr(split_module, "GROUP", 5)  # three groups
     go("nplm, adamw", toy, tmp_path / "whole", streamed=True)
     for cut in (2, 3, 7, 13):
         with pytest.raises(Interrupted):

@@ -16,8 +16,7 @@ import pytest
 
 import lmtool as python
 from lmtool.data import readers, text_records
-from lmtool.data.encode import TextBlock
-from lmtool.data.text_split import split_of_text
+from lmtool.data.encode import TextBlock, split_of_text
 from lmtool.evaluation import score_journal
 from lmtool.evaluation.score import score
 from lmtool.evaluation.text_scores import Rows, TextsScorer

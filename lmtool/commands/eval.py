@@ -71,10 +71,9 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
 
 def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluation:
     """Score files, or standard input, tokenised as the run's data were; the run's store is not needed."""
-    from lmtool.data.documents import AT_ONCE
-    from lmtool.data.readers import read_blocks, read_stream
+    from lmtool.data.encode import split_of_text
+    from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
     from lmtool.data.text_files import text_files
-    from lmtool.data.text_split import split_of_text
     from lmtool.evaluation.score import require_across
 
     name, across = str(config.text), config.across_sentences
@@ -84,7 +83,7 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
     if name == "-":
         blocks = read_stream(iter([sys.stdin.buffer]), "standard input")
     else:
-        at_once = 0 if documents else AT_ONCE
+        at_once = 0 if documents else DOCUMENT_BLOCK
         blocks = read_blocks(*text_files(name, "text"), column=config.column, setting="column", at_once=at_once)
     split, skipped = split_of_text(blocks, name, loaded.form, across_sentences=across, documents=documents)
     if skipped and loaded.vocabulary.eos is not None:

@@ -20,7 +20,7 @@ from lmtool.data.corpus import Corpus, Split
 from lmtool.data.oov import report_oov_rates
 from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import place
-from lmtool.data.windows import StoredTokens
+from lmtool.data.split import StoredTokens
 from lmtool.errors import UserError
 from lmtool.evaluation.printing import training_line
 from lmtool.neural.devices import choose_device, has_bf16, repeatable

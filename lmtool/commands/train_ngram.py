@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) -> TrainedRun:
     """Estimate the model of the settings into the run folder."""
     from lmtool.data.corpus import Corpus
+    from lmtool.data.derived_corpus import limited
     from lmtool.data.oov import report_oov_rates
     from lmtool.data.readers import read_text
-    from lmtool.data.recoded import limited
     from lmtool.data.text_files import text_files
     from lmtool.data.text_form import split_words
     from lmtool.evaluation.printing import training_line

@@ -20,9 +20,9 @@ from lmtool.config.rules import require
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.cloze import Cloze
 from lmtool.data.remote import exists, is_address, open_pieces, place
+from lmtool.data.split import FAR, StoredTokens, Windows, context_reset_mask, positions
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.data.windows import FAR, StoredTokens, Windows, context_reset_mask, positions
 from lmtool.errors import UserError, of_paths
 from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers
 from lmtool.system.checksummed_file import DamagedFile

@@ -23,13 +23,19 @@ import numpy.typing as npt
 from lmtool import __version__
 from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING
-from lmtool.data.choose_pieces import choose_pieces, require_words, vocabulary_of_pieces
-from lmtool.data.choose_vocabulary import final_ids, listed_words, select
+from lmtool.data.choose_vocabulary import (
+    choose_pieces,
+    final_ids,
+    listed_words,
+    require_words,
+    select,
+    vocabulary_of_pieces,
+)
 from lmtool.data.corpus import FORMAT, KIND, Corpus
-from lmtool.data.provisional import Provisional, provisional_ids, shared_sentences
+from lmtool.data.first_pass import Provisional, provisional_ids, shared_sentences
 from lmtool.data.remote import exists, is_address, place
 from lmtool.data.sources.base import NoSource, Source, TextNotRetained
-from lmtool.data.store_writer import (
+from lmtool.data.store import (
     Row,
     count_ids,
     write_cloze,
@@ -113,7 +119,7 @@ def settings_json(data: DataConfig) -> str:
     """The settings of a data set as JSON, of which the names and fingerprints of stores are made."""
     plain = asdict(data, dict_factory=lambda pairs: {k: v.value if isinstance(v, Enum) else v for k, v in pairs})
     for setting in fields(data):  # one that is newer than stores has a default, by which these keep their names
-        if setting.default != MISSING and getattr(data, setting.name) == setting.default:
+        if setting.name != "kind" and setting.default != MISSING and getattr(data, setting.name) == setting.default:
             del plain[setting.name]
     return json.dumps(plain, sort_keys=True)
 

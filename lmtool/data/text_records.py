@@ -17,9 +17,20 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.documents import PARQUET, ROWS, document_lines, form_of, json_texts, parquet_texts
 from lmtool.data.encode import TextBlock, line_ends
-from lmtool.data.readers import MEMBER, checked_blocks, read_errors, require_column, whole_lines
+from lmtool.data.readers import (
+    MEMBER,
+    PARQUET,
+    ROWS,
+    checked_blocks,
+    document_lines,
+    form_of,
+    json_texts,
+    parquet_texts,
+    read_errors,
+    require_column,
+    whole_lines,
+)
 from lmtool.data.unpacking import open_files
 from lmtool.errors import UserError, first_line
 from lmtool.system.files import cannot_write, opened

@@ -11,9 +11,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.documents import PACKED, PARQUET, form_of
+from lmtool.data.readers import PACKED, PARQUET, form_of
 from lmtool.data.text_records import packed_file
-from lmtool.data.word_table import joined
+from lmtool.data.tokenizer import joined
 from lmtool.errors import UserError
 from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
 from lmtool.system.arrays import FloatArray, IntArray

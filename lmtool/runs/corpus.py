@@ -15,8 +15,8 @@ import numpy as np
 from lmtool.config.groups import CountsConfig, DataConfig
 from lmtool.config.options import HOMES, origin
 from lmtool.data.corpus import Corpus
+from lmtool.data.derived_corpus import limited
 from lmtool.data.preprocess import Prepared, preprocess
-from lmtool.data.recoded import limited
 from lmtool.data.remote import absolute, exists, place
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lmtool.data.corpus import Split
-from lmtool.data.windows import FAR, StoredTokens
+from lmtool.data.split import FAR, StoredTokens
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
 

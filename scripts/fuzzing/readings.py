@@ -83,7 +83,7 @@ def agreed(plainly: Callable[[], Any], what: str) -> Iterator[Any]:
 def text(given: Given) -> None:
     """Words, characters, streams, lower case and tags, as `preprocess` reads them."""
     from lmtool.data.readers import read_blocks
-    from lmtool.data.tokeniser import CharTokeniser, WordTokeniser
+    from lmtool.data.tokenizer import CharTokeniser, WordTokeniser
 
     lower, sentences, tags = bool(given.variant & 1), bool(given.variant & 2), bool(given.variant & 4)
     tokeniser: WordTokeniser | CharTokeniser
@@ -369,7 +369,7 @@ def counts(given: Given) -> None:
 def pieces(given: Given) -> None:
     """A tokenizer.json, or a .model of SentencePiece: what is accepted writes words back."""
     from lmtool.config.vocabulary import Unit, VocabularyConfig
-    from lmtool.data.choose_pieces import read_subwords
+    from lmtool.data.choose_vocabulary import read_subwords
 
     unit = Unit.unigram if given.variant & 1 else Unit.bpe
     rules = VocabularyConfig(file=None, size=None, min_count=1, lowercase=False, unit=unit)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from lmtool.data import windows as module
+from lmtool.data import split as module
 from lmtool.data.corpus import Corpus, Split
-from lmtool.data.windows import context_reset_mask
+from lmtool.data.split import context_reset_mask
 
 EOS, BOS = 9, 10
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtool.data import documents, remote
+from lmtool.data import readers, remote
 from lmtool.data.readers import read_blocks
 from lmtool.data.text_records import packed_file, text_blocks
 from lmtool.errors import UserError
@@ -143,7 +143,7 @@ def test_records_that_are_too_deep_or_too_long(tmp_path: Path, monkeypatch: pyte
         list(read_blocks(str(path), column="text"))
     with pytest.raises(UserError, match=r"a\.jsonl, line 2: no JSON"):
         list(text_blocks([str(path)], "text"))
-    monkeypatch.setattr(documents, "LONGEST", 1 << 20)
+    monkeypatch.setattr(readers, "LONGEST", 1 << 20)
     path.write_text('{"text": "' + "a " * (1 << 19) + '"}\n')
     with pytest.raises(UserError, match=r"a\.jsonl has a line of over 1 MiB"):
         list(read_blocks(str(path), column="text"))

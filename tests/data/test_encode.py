@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from lmtool.data import encode
-from lmtool.data.encode import TextBlock, TextEncoder
+from lmtool.data.encode import TextBlock, TextEncoder, split_of_text
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_records import block_of
-from lmtool.data.text_split import split_of_text
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 
 WORDS = ("a", "b", "ä", "c/d")

@@ -19,20 +19,19 @@ from lmtool.config.groups import DataConfig
 from lmtool.config.options import conf_dir, kinds, yaml_files
 from lmtool.config.settings import saved_settings
 from lmtool.config.vocabulary import Unit, VocabularyConfig
+from lmtool.data import encode, first_pass, store
 from lmtool.data import preprocess as recipe
-from lmtool.data import provisional, store_writer, text_split
 from lmtool.data.choose_vocabulary import listed_words, read_word_list, select
 from lmtool.data.corpus import Corpus
-from lmtool.data.download import DownloadConfig
+from lmtool.data.encode import split_of_text
 from lmtool.data.preprocess import Prepared, preprocess, settings_json, store_path
-from lmtool.data.sources.base import DrawnIds, ExternalCounts, NoSource, Source
-from lmtool.data.sources.line_cut import SplitConfig, SplitUnit
+from lmtool.data.sources.base import DrawnIds, ExternalCounts, NoSource, Source, SplitConfig, SplitUnit
 from lmtool.data.sources.synthetic import SyntheticData
 from lmtool.data.sources.text import TextData
 from lmtool.data.sources.toy import ToyData
+from lmtool.data.text_files import DownloadConfig
 from lmtool.data.text_form import TextForm
-from lmtool.data.text_split import split_of_text
-from lmtool.data.tokeniser import RESERVED
+from lmtool.data.tokenizer import RESERVED
 from lmtool.errors import UserError
 from lmtool.system.files import process_tag, remove_stale
 from tests.conftest import RULES
@@ -257,7 +256,7 @@ def test_a_file_is_cut_by_tokens(folder: Path) -> None:
 def test_offsets_and_oov_positions_of_every_piece(
     size: int, sentences: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_writer, "PIECE", size)
+    monkeypatch.setattr(store, "PIECE", size)
     (folder / "valid.txt").write_text("a x b\nb\ny a y\n")  # x and y are not in train
     data = text(sentences=sentences)
     with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:
@@ -334,7 +333,7 @@ def test_a_source_that_draws_ids(tmp_path: Path) -> None:
 
 
 def test_no_kind_of_data_is_named_outside_its_file() -> None:
-    for module in (recipe, provisional, store_writer, text_split):
+    for module in (recipe, first_pass, store, encode):
         source = inspect.getsource(module)
-        assert "sources.base" in source or module is text_split
+        assert "sources.base" in source or module is encode
         assert not any(f"sources.{kind}" in source or f"{kind.capitalize()}Data" in source for kind in kinds("data"))

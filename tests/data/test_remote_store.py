@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from lmtool.data import remote, windows
+from lmtool.data import remote
+from lmtool.data import split as split_module
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from tests.conftest import NEURAL
@@ -42,8 +43,8 @@ def content(folder: str, name: str) -> dict[str, bytes]:
 
 
 def test_training_from_an_address(lmtool: Run, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "BLOCK", 300)
-    monkeypatch.setattr(windows, "GROUP", 2)
+    monkeypatch.setattr(split_module, "BLOCK", 300)
+    monkeypatch.setattr(split_module, "GROUP", 2)
     data = ["data=synthetic", "data.tokens=6000", "data.types=100"]
     network = ["model=nplm", *NEURAL, *data, "training.memory=64KiB", "training.batch_size=128"]
     counted = ["model=ngram", *data, "model.order=3"]

@@ -10,9 +10,9 @@ import pytest
 
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.corpus import Corpus
+from lmtool.data.derived_corpus import SkipCorpus
 from lmtool.data.preprocess import preprocess
-from lmtool.data.skipped import SkipCorpus
-from lmtool.data.sources.line_cut import SplitConfig
+from lmtool.data.sources.base import SplitConfig
 from lmtool.errors import UserError
 from tests.data.test_preprocess import text
 

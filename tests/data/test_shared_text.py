@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.data import provisional
-from lmtool.data.provisional import shared_sentences
+from lmtool.data import first_pass
+from lmtool.data.first_pass import shared_sentences
 
 REMEDY = "its perplexity says little of new text; give data.valid other text"
 
@@ -27,7 +27,7 @@ def test_the_share_is_that_of_a_plain_count(monkeypatch: pytest.MonkeyPatch) -> 
         train, valid = drawn(6), drawn(9)
         want = sum(sentence in train for sentence in valid) / 9
         assert shared_sentences({"train": ids(train), "valid": ids(valid)}, sentences=True) == pytest.approx(want)
-    monkeypatch.setattr(provisional, "HASHED", 12)  # pieces, one sentence of which may be cut
+    monkeypatch.setattr(first_pass, "HASHED", 12)  # pieces, one sentence of which may be cut
     train, valid = drawn(40), drawn(60)
     want = sum(sentence in train for sentence in valid) / 60
     assert abs(shared_sentences({"train": ids(train), "valid": ids(valid)}, sentences=True) - want) < 0.2

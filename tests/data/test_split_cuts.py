@@ -13,7 +13,7 @@ from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data import preprocess as recipe
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
-from lmtool.data.sources.line_cut import SplitConfig, SplitUnit
+from lmtool.data.sources.base import SplitConfig, SplitUnit
 from lmtool.data.sources.text import TextData
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
@@ -86,7 +86,7 @@ def test_a_store_whose_cut_moved_is_another_one(tmp_path: Path, monkeypatch: pyt
     Path("text.txt").write_text("\n".join(LINES))
     found = {}
     for moves in (True, False):  # as before 0.7, when a sentence was cut: counts and runs of such a store stay its own
-        monkeypatch.setattr("lmtool.data.provisional._sentence_end", lambda _, at, by=moves: at + by)
+        monkeypatch.setattr("lmtool.data.first_pass._sentence_end", lambda _, at, by=moves: at + by)
         path = preprocess(data(SplitConfig(SplitUnit.tokens, 3, 5, None)), f"stores{moves}", progress=False).path
         with Corpus.open(path) as corpus:
             found[moves] = path.name, corpus.fingerprint
@@ -143,7 +143,7 @@ def test_ids_and_offsets_that_compiled_loops_would_follow_out_of_their_arrays(
 
 def test_a_cut_far_from_the_end_of_its_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("lmtool.data.provisional.PIECE", 4)
+    monkeypatch.setattr("lmtool.data.first_pass.PIECE", 4)
     Path("text.txt").write_text("a b c d e f g h i\nj\nk l\n")
     prepared = recipe.preprocess(data(SplitConfig(SplitUnit.tokens, 2, 10, None)), "stores", progress=False)
     assert [row["tokens"] for row in prepared.rows] == [10, 2, 3] and [r["sentences"] for r in prepared.rows] == [1] * 3

@@ -14,14 +14,13 @@ import pytest
 
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.corpus import Corpus
+from lmtool.data.encode import split_of_text
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sentencepiece_model import subwords_of_model
 from lmtool.data.sources.synthetic import SyntheticData
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.text_form import TextForm
-from lmtool.data.text_split import split_of_text
-from lmtool.data.train_subwords import LETTERS, train_subwords
-from lmtool.data.unigram_pieces import _expected, _lost, _seeds, unigram_pieces
+from lmtool.data.train_subwords import LETTERS, _expected, _lost, _seeds, train_subwords, unigram_pieces
 from lmtool.errors import UserError
 from tests.data.test_preprocess import text
 

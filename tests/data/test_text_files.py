@@ -13,11 +13,10 @@ import pytest
 
 from lmtool.data import text_files as text_files_module
 from lmtool.data.corpus import Corpus
-from lmtool.data.download import DownloadConfig
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.base import NoSource
 from lmtool.data.sources.text import TextData
-from lmtool.data.text_files import file_stamps, find_files, text_files
+from lmtool.data.text_files import DownloadConfig, file_stamps, find_files, text_files
 from lmtool.errors import UserError
 from tests.conftest import RULES
 from tests.data.test_preprocess import cut, text

@@ -13,7 +13,7 @@ from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.choose_vocabulary import select
 from lmtool.data.corpus import Corpus, Split
 from lmtool.data.text_form import TextForm, split_words
-from lmtool.data.tokeniser import RESERVED, CharTokeniser, WordTokeniser
+from lmtool.data.tokenizer import RESERVED, CharTokeniser, WordTokeniser
 
 RULES = VocabularyConfig(None, None, 1, False, Unit.word)
 SPACE = " \t\r\v\f"

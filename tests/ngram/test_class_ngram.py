@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.recoded import MappedCorpus
+from lmtool.data.derived_corpus import MappedCorpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.skipped import SkipCorpus, every
+from lmtool.data.derived_corpus import SkipCorpus, every
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.skip_model import EveryWord

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING, require
-from lmtool.data.documents import blocks_of_documents, text_of
-from lmtool.data.readers import check_text
+from lmtool.data.readers import blocks_of_documents, check_text, text_of
 from lmtool.data.sources.base import Blocks, Source, TextNotRetained
 from lmtool.data.text_files import file_identity, file_stamps
 from lmtool.errors import UserError, first_line

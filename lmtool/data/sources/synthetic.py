@@ -29,7 +29,7 @@ import numpy.typing as npt
 from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING, require, require_seed, require_whole
 from lmtool.data.sources.base import DrawnIds, Source
-from lmtool.data.tokeniser import EOS_ID, RESERVED
+from lmtool.data.tokenizer import EOS_ID, RESERVED
 from lmtool.errors import UserError
 from lmtool.system.alias_table import alias_table
 from lmtool.system.arrays import FloatArray, IntArray

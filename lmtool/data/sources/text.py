@@ -13,15 +13,25 @@ from typing import Any, ClassVar
 from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING, require
 from lmtool.config.vocabulary import BlankLines
-from lmtool.data.download import DownloadConfig, fetch, is_cached
 from lmtool.data.readers import MEMBER, read_blocks
 from lmtool.data.remote import escaped, is_address
-from lmtool.data.sources.base import Blocks, ClozeFiles, ExternalText, NoSource, Source
-from lmtool.data.sources.line_cut import SplitConfig, SplitUnit, cut_by_lines
+from lmtool.data.sources.base import (
+    Blocks,
+    ClozeFiles,
+    ExternalText,
+    NoSource,
+    Source,
+    SplitConfig,
+    SplitUnit,
+    cut_by_lines,
+)
 from lmtool.data.text_files import (
+    DownloadConfig,
+    fetch,
     file_identity,
     file_stamps,
     find_files,
+    is_cached,
     is_data_folder_wrong,
     no_file,
     text_files,

@@ -21,8 +21,7 @@ from lmtool.config.groups import DataConfig
 from lmtool.config.rules import MISSING
 from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.preprocess import preprocess
-from lmtool.data.sources.base import Blocks, NoSource, Source, TextNotRetained, cut_points
-from lmtool.data.sources.line_cut import cut_by_lines
+from lmtool.data.sources.base import Blocks, NoSource, Source, TextNotRetained, cut_by_lines, cut_points
 from lmtool.data.text_form import split_words
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write

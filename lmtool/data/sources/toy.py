@@ -1,13 +1,23 @@
-"""Some twenty short sentences: enough to try every command, and to work a model out by hand."""
+"""Text that needs no file: some twenty short sentences, and the docstrings of Python's standard library."""
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import inspect
+import re
+import sys
+import sysconfig
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from lmtool.config.groups import DataConfig
+from lmtool.config.rules import MISSING, require, require_seed, require_whole
 from lmtool.data.sources.base import Source
+from lmtool.errors import UserError
 
 TRAIN = """\
 the cat sat on the mat
@@ -49,6 +59,8 @@ a horse slept in the sun
 class ToyData(DataConfig):
     """Some twenty short sentences that are part of lmtool; `horse` in test is out of vocabulary."""
 
+    kind: str = "toy"
+
     def source(self, *, progress: bool, download: bool) -> Source:
         """The sentences of this file."""
         texts = {"train": TRAIN, "valid": VALID, "test": TEST}
@@ -61,3 +73,105 @@ class ToyData(DataConfig):
 
 def _blocks(text: str) -> Iterator[bytes]:
     yield text.encode()
+
+
+# Not documentation, or copies of other people's.
+SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip"}
+SKIPPED |= {"__pycache__", "_vendor", "pydoc_data", "lib-dynload"}
+
+TOKEN = re.compile(r"[A-Za-z_]+(?:'[a-z]+)?|\d+|\.\.\.|>>>|[^\w\s]")
+# A sentence ends with the paragraph, or at a full stop before white space and a capital letter.
+SENTENCE_END = re.compile(r"\n\s*\n|(?<=[.!?])\s+(?=[A-Z`'\"(])|(?<=:)\s*\n")
+
+
+@dataclass(slots=True)
+class PydocData(DataConfig):
+    """The docstrings of the running Python's standard library, cut into sentences.
+
+    Words are in lower case, digits are N; each module goes to one split as a whole.
+    """
+
+    kind: str = "pydoc"
+    min_words: int = MISSING
+    seed: int = MISSING
+    valid_fraction: float = MISSING
+    test_fraction: float = MISSING
+
+    def __post_init__(self) -> None:
+        DataConfig.__post_init__(self)
+        require_whole("data.min_words", self.min_words, 0)
+        require_seed("data.seed", self.seed)
+        for name in ("valid_fraction", "test_fraction"):
+            value = getattr(self, name)
+            require(0 < value < 0.5, f"data.{name}", value, "between 0 and 0.5")
+
+    def source(self, *, progress: bool, download: bool) -> Source:
+        """The docstrings; the library is read when the first split is."""
+        library = Path(sysconfig.get_paths()["stdlib"])
+        texts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
+
+        def extracted() -> dict[str, list[str]]:
+            if not texts["train"]:
+                self._extract(library, texts)
+            return texts
+
+        def blocks(name: str) -> Iterator[bytes]:
+            yield ("\n".join(extracted()[name]) + "\n").encode()
+
+        stamp = {"python": sys.version, "rules": [TOKEN.pattern, SENTENCE_END.pattern, *sorted(SKIPPED)]}
+        return Source(
+            splits={name: partial(blocks, name) for name in texts},
+            stamp=stamp,
+            identity=lambda: stamp,
+        )
+
+    def _extract(self, library: Path, texts: dict[str, list[str]]) -> None:
+        seen: set[str] = set()
+        for module, docstring in docstrings(library):
+            if docstring not in seen:
+                seen.add(docstring)
+                texts[self._split_of(module)] += sentences(docstring, self.min_words)
+        if not all(texts.values()):
+            raise UserError(
+                f"found too few docstrings below {library} with data.min_words={self.min_words}: lower it, or use "
+                "text of your own"
+            )
+
+    def _split_of(self, module: str) -> str:
+        """By the module's name alone, so that a text stays in its split from one Python to the next."""
+        digest = hashlib.sha256(f"{self.seed}:{module}".encode()).digest()
+        share = int.from_bytes(digest[:8], "big") / 2**64
+        if share < self.valid_fraction:
+            return "valid"
+        return "test" if share < self.valid_fraction + self.test_fraction else "train"
+
+
+def docstrings(library: Path) -> Iterator[tuple[str, str]]:
+    """Each docstring with its top-level module or package, in the order of the paths."""
+    for path in sorted(library.rglob("*.py")):
+        parts = path.relative_to(library).parts
+        if SKIPPED.intersection(parts):
+            continue
+        with warnings.catch_warnings():
+            # Newer compilers warn of escapes in old modules.
+            warnings.simplefilter("ignore")
+            try:
+                tree = ast.parse(path.read_bytes())
+            except (SyntaxError, ValueError):
+                continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                docstring = ast.get_docstring(node, clean=False)
+                if docstring:
+                    yield parts[0].removesuffix(".py"), inspect.cleandoc(docstring)
+
+
+def sentences(docstring: str, min_words: int) -> list[str]:
+    """The sentences of a docstring, their tokens separated by spaces; shorter ones than `min_words` are skipped."""
+    kept = []
+    for piece in SENTENCE_END.split(docstring):
+        tokens = ["N" if token.isdigit() else token.lower() for token in TOKEN.findall(piece)]
+        # A row of dashes is a rule under a heading, not words.
+        if sum(token[0].isalpha() for token in tokens) >= min_words:
+            kept.append(" ".join(tokens))
+    return kept

@@ -24,8 +24,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.tokenizer import joined
 from lmtool.data.vocabulary import EOS, Vocabulary
-from lmtool.data.word_table import joined
 from lmtool.language_model import LN10
 from lmtool.ngram.files.arpa_lines import COMMENT, ZERO
 from lmtool.ngram.tables.backoff import BackoffTable

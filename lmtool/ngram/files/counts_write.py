@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from lmtool.data.tokenizer import joined
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.data.word_table import joined
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.files.counts_lines import format_counts

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy.typing as npt
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.recoded import MappedCorpus
+from lmtool.data.derived_corpus import MappedCorpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.models.word_classes import WordClasses

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.skipped import SkipCorpus, every
+from lmtool.data.derived_corpus import SkipCorpus, every
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.tables.backoff import BackoffTable

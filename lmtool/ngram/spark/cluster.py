@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtool.data.documents import PARQUET, form_of
+from lmtool.data.readers import PARQUET, form_of
 from lmtool.errors import UserError
 from lmtool.ngram.spark.tasks import NO_TEXT, Task, ngram_columns
 

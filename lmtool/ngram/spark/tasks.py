@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.config.groups import DataConfig
+from lmtool.data.encode import tokeniser_of
 from lmtool.data.readers import check_text
-from lmtool.data.text_split import tokeniser_of
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, count_ngrams

@@ -13,9 +13,9 @@ import numpy as np
 from lmtool.config.groups import DataConfig
 from lmtool.config.vocabulary import VocabularyConfig
 from lmtool.data.choose_vocabulary import numbered, select
-from lmtool.data.documents import form_of
+from lmtool.data.readers import form_of
 from lmtool.data.sources.base import ExternalCounts, ExternalText
-from lmtool.data.tokeniser import BOS_ID, EOS_ID, RESERVED, UNK_ID
+from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.errors import UserError
 from lmtool.ngram.spark import tasks
 from lmtool.ngram.spark.cluster import lines_of, refusals, run_tasks

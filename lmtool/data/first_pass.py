@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.groups import DataConfig
+from lmtool.data.encode import tokeniser_of
 from lmtool.data.sources.base import DrawnIds, Source, cut_points
-from lmtool.data.text_split import tokeniser_of
-from lmtool.data.tokeniser import EOS_ID, CharTokeniser
+from lmtool.data.tokenizer import EOS_ID, CharTokeniser
 from lmtool.errors import UserError
 from lmtool.system.files import process_tag
 from lmtool.system.memory import pieces_of
