@@ -20,7 +20,7 @@ from pathlib import Path
 from lmtool.data.corpus import Corpus
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.system import parallel
 parallel.use(int(sys.argv[1]))
 with Corpus.open(next(Path("stores").glob("*.h5"))) as corpus:

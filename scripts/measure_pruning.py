@@ -57,7 +57,7 @@ def limited(data: Path, lmtool: Callable[..., float]) -> None:
 def curve(name: str, store: Path, order: int) -> None:
     """At the sizes that cut-offs give: these, entropy pruning, and pruning by expected gain."""
     from lmtool.ngram.estimation.estimate import estimate
-    from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+    from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 
     with _Text(store, order) as text:
         smoother = ModifiedKneserNey(order)
@@ -87,7 +87,7 @@ def curve(name: str, store: Path, order: int) -> None:
 def varikn(program: Path, store: Path, data: Path) -> None:
     """At the sizes that variKN's counts2kn gives: its models, entropy pruning, and pruning by expected gain."""
     from lmtool.ngram.estimation.estimate import estimate
-    from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+    from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 
     for name in ("train", "valid"):
         lines = (data / "ptb" / f"ptb.{name}.txt").read_text().splitlines()

@@ -29,15 +29,11 @@ from lmtool.ngram.models.class_model import Classes, ClassNgramModel
 from lmtool.ngram.models.learned_classes import learned_classes
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.models.skip_model import EveryWord, SkipNgramModel
-from lmtool.ngram.smoothers.absolute import Absolute
-from lmtool.ngram.smoothers.base import Smoother
-from lmtool.ngram.smoothers.count_merging import CountMerging
+from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
+from lmtool.ngram.smoothers.base import MergingSmoother, Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring
-from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
-from lmtool.ngram.smoothers.kneser_ney import KneserNey
-from lmtool.ngram.smoothers.laplace import Laplace
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.ngram.smoothers.interpolation import JelinekMercer, WittenBell
+from lmtool.ngram.smoothers.relative_frequencies import Laplace
 from lmtool.trees import Tree, from_codes, random_tree
 from tests.conftest import SOFTMAX, neural
 
@@ -114,7 +110,7 @@ MODELS = {
     "jelinek_mercer": lambda corpus: ngram(corpus, 3, JelinekMercer(3, classes=4)),
     "witten_bell": lambda corpus: ngram(corpus, 3, WittenBell(3)),
     "witten_bell-backed_off": lambda corpus: ngram(corpus, 3, WittenBell(3, interpolate=False)),
-    "count_merging": lambda corpus: ngram(corpus, 3, CountMerging(3)),
+    "count_merging": lambda corpus: ngram(corpus, 3, MergingSmoother(3)),
     "good_turing": lambda corpus: ngram(corpus, 3, GoodTuring(3, largest=7, largest_unigram=1)),
     "absolute": lambda corpus: ngram(corpus, 3, Absolute(3)),
     "kneser_ney": lambda corpus: ngram(corpus, 3, KneserNey(3)),

@@ -16,8 +16,8 @@ from lmtool.ngram.distillation import ExpectedProbabilities
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.likely_ngrams import LikelyNgrams, most_likely
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
+from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.runs.corpus import open_run_corpus
 from lmtool.runs.run import Run
 from lmtool.system import parallel

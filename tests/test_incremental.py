@@ -26,7 +26,7 @@ from lmtool.ngram.query import ngram_hash
 from lmtool.ngram.query.ngram_hash import hash_ngrams
 from lmtool.ngram.query.single_state import SingleStates
 from lmtool.ngram.query.states import NgramScorer
-from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
+from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from lmtool.system import parallel
 from lmtool.system.arrays import IntArray
 from tests.test_contract import MODELS, ngram

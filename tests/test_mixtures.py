@@ -23,7 +23,7 @@ from lmtool.mixtures.log_linear import LogLinear, combined, fit_log_linear, like
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from tests.conftest import neural
 from tests.test_ensemble import Fixed
 

@@ -18,11 +18,10 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.query.scoring import score_candidates, table_arrays
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Smoother
-from lmtool.ngram.smoothers.mle import MaximumLikelihood
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
-from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.ngram.smoothers.interpolation import WittenBell
+from lmtool.ngram.smoothers.relative_frequencies import MaximumLikelihood, StupidBackoff
 from tests.ngram.plain import contexts_for, random_sentences, text_of
 
 Run = Callable[..., str]

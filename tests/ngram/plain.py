@@ -12,7 +12,7 @@ import numpy as np
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.tables.backoff import BackoffTable
 
 Probability = Callable[[int, tuple[int, ...]], float]

@@ -20,9 +20,8 @@ from lmtool.ngram.files.arpa_read import arpa_table, read_arpa
 from lmtool.ngram.files.arpa_write import write_arpa
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
-from lmtool.ngram.smoothers.mle import MaximumLikelihood
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
+from lmtool.ngram.smoothers.relative_frequencies import MaximumLikelihood, StupidBackoff
 from lmtool.ngram.tables.backoff import BackoffTable
 from tests.ngram.plain import contexts_for, random_sentences, text_of
 

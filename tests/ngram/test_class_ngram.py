@@ -18,8 +18,8 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.class_model import CLASSES_FILE, Classes, ClassNgramModel
 from lmtool.ngram.models.learned_classes import learned_classes
 from lmtool.ngram.models.word_classes import WordClasses, read_classes
+from lmtool.ngram.smoothers.absolute_discounting import KneserNey
 from lmtool.ngram.smoothers.base import Smoother
-from lmtool.ngram.smoothers.kneser_ney import KneserNey
 from lmtool.ngram.tables.storage import Storage
 
 Run = Callable[..., str]

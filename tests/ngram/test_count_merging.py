@@ -16,7 +16,7 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.estimation.merging_tuning import HeldOut, loss_and_gradient
 from lmtool.ngram.estimation.tuning import fit_and_tune
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.smoothers.count_merging import CountMerging
+from lmtool.ngram.smoothers.base import MergingSmoother
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import FloatArray
 from tests.ngram.plain import contexts_for, random_sentences, rows_of, text_of
@@ -38,8 +38,8 @@ def counted(*sources: list[str], order: int) -> tuple[Counts, Split, Vocabulary]
     return replace(counts, sources=count_sources(counts, text, ranges)), text, vocabulary
 
 
-def smoother_of(values: list[list[float]] | FloatArray, weights: list[float]) -> CountMerging:
-    smoother = CountMerging(len(values))
+def smoother_of(values: list[list[float]] | FloatArray, weights: list[float]) -> MergingSmoother:
+    smoother = MergingSmoother(len(values))
     smoother.values, smoother.weights = np.array(values, dtype=np.float64), np.array(weights)
     return smoother
 
@@ -132,7 +132,7 @@ def test_equal_weights_are_the_text_as_one_source() -> None:
         added = np.bincount(apart.ngram, apart.occurrences, together.ngram.max(initial=-1) + 1)
         np.testing.assert_array_equal(added[together.ngram], together.occurrences)
         assert apart.occurrences.sum() == together.occurrences.sum()
-    tables = [estimate(replace(counts, sources=sources), CountMerging(3)) for sources in (counts.sources, None)]
+    tables = [estimate(replace(counts, sources=sources), MergingSmoother(3)) for sources in (counts.sources, None)]
     total = sum(tables[0].sizes)
     np.testing.assert_allclose(tables[0].log_probs(0, total), tables[1].log_probs(0, total), rtol=1e-5)
 
@@ -167,11 +167,11 @@ def test_tuning_finds_the_source_and_the_best() -> None:
     rows = [np.append(row[row != vocabulary.unk], vocabulary.eos) for row in words]
     held_out = Split(np.concatenate(rows), np.cumsum([0, *map(len, rows)]), NONE, 0, vocabulary.bos)
 
-    def perplexity(smoother: CountMerging) -> float:
+    def perplexity(smoother: MergingSmoother) -> float:
         model = NgramModel(estimate(counts, smoother, fit=False), vocabulary)
         return float(np.exp(-model.log_prob_text(held_out.ids, held_out.offsets).mean()))
 
-    smoother = CountMerging(3)
+    smoother = MergingSmoother(3)
     before = perplexity(smoother)
     tuned = fit_and_tune(counts, smoother, held_out, Storage())
     assert smoother.weights is not None

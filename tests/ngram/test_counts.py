@@ -22,7 +22,7 @@ from lmtool.ngram.counting.memory_sort import sort_keys
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models import ngram_model as model_module
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.tables import storage as storage_module
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage

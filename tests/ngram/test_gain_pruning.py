@@ -18,9 +18,9 @@ from lmtool.ngram.pruning.entropy import prune_by_entropy, prune_to_size_by_entr
 from lmtool.ngram.pruning.expected_counts import BINS, ExpectedCounts, bins_of, histogram
 from lmtool.ngram.pruning.gain import prune_to_size_by_gain
 from lmtool.ngram.pruning.size_search import largest_within
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Counting, Smoother
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.tables.storage import Storage
 from tests.ngram.plain import contexts_for, random_sentences, text_of
 

@@ -12,7 +12,7 @@ import pytest
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.files.arpa_read import arpa_table, read_arpa
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from tests.ngram.plain import text_of
 
 # lmplz -o 2 of a b, a b, a c. <unk> is one of the five types that share the unigrams' 2/5: it has .1, and not 1/15.

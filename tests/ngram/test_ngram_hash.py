@@ -13,8 +13,8 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query import ngram_hash
 from lmtool.ngram.query.ngram_hash import EMPTY_SLOT, goes_on, hash_ngrams, log_prob_of, look_up, node_of
 from lmtool.ngram.smoothers.base import Smoother
-from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
-from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.ngram.smoothers.interpolation import WittenBell
+from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from tests.ngram.plain import text_of
 
 TEXT = ["a b a", "a b", "a c b", "b a c", "c"]

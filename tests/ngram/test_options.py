@@ -24,16 +24,16 @@ from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.smoothers.base import Form
 from tests.ngram.plain import Text, random_sentences, text_of
 
-# The names and the order of the settings, on which saved runs depend; the class that they build; what can be tuned.
+# The names of the settings, on which saved runs depend; the class that they build; what can be tuned.
 SMOOTHERS: dict[str, tuple[list[str], str, str | None]] = {
     "absolute": (["discounts", "interpolate", "tune_on"], "Absolute", "discounts"),
-    "count_merging": (["tune_on"], "CountMerging", None),
+    "count_merging": (["tune_on"], "MergingSmoother", None),
     "good_turing": (["largest", "largest_unigram"], "GoodTuring", None),
     "jelinek_mercer": (["lambdas", "classes", "tune_on"], "JelinekMercer", "lambdas"),
     "kneser_ney": (["discounts", "interpolate", "tune_on"], "KneserNey", "discounts"),
     "laplace": (["alpha", "tune_on"], "Laplace", "alpha"),
     "mle": ([], "MaximumLikelihood", None),
-    "modified_kneser_ney": (["discounts", "interpolate", "like_kenlm", "tune_on"], "ModifiedKneserNey", "discounts"),
+    "modified_kneser_ney": (["discounts", "interpolate", "tune_on", "like_kenlm"], "ModifiedKneserNey", "discounts"),
     "stupid_backoff": (["alpha"], "StupidBackoff", None),
     "witten_bell": (["interpolate", "local_cloze"], "WittenBell", None),
 }
@@ -74,7 +74,7 @@ def test_parameters_reach_the_smoother() -> None:
         assert settings("smoother", name, discounts=0.5).build(2, vocabulary).values.tolist() == [[0.5], [0.5]]
         assert settings("smoother", name, discounts=[0, 1]).build(2, vocabulary).values.tolist() == [[0], [1]]
         assert settings("smoother", name, interpolate=False).build(2, vocabulary).form is Form.backed_off
-        with pytest.raises(UserError, match=r"smoother\.discounts has 1 numbers: model\.order=2 needs 2"):
+        with pytest.raises(UserError, match=r"smoother\.discounts is for 1 orders: model\.order=2 needs 2"):
             settings("smoother", name, discounts=[0.5]).build(2, vocabulary)
     modified = settings("smoother", "modified_kneser_ney", discounts=[[0.5, 1, 1.5]] * 2, like_kenlm=False)
     assert modified.build(2, vocabulary).values[:, 1:].tolist() == [[0.5, 1, 1.5]] * 2

@@ -15,8 +15,8 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.files.arpa_write import write_arpa
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
-from lmtool.ngram.smoothers.mle import MaximumLikelihood
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
+from lmtool.ngram.smoothers.relative_frequencies import MaximumLikelihood
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.block_starts import SMALL_NODES, require_within, small_starts
 from lmtool.ngram.tables.quantized import QuantisedValues, choose_levels, nearest_levels, quantise

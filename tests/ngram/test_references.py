@@ -17,12 +17,10 @@ from lmtool.evaluation.score import perplexity, score
 from lmtool.ngram.counting.counts import Counts, count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring
-from lmtool.ngram.smoothers.kneser_ney import KneserNey
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.ngram.smoothers.interpolation import WittenBell
 from tests.conftest import RULES
 
 Ptb = tuple[Corpus, Counts]

@@ -12,18 +12,19 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import discount_full_contexts, estimate
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.absolute_discounting import (
+    FALLBACK_DISCOUNT,
+    FALLBACK_DISCOUNTS,
+    Absolute,
+    KneserNey,
+    ModifiedKneserNey,
+    estimate_discount,
+    estimate_discounts,
+)
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring, discount_ratios
-from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
-from lmtool.ngram.smoothers.kneser_ney import KneserNey
-from lmtool.ngram.smoothers.laplace import Laplace
-from lmtool.ngram.smoothers.mle import MaximumLikelihood
-from lmtool.ngram.smoothers.modified_kneser_ney import FALLBACK, ModifiedKneserNey, estimate_discounts
-from lmtool.ngram.smoothers.one_discount import FALLBACK as ONE_FALLBACK
-from lmtool.ngram.smoothers.one_discount import estimate_discount
-from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
-from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.ngram.smoothers.interpolation import JelinekMercer, WittenBell
+from lmtool.ngram.smoothers.relative_frequencies import Laplace, MaximumLikelihood, StupidBackoff
 from tests.ngram.plain import (
     Plain,
     Probability,
@@ -323,8 +324,8 @@ def test_discounts_by_hand() -> None:
     assert notes == []
     # A count that is 0; D2 = 2 - 3 (5/7) 9/1 < 0; D3+ = 3 - 4 (1/19) 900/1 < 0.
     for odd in ([0, 0, 2, 2, 1], [0, 4, 0, 2, 1], [0, 5, 1, 9, 9], [0, 1, 9, 1, 900]):
-        assert list(estimate_discounts(np.array(odd), 3, notes)) == list(FALLBACK)
-    assert estimate_discount(np.array([0, 5, 0]), 3, notes) == ONE_FALLBACK
+        assert list(estimate_discounts(np.array(odd), 3, notes)) == list(FALLBACK_DISCOUNTS)
+    assert estimate_discount(np.array([0, 5, 0]), 3, notes) == FALLBACK_DISCOUNT
     assert len(notes) == 5 and all(note.startswith("order 3: ") for note in notes)
     assert notes[0] == (
         "order 3: the counts of counts n1..n4 = 0, 2, 2, 1 do not determine the discounts; "
@@ -381,9 +382,9 @@ def test_a_stream_shorter_than_the_order() -> None:
 
 
 def test_parameters_that_are_not_as_many_as_the_orders() -> None:
-    with pytest.raises(UserError, match=r"smoother\.discounts has 2 triples: model\.order=3 needs 3"):
+    with pytest.raises(UserError, match=r"smoother\.discounts is for 2 orders: model\.order=3 needs 3"):
         ModifiedKneserNey(3, discounts=[[0.5] * 3] * 2)
-    with pytest.raises(UserError, match=r"smoother\.discounts has 1 numbers: model\.order=3 needs 3"):
+    with pytest.raises(UserError, match=r"smoother\.discounts is for 1 orders: model\.order=3 needs 3"):
         KneserNey(3, discounts=[0.5])
     with pytest.raises(UserError, match=r"smoother\.lambdas has 1 numbers: model\.order=3 needs 3"):
         JelinekMercer(3, classes=1, lambdas=[0.5])

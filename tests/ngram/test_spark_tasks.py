@@ -13,16 +13,11 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, count_ngrams, unigram_counts
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.pruning.entropy import prune_by_entropy
-from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring
-from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
-from lmtool.ngram.smoothers.kneser_ney import KneserNey
-from lmtool.ngram.smoothers.laplace import Laplace
-from lmtool.ngram.smoothers.mle import MaximumLikelihood
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
-from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.ngram.smoothers.interpolation import JelinekMercer, WittenBell
+from lmtool.ngram.smoothers.relative_frequencies import Laplace, MaximumLikelihood, StupidBackoff
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.storage import Storage
 

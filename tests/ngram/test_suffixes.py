@@ -10,7 +10,7 @@ import pytest
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.pruning.entropy import prune_by_entropy, renormalised
-from lmtool.ngram.smoothers.witten_bell import WittenBell
+from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.suffixes import suffixes_of
 from tests.ngram.plain import random_sentences, text_of
 

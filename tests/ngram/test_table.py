@@ -17,8 +17,8 @@ from lmtool.ngram.models import ngram_model
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.bigrams import bigram_table, find_bigrams, node_width
 from lmtool.ngram.query.scoring import PIECE
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
+from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
+from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system import parallel

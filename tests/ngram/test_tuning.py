@@ -12,12 +12,10 @@ from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.estimation.tuning import fit_and_tune
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Smoother
-from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
-from lmtool.ngram.smoothers.kneser_ney import KneserNey
-from lmtool.ngram.smoothers.laplace import Laplace
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
+from lmtool.ngram.smoothers.interpolation import JelinekMercer
+from lmtool.ngram.smoothers.relative_frequencies import Laplace
 from lmtool.ngram.tables.storage import Storage
 from tests.ngram.plain import text_of
 

@@ -18,12 +18,11 @@ from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.estimation.tuning import fit_and_tune
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.smoothers.absolute import Absolute
+from lmtool.ngram.smoothers.absolute_discounting import Absolute, ModifiedKneserNey
 from lmtool.ngram.smoothers.base import TUNED, Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring
-from lmtool.ngram.smoothers.jelinek_mercer import JelinekMercer
-from lmtool.ngram.smoothers.modified_kneser_ney import ModifiedKneserNey
-from lmtool.ngram.smoothers.stupid_backoff import StupidBackoff
+from lmtool.ngram.smoothers.interpolation import JelinekMercer
+from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from lmtool.ngram.tables.storage import Storage
 from tests.ngram.plain import contexts_for, random_sentences, text_of
 from tests.ngram.test_options import settings

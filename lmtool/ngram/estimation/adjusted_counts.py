@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.counting.counts import Counts
-from lmtool.ngram.smoothers.base import LARGEST, Counting
+from lmtool.ngram.smoothers.base import MAX_R, Counting
 from lmtool.ngram.tables.packed import Packed, read
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.system.arrays import IntArray
@@ -61,12 +61,12 @@ def revised_counts(counts: Counts, k: int, above: Packed, kept: Array, storage: 
 
 
 def count_of_counts(a: Packed) -> IntArray:
-    """n_0 to n_LARGEST, `[LARGEST + 1]`: how many n-grams have each adjusted count."""
+    """n_0 to n_LARGEST, `[MAX_R + 1]`: how many n-grams have each adjusted count."""
     cuts = cut_evenly(a.length)
-    histograms = np.zeros((len(cuts), LARGEST + 2), dtype=np.int64)
+    histograms = np.zeros((len(cuts), MAX_R + 2), dtype=np.int64)
     run((_histogram, a.bits, a.width, *cut, histograms[t]) for t, cut in enumerate(cuts))
     total: IntArray = histograms.sum(axis=0)
-    return total[: LARGEST + 1]
+    return total[: MAX_R + 1]
 
 
 def kenlm_count_of_counts(n: IntArray, counts: Counts, a: Packed, k: int) -> IntArray:
@@ -83,7 +83,7 @@ def with_occurrences(n: IntArray, a: int, count: int) -> IntArray:
     """Counts of counts n where an n-gram that was counted with a counts with its occurrences."""
     n = n.copy()
     for r, change in ((a, -1), (count, 1)):
-        if r <= LARGEST:
+        if r <= MAX_R:
             n[r] += change
     return n
 

@@ -4,21 +4,20 @@ For an n-gram hw, its context h and the shorter context h' (h without its first 
 (lmtool.ngram.estimation.estimate) combines them order by order:
 
     interpolated   p(w|h) = numerator(hw) / denominator(h) + weight(h) p(w|h')
-    backed off     p(w|h) = numerator(hw) / denominator(h) where hw was seen, else backoff(h) p(w|h')
+    backed off     p(w|h) = numerator(hw) / denominator(h) if hw was seen, else backoff(h) p(w|h')
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    from lmtool.system.arrays import FloatArray, IntArray
 
-from lmtool.system.arrays import FloatArray, IntArray
-
-LARGEST = 10  # counts of counts n_r are given to Smoother.fit for r up to this
-TUNED = "tuned"  # the value of a setting whose parameters are tuned on held-out text
+MAX_R = 10  # largest r of the counts of counts n_r that Smoother.fit gets
+TUNED = "tuned"  # value of a setting whose parameters are tuned on held-out text
 
 
 class Form(Enum):
@@ -26,17 +25,17 @@ class Form(Enum):
 
     interpolated = "interpolated"
     backed_off = "backed off"
-    scores = "scores"  # backed off with the smoother's weight as it is, so that scores do not sum to one
+    scores = "scores"  # backed off with the smoother's weight unchanged, so that scores do not sum to one
 
 
 class Counting(Enum):
-    """What the adjusted count a(hw) of an n-gram is."""
+    """Which number of an n-gram hw is its adjusted count a(hw)."""
 
     occurrences = "occurrences"  # c(hw): how often hw occurs
-    # c(hw) in the highest order and for n-grams that begin with <s>, which have no left context; below, the number of
-    # distinct words that precede hw (Kneser & Ney 1995).
+    # c(hw) in the highest order and for n-grams that begin with <s>, which have no left context; in lower orders the
+    # number of distinct words that precede hw (Kneser & Ney 1995).
     continuations = "continuations"
-    # c(hw) in the highest order and for n-grams that begin with <s>; 0 below, so that lower orders have no influence.
+    # c(hw) in the highest order and for n-grams that begin with <s>; 0 in lower orders, which have no influence.
     longest = "longest"
 
 
@@ -64,11 +63,11 @@ class Smoother:
 
     Arguments named k are the order of hw, from 1 to n.
 
-    form, counting: see there. unknown: whether the uniform distribution below the unigrams has an unknown type beside
-    the words that can be predicted, where `<unk>` is itself a word of the text; its probability is that of each type
-    outside the vocabulary. missing: log back-off weight, in nats, of contexts that were never seen. values: the
-    parameters, float64 `[n, P]`, given, estimated by `fit` or tuned. low, high: bounds of the P parameters. notes: what
-    the user should know about the estimation.
+    form, counting: as their classes define. unknown: whether, if `<unk>` is a word of the text, the uniform
+    distribution below the unigrams has one more type than the words that can be predicted; its probability is that of
+    each type outside the vocabulary. missing: log back-off weight (nats) of contexts not in the training text. values:
+    the parameters, float64 `[n, P]`, given, estimated by `fit` or tuned. low, high: bounds of the P parameters. notes:
+    what the user should know about the estimation.
     """
 
     form = Form.interpolated
@@ -80,6 +79,8 @@ class Smoother:
 
     def __init__(self, order: int) -> None:
         """order: n."""
+        import numpy as np  # not at the top, so that settings classes load fast (lmtool.config.options)
+
         self.values: Any = np.zeros((order, len(self.low)))
         self.notes: list[str] = []
 
@@ -91,40 +92,43 @@ class Smoother:
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         """Estimate the parameters of order k from its counts of counts, unless they were given.
 
-        n: int64 `[LARGEST + 1]`, n[r] n-grams of the order have a = r. n_kenlm: the same as KenLM counts them, where
-        one n-gram differs.
+        n: int64 `[MAX_R + 1]`; n[r] n-grams of the order have a = r. n_kenlm: n as KenLM counts, which differs by one
+        n-gram.
         """
 
     def numerator(self, k: int, a: Any) -> Any:
-        """The discounted counts `[N]` of n-grams with adjusted counts a, int64 `[N]`; 0 where a is 0."""
+        """Return the discounted counts `[N]` of n-grams with adjusted counts a, int64 `[N]`; 0 if a is 0."""
         return a
 
     def denominator(self, k: int, h: Contexts) -> Any:
-        """What the discounted counts after contexts h are divided by, `[C]`."""
+        """Return the numbers `[C]` by which the discounted counts after contexts h are divided."""
         return h.total
 
     def weight(self, k: int, h: Contexts) -> Any:
-        """The weight of the shorter context, `[C]`; not read by Form.backed_off, which normalises instead."""
+        """Return the weights `[C]` of the shorter contexts; not used with Form.backed_off, which normalizes instead."""
         return 0.0 * h.total
 
 
 class MergingSmoother(Smoother):
-    """A smoother of the merged counts of several sources, by lmtool.ngram.estimation.merging: numerator, denominator
-    and weight are not read.
+    """A smoother of the merged counts of several sources, as lmtool.ngram.estimation.merging estimates it.
 
-    values: `[n, 4]`, D1, D2, D3 and D4 of each order. weights: float64 `[S]`, of the sources in their order, of sum 1;
-    None for equal ones.
+    Its numerator, denominator and weight are not used.
+
+    values: `[n, 4]`, D1 to D4 of each order. weights: float64 `[S]`, of the sources in their order, of sum 1; None for
+    equal ones.
     """
 
     unknown = True
-    low, high = (0.01, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0)  # of D1 something is always left to words never seen
+    low, high = (0.01, 0.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0)  # D1 always leaves something to unseen words
 
     def __init__(self, order: int) -> None:
-        """order: n. Tuning begins with discounts of about those of modified Kneser-Ney."""
+        """order: n. Tuning starts with discounts of about those of modified Kneser-Ney."""
         Smoother.__init__(self, order)
         self.values[:] = 0.8, 0.5, 0.25, 0.15
         self.weights: FloatArray | None = None
 
     def weights_of(self, sources: list[str]) -> FloatArray:
-        """The weights `[S]` of sources by their names."""
+        """Return the weights `[S]` of sources, given their names."""
+        import numpy as np
+
         return np.full(len(sources), 1.0 / len(sources)) if self.weights is None else self.weights

@@ -1,86 +1,86 @@
-r"""Good-Turing discounting with Katz's back-off: small counts are lowered by how many n-grams have the next larger
-one.
-
-.. math::
-
-    p(w|h) &= \begin{cases} d_r\,c(hw) / c(h\,\bullet) & \text{if } r = c(hw) > 0 \\
-        \alpha(h)\,p(w|h') & \text{otherwise} \end{cases} \\
-    d_r &= \frac{r^*/r - A}{1 - A} \text{ for } r \le k, \quad 1 \text{ above}
-        \qquad r^* = (r + 1) \frac{n_{r+1}}{n_r} \qquad A = (k + 1) \frac{n_{k+1}}{n_1} \\
-    \alpha(h) &= \frac{1 - \sum_{w:\,c(hw) > 0} p(w|h)}{1 - \sum_{w:\,c(hw) > 0} p(w|h')}
-
-n_r is the number of n-grams of the order with count r, k the setting `largest`, or `largest_unigram`. A count whose
-d_r is not above 0 and at most 1 is not discounted, and a note says so. If the counts of a context, that of the unigrams
-included, leave nothing to words that were not seen, its denominator is increased by one until they do, as in SRILM.
-
-Source: Katz (1987), "Estimation of probabilities from sparse data for the language model component of a speech
-    recognizer", IEEE TASSP 35; after Good (1953), Biometrika 40; as in Chen & Goodman (1998), *Katz Smoothing*.
-Complexity: O(N) to estimate the N n-grams of all orders, k ratios for each order; p(w|h) as of `model=ngram`.
-"""
+"""Good-Turing discounting with Katz's back-off."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
 from lmtool.config.rules import MISSING, require_whole
-from lmtool.data.vocabulary import Vocabulary
-from lmtool.ngram.smoothers.base import LARGEST, Form, Smoother
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.ngram.smoothers.base import MAX_R, Form, Smoother
+
+if TYPE_CHECKING:
+    from lmtool.data.vocabulary import Vocabulary
+    from lmtool.system.arrays import IntArray
 
 
 @dataclass(slots=True)
 class GoodTuringConfig(SmootherConfig):
-    """largest, largest_unigram: the largest count that is discounted, from 0 (none) to 9."""
+    r"""Good-Turing discounting with Katz's back-off: small counts are discounted by their counts of counts.
 
+    .. math::
+
+        p(w|h) &= \begin{cases} d_r\,c(hw) / c(h\,\bullet) & \text{if } r = c(hw) > 0 \\
+            \alpha(h)\,p(w|h') & \text{otherwise} \end{cases} \\
+        d_r &= \frac{r^*/r - A}{1 - A} \text{ for } r \le k, \quad 1 \text{ above}
+            \qquad r^* = (r + 1) \frac{n_{r+1}}{n_r} \qquad A = (k + 1) \frac{n_{k+1}}{n_1} \\
+        \alpha(h) &= \frac{1 - \sum_{w:\,c(hw) > 0} p(w|h)}{1 - \sum_{w:\,c(hw) > 0} p(w|h')}
+
+    n_r is the number of n-grams of the order with count r, k the setting `largest`, or `largest_unigram`. A count whose
+    d_r is not above 0 and at most 1 is not discounted, and a note says so. If the counts of a context, unigrams
+    included, leave nothing to unseen words, its denominator is increased by one until they do, as in SRILM.
+
+    Source: Katz (1987), "Estimation of probabilities from sparse data for the language model component of a speech
+        recognizer", IEEE TASSP 35; after Good (1953), Biometrika 40; as in Chen & Goodman (1998), *Katz Smoothing*.
+    Complexity: O(N) to estimate the N n-grams of all orders, k ratios for each order; p(w|h) as of `model=ngram`.
+    """
+
+    kind: str = "good_turing"
     largest: int = MISSING
     largest_unigram: int = MISSING
 
     def __post_init__(self) -> None:
         for name in ("largest", "largest_unigram"):
-            require_whole(f"smoother.{name}", getattr(self, name), 0, LARGEST - 1)
+            require_whole(f"smoother.{name}", getattr(self, name), 0, MAX_R - 1)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """Good-Turing discounting for n-grams of up to `order` words."""
+        """Return Good-Turing discounting for n-grams of up to `order` words."""
         return GoodTuring(order, largest=self.largest, largest_unigram=self.largest_unigram)
 
 
 class GoodTuring(Smoother):
-    """values: `[n, LARGEST + 1]`, d_r of each order; d_r = 1 for the last and all larger r."""
+    """values: `[n, MAX_R + 1]`, d_r of each order; d_r = 1 for the last and all larger r."""
 
     form = Form.backed_off
-    low, high = (0.0,) * (LARGEST + 1), (1.0,) * (LARGEST + 1)
+    low, high = (0.0,) * (MAX_R + 1), (1.0,) * (MAX_R + 1)
 
     def __init__(self, order: int, *, largest: int, largest_unigram: int) -> None:
-        """largest: r up to which counts are discounted, below LARGEST; largest_unigram: the same for unigrams."""
+        """largest: r up to which counts are discounted, below MAX_R. largest_unigram: the same for unigrams."""
         Smoother.__init__(self, order)
         self.values += 1.0
         self.largest = [largest_unigram, *[largest] * (order - 1)]
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
-        """d_r of order k from its counts of counts n."""
+        """Estimate d_r of order k from its counts of counts n."""
         self.values[k - 1, : self.largest[k - 1] + 1] = discount_ratios(n, self.largest[k - 1], k, self.notes)
 
     def numerator(self, k: int, a: Any) -> Any:
-        """d_r r of counts r `[N]`."""
-        return self.values[k - 1][a.clip(max=LARGEST)] * a
+        """Return d_r r of counts r `[N]`."""
+        return self.values[k - 1][a.clip(max=MAX_R)] * a
 
 
-def discount_ratios(n: IntArray, largest: int, k: int, notes: list[str]) -> FloatArray:
-    """d_r `[largest + 1]` of order k from its counts of counts n; d_0 is not used.
+def discount_ratios(n: IntArray, largest: int, k: int, notes: list[str]) -> list[float]:
+    """Return d_0 (not used) to d_largest of order k from its counts of counts n.
 
-    Where they give no d_r above 0 and at most 1, d_r is 1, and a note says so.
+    If these determine no d_r above 0 and at most 1, d_r is 1, and a note says so.
     """
-    ratios = np.ones(largest + 1)
+    ratios = [1.0] * (largest + 1)
     undiscounted: list[int] = []
     common = (largest + 1) * n[largest + 1] / n[1] if n[1] else 1.0
     for r in range(1, largest + 1):
         d = ((r + 1) * n[r + 1] / (r * n[r]) - common) / (1 - common) if n[r] and common != 1 else -1.0
         if 0 < d <= 1:
-            ratios[r] = d
+            ratios[r] = float(d)
         else:
             undiscounted.append(r)
     if undiscounted:

@@ -19,7 +19,7 @@ from lmtool.ngram.counting.counts import Counts, from_last_start, unigram_counts
 from lmtool.ngram.estimation.adjusted_counts import with_occurrences
 from lmtool.ngram.estimation.estimate import table_of, unigram_probabilities, unused_weight
 from lmtool.ngram.pruning.entropy import prune_by_entropy
-from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
+from lmtool.ngram.smoothers.base import MAX_R, Counting, Smoother
 from lmtool.ngram.spark import prune, shares, tasks, weights
 from lmtool.ngram.spark.assemble import assemble_table, latest
 from lmtool.ngram.spark.cluster import Work, run_tasks, whole_files
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class Sums:
     """What is known of all partitions.
 
-    histograms: of each order from 2 on, int64 `[n + 1, LARGEST + 2]`. preceding: int64 `[V]`, of how many 2-grams each
+    histograms: of each order from 2 on, int64 `[n + 1, MAX_R + 2]`. preceding: int64 `[V]`, of how many 2-grams each
     word is the last. spread: the 2-grams of contexts in several partitions, None where there are none. newest: the
     words of the n-gram that KenLM comes to last, `[at most n - 1]`, and by order its last words' a and count. tokens:
     how many the text has.
@@ -201,7 +201,7 @@ def _fingerprint(known: list[Any]) -> str:
 
 def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: IntArray, counting: Counting) -> Sums:
     """What all partitions say together, from rows of shares.SUMS; numbers: as tasks.count_orders has them."""
-    histograms = np.zeros((order + 1, LARGEST + 2), dtype=np.int64)
+    histograms = np.zeros((order + 1, MAX_R + 2), dtype=np.int64)
     preceding = np.zeros(bos + 1, dtype=np.int64)
     tokens = 0
     pairs: list[list[npt.NDArray[Any]]] = []
@@ -286,7 +286,7 @@ def _fit(smoother: Smoother, unigrams: Counts, found: Sums, order: int) -> tuple
         values[1] = int(a[word]), int(unigrams.count[0].get(word, word + 1)[0])
     found.histograms[1] = shares.histogram(a)
     for k in range(1, order + 1):
-        n = found.histograms[k, : LARGEST + 1]
+        n = found.histograms[k, : MAX_R + 1]
         moved = k < order and k <= len(found.newest)
         smoother.fit(k, n, with_occurrences(n, *values[k]) if moved else n)
     return unigram_probabilities(unigrams, smoother, a, np.ones(len(a), dtype=np.bool_))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.ngram.estimation.estimate import estimate_contexts
-from lmtool.ngram.smoothers.base import LARGEST, Counting, Smoother
+from lmtool.ngram.smoothers.base import MAX_R, Counting, Smoother
 from lmtool.ngram.spark.levels import Level
 from lmtool.ngram.spark.prune import divergence_rows
 from lmtool.ngram.spark.tasks import ROWS_AT_ONCE, Batches, Task, newest_of, of_levels, rows_of, rows_schema
@@ -50,8 +50,8 @@ def adjusted(level: Level, counting: Counting, bos: int, highest: bool) -> IntAr
 
 
 def histogram(a: IntArray) -> IntArray:
-    """How many have each of 0 to LARGEST, and how many have more, int64 `[LARGEST + 2]`."""
-    return np.bincount(np.minimum(a, LARGEST + 1), minlength=LARGEST + 2)
+    """How many have each of 0 to MAX_R, and how many have more, int64 `[MAX_R + 2]`."""
+    return np.bincount(np.minimum(a, MAX_R + 1), minlength=MAX_R + 2)
 
 
 def sums(order: int, bos: int, numbers: IntArray, is_spread: npt.NDArray[np.bool_], counting: Counting) -> Task:

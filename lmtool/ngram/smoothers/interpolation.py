@@ -1,0 +1,147 @@
+"""Smoothers that weight a context by its counts alone: Jelinek-Mercer and Witten-Bell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lmtool.config.groups import SmootherConfig
+from lmtool.config.rules import MISSING, are_numbers, require, require_whole
+from lmtool.errors import UserError
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother
+
+if TYPE_CHECKING:
+    from lmtool.data.vocabulary import Vocabulary
+    from lmtool.ngram.counting.counts import Counts
+    from lmtool.system.arrays import FloatArray, IntArray
+
+
+@dataclass(slots=True)
+class JelinekMercerConfig(SmootherConfig):
+    r"""Jelinek-Mercer smoothing, or deleted interpolation: each order is mixed with the one below by a weight.
+
+    .. math::
+
+        p(w|h) &= \lambda_{b(h)} \frac{c(hw)}{c(h\,\bullet)} + (1 - \lambda_{b(h)})\,p(w|h') \\
+        b(h) &= \min(\lfloor \log_2 c(h\,\bullet) \rfloor, K - 1)
+
+    There is a weight for each order and each of the K buckets b of contexts: those seen once, 2 to 3 times, 4 to 7
+    times and so on; the last bucket holds all others. The weights are tuned on held-out text, or given, one for each
+    order.
+
+    Source: Jelinek & Mercer (1980), "Interpolated estimation of Markov source parameters from sparse data", Pattern
+        Recognition in Practice; as in Chen & Goodman (1998), *Jelinek-Mercer Smoothing*, with other buckets.
+    Complexity: O(N) to estimate the N n-grams of all orders; O(n T) for each evaluation of the likelihood of T held-out
+        tokens, of which L-BFGS takes some dozens; p(w|h) as of `model=ngram`.
+    """
+
+    kind: str = "jelinek_mercer"
+    lambdas: Any = MISSING
+    classes: int = MISSING
+    tune_on: str = MISSING
+
+    def __post_init__(self) -> None:
+        given = are_numbers(self.lambdas, 0, 1)
+        rule = "tuned, or a list of one number per order, each from 0 to 1"
+        require(self.lambdas == TUNED or given, "smoother.lambdas", self.lambdas, rule)
+        require_whole("smoother.classes", self.classes, 1, 32)
+
+    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
+        """Return Jelinek-Mercer smoothing; tuning starts with all lambdas 1/2.
+
+        Raises UserError if the number of lambdas is not the order.
+        """
+        lambdas = None if self.lambdas == TUNED else self.lambdas
+        return JelinekMercer(order, classes=self.classes, lambdas=lambdas)
+
+    def tuning_split(self) -> str | None:
+        """Return tune_on if the lambdas are tuned."""
+        return self.tune_on if self.lambdas == TUNED else None
+
+
+class JelinekMercer(Smoother):
+    """values: `[n, classes]`, lambda of each order and bucket of contexts."""
+
+    def __init__(self, order: int, *, classes: int, lambdas: list[float] | None = None) -> None:
+        """lambdas: of orders 1 to n, the same for all buckets; None if they will be tuned.
+
+        Raises UserError if the number of lambdas is not the order.
+        """
+        if lambdas is not None and len(lambdas) != order:
+            raise UserError(f"smoother.lambdas has {len(lambdas)} numbers: model.order={order} needs {order}")
+        self.low, self.high = (0.0,) * classes, (1.0,) * classes
+        Smoother.__init__(self, order)
+        for k, weight in enumerate(lambdas or [0.5] * order):
+            self.values[k] = weight
+
+    def denominator(self, k: int, h: Contexts) -> Any:
+        """Return c(h.) / lambda, `[C]`."""
+        return h.total / self._lambda(k, h)
+
+    def weight(self, k: int, h: Contexts) -> Any:
+        """Return 1 - lambda, `[C]`."""
+        return 1.0 - self._lambda(k, h)
+
+    def _lambda(self, k: int, h: Contexts) -> Any:
+        import numpy as np
+
+        # The exponent of a float64 is the power of two exactly; a logarithm would be rounded.
+        bucket = np.frexp(np.asarray(h.total))[1].astype(np.int64) - 1  # floor(log2 c(h.))
+        return self.values[k - 1][np.clip(bucket, 0, len(self.low) - 1)]
+
+
+@dataclass(slots=True)
+class WittenBellConfig(SmootherConfig):
+    r"""Witten-Bell smoothing: the next word is new after a context as often as words were new there before.
+
+    .. math::
+
+        p(w|h) = \frac{c(hw) + N_{1+}(h\,\bullet)\,p(w|h')}{c(h\,\bullet) + N_{1+}(h\,\bullet)}
+
+    :math:`N_{1+}(h\,\bullet)` is the number of distinct words after h, which is how often the word after h was new
+    there. Without `interpolate`, words seen after h have
+    :math:`c(hw) / (c(h\,\bullet) + N_{1+}(h\,\bullet))`, and the others share the rest in proportion to p(w|h').
+
+    Source: Witten & Bell (1991), "The zero-frequency problem", IEEE Transactions on Information Theory 37, method C; as
+        in Chen & Goodman (1998), *Witten-Bell Smoothing*.
+    Complexity: O(N) to estimate the N n-grams of all orders, no parameters; p(w|h) as of `model=ngram`.
+    """
+
+    kind: str = "witten_bell"
+    interpolate: bool = MISSING
+    local_cloze: bool = MISSING
+
+    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
+        """Return Witten-Bell smoothing for n-grams of up to `order` words."""
+        return WittenBell(order, interpolate=self.interpolate)
+
+    def scores_candidates_alone(self) -> bool:
+        """Return local_cloze."""
+        return self.local_cloze
+
+    def cloze_log_prob(self, counts: Counts, contexts: IntArray, candidates: IntArray) -> FloatArray:
+        """Return log p `[Q, K]` in nats of candidates `[Q, K]` after contexts `[Q, n - 1]`, from the candidates' counts
+        alone.
+
+        Each row sums to one; the formula is in lmtool.ngram.cloze_witten_bell.
+        """
+        from lmtool.ngram.cloze_witten_bell import local_witten_bell
+
+        return local_witten_bell(counts, contexts, candidates)
+
+
+class WittenBell(Smoother):
+    """No parameters."""
+
+    def __init__(self, order: int, *, interpolate: bool = True) -> None:
+        """interpolate: False to back off."""
+        Smoother.__init__(self, order)
+        self.form = Form.interpolated if interpolate else Form.backed_off
+
+    def denominator(self, k: int, h: Contexts) -> Any:
+        """Return c(h.) + N1+(h.), `[C]`."""
+        return h.total + h.types
+
+    def weight(self, k: int, h: Contexts) -> Any:
+        """Return N1+(h.) / (c(h.) + N1+(h.)), `[C]`."""
+        return h.types / (h.total + h.types)

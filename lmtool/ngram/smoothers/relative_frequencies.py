@@ -1,0 +1,140 @@
+"""Smoothers close to relative frequencies: maximum likelihood, additive smoothing and stupid backoff."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lmtool.config.groups import SmootherConfig
+from lmtool.config.rules import MISSING, is_number, require
+from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother
+
+if TYPE_CHECKING:
+    from lmtool.data.vocabulary import Vocabulary
+
+
+@dataclass(slots=True)
+class MleConfig(SmootherConfig):
+    r"""Maximum likelihood: relative frequencies.
+
+    .. math::
+
+        p(w|h) = \frac{c(hw)}{c(h\,\bullet)}
+
+    A word that does not follow a context in the training text has probability 0 after it. A context that does not occur
+    there has no estimate: the shorter context is used.
+
+    Source: Chen & Goodman (1998), "An empirical study of smoothing techniques for language modeling", Harvard TR-10-98,
+        *Introduction*.
+    Complexity: O(N) to estimate the N n-grams of all orders; p(w|h) as of `model=ngram`.
+    """
+
+    kind: str = "mle"
+
+    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
+        """Return maximum likelihood for n-grams of up to `order` words."""
+        return MaximumLikelihood(order)
+
+
+class MaximumLikelihood(Smoother):
+    """Numerator c(hw), denominator c(h.), weight 0; no parameters."""
+
+
+@dataclass(slots=True)
+class LaplaceConfig(SmootherConfig):
+    r"""Additive smoothing: a constant is added to every count; Laplace's rule if it is one.
+
+    .. math::
+
+        p(w|h) = \frac{c(hw) + \alpha}{c(h\,\bullet) + \alpha V}
+
+    V is the number of words that can be predicted. As a back-off table: n-grams of the full length are interpolated
+    with the uniform distribution, with weight :math:`\alpha V / (c(h\,\bullet) + \alpha V)`; shorter ones have no
+    influence.
+
+    Source: Lidstone (1920), "Note on the general case of the Bayes-Laplace formula for inductive or a posteriori
+        probabilities", Transactions of the Faculty of Actuaries 8; as in Chen & Goodman (1998), *Additive Smoothing*.
+    Complexity: O(N) to estimate the N n-grams of all orders; p(w|h) as of `model=ngram`.
+    """
+
+    kind: str = "laplace"
+    alpha: Any = MISSING
+    tune_on: str = MISSING
+
+    def __post_init__(self) -> None:
+        valid = self.alpha == TUNED or (is_number(self.alpha, 0, 1e9) and self.alpha > 0)
+        require(valid, "smoother.alpha", self.alpha, "a number above 0 and at most 1e9, or tuned")
+
+    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
+        """Return additive smoothing over all words of the vocabulary except `<s>`; tuning starts with alpha = 1."""
+        alpha = 1.0 if self.alpha == TUNED else float(self.alpha)
+        return Laplace(order, alpha=alpha, types=len(vocabulary) - 1)
+
+    def tuning_split(self) -> str | None:
+        """Return tune_on if alpha is tuned."""
+        return self.tune_on if self.alpha == TUNED else None
+
+
+class Laplace(Smoother):
+    """values: `[n, 1]`, alpha; only that of order n is used."""
+
+    counting = Counting.longest
+    low, high = (1e-9,), (100.0,)
+
+    def __init__(self, order: int, *, alpha: float, types: int) -> None:
+        """types: V."""
+        Smoother.__init__(self, order)
+        self.values += alpha
+        self.types = types
+
+    def denominator(self, k: int, h: Contexts) -> Any:
+        """Return c(h.) + alpha V, `[C]`."""
+        return h.total + self.values[-1, 0] * self.types
+
+    def weight(self, k: int, h: Contexts) -> Any:
+        """Return alpha V / (c(h.) + alpha V), `[C]`."""
+        return self.values[-1, 0] * self.types / self.denominator(k, h)
+
+
+@dataclass(slots=True)
+class StupidBackoffConfig(SmootherConfig):
+    r"""Stupid backoff: relative frequencies, and a factor for each step to a shorter context; not probabilities.
+
+    .. math::
+
+        S(w|h) = \begin{cases} c(hw) / c(h) & \text{if } c(hw) > 0 \\ \alpha\,S(w|h') & \text{otherwise} \end{cases}
+        \qquad S(w) = \frac{c(w)}{\sum_v c(v)}
+
+    The scores do not sum to one over the words, so that the exponential of their mean is not a perplexity.
+
+    Source: Brants, Popat, Xu, Och & Dean (2007), "Large language models in machine translation", EMNLP, eq. 5.
+    Complexity: O(N) to estimate the N n-grams of all orders; S(w|h) as p(w|h) of `model=ngram`.
+    """
+
+    kind: str = "stupid_backoff"
+    alpha: float = MISSING
+
+    def __post_init__(self) -> None:
+        require(0 < self.alpha <= 1, "smoother.alpha", self.alpha, "above 0 and at most 1")
+
+    def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
+        """Return stupid backoff for n-grams of up to `order` words."""
+        return StupidBackoff(order, alpha=self.alpha)
+
+
+class StupidBackoff(Smoother):
+    """Numerator c(hw), denominator c(h.), which is c(h): every word except `</s>` is followed by another."""
+
+    form = Form.scores
+
+    def __init__(self, order: int, *, alpha: float) -> None:
+        """alpha: the weight of the shorter context."""
+        Smoother.__init__(self, order)
+        self.alpha = alpha
+        self.missing = math.log(alpha)
+        self.notes = ["stupid backoff gives scores that do not sum to one: their perplexity is not comparable"]
+
+    def weight(self, k: int, h: Contexts) -> Any:
+        """Return alpha, `[C]`."""
+        return self.alpha + 0.0 * h.total
