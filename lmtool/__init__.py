@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from lmtool.api.texts import score_texts as score_texts
     from lmtool.data.corpus import Corpus as Corpus
     from lmtool.errors import UserError as UserError
-    from lmtool.incremental import State as State
-    from lmtool.incremental import States as States
     from lmtool.runs.load import load as load
+    from lmtool.states import State as State
+    from lmtool.states import States as States
     from lmtool.text_model import TextModel as TextModel
 
 __version__ = "0.7.0"
@@ -41,8 +41,8 @@ HOMES = {
     **dict.fromkeys(CALLS.split(), "lmtool.api.calls"),
     "Corpus": "lmtool.data.corpus",
     "UserError": "lmtool.errors",
-    "State": "lmtool.incremental",
-    "States": "lmtool.incremental",
+    "State": "lmtool.states",
+    "States": "lmtool.states",
     "load": "lmtool.runs.load",
     "score_texts": "lmtool.api.texts",
     "TextModel": "lmtool.text_model",

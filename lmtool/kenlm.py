@@ -18,11 +18,10 @@ import numpy as np
 from lmtool.data.text_form import split_words
 from lmtool.data.vocabulary import EOS, SpecialTokens
 from lmtool.errors import UserError
-from lmtool.incremental import incremental_scorer
-from lmtool.language_model import LN10, IncrementalScorer
+from lmtool.language_model import LN10
+from lmtool.language_model import LanguageModel as Contract
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.single_state import CompiledScore, SingleStates
-from lmtool.ngram.query.states import NgramScorer
 from lmtool.runs.load import load
 from lmtool.system.arrays import IntArray
 from lmtool.text_model import TextModel
@@ -156,14 +155,17 @@ class _NgramStates:
 
 
 class _OtherStates:
-    """States of any other model: rows of its IncrementalScorer."""
+    """States of any other model: rows of LanguageModel.advance."""
 
-    def __init__(self, scorer: IncrementalScorer, order: int) -> None:
-        self._scorer = scorer
-        self._order = order
+    def __init__(self, model: Contract, special_tokens: SpecialTokens) -> None:
+        """Raises UserError for a model with a cache, which has no states."""
+        self._model, self._special_tokens = model, special_tokens
+        self._order = (model.context_size or 0) + 1
+        model.begin(special_tokens)
 
     def begin(self, state: State, *, sentence_start: bool) -> None:
-        state.owner, state.numbers = self, self._scorer.initial_state(sentence_start=sentence_start)
+        state.owner = self
+        state.numbers = self._model.begin(self._special_tokens, sentence_start=sentence_start)
 
     def key(self, state: State) -> bytes:
         return np.asarray(state.numbers).tobytes()
@@ -172,7 +174,8 @@ class _OtherStates:
         copy.owner, copy.numbers = self, state.numbers
 
     def log10_prob(self, state: State, word: int, after: State) -> float:
-        log_prob, rows = self._scorer.advance(np.asarray(state.numbers)[None], np.array([word]))
+        states = np.asarray(state.numbers)[None]
+        log_prob, rows = self._model.advance(states, np.array([word]), self._special_tokens)
         after.numbers = rows[0]
         return float(log_prob[0]) / LN10
 
@@ -183,9 +186,9 @@ class _OtherStates:
 class _QuantisedStates(_OtherStates):
     """States of a quantised n-gram model: rows of its NgramScorer, with matched lengths."""
 
-    def __init__(self, scorer: NgramScorer) -> None:
-        super().__init__(scorer, scorer.width + 1)
-        self._ngrams = scorer
+    def __init__(self, model: NgramModel, special_tokens: SpecialTokens) -> None:
+        super().__init__(model, special_tokens)
+        self._ngrams = model.incremental(special_tokens)
 
     def begin(self, state: State, *, sentence_start: bool) -> None:
         super().begin(state, sentence_start=sentence_start)
@@ -203,10 +206,10 @@ class _QuantisedStates(_OtherStates):
 def _states_of(text_model: TextModel) -> _States:
     model, marks = text_model.model, text_model.vocabulary.special_tokens
     if not isinstance(model, NgramModel):
-        return _OtherStates(incremental_scorer(model, marks), model.context_size + 1)
+        return _OtherStates(model, marks)
     if model.table.quantised_bits is None:
         return _NgramStates(model, marks)
-    return _QuantisedStates(model.incremental(marks))
+    return _QuantisedStates(model, marks)
 
 
 class Model:
@@ -220,7 +223,7 @@ class Model:
         try:
             loaded = load(name)
             vocabulary = loaded.vocabulary
-            self.order = loaded.context_size + 1
+            self.order = (loaded.context_size or 0) + 1
             self._states = _states_of(loaded)
         except UserError as error:
             raise OSError(f"Cannot read model {name!r} ({error})") from error

@@ -1,139 +1,341 @@
-"""What every language model of lmtool can do, count-based ones, networks and mixtures alike."""
+"""The contract of every language model: n-gram models, networks, mixtures and caches subclass LanguageModel."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.vocabulary import SpecialTokens
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.errors import UserError
+from lmtool.sampling import draw, sampling_distribution
+from lmtool.system import parallel
+from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
+from lmtool.system.terminal import token_bar
 
-LN10 = math.log(10)  # log-probabilities of other tools' files are often decadic
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Split
+    from lmtool.data.vocabulary import SpecialTokens
+
+LN10 = math.log(10)  # log-probabilities in files of other tools are often decadic
+TOKENS_PER_CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
+ROWS_PER_CHUNK = 256  # whole distributions computed at once where only part of each is returned
+SAMPLED_PER_CHUNK = 1 << 22  # probabilities computed at once when sampling
+SENTENCES_PER_CHUNK = 1 << 10  # sentences whose states advance together
 
 
-@runtime_checkable
-class LanguageModel(Protocol):
+class LanguageModel(ABC):
     """A conditional distribution over the next word, given the words before it.
 
-    Legend of shapes: N contexts, C words in each (`context_size`), V vocabulary entries, K candidates. Contexts are
-    int64 ids `[N, C]`, oldest word first, left-padded with `<s>` where the sentence (or the text) begins. All
-    log-probabilities are natural logarithms in float64. `<s>` is never predicted: its entry in a distribution is the
-    probability that a model reserves for types in no vocabulary, -inf for a model that reserves nothing. Ids may be of
-    any integer type, in lists, too; for others, for another shape and for ids out of range lmtool's models raise
-    ValueError. N may be 0.
+    A subclass defines `vocabulary_size`, `context_size` and `log_dist`, and overrides whatever it computes faster or
+    better than the defaults here. Callers use the methods; they do not ask which class a model is of.
+
+    Legend of shapes: N contexts, C words in each (`context_size`), V vocabulary entries, K candidates, W numbers in a
+    state (`state_size`). Contexts are int64 ids `[N, C]`, oldest word first, left-padded with `<s>` where the sentence
+    (or the text) begins. All log-probabilities are natural logarithms in float64. `<s>`, whose id is V-1, is never
+    predicted: its entry in a distribution is the probability that a model reserves for types in no vocabulary, -inf for
+    a model that reserves nothing. Ids may be of any integer type, also in lists; for other types, another shape and ids
+    out of range, models raise ValueError. N may be 0.
     """
 
     @property
-    def context_size(self) -> int:
-        """C, the number of words before the predicted one that the model reads; the order of an n-gram model less 1."""
+    @abstractmethod
+    def vocabulary_size(self) -> int:
+        """V, with `<s>`."""
+
+    @property
+    @abstractmethod
+    def context_size(self) -> int | None:
+        """C, the number of words before the predicted one that the model reads (for an n-gram model n-1).
+
+        None: all of them, as in a recurrent network. C is then that of the longest context in a batch, at least 1, and
+        the model ignores all leading `<s>` but the last. Such a model overrides `state_size`, `begin` and `advance`.
+        """
 
     @property
     def across_sentences(self) -> bool:
-        """Whether contexts reach into the sentences before, `</s>` being among their words."""
+        """Whether contexts reach into preceding sentences, with `</s>` among their words."""
+        return False
 
     @property
     def normalised(self) -> bool:
         """Whether each distribution sums to one. If not, perplexities are not comparable with those of other models."""
+        return True
+
+    @property
+    def self_normalised(self) -> bool:
+        """Whether the model has scores that sum to one approximately, without a sum over all words."""
+        return False
 
     @property
     def dynamic(self) -> bool:
         """Whether the distributions change with the text that the model has read, as with a cache."""
+        return False
+
+    @abstractmethod
+    def log_dist(self, contexts: IntArray) -> FloatArray:
+        """Return log p of all words after contexts `[N, C]`, as `[N, V]`; the log-sum-exp of each row is 0."""
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
-
-    def log_dist(self, contexts: IntArray) -> FloatArray:
-        """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`; the log-sum-exp of each row is 0."""
+        """Return log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
+        contexts = self._checked_contexts("log_prob", contexts)
+        targets = self._checked_words("log_prob: targets", targets, (len(contexts),))
+        return self.log_prob_candidates(contexts, targets[:, None])[:, 0]
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`.
+        """Return log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`.
 
-        They are not renormalised over the candidates.
+        The log-probabilities are not renormalised over the candidates.
         """
-
-
-@runtime_checkable
-class TextScorer(Protocol):
-    """A language model that scores running text faster than context by context."""
-
-    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
-        """log p of each predicted token, `[N]`, of ids `[N]` whose sentences begin at offsets `[S + 1]`, N the last."""
-
-
-@runtime_checkable
-class Choosing(Protocol):
-    """A language model that finds the most likely word faster than through the whole distribution."""
-
-    def likeliest(self, contexts: IntArray) -> IntArray:
-        """The most likely word after each of the contexts `[N, C]`, never `<s>`: `[N]`."""
-
-
-@runtime_checkable
-class Unnormalised(Protocol):
-    """A language model that may have scores without the sum over all words, too."""
-
-    def unnormalised(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """Scores of targets `[N]` after contexts `[N, C]`, close to their log-probabilities: `[N]`.
-
-        Raises UserError where the model has none.
-        """
-
-    def log_z(self, contexts: IntArray) -> FloatArray | None:
-        """The log-sum-exp of the scores of all words after contexts `[N, C]`, `[N]`; None where the model has none."""
-
-
-@runtime_checkable
-class Ranking(Protocol):
-    """A language model that may find the most likely words without computing the probabilities of all words."""
-
-    def top(self, contexts: IntArray, k: int) -> tuple[IntArray, FloatArray]:
-        """The k most likely words after contexts `[N, C]` and their log p, both `[N, k]`, most likely first.
-
-        k is at most V - 1: `<s>` is never among them.
-        """
-
-
-@runtime_checkable
-class DirectProbabilities(Protocol):
-    """A language model that has the probabilities of all words faster than their logarithms."""
+        contexts = self._checked_contexts("log_prob_candidates", contexts)
+        candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
+        chunks = [
+            np.take_along_axis(self.log_dist(contexts[at : at + ROWS_PER_CHUNK]), words, axis=1)
+            for at in range(0, len(contexts), ROWS_PER_CHUNK)
+            for words in [candidates[at : at + ROWS_PER_CHUNK]]
+        ]
+        return np.concatenate([np.empty((0, candidates.shape[1])), *chunks])
 
     def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
-        """p of all words after contexts `[N, C]`, `[N, V]`, in float32 or float64: exp of log_dist but for rounding."""
+        """Return p of all words after contexts `[N, C]`, `[N, V]`, in float32 or float64: exp(log_dist) up to rounding.
 
+        Override it if the model has probabilities faster than their logarithms.
+        """
+        log_dist = self.log_dist(contexts)
+        return np.exp(log_dist, out=log_dist)
 
-def probabilities(model: LanguageModel, contexts: IntArray) -> npt.NDArray[Any]:
-    """A model's p of all words after contexts `[N, C]`, `[N, V]`, in float32 or float64."""
-    if isinstance(model, DirectProbabilities):
-        return model.probabilities(contexts)
-    log_dist = model.log_dist(contexts)
-    return np.exp(log_dist, out=log_dist)
+    def unnormalized_log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
+        """Return scores `[N]` of targets `[N]` after contexts `[N, C]`, near log p, without a sum over all words.
 
+        Raises UserError unless the model is self-normalised.
+        """
+        raise UserError("unnormalised=true: this model has no scores that sum to one without a sum over all words")
 
-class IncrementalScorer(Protocol):
-    """A language model that is asked word by word, as decoders do, with states in place of contexts.
+    def log_z(self, contexts: IntArray) -> FloatArray:
+        """Return the log-sum-exp of `unnormalized_log_prob` over all words after contexts `[N, C]`, `[N]`.
 
-    A state is a row of `width` = W numbers, int64, that says all of what was read that matters for what comes: where
-    rows are equal, all further log-probabilities are, so that a decoder may recombine such hypotheses.
-    """
+        Raises UserError unless the model is self-normalised.
+        """
+        raise UserError("this model is not self-normalised: it has no log Z")
 
-    width: int
+    def top(self, contexts: IntArray, k: int) -> tuple[IntArray, FloatArray]:
+        """Return the k most likely words after contexts `[N, C]` and their log p, both `[N, k]`, most likely first.
 
-    def initial_state(self, *, sentence_start: bool) -> IntArray:
-        """The state `[W]` before a sentence's first word; sentence_start=False: where nothing before is known."""
+        `<s>` is never among them: k is at most V-1. Of equally likely words the first by id comes first.
+        """
+        if not 1 <= k < self.vocabulary_size:
+            raise ValueError(f"{self._name}.top: k must be from 1 to {self.vocabulary_size - 1:,}; got {k}")
+        contexts = self._checked_contexts("top", contexts)
+        words, log_probs = [np.empty((0, k), dtype=np.int64)], [np.empty((0, k))]
+        for at in range(0, len(contexts), ROWS_PER_CHUNK):
+            log_dist = self.log_dist(contexts[at : at + ROWS_PER_CHUNK])[:, :-1]
+            words.append(np.argsort(-log_dist, axis=1, kind="stable")[:, :k])
+            log_probs.append(np.take_along_axis(log_dist, words[-1], axis=1))
+        return np.concatenate(words), np.concatenate(log_probs)
 
-    def advance(self, states: IntArray, words: IntArray) -> tuple[FloatArray, IntArray]:
-        """Natural log p(word | state) `[N]` of words `[N]` after states `[N, W]`, and the states after them, `[N, W]`.
+    def argmax(self, contexts: IntArray) -> IntArray:
+        """Return the most likely word after each of the contexts `[N, C]`, never `<s>`: `[N]`; in a tie, the first."""
+        contexts = self._checked_contexts("argmax", contexts)
+        chunks = [
+            self.log_dist(contexts[at : at + ROWS_PER_CHUNK])[:, :-1].argmax(axis=1)
+            for at in range(0, len(contexts), ROWS_PER_CHUNK)
+        ]
+        return np.concatenate([np.empty(0, dtype=np.int64), *chunks])
+
+    def sample(
+        self,
+        contexts: IntArray,
+        draws: FloatArray,
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> IntArray:
+        """Draw a word `[N]` after each of the contexts `[N, C]`, never `<s>`.
+
+        draws: numbers `[N]` in [0, 1), at which the distribution function is inverted. temperature: words are drawn
+        from p^(1/temperature), at 0 the most likely one. top_k, top_p: as in sampling.sampling_distribution.
+        """
+        contexts = self._checked_contexts("sample", contexts)
+        if temperature == 0:
+            return self.argmax(contexts)
+        rows = max(1, SAMPLED_PER_CHUNK // self.vocabulary_size)
+        words = [np.empty(0, dtype=np.int64)]
+        for at in range(0, len(contexts), rows):
+            log_dist = self.log_dist(contexts[at : at + rows])
+            log_dist[:, -1] = -np.inf  # reserved for types in no vocabulary
+            p = sampling_distribution(log_dist, temperature, top_k, top_p)
+            words.append(draw(p, draws[at : at + rows]))
+        return np.concatenate(words)
+
+    def contexts_of(self, text: Split, index: IntArray) -> tuple[IntArray, IntArray]:
+        """Return contexts `[B, C]`, as the model reads them, and targets `[B]` of the tokens at index `[B]`."""
+        return text.as_stream(self.across_sentences).windows(index, self.context_size)
+
+    def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
+        """Return log p of each predicted token of a text, `[N]`.
+
+        progress: show a bar. memory_limit: bytes above which parts of a model that is stored in a file leave the memory
+        again; only n-gram models are such.
+        """
+        return self.score_tokens(text, 0, text.tokens, progress=progress)
+
+    def score_tokens(
+        self, text: Split, first: int, last: int, *, unnormalized: bool = False, progress: bool = False
+    ) -> FloatArray:
+        """Return log p of the tokens `first` to `last` - 1 of a text, `[last - first]`, by their contexts.
+
+        unnormalized: return unnormalized_log_prob instead; raises UserError if the model has none.
+        """
+        if self.context_size is None and not unnormalized and (first, last) == (0, text.tokens):
+            return self._score_by_states(text)
+        score = self.unnormalized_log_prob if unnormalized else self.log_prob
+        log_prob = np.empty(last - first)
+        with token_bar(len(log_prob), shown=progress) as bar:
+            for at in range(first, last, TOKENS_PER_CHUNK):
+                parallel.follow_load()
+                end = min(at + TOKENS_PER_CHUNK, last)
+                log_prob[at - first : end - first] = score(*self.contexts_of(text, np.arange(at, end)))
+                bar.update(end - at)
+        return log_prob
+
+    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
+        """Return log p of all words before the tokens `first` to `last` - 1 of a text that is read from its beginning.
+
+        The result is `[last - first, V]`.
+        """
+        return self.log_dist(self.contexts_of(text, np.arange(first, last))[0])
+
+    @property
+    def state_size(self) -> int:
+        """W, the size of a state."""
+        if self.context_size is None:
+            raise NotImplementedError(f"{self._name}: a model of unbounded contexts must define its states")
+        return self.context_size
+
+    def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> IntArray:
+        """Return the state `[W]` before the first word, for `advance`.
+
+        A state is a row of int64 that holds everything read so far that affects later words: if rows are equal, all
+        further log-probabilities are, so that a decoder may recombine such hypotheses. By default it is the context; a
+        recurrent network keeps the bits of its hidden units in it.
+        sentence_start: whether a sentence begins; if not, nothing is known of the words before. Raises UserError for a
+        model with a cache.
+        """
+        if self.dynamic:
+            raise UserError("a model with a cache has no states: it depends on all that it has read; take its members")
+        return np.full(self.state_size, special_tokens.bos if sentence_start else special_tokens.unk, dtype=np.int64)
+
+    def advance(self, states: IntArray, words: IntArray, special_tokens: SpecialTokens) -> tuple[FloatArray, IntArray]:
+        """Return log p(word | state) `[N]` of words `[N]` after states `[N, W]`, and the states after them, `[N, W]`.
 
         After `</s>` a new sentence begins. Raises ValueError for other shapes and types, and for words out of range.
         """
+        words = self._checked_words("advance: words", words, (len(states),))
+        contexts, place = np.unique(states, axis=0, return_inverse=True)
+        if len(contexts) == len(states):
+            log_prob = self.log_prob(states, words)
+        else:
+            log_prob = self._log_prob_of_shared(contexts, place.reshape(-1), words)
+        after = np.concatenate([states, words[:, None]], axis=1)[:, 1:]
+        if special_tokens.eos is not None and not self.across_sentences:
+            after[words == special_tokens.eos] = self.begin(special_tokens)
+        return log_prob, after
 
+    def generate(
+        self,
+        context: IntArray,
+        eos: int | None,
+        *,
+        count: int,
+        length: int,
+        seed: int,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> list[list[int]]:
+        """Sample `count` continuations of a context `[C]`, each up to its `</s>`, which is left out, or `length` words.
 
-@runtime_checkable
-class Incremental(Protocol):
-    """A language model with states of its own, which are smaller or quicker than contexts."""
+        The random numbers of text k depend on seed and k alone: a larger count or length adds or lengthens texts, and
+        changes nothing else. eos: the id of `</s>`, or None. temperature, top_k, top_p: as in `sample`.
+        """
+        draws = np.stack([np.random.default_rng([seed, k]).random(length) for k in range(count)])  # [N, length]
+        contexts = np.repeat(context[None], count, axis=0)
+        texts: list[list[int]] = [[] for _ in range(count)]
+        unfinished = np.arange(count)
+        for step in range(length):
+            words = self.sample(contexts, draws[unfinished, step], temperature=temperature, top_k=top_k, top_p=top_p)
+            contexts = np.concatenate([contexts, words[:, None]], axis=1)[:, int(self.context_size is not None) :]
+            continues = words != (-1 if eos is None else eos)
+            contexts, unfinished = contexts[continues], unfinished[continues]
+            for text, word in zip(unfinished.tolist(), words[continues].tolist(), strict=True):
+                texts[text].append(word)
+            if len(unfinished) == 0:
+                break
+        return texts
 
-    def incremental(self, marks: SpecialTokens) -> IncrementalScorer:
-        """The model word by word."""
+    @property
+    def context_classes(self) -> int | None:
+        """The number of classes of contexts that `context_lengths` tells apart; None if the model counts no n-grams."""
+        return None
+
+    def context_lengths(self, contexts: IntArray) -> IntArray:
+        """Return how many of the last words of contexts `[N, C]` were seen together in training, `[N]`, from 0 to C."""
+        raise NotImplementedError(f"{self._name} has no n-grams")
+
+    def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray | None:
+        """Return the length of the longest n-gram of the model that ends in each of the targets `[N]`, `[N]`.
+
+        None if the model has no n-grams.
+        """
+        return None
+
+    @property
+    def hidden_dim(self) -> int | None:
+        """D, the number of hidden units that `hidden` returns; None if the model has none."""
+        return None
+
+    def hidden(self, contexts: IntArray) -> npt.NDArray[np.float32]:
+        """Return the hidden units after contexts `[N, C]`, float32 `[N, D]`."""
+        raise NotImplementedError(f"{self._name} has no hidden units")
+
+    def _score_by_states(self, text: Split) -> FloatArray:
+        """Return log p of all tokens `[N]`, one word of each sentence (or stream) at a time."""
+        from lmtool.data.vocabulary import SpecialTokens
+
+        offsets, ids = text.as_stream(self.across_sentences).offsets, text.ids.astype(np.int64)
+        special_tokens = SpecialTokens(text.bos, None, text.bos)  # a sentence's last state is not used
+        longest_first = np.argsort(-np.diff(offsets), kind="stable")
+        log_prob = np.empty(text.tokens)
+        for first in range(0, len(longest_first), SENTENCES_PER_CHUNK):
+            chunk = longest_first[first : first + SENTENCES_PER_CHUNK]
+            starts, sizes = offsets[chunk], np.diff(offsets)[chunk]
+            states = np.repeat(self.begin(special_tokens)[None], len(chunk), axis=0)
+            for position in range(int(sizes.max())):
+                tokens = starts[: int((sizes > position).sum())] + position
+                log_prob[tokens], states = self.advance(states[: len(tokens)], ids[tokens], special_tokens)
+        return log_prob
+
+    def _log_prob_of_shared(self, contexts: IntArray, place: IntArray, words: IntArray) -> FloatArray:
+        """Return log p of words `[N]` after the contexts `[U, C]` at place `[N]`: each context is encoded once."""
+        order = np.argsort(place, kind="stable")
+        sizes = np.bincount(place, minlength=len(contexts))
+        column = np.empty(len(words), dtype=np.int64)  # of each word among the candidates of its context
+        column[order] = np.arange(len(words)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        candidates = np.zeros((len(contexts), int(sizes.max())), dtype=np.int64)
+        candidates[place, column] = words
+        log_prob: FloatArray = self.log_prob_candidates(contexts, candidates)[place, column]
+        return log_prob
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _checked_contexts(self, method: str, contexts: IntArray) -> IntArray:
+        size = self.context_size
+        return self._checked_words(f"{method}: contexts", contexts, ("N", "C" if size is None else size))
+
+    def _checked_words(self, argument: str, words: IntArray, shape: tuple[int | str, ...]) -> IntArray:
+        return whole_numbers(f"{self._name}.{argument}", words, shape, below=self.vocabulary_size)

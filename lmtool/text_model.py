@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -16,10 +16,9 @@ from lmtool.data.corpus import Split
 from lmtool.data.text_form import TextForm, split_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.score import perplexity, require_across, score
-from lmtool.generation import generate
-from lmtool.incremental import State, States, incremental_scorer
-from lmtool.language_model import IncrementalScorer, LanguageModel, Ranking
+from lmtool.evaluation.score import perplexity, require_across
+from lmtool.language_model import LanguageModel
+from lmtool.states import State, States
 from lmtool.system.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ class TextModel:
     model: LanguageModel
     form: TextForm
     name: str = ""
-    _scorers: list[IncrementalScorer] = field(default_factory=list, init=False, compare=False)
 
     def __repr__(self) -> str:
         unit = "characters" if self.form.chars else "words" if self.form.subwords is None else "pieces of words"
@@ -68,8 +66,8 @@ class TextModel:
         return self.form.vocabulary
 
     @property
-    def context_size(self) -> int:
-        """C, the number of words before the predicted one that the model reads."""
+    def context_size(self) -> int | None:
+        """C, the number of words before the predicted one that the model reads; None: all of them."""
         return self.model.context_size
 
     @property
@@ -130,12 +128,12 @@ class TextModel:
         text, sizes = self._split_of(sentences, across_sentences)
         if not text.tokens:
             return [np.empty(0) for _ in sizes]
-        return np.split(score(self.model, text).log_prob, np.cumsum(sizes)[:-1])
+        return np.split(self.model.score_text(text), np.cumsum(sizes)[:-1])
 
     def perplexity(self, text: str | Sentences, *, across_sentences: bool = False) -> float:
         """exp(-mean log p) over all tokens of sentences, as `score` takes them. Raises UserError for an empty text."""
         split = self.split_of([text] if isinstance(text, str) else text, across_sentences=across_sentences)
-        return perplexity(score(self.model, split).log_prob)
+        return perplexity(self.model.score_text(split))
 
     def split_of(self, sentences: Sentences, *, across_sentences: bool = False) -> Split:
         """Sentences, each a string or a list of words, as text that can be scored; across_sentences: as in `score`.
@@ -194,7 +192,7 @@ class TextModel:
         """
         require_whole("top", top)
         context = self.context(self.ids(text, oov), sentence_start=sentence_start)
-        words, log_p = likeliest(self.model, context[None], top, self.vocabulary.bos)
+        words, log_p = self.model.top(context[None], min(top, self.vocabulary.bos))
         pairs = zip(words[0].tolist(), np.exp(log_p[0]).tolist(), strict=True)
         return [(self.form.shown(word), p) for word, p in pairs if p > 0]
 
@@ -219,14 +217,21 @@ class TextModel:
         random one. sentence_start, oov: see the class. Raises UserError for a word out of the vocabulary and for a
         setting out of its range.
         """
-        sampling = Sampling(temperature, top_k, top_p)
+        Sampling(temperature, top_k, top_p)  # checks their ranges
         require_whole("count", count)
         require_whole("length", length)
         require_seed("seed", seed, null=True)
-        seed = random_seed() if seed is None else seed
         ids = self.ids(text, oov)
-        context = self.context(ids, sentence_start=sentence_start)
-        sampled = generate(self.model, self.vocabulary, context, sampling, count=count, length=length, seed=seed)
+        sampled = self.model.generate(
+            self.context(ids, sentence_start=sentence_start),
+            self.vocabulary.eos,
+            count=count,
+            length=length,
+            seed=random_seed() if seed is None else seed,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+        )
         return [self.form.join([*ids.tolist(), *continuation]) for continuation in sampled]
 
     def ids(self, text: str | Sequence[str], oov: str = "error") -> IntArray:
@@ -241,8 +246,8 @@ class TextModel:
         """The state before the first word, for `advance`; sentence_start: see the class. Raises UserError for a model
         with a cache.
         """
-        scorer = self._scorer()
-        return State(scorer.initial_state(sentence_start=sentence_start).tobytes(), scorer)
+        state = self.model.begin(self.vocabulary.special_tokens, sentence_start=sentence_start)
+        return State(state.tobytes(), self.model)
 
     @overload
     def advance(self, state: State, words: str) -> tuple[float, State]: ...
@@ -266,23 +271,18 @@ class TextModel:
             log_prob, after = self.advance([state], [words])  # type: ignore[list-item]
             return float(log_prob[0]), after[0]
         states = state if isinstance(state, States) else States.of(state)
-        if states.scorer is not self._scorer():
+        if states.model is not self.model:
             raise ValueError(f"advance: these are states of another model than {self.name}")
         ids = words if isinstance(words, np.ndarray) else self._ids_of(words)
-        log_probs, rows = states.scorer.advance(states.rows, ids)
-        return log_probs, States(rows, states.scorer)
+        log_probs, rows = self.model.advance(states.rows, ids, self.vocabulary.special_tokens)
+        return log_probs, States(rows, self.model)
 
     def _ids_of(self, words: Sequence[str]) -> IntArray:
         return self.vocabulary.encode([word.lower() for word in words] if self.form.lowercase else words)
 
-    def _scorer(self) -> IncrementalScorer:
-        if not self._scorers:
-            self._scorers.append(incremental_scorer(self.model, self.vocabulary.special_tokens))
-        return self._scorers[0]
-
     @property
     def network(self) -> NeuralModel:
-        """The neural model. Raises UserError where the model is not one."""
+        """The neural model. Raises UserError if the model is not one."""
         from lmtool.neural.model import NeuralModel
 
         if not isinstance(self.model, NeuralModel):
@@ -291,10 +291,8 @@ class TextModel:
 
     @property
     def embeddings(self) -> npt.NDArray[np.float32]:
-        """The embeddings of `words`, `[V - 1, E]`. Raises UserError where the model is not neural."""
-        from lmtool.neural.vectors import word_vectors
-
-        return word_vectors(self.network, Vectors.embeddings)[: len(self.words)]
+        """The embeddings of `words`, `[V - 1, E]`. Raises UserError if the model is not neural."""
+        return self.network.word_vectors("embeddings")[: len(self.words)]
 
     def neighbors(
         self, word: str, top: int = 10, *, by: str = "cosine", of: str = "embeddings"
@@ -304,13 +302,13 @@ class TextModel:
         by: cosine or dot. of: embeddings, or output for the vectors of the output layer. Raises UserError for a word
         out of the vocabulary, and where the model is not neural.
         """
-        from lmtool.neural.vectors import nearest, word_vectors
+        from lmtool.neural.vectors import nearest
 
         require_whole("top", top)
         require(isinstance(word, str), "word", repr(word), "text")
         require(by in Likeness.__members__, "by", by, "cosine or dot")
         require(of in Vectors.__members__, "of", of, "embeddings or output")
-        vectors = word_vectors(self.network, Vectors(of))
+        vectors = self.network.word_vectors(of)
         word = word.lower() if self.form.lowercase else word
         tokens = [word] if self.form.subwords is None else self.form.split(word)
         if len(tokens) > 1:
@@ -323,7 +321,7 @@ class TextModel:
         """The context int64 `[C]` after ids `[words]`: the last C of them, after `<s>` or `<unk>` where they are
         fewer.
         """
-        size = self.context_size
+        size = len(ids) + 1 if self.context_size is None else self.context_size
         before = self.vocabulary.bos if sentence_start else self.vocabulary.unk
         return np.concatenate([np.full(size, before, dtype=np.int64), ids])[len(ids) :]
 
@@ -331,16 +329,3 @@ class TextModel:
 def random_seed() -> int:
     """A seed that is different each time, small enough to be typed."""
     return secrets.randbelow(1 << 31)
-
-
-def likeliest(model: LanguageModel, contexts: IntArray, k: int, bos: int) -> tuple[IntArray, FloatArray]:
-    """The k most likely words after contexts `[N, C]`, never `<s>`, and their log p, both `[N, k]`, most likely first.
-
-    There are fewer than k columns where there are fewer words. bos: the id of `<s>`, the last one.
-    """
-    k = min(k, bos)
-    if isinstance(model, Ranking):
-        return model.top(contexts, k)
-    log_p = model.log_dist(contexts)[:, :bos]
-    words = np.argsort(-log_p, axis=1, kind="stable")[:, :k]
-    return words, np.take_along_axis(log_p, words, axis=1)

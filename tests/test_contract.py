@@ -8,12 +8,11 @@ import torch
 
 from lmtool.config.groups import EncoderConfig, OutputConfig
 from lmtool.data.corpus import Corpus
+from lmtool.data.vocabulary import SpecialTokens
 from lmtool.evaluation.score import score
-from lmtool.language_model import LanguageModel, probabilities
-from lmtool.mixtures.build import ends_of
-from lmtool.mixtures.by_context_class import ClassMixture
+from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
-from lmtool.mixtures.linear import Ends, Mixture
+from lmtool.mixtures.linear import ClassMixture, Mixture
 from lmtool.mixtures.log_linear import LogLinear
 from lmtool.neural.encoders.cbow import CbowModel
 from lmtool.neural.encoders.lbl import LblModel
@@ -88,16 +87,51 @@ def across(corpus: Corpus) -> LanguageModel:
     return nplm(corpus, across_sentences=True)
 
 
-def ends(corpus: Corpus) -> Ends:
-    found = ends_of(corpus.vocabulary)
-    assert found is not None
-    return found
+class Decaying(LanguageModel):
+    """A recurrent model: h_t = h_{t-1} / 2 + e(w_t), p = softmax(U h); the bits of h are its state."""
+
+    context_size = None
+    vocabulary_size = 0
+    state_size = 3
+
+    def __init__(self, corpus: Corpus) -> None:
+        rng = np.random.default_rng(1)
+        self.vocabulary_size, self.bos = len(corpus.vocabulary), corpus.vocabulary.bos
+        self.embeddings = rng.normal(size=(self.vocabulary_size, 3))
+        self.output = rng.normal(size=(self.vocabulary_size - 1, 3))
+
+    def _read(self, contexts: np.ndarray) -> np.ndarray:
+        words = self._checked_contexts("log_dist", contexts)
+        h = np.zeros((len(words), 3))
+        for t in range(words.shape[1]):
+            h = h * np.where((words[:, t] == self.bos)[:, None], 0.0, 0.5) + self.embeddings[words[:, t]]
+        return h
+
+    def _log_softmax(self, h: np.ndarray) -> np.ndarray:
+        scores = h @ self.output.T
+        log_p = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+        return np.concatenate([log_p, np.full((len(h), 1), -np.inf)], axis=1)
+
+    def log_dist(self, contexts: np.ndarray) -> np.ndarray:
+        return self._log_softmax(self._read(contexts))
+
+    def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> np.ndarray:
+        return self.embeddings[special_tokens.bos if sentence_start else special_tokens.unk].view(np.int64)
+
+    def advance(
+        self, states: np.ndarray, words: np.ndarray, special_tokens: SpecialTokens
+    ) -> tuple[np.ndarray, np.ndarray]:
+        h = np.ascontiguousarray(states).view(np.float64)
+        after = (h / 2 + self.embeddings[words]).view(np.int64)
+        if special_tokens.eos is not None:
+            after[words == special_tokens.eos] = self.begin(special_tokens)
+        return self._log_softmax(h)[np.arange(len(words)), words], after
 
 
 def class_mixture(corpus: Corpus, other: LanguageModel | None = None) -> LanguageModel:
     members, classifier = [other or nplm(corpus)], ngram(corpus, 3)
     weights = np.array([[0.1, 0.9], [0.5, 0.5], [0.8, 0.2]])
-    return ClassMixture([*members, classifier], weights, classifier, ends(corpus))
+    return ClassMixture([*members, classifier], weights, classifier, corpus.vocabulary.special_tokens)
 
 
 MODELS = {
@@ -106,6 +140,8 @@ MODELS = {
     "class_ngram": lambda corpus: class_ngram(corpus, 4),
     "class_unigram": lambda corpus: class_ngram(corpus, 1),
     "skip_ngram": lambda corpus: skip_ngram(corpus, 3),
+    "recurrent": Decaying,
+    "mixture-recurrent": lambda corpus: Mixture([ngram(corpus, 3), Decaying(corpus)], np.array([0.4, 0.6])),
     "laplace": lambda corpus: ngram(corpus, 3, Laplace(3, alpha=0.1, types=len(corpus.vocabulary) - 1)),
     "jelinek_mercer": lambda corpus: ngram(corpus, 3, JelinekMercer(3, classes=4)),
     "witten_bell": lambda corpus: ngram(corpus, 3, WittenBell(3)),
@@ -140,10 +176,12 @@ MODELS = {
     "mixture": lambda corpus: Mixture([ngram(corpus, 2), nplm(corpus, tied=True)], np.array([0.25, 0.75])),
     "mixture-classes": lambda corpus: class_mixture(corpus),
     "mixture-log_linear": lambda corpus: LogLinear([ngram(corpus, 4), nplm(corpus)], np.array([0.4, 0.7])),
-    "mixture-across": lambda corpus: Mixture([ngram(corpus, 3), across(corpus)], np.array([0.6, 0.4]), ends(corpus)),
+    "mixture-across": lambda corpus: Mixture(
+        [ngram(corpus, 3), across(corpus)], np.array([0.6, 0.4]), corpus.vocabulary.special_tokens
+    ),
     "mixture-classes-across": lambda corpus: class_mixture(corpus, across(corpus)),
     "mixture-log_linear-across": lambda corpus: LogLinear(
-        [ngram(corpus, 3), across(corpus)], np.array([0.6, 0.4]), ends(corpus)
+        [ngram(corpus, 3), across(corpus)], np.array([0.6, 0.4]), corpus.vocabulary.special_tokens
     ),
     "mixture-of-mixtures": lambda corpus: Mixture([class_mixture(corpus), ngram(corpus, 1)], np.array([0.5, 0.5])),
 }
@@ -164,7 +202,7 @@ def test_contract(model: LanguageModel, toy: Corpus, request: pytest.FixtureRequ
     dist = model.log_dist(contexts)
     assert dist.shape == (valid.tokens, size) and dist.dtype == np.float64
     np.testing.assert_allclose(np.logaddexp.reduce(dist, axis=1), 0, atol=1e-6)  # float32 inside
-    p = probabilities(model, contexts)
+    p = model.probabilities(contexts)
     assert p.shape == dist.shape and p.dtype in (np.float32, np.float64)
     np.testing.assert_allclose(p, np.exp(dist), rtol=5e-6, atol=0)
     log_prob = model.log_prob(contexts, targets)
@@ -188,7 +226,7 @@ def test_what_fits(model: LanguageModel, toy: Corpus) -> None:
     np.testing.assert_array_equal(model.log_prob(contexts, targets), wanted)
     none = contexts[:0]
     assert model.log_prob(none, targets[:0]).shape == (0,) and model.log_dist(none).shape == (0, size)
-    assert probabilities(model, none).shape == (0, size)
+    assert model.probabilities(none).shape == (0, size)
     assert model.log_prob_candidates(none, np.empty((0, 3), dtype=int)).shape == (0, 3)
     assert model.log_prob_candidates(contexts, np.empty((8, 0), dtype=int)).shape == (8, 0)
 
@@ -197,10 +235,13 @@ def refuses(model: LanguageModel, contexts: np.ndarray, targets: np.ndarray, siz
     """It raises ValueError, naming the argument, for all that does not fit; contexts `[N, C]` and targets `[N]` do."""
     candidates, first = targets[:, None], np.arange(contexts.shape[1]) == 0
     longer = np.concatenate([contexts, candidates], axis=1)
-    wrong = [longer, contexts[0], contexts[None], "text", [[0], [0, 0]]]
+    wrong = [contexts[0], contexts[None], "text", [[0], [0, 0]]]
+    if model.context_size is not None:
+        wrong += [longer]
+    if model.context_size:
+        wrong += [contexts[:, 1:]]
     if contexts.shape[1]:
         wrong += [
-            contexts[:, 1:],
             contexts.astype(float),
             *(np.where(first, id_, contexts) for id_ in (-1, -100, size)),
         ]
@@ -262,20 +303,20 @@ def test_more_that_ngrams_refuse(toy: Corpus) -> None:
 def test_more_that_networks_refuse(toy: Corpus) -> None:
     model, size = with_output(toy, NCE), len(toy.vocabulary)
     contexts, targets = toy.split("valid").windows(np.arange(5), 3)
-    for call in (model.hidden, model.likeliest, model.log_z, lambda bad: model.top(bad, 2)):
+    for call in (model.hidden, model.argmax, model.log_z, lambda bad: model.top(bad, 2)):
         with pytest.raises(ValueError, match=r"NeuralModel.\w+: contexts must be integers from 0 to"):
             call(contexts + size)
-    with pytest.raises(ValueError, match="unnormalised: targets must be integers"):
-        model.unnormalised(contexts, targets[1:])
+    with pytest.raises(ValueError, match="unnormalized_log_prob: targets must be integers"):
+        model.unnormalized_log_prob(contexts, targets[1:])
     with pytest.raises(ValueError, match=f"unnormalised: y must be ids from 0 to {size - 2}"):  # <s> is never predicted
-        model.unnormalised(contexts, np.full(5, size - 1))
+        model.unnormalized_log_prob(contexts, np.full(5, size - 1))
     assert model.training
     for k in (0, -1, 1.5, size):
         with pytest.raises(ValueError, match="top: k must be"):
             model.top(contexts, k)
     with pytest.raises(ValueError, match=r"NCELoss.forward: y must be int64 \[5\]; got int64 \[4\]"):
         model(torch.from_numpy(contexts), torch.from_numpy(targets[1:]))
-    assert model.top(contexts[:0], 2)[0].shape == (0, 2) and model.likeliest(contexts[:0]).shape == (0,)
+    assert model.top(contexts[:0], 2)[0].shape == (0, 2) and model.argmax(contexts[:0]).shape == (0,)
     assert model.hidden(contexts[:0]).shape == (0, 8)
 
 

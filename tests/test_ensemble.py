@@ -9,10 +9,10 @@ import pytest
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.mixtures.build import build_mixture
-from lmtool.mixtures.by_context_class import ClassMixture
+from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
-from lmtool.mixtures.linear import Mixture, fit_weights, mix
+from lmtool.mixtures.fit import build_mixture
+from lmtool.mixtures.linear import ClassMixture, Mixture, fit_weights, mix
 from lmtool.mixtures.log_linear import LogLinear
 
 
@@ -53,29 +53,26 @@ def test_a_token_that_no_model_allows() -> None:
         fit_weights(np.array([[-1.0, -np.inf], [-2.0, -np.inf]]))
 
 
-class Fixed:
+class Fixed(LanguageModel):
     """p(w|h) that depends on the last word alone."""
 
+    context_size = vocabulary_size = 0
     across_sentences = dynamic = False
     normalised = True
 
     def __init__(self, table: list[list[float]], context_size: int) -> None:
         self.table = np.log(np.array(table))
-        self.context_size = context_size
+        self.context_size, self.vocabulary_size = context_size, max(self.table.shape)
 
     def log_dist(self, contexts: np.ndarray) -> np.ndarray:
         assert contexts.shape[1] == self.context_size
         return self.table[contexts[:, -1]]
 
-    def log_prob_candidates(self, contexts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        return np.take_along_axis(self.log_dist(contexts), candidates, axis=1)
-
-    def log_prob(self, contexts: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        return self.log_prob_candidates(contexts, targets[:, None])[:, 0]
-
 
 class Classes(Fixed):
     """One that has n-grams."""
+
+    context_classes = 2
 
     def context_lengths(self, contexts: np.ndarray) -> np.ndarray:
         return np.zeros(len(contexts), dtype=np.int64)
@@ -83,6 +80,8 @@ class Classes(Fixed):
 
 class Hidden(Fixed):
     """One that has hidden units."""
+
+    hidden_dim = 2
 
     def hidden(self, contexts: np.ndarray) -> np.ndarray:
         return np.ones((len(contexts), 2), dtype=np.float32)

@@ -11,6 +11,7 @@ import pytest
 
 from lmtool.config.verbs import CacheKind, FitOn, MixMethod
 from lmtool.data.cloze import Cloze
+from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.mixtures import fit
 from lmtool.mixtures.fit import FittedMixture, fit_mixture
@@ -20,7 +21,7 @@ from tests.test_mixtures import Alike, text
 TEXTS = {"valid": [0, 0, 0, 1], "test": [1, 1, 1, 0], "runs": [0, 0, 0, 0, 1]}
 CORPUS: Any = SimpleNamespace(
     name="words", path="words.h5", splits=list(TEXTS), split=lambda name: text(TEXTS[name], bos=2),
-    cloze=lambda name: None, vocabulary=SimpleNamespace(eos=None, unk=1, bos=2),
+    cloze=lambda name: None, vocabulary=SimpleNamespace(unk=1, bos=2, special_tokens=SpecialTokens(2, None, 1)),
 )  # fmt: skip
 FIRST, SECOND, EVEN = ([[p, 1 - p]] * 3 for p in (0.9, 0.1, 0.5))
 
@@ -79,7 +80,7 @@ def test_the_weight_of_a_cache_leaves_out_the_first_token() -> None:
     # A theta of 0 makes the neural cache the same.
     found, _ = fitted([Alike(EVEN, 1)], cache=CacheKind.neural, cache_theta=0.0, fit_split="runs")
     np.testing.assert_allclose(found.weights, [0.5, 0.5], atol=1e-4)
-    with pytest.raises(UserError, match="needs a neural run"):
+    with pytest.raises(UserError, match="requires a neural run"):
         fitted([Fixed(EVEN, 1)], cache=CacheKind.neural)
 
 
@@ -129,7 +130,7 @@ def test_log_linear_contexts_of_a_member_that_reads_across_sentences() -> None:
     one, across = Fixed(table, 1), Fixed(table, 1)
     across.across_sentences = True
     split = replace(text([0, 1, 0, 1], bos=2), offsets=np.array([0, 2, 4]))
-    marks = SimpleNamespace(eos=1, bos=2)
+    marks = SimpleNamespace(special_tokens=SpecialTokens(2, 1, 0))
     corpus: Any = SimpleNamespace(splits=["valid"], split=lambda name: split, vocabulary=marks)
     config: Any = SimpleNamespace(fit_split="valid", fit_contexts=100)
     chunks, _ = fit._text_chunks(config, [one, across], corpus)

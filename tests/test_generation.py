@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import lmtool as package
-from lmtool.config.model_verbs import Sampling
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.generation import draw, sampling_distribution
+from lmtool.language_model import LanguageModel
+from lmtool.sampling import draw, sampling_distribution
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.text_model import TextModel
 from tests.conftest import answer
@@ -47,7 +47,7 @@ def test_what_words_are_drawn_from(
     temperature: float, top_k: int | None, top_p: float | None, want: list[float]
 ) -> None:
     order = [2, 0, 3, 1]
-    found = sampling_distribution(LOG_P[:, order], Sampling(temperature, top_k, top_p))
+    found = sampling_distribution(LOG_P[:, order], temperature, top_k, top_p)
     ties = [2, 0, 3, 1] if want[3] == want[2] else order  # of the two last the first, in the order given, is kept
     np.testing.assert_allclose(found[0], np.array(want)[ties], rtol=1e-12, atol=1e-300)
 
@@ -58,12 +58,10 @@ def test_a_draw_never_takes_what_has_no_probability() -> None:
         assert draw(p, np.array([at])).tolist() == [want]
 
 
-class Known:
+class Known(LanguageModel):
     """After b always `</s>`; else a, b, `<unk>`, `</s>` with 0.4, 0.3, 0.1, 0.2. What stands at `<s>` is no word's."""
 
-    context_size = 1
-    across_sentences = dynamic = False
-    normalised = True
+    context_size, vocabulary_size = 1, 5
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         p = np.where(contexts == 1, [[0.0, 0.0, 0.0, 1.0, 0.5]], [[0.4, 0.3, 0.1, 0.2, 0.5]])
@@ -72,7 +70,7 @@ class Known:
 
 
 KNOWN = TextModel(
-    Known(),  # type: ignore[arg-type]
+    Known(),
     TextForm(
         Vocabulary(("a", "b", "<unk>", "</s>", "<s>"), np.array([4, 3, 1, 2, 0]), 3, 2), chars=False, lowercase=False
     ),

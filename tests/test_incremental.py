@@ -16,8 +16,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.evaluation.score import score
-from lmtool.incremental import State, States, incremental_scorer
-from lmtool.language_model import IncrementalScorer, LanguageModel
+from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import CachedMixture, UnigramCache
 from lmtool.mixtures.linear import Mixture
 from lmtool.ngram.files.arpa_model import arpa_model
@@ -25,17 +24,17 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query import ngram_hash
 from lmtool.ngram.query.ngram_hash import hash_ngrams
 from lmtool.ngram.query.single_state import SingleStates
-from lmtool.ngram.query.states import NgramScorer
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
+from lmtool.states import State, States
 from lmtool.system import parallel
 from lmtool.system.arrays import IntArray
 from tests.test_contract import MODELS, ngram
 
 KINDS = ("unigram", "ngram", "witten_bell-backed_off", "nplm", "nplm-across", "mixture", "mixture-across")
-KINDS += ("mixture-classes", "mixture-log_linear", "mixture-of-mixtures")
+KINDS += ("recurrent", "mixture-recurrent", "mixture-classes", "mixture-log_linear", "mixture-of-mixtures")
 
 
-def marks_of(corpus: Corpus) -> SpecialTokens:
+def tokens_of(corpus: Corpus) -> SpecialTokens:
     return corpus.vocabulary.special_tokens
 
 
@@ -47,14 +46,14 @@ def pruned(corpus: Corpus) -> LanguageModel:
     return NgramModel(prune_by_entropy(model.table, 1e-3, corpus.vocabulary.eos), corpus.vocabulary)
 
 
-def scores_by_state(scorer: IncrementalScorer, ids: IntArray, offsets: IntArray) -> IntArray:
+def scores_by_state(model: LanguageModel, tokens: SpecialTokens, ids: IntArray, offsets: IntArray) -> IntArray:
     """log p of the tokens of a text `[N]`: all sentences at once, a word of each at a time."""
-    states = np.stack([scorer.initial_state(sentence_start=True)] * (len(offsets) - 1))
+    states = np.stack([model.begin(tokens)] * (len(offsets) - 1))
     log_prob = np.empty(len(ids))
     for at in range(int(np.diff(offsets).max())):
         (live,) = np.nonzero(offsets[:-1] + at < offsets[1:])
         place = offsets[live] + at
-        log_prob[place], states[live] = scorer.advance(states[live], ids[place].astype(np.int64))
+        log_prob[place], states[live] = model.advance(states[live], ids[place].astype(np.int64), tokens)
     return log_prob
 
 
@@ -65,10 +64,10 @@ def test_the_same_as_by_text(kind: str, toy: Corpus) -> None:
         "stupid_backoff": lambda corpus: ngram(corpus, 4, StupidBackoff(4, alpha=0.4)),
     }
     model = {**MODELS, **others}[kind](toy)
-    scorer, valid = incremental_scorer(model, marks_of(toy)), toy.split("valid")
+    valid = toy.split("valid")
     apart = dataclasses.replace(valid, independent_sentences=True)  # sentences that begin anew, as decoders have them
     wanted = score(model, apart).log_prob
-    np.testing.assert_allclose(scores_by_state(scorer, valid.ids, valid.offsets), wanted, rtol=1e-6)
+    np.testing.assert_allclose(scores_by_state(model, tokens_of(toy), valid.ids, valid.offsets), wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["ngram", "witten_bell-backed_off", "pruned", "stupid_backoff"])
@@ -80,7 +79,7 @@ def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> Non
     }
     model = {**MODELS, **others}[kind](toy)
     assert isinstance(model, NgramModel)
-    plain, hashed = (model.incremental(marks_of(toy)) for _ in range(2))
+    plain, hashed = (model.incremental(tokens_of(toy)) for _ in range(2))
     table = hash_ngrams(model.table)
     assert table is not None and len(table.entries) > sum(model.table.sizes[1:])
     plain.ngrams, hashed.ngrams = lambda words: None, lambda words: table
@@ -92,7 +91,7 @@ def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> Non
         single_states.append(single.new_state())
     for at in range(300):
         text = valid.ids[(at + np.arange(64)) % len(valid.ids)].astype(np.int64)
-        words = text if at % 3 else rng.integers(0, marks_of(toy).bos + 1, 64)
+        words = text if at % 3 else rng.integers(0, tokens_of(toy).bos + 1, 64)
         wanted, found = plain.advance_matched(states, words), hashed.advance_matched(states, words)
         for one, other in zip(wanted, found, strict=True):
             np.testing.assert_array_equal(one, other)
@@ -108,7 +107,7 @@ def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> Non
 def test_the_hash_table_is_built_once_it_pays(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     model = MODELS["ngram"](toy)
     assert isinstance(model, NgramModel)
-    scorer, pays = model.incremental(marks_of(toy)), sum(model.table.sizes) // 4
+    scorer, pays = model.incremental(tokens_of(toy)), sum(model.table.sizes) // 4
     state = scorer.initial_state(sentence_start=True)[None]
     scorer.advance(np.repeat(state, pays, axis=0), np.zeros(pays, dtype=np.int64))
     assert scorer.ngrams(0) is None
@@ -123,20 +122,19 @@ def test_states_go_on_into_the_next_sentence(toy: Corpus) -> None:
     """After `</s>` a new sentence begins, with the ones before it for models that read across sentences."""
     valid = toy.split("valid")
     assert len(valid.offsets) > 3
-    for kind in ("ngram", "nplm", "nplm-across", "mixture-across"):
+    for kind in ("ngram", "nplm", "nplm-across", "mixture-across", "recurrent"):
         model = MODELS[kind](toy)
-        scorer = incremental_scorer(model, marks_of(toy))
-        state = scorer.initial_state(sentence_start=True)[None]
+        state = model.begin(tokens_of(toy))[None]
         tokens = min(30, valid.tokens)
         log_prob = np.empty(tokens)
         for at in range(tokens):
-            log_prob[at : at + 1], state = scorer.advance(state, valid.ids[at : at + 1].astype(np.int64))
-        np.testing.assert_allclose(log_prob, score(model, valid, between=(0, tokens)).log_prob, rtol=1e-6)
+            word = valid.ids[at : at + 1].astype(np.int64)
+            log_prob[at : at + 1], state = model.advance(state, word, tokens_of(toy))
+        np.testing.assert_allclose(log_prob, model.score_tokens(valid, 0, tokens), rtol=1e-6)
 
 
 def test_threads_and_the_table_of_bigrams_change_nothing(toy: Corpus) -> None:
-    scorer = incremental_scorer(MODELS["ngram"](toy), marks_of(toy))
-    assert isinstance(scorer, NgramScorer)
+    scorer = ngram(toy, 4).incremental(tokens_of(toy))
     scorer.ngrams = lambda words: None
     rng = np.random.default_rng(2)
     states = np.repeat(scorer.initial_state(sentence_start=True)[None], 10_000, axis=0)
@@ -194,15 +192,12 @@ def test_states_are_as_short_as_the_table_allows(arpa: Path) -> None:
     `</s>`, which a longer context changes in nothing.
     """
     model = arpa_model(str(arpa))
-    scorer, ids = (
-        incremental_scorer(model, SpecialTokens(model.vocabulary.bos, None, model.vocabulary.unk)),
-        model.vocabulary.ids,
-    )
+    special_tokens, ids = SpecialTokens(model.vocabulary.bos, None, model.vocabulary.unk), model.vocabulary.ids
 
     def after(*words: str, sentence_start: bool = False) -> list[int]:
-        state = scorer.initial_state(sentence_start=sentence_start)[None]
+        state = model.begin(special_tokens, sentence_start=sentence_start)[None]
         for word in words:
-            state = scorer.advance(state, np.array([ids[word]]))[1]
+            state = model.advance(state, np.array([ids[word]]), special_tokens)[1]
         return state[0].tolist()
 
     assert after("c") == after("b", "c") == after("a", "b", "c") == after("<unk>") == [-1, -1]
@@ -242,7 +237,7 @@ def test_what_is_no_state(arpa: Path, toy: Corpus) -> None:
         States.of([model.begin(), other.begin()])
     with pytest.raises(ValueError, match=r"advance: words must be integers .*\[1\]; got int64 \[2\]"):
         model.advance([model.begin()], ["a", "b"])
-    scorer = incremental_scorer(MODELS["ngram"](toy), marks_of(toy))
+    scorer = ngram(toy, 4).incremental(tokens_of(toy))
     table = MODELS["ngram"](toy).table
     second, third = table.trie.first(2), table.trie.first(3)
     scorer.advance(np.array([[0, second, third]]), np.array([1]))
@@ -261,12 +256,12 @@ def test_what_is_no_state(arpa: Path, toy: Corpus) -> None:
         scorer.advance(np.array([[0, 0]]), np.array([1]))
     cached = CachedMixture([ngram(toy, 2)], np.array([0.5, 0.5]), UnigramCache(3))
     with pytest.raises(UserError, match="a model with a cache has no states"):
-        incremental_scorer(cached, marks_of(toy))
+        cached.begin(tokens_of(toy))
 
 
 def test_hypotheses_of_one_state_share_its_hidden_units(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     model = MODELS["nplm"](toy)
-    scorer, rows = incremental_scorer(model, marks_of(toy)), []
+    rows = []
     whole = model.log_prob_candidates
 
     def counted(contexts: IntArray, candidates: IntArray) -> object:
@@ -274,11 +269,11 @@ def test_hypotheses_of_one_state_share_its_hidden_units(toy: Corpus, monkeypatch
         return whole(contexts, candidates)
 
     words = np.arange(40) % toy.vocabulary.bos
-    states = np.repeat(scorer.initial_state(sentence_start=True)[None], 40, axis=0)
+    states = np.repeat(model.begin(tokens_of(toy))[None], 40, axis=0)
     states[30:, -1] = 0
     wanted = model.log_prob(states, words)
     monkeypatch.setattr(model, "log_prob_candidates", counted)
-    log_prob, after = scorer.advance(states, words)
+    log_prob, after = model.advance(states, words, tokens_of(toy))
     assert rows == [2]
     np.testing.assert_allclose(log_prob, wanted, rtol=1e-6)
     in_sentence = words != toy.vocabulary.eos
@@ -288,8 +283,7 @@ def test_hypotheses_of_one_state_share_its_hidden_units(toy: Corpus, monkeypatch
 def test_a_mixture_without_a_member(toy: Corpus) -> None:
     """A weight of 0 leaves the other members alone."""
     members = [ngram(toy, 3), ngram(toy, 1)]
-    scorer = incremental_scorer(Mixture(members, np.array([1.0, 0.0])), marks_of(toy))
-    assert scorer.width == 2
-    log_prob, _ = scorer.advance(scorer.initial_state(sentence_start=True)[None], np.array([3]))
-    alone = incremental_scorer(members[0], marks_of(toy))
-    assert log_prob == alone.advance(alone.initial_state(sentence_start=True)[None], np.array([3]))[0]
+    mixture, tokens = Mixture(members, np.array([1.0, 0.0])), tokens_of(toy)
+    assert mixture.state_size == 2
+    log_prob, _ = mixture.advance(mixture.begin(tokens)[None], np.array([3]), tokens)
+    assert log_prob == members[0].advance(members[0].begin(tokens)[None], np.array([3]), tokens)[0]

@@ -163,7 +163,7 @@ def test_scores_without_a_model_are_mixed_token_by_token(runs: Run) -> None:
         (("runs=[kn3,nplm]", "cache_size=0", "cache=unigram"), "cache_size=0: must be 1 or more"),
         (("runs=[kn3]",), "name two runs or more"),
         (("runs=[nplm,nplm]", "method=classes"), "needs an n-gram run"),
-        (("runs=[kn3,kn3]", "cache=neural"), "needs a neural run"),
+        (("runs=[kn3,kn3]", "cache=neural"), "requires a neural run"),
         (("runs=[kn3,nowhere]",), "no run folder nowhere"),
         (("runs=[kn3,nplm]", "method=quadratic"), "method"),
     ],

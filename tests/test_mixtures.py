@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,10 +14,16 @@ from lmtool.data.corpus import Corpus, Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.evaluation.score import score, split_accuracy
-from lmtool.mixtures.build import ends_of
-from lmtool.mixtures.by_context_class import ClassMixture, classes_of_split, fit_class_weights
 from lmtool.mixtures.cache import BLOCK, CachedMixture, NeuralCache, UnigramCache, neural_cache
-from lmtool.mixtures.linear import Ends, Mixture, MixtureScorer, contexts_of, fit_weights, mix
+from lmtool.mixtures.linear import (
+    ClassMixture,
+    Mixture,
+    classes_of_text,
+    contexts_of,
+    fit_class_weights,
+    fit_weights,
+    mix,
+)
 from lmtool.mixtures.log_linear import LogLinear, combined, fit_log_linear, likelihood
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
@@ -68,8 +73,14 @@ def test_a_member_that_reads_a_sentence_has_its_beginning_in_place_of_what_is_be
     contexts = np.array([[5, 7, 1, 2], [7, 3, 7, 1], [1, 2, 3, 4], [1, 2, 3, 7]])
     one, across = Fixed([[1.0]], 4), Fixed([[1.0]], 3)
     across.across_sentences = True
-    assert contexts_of(one, contexts, Ends(eos, bos)).tolist() == [[9, 9, 1, 2], [9] * 3 + [1], [1, 2, 3, 4], [9] * 4]
-    assert contexts_of(across, contexts, Ends(eos, bos)).tolist() == contexts[:, 1:].tolist()
+    special_tokens = SpecialTokens(bos, eos, 0)
+    assert contexts_of(one, contexts, special_tokens).tolist() == [
+        [9, 9, 1, 2],
+        [9] * 3 + [1],
+        [1, 2, 3, 4],
+        [9] * 4,
+    ]
+    assert contexts_of(across, contexts, special_tokens).tolist() == contexts[:, 1:].tolist()
     assert contexts_of(one, contexts).tolist() == contexts.tolist()
     assert Mixture([one, across], np.array([0.5, 0.5])).across_sentences
     assert not Mixture([one, one], np.array([0.5, 0.5])).across_sentences
@@ -77,11 +88,11 @@ def test_a_member_that_reads_a_sentence_has_its_beginning_in_place_of_what_is_be
 
 def test_a_mixture_word_by_word() -> None:
     first, second = Fixed([[0.9, 0.1], [0.5, 0.5]], 1), Fixed([[0.2, 0.8], [0.6, 0.4]], 1)
-    scorer = Mixture([first, second], np.array([0.25, 0.75])).incremental(SpecialTokens(bos=1, eos=None, unk=0))
-    states = scorer.initial_state(sentence_start=True)[None]
+    mixture, special_tokens = Mixture([first, second], np.array([0.25, 0.75])), SpecialTokens(bos=1, eos=None, unk=0)
+    states = mixture.begin(special_tokens)[None]
     found = []
     for word in (0, 1, 1):
-        log_prob, states = scorer.advance(states, np.array([word]))
+        log_prob, states = mixture.advance(states, np.array([word]), special_tokens)
         found.append(math.exp(log_prob[0]))
     assert found == pytest.approx([0.25 * 0.5 + 0.75 * 0.6, 0.25 * 0.1 + 0.75 * 0.8, 0.25 * 0.5 + 0.75 * 0.4])
 
@@ -107,6 +118,8 @@ def test_the_steps_of_the_class_that_takes_most_are_told() -> None:
 
 class Last(Fixed):
     """A model whose class of a context is its last word."""
+
+    context_classes = 2
 
     def context_lengths(self, contexts: np.ndarray) -> np.ndarray:
         assert contexts.shape[1] == self.context_size
@@ -137,7 +150,7 @@ def test_classes_are_the_longest_contexts_in_train(order: int, toy: Corpus) -> N
         for t in range(1, len(sentence)):
             lengths = range(min(t, order - 1) + 1)
             want.append(max(m for m in lengths if m == 0 or tuple(sentence[t - m : t]) in seen))
-    np.testing.assert_array_equal(classes_of_split(model, valid), want)
+    np.testing.assert_array_equal(classes_of_text(model, valid), want)
     assert order < 4 or len(set(want)) == 3  # 1, 2 and 3 words of context
 
 
@@ -207,26 +220,28 @@ def test_log_linear_weights_are_never_negative() -> None:
         fit_log_linear(chunks_of(zero, targets), 2)
 
 
-class Words:
-    """Word by word, p(word | the word before) of a table; a state is the word before, `width` times."""
+class Words(Fixed):
+    """Word by word, p(word | the word before) of a table; a state is the word before, `state_size` times."""
 
-    def __init__(self, table: list[list[float]], width: int) -> None:
-        self.table, self.width = np.log(table), width
+    state_size = 0
 
-    def initial_state(self, *, sentence_start: bool) -> np.ndarray:
-        return np.full(self.width, int(sentence_start))
+    def __init__(self, table: list[list[float]], state_size: int) -> None:
+        super().__init__(table, 1)
+        self.state_size = state_size
 
-    def advance(self, states: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        assert states.shape == (len(words), self.width) and (states == states[:, :1]).all()
-        return self.table[states[:, 0], words], np.repeat(words[:, None], self.width, axis=1)
+    def advance(self, states: np.ndarray, words: np.ndarray, _: SpecialTokens) -> tuple[np.ndarray, np.ndarray]:
+        assert states.shape == (len(words), self.state_size) and (states == states[:, :1]).all()
+        return self.table[states[:, 0], words], np.repeat(words[:, None], self.state_size, axis=1)
 
 
 def test_states_of_a_mixture_are_those_of_its_members_side_by_side() -> None:
     first, second = Words([[0.9, 0.1], [0.5, 0.5]], 2), Words([[0.2, 0.8], [0.6, 0.4]], 1)
-    scorer = MixtureScorer([first, second, first], np.array([0.5, 0.25, 0.25]))
-    assert scorer.width == 5
-    assert [scorer.initial_state(sentence_start=start).tolist() for start in (True, False)] == [[1] * 5, [0] * 5]
-    log_probs, states = scorer.advance(np.array([[1] * 5, [0] * 5, [0, 0, 1, 0, 0]]), np.array([0, 1, 1]))
+    mixture, special_tokens = Mixture([first, second, first], np.array([0.5, 0.25, 0.25])), SpecialTokens(1, None, 0)
+    assert mixture.state_size == 5
+    begins = [mixture.begin(special_tokens, sentence_start=start).tolist() for start in (True, False)]
+    assert begins == [[1] * 5, [0] * 5]
+    states = np.array([[1] * 5, [0] * 5, [0, 0, 1, 0, 0]])
+    log_probs, states = mixture.advance(states, np.array([0, 1, 1]), special_tokens)
     np.testing.assert_allclose(np.exp(log_probs), [0.75 * 0.5 + 0.25 * 0.6, 0.75 * 0.1 + 0.2, 0.75 * 0.1 + 0.1])
     assert states.tolist() == [[0] * 5, [1] * 5, [1] * 5]
 
@@ -297,6 +312,8 @@ def test_a_cache_has_room_for_a_token(kind: Callable[[int], object]) -> None:
 class Alike(Fixed):
     """Hidden units of one dimension: 1 after word 1, and 0 after others."""
 
+    hidden_dim = 1
+
     def hidden(self, contexts: np.ndarray) -> np.ndarray:
         return (contexts[:, -1:] == 1).astype(np.float32)
 
@@ -321,12 +338,6 @@ def test_rows_of_a_neural_cache_of_a_large_theta() -> None:
     assert cache.dist(text([0, 1, 1, 0, 1, 0]), 5, 6, 2).tolist() == [[1, 0]]
 
 
-def test_the_ends_of_sentences(toy: Corpus) -> None:
-    vocabulary = toy.vocabulary
-    assert ends_of(vocabulary) == Ends(vocabulary.ids["</s>"], vocabulary.ids["<s>"])
-    assert ends_of(replace(vocabulary, eos=None)) is None
-
-
 def cached(kind: str, corpus: Corpus) -> CachedMixture:
     members = [ngram(corpus, 3), network(corpus)]
     cache = UnigramCache(10) if kind == "unigram" else NeuralCache(10, 3.0, members[1])
@@ -336,11 +347,11 @@ def cached(kind: str, corpus: Corpus) -> CachedMixture:
 @pytest.mark.parametrize("kind", ["unigram", "neural"])
 def test_a_cached_mixture_sums_to_one_and_scores_what_its_rows_say(kind: str, toy: Corpus) -> None:
     model, valid = cached(kind, toy), toy.split("valid")
-    rows = model.log_dist_split(valid, 0, valid.tokens)
+    rows = model.log_dist_text(valid, 0, valid.tokens)
     np.testing.assert_allclose(np.exp(rows).sum(axis=1), 1, atol=1e-6)
     scores = score(model, valid).log_prob
     np.testing.assert_allclose(scores, rows[np.arange(valid.tokens), valid.ids], rtol=1e-5)
-    np.testing.assert_allclose(model.log_dist_split(valid, 7, 20), rows[7:20], rtol=1e-5)  # pieces are of one text
+    np.testing.assert_allclose(model.log_dist_text(valid, 7, 20), rows[7:20], rtol=1e-5)  # pieces are of one text
     assert split_accuracy(model, valid) == np.mean(rows[:, :-1].argmax(axis=1) == valid.ids)
     # The first token is the models' alone; after contexts without a text the cache is empty.
     first = valid.contexts(0, 1, model.context_size)
@@ -392,8 +403,9 @@ def test_a_mixture_of_a_cached_one_reads_the_text_too(toy: Corpus) -> None:
     outer = Mixture([inner, other], np.array([0.25, 0.75]))
     want = mix(np.stack([score(inner, valid).log_prob, score(other, valid).log_prob]), outer.weights)
     np.testing.assert_allclose(score(outer, valid).log_prob, want, rtol=1e-9)
-    with pytest.raises(UserError, match="accuracy=true"):
-        split_accuracy(outer, valid)
+    dists = [inner.log_dist_text(valid, 0, valid.tokens), other.log_dist_text(valid, 0, valid.tokens)]
+    most_likely = mix(np.stack(dists), outer.weights)[:, :-1].argmax(axis=1)
+    assert split_accuracy(outer, valid) == np.mean(most_likely == valid.ids)
 
 
 def test_scores_that_are_none_stay_so_in_mixtures(toy: Corpus) -> None:

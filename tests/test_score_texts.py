@@ -20,7 +20,7 @@ from lmtool.data.encode import TextBlock, split_of_text
 from lmtool.evaluation import score_journal
 from lmtool.evaluation.score import score
 from lmtool.evaluation.text_scores import Rows, TextsScorer
-from lmtool.mixtures.linear import Ends, Mixture
+from lmtool.mixtures.linear import Mixture
 from tests.conftest import neural
 from tests.test_arpa_alone import ARPA
 
@@ -88,11 +88,10 @@ def test_every_kind_of_model_scores_a_text_as_it_scores_it_alone(name: str, runs
     """Contexts may go on within a text, as eval has them, but not into the next text."""
     model = python.load(runs / ("kn3" if name == "across" else name))
     if name == "across":  # a mixture of one that reads across sentences and one that does not
-        vocabulary = model.vocabulary
-        assert vocabulary.eos is not None
         members = [neural(toy, across_sentences=True), model.model]
-        ends = Ends(vocabulary.eos, vocabulary.bos)
-        model = python.TextModel(Mixture(members, np.array([0.7, 0.3]), ends), model.form, "across")  # type: ignore[list-item]
+        special_tokens = model.vocabulary.special_tokens
+        mixture = Mixture(members, np.array([0.7, 0.3]), special_tokens)  # type: ignore[list-item]
+        model = python.TextModel(mixture, model.form, "across")
         assert model.across_sentences
     texts = ["the cat sat\non the dog .\nsat", "ann\nhanna", "", "a cat zzz"] * 2
     found = list(python.score_texts(model, texts))

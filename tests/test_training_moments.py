@@ -167,7 +167,7 @@ def test_an_evaluation_is_without_dropout_and_leaves_the_mode(output: Any, toy: 
         "log_prob": lambda: model.log_prob(contexts, targets),
         "log_dist": lambda: model.log_dist(contexts),
         "hidden": lambda: model.hidden(contexts),
-        "likeliest": lambda: model.likeliest(contexts),
+        "argmax": lambda: model.argmax(contexts),
     }
     for name, ask in asked.items():
         model.eval()

@@ -95,16 +95,17 @@ class _Places:
         """Hand over all places, some at once: their contexts `[N, n-1]` as the n-gram model reads them, and the other
         model's p `[N, V]`.
         """
-        from lmtool.language_model import probabilities
+        import numpy as np
+
         from lmtool.system.terminal import token_bar
 
         rows = max(1, AT_ONCE // len(self.like.vocabulary))
-        read, seen = self.train.as_stream(False), self.train.as_stream(self.teacher.across_sentences)
         with token_bar(self.tokens, shown=self.shown) as bar:
             for first in range(0, self.tokens, rows):
                 last = min(first + rows, self.tokens)
-                p = probabilities(self.teacher, seen.contexts(first, last, self.teacher.context_size))
-                take(read.contexts(first, last, self.like.context_size), p)
+                places = np.arange(first, last)
+                p = self.teacher.probabilities(self.teacher.contexts_of(self.train, places)[0])
+                take(self.like.contexts_of(self.train, places)[0], p)
                 bar.update(last - first)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,9 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     from lmtool.commands.mix_scores import mix_scores
     from lmtool.commands.mixture_members import is_run, require_one_unit
     from lmtool.evaluation.cloze import only_questions, score_questions
-    from lmtool.evaluation.score import perplexity, reads_across, report, score
+    from lmtool.evaluation.score import Scores, perplexity, reads_across, report, score
     from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
-    from lmtool.mixtures.build import build_mixture
-    from lmtool.mixtures.fit import fit_mixture
+    from lmtool.mixtures.fit import build_mixture, fit_mixture
     from lmtool.runs.corpus import open_run_corpus, save_words
     from lmtool.runs.load import load_model
 
@@ -63,12 +63,13 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
         evaluation = Evaluation(str(out), config.split, None, None, mixture.normalised, cloze)
         if text is not None:
             # The members' log-probabilities are known: only the mixing remains.
-            scores = score(mixture, text, progress=session.progress, scored=lambda model, _: scored[id(model)].log_prob)
-            seconds = scores.seconds + sum(of_member.seconds for of_member in scored.values())
+            start = time.perf_counter()
+            log_prob = mixture.mix_scores(np.stack(log_probs), text)
+            seconds = time.perf_counter() - start + sum(of_member.seconds for of_member in scored.values())
             evaluation.across_sentences = reads_across(mixture, text)
-            evaluation.report = report(config.split, text, type(scores)(scores.log_prob, seconds), cloze)
+            evaluation.report = report(config.split, text, Scores(log_prob, seconds), cloze)
             evaluation.scores = TokenScores(
-                scores.log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised
+                log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised
             )
             evaluation.scores.save(out / SCORES_FILE)
         save_words(corpus, out)

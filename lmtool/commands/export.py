@@ -162,9 +162,8 @@ def _write_vectors(
     loaded: TextModel, to: Path, which: Vectors, session: Session, *, binary: bool
 ) -> tuple[str, dict[str, Any]]:
     from lmtool.data.word2vec_file import writable, write_vectors
-    from lmtool.neural.vectors import word_vectors
 
-    vectors = word_vectors(loaded.network, which)
+    vectors = loaded.network.word_vectors(which.value)
     words = loaded.vocabulary.words[: len(vectors)]
     write_vectors(words, vectors, to, binary=binary)
     changed = [word for word in words if writable(word) != word]

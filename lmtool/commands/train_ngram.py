@@ -126,11 +126,11 @@ def _estimate(
     session.say(sizes_text(sizes))
     valid = corpus.split("valid")
     if storage.memory is None:
-        log_prob = language_model.log_prob_text(valid.ids, valid.offsets)
+        log_prob = language_model.score_text(valid)
     else:  # by the file just written, so that the temporary ones go
         del table, language_model
         language_model = model.load(session.out, corpus.vocabulary)
-        log_prob = language_model.log_prob_within(valid.ids, valid.offsets, storage.limit)
+        log_prob = language_model.score_text(valid, memory_limit=storage.limit)
     examples = corpus.tokens("train")
     unequal = {} if language_model.normalised else {"normalised": False}
     if unequal:

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from lmtool.data.preprocess import Prepared
     from lmtool.data.sources.base import ExternalText, Source
     from lmtool.data.vocabulary import Vocabulary
+    from lmtool.language_model import LanguageModel
     from lmtool.neural.encoders.base import Encoder
     from lmtool.neural.outputs.base import OutputLayer
     from lmtool.ngram.counting.counts import Counts
-    from lmtool.ngram.models.units import CountModel, Units
+    from lmtool.ngram.models.units import Units
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.backoff import BackoffTable
     from lmtool.ngram.tables.storage import Storage
@@ -118,7 +119,7 @@ class CountModelConfig(ModelConfig, ABC):
         """
 
     @abstractmethod
-    def load(self, folder: Path, vocabulary: Vocabulary) -> CountModel:
+    def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
         """The model of a run folder. Raises UserError where a file of it is missing or damaged."""
 
 

@@ -35,8 +35,10 @@ class Cloze:
     candidates: IntArray
     answers: IntArray
 
-    def contexts_matrix(self, size: int, bos: int) -> IntArray:
-        """The last `size` words before each blank, int64 `[Q, size]`, left-padded with `bos`."""
+    def contexts_matrix(self, size: int | None, bos: int) -> IntArray:
+        """Return the last `size` words before each blank (None: all), int64 `[Q, size]`, left-padded with `bos`."""
+        if size is None:
+            size = int(np.diff(self.context_offsets).max(initial=0)) + 1
         ends = self.context_offsets[1:, None]
         where = ends - np.arange(size, 0, -1)  # [Q, size]
         inside = where >= self.context_offsets[:-1, None]

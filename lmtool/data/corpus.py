@@ -88,15 +88,20 @@ class Split:
         padded = np.append(self.ids, np.asarray(self.bos, dtype=self.ids.dtype))
         return Windows(padded, positions(self.offsets[:-1], self.tokens))
 
-    def windows(self, index: IntArray, size: int) -> tuple[IntArray, IntArray]:
-        """Contexts int64 `[B, size]`, left-padded with `<s>`, and targets int64 `[B]` of the tokens at index `[B]`."""
+    def windows(self, index: IntArray, size: int | None) -> tuple[IntArray, IntArray]:
+        """Return contexts int64 `[B, size]`, left-padded with `<s>`, and targets int64 `[B]` of tokens at index `[B]`.
+
+        size: None for contexts of all words before, and at least one `<s>`.
+        """
+        if size is None:
+            size = int(self._exact_position(index).max(initial=0)) + 1
         if size <= FAR:
             return self.in_memory(index, size)
         back = np.arange(size, 0, -1)
         where = np.where(back <= self._exact_position(index)[:, None], index[:, None] - back, -1)
         return self.in_memory.padded[where].astype(np.int64), self.ids[index].astype(np.int64)
 
-    def contexts(self, start: int, stop: int, size: int) -> IntArray:
+    def contexts(self, start: int, stop: int, size: int | None) -> IntArray:
         """Contexts int64 `[stop - start, size]` of the tokens from `start` to before `stop`."""
         return self.windows(np.arange(start, stop), size)[0]
 

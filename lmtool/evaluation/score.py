@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
-from lmtool.language_model import Choosing, LanguageModel, TextScorer, Unnormalised
-from lmtool.system import parallel
-from lmtool.system.arrays import FloatArray, IntArray
+from lmtool.language_model import LanguageModel
+from lmtool.system.arrays import FloatArray
 from lmtool.system.terminal import token_bar
 
-CHUNK = 1 << 16  # tokens scored at once: bounds the memory of the contexts, not the result
 MOST_NATS = 709.0  # whose exp is a float64
 DISTS = 256  # whole distributions that are held at once
 READ_ALONE = "each line was read alone; across_sentences=true reads the lines as one text"
@@ -64,29 +62,6 @@ class Report:
         return finite_or_null(values)
 
 
-class Scored(Protocol):
-    """A function that returns a model's log-probabilities `[N]` of the tokens of a split."""
-
-    def __call__(self, model: LanguageModel, split: Split, /) -> FloatArray: ...
-
-
-@runtime_checkable
-class SplitScorer(Protocol):
-    """A model made of others, which scores running text from their scores, each computed in its fastest way."""
-
-    def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:
-        """log p of each predicted token, `[N]`. scored: returns those of a member."""
-
-
-@runtime_checkable
-class Dynamic(Protocol):
-    """A dynamic model that has whole distributions for running text."""
-
-    def log_dist_split(self, split: Split, first: int, last: int) -> FloatArray:
-        """Log-probabilities of all words before the tokens `first` to `last` - 1 of a text that is read from its
-        beginning, `[last - first, V]`."""
-
-
 def require_across(model: LanguageModel, eos: int | None, name: str) -> None:
     """Raise UserError if a model of sentences cannot read on from one to the next. eos: the id of `</s>`, if any."""
     if eos is not None and not model.across_sentences:
@@ -106,92 +81,44 @@ def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
-def score(
-    model: LanguageModel,
-    split: Split,
-    *,
-    progress: bool = False,
-    unnormalised: bool = False,
-    between: tuple[int, int] | None = None,
-    scored: Scored | None = None,
-) -> Scores:
-    """Score the predicted tokens of a split. between: only those from the first number to the second - 1.
+def score(model: LanguageModel, split: Split, *, progress: bool = False, unnormalised: bool = False) -> Scores:
+    """Score the predicted tokens of a split.
 
-    unnormalised: with scores that sum to one only approximately; raises UserError for a model that has none. scored:
-    returns the scores of a mixture's members, where they are known already.
+    unnormalised: by scores that sum to one only approximately; raises UserError for a model that has none.
     """
     start = time.perf_counter()
-    if unnormalised and not isinstance(model, Unnormalised):
-        raise UserError("unnormalised=true: this model has no scores that sum to one without a sum over all words")
-    start_at, end_at = between or (0, split.tokens)
-    if isinstance(model, SplitScorer) and between is None:
-        of_member = scored or (lambda member, text: score(member, text, progress=progress).log_prob)
-        log_prob = model.log_prob_split(split, of_member)
-        return Scores(log_prob, time.perf_counter() - start)
-    if isinstance(model, TextScorer) and between is None:
-        return Scores(model.log_prob_text(split.ids, split.offsets), time.perf_counter() - start)
-    split = split.as_stream(model.across_sentences)
-    log_prob = np.empty(end_at - start_at, dtype=np.float64)
-    with token_bar(len(log_prob), shown=progress) as bar:
-        for first in range(start_at, end_at, CHUNK):
-            parallel.follow_load()
-            last = min(first + CHUNK, end_at)
-            contexts = split.contexts(first, last, model.context_size)
-            targets = split.ids[first:last].astype(np.int64)
-            of_targets = model.unnormalised if unnormalised and isinstance(model, Unnormalised) else model.log_prob
-            log_prob[first - start_at : last - start_at] = of_targets(contexts, targets)
-            bar.update(last - first)
+    if unnormalised:
+        log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=progress)
+    else:
+        log_prob = model.score_text(split, progress=progress)
     return Scores(log_prob, time.perf_counter() - start)
 
 
-def accuracy(model: LanguageModel, contexts: IntArray, targets: IntArray) -> FloatArray:
-    """1 where the most likely word after a context `[N, C]` is its target `[N]`, else 0: float64 `[N]`.
-
-    Of words that tie the first by id counts; `<s>` never does.
-    """
-    if isinstance(model, Choosing) and len(contexts):
-        correct: FloatArray = (model.likeliest(contexts) == targets).astype(np.float64)
-        return correct
-    hits = [
-        model.log_dist(contexts[first : first + DISTS])[:, :-1].argmax(axis=1) == targets[first : first + DISTS]
-        for first in range(0, len(contexts), DISTS)
-    ]
-    return np.concatenate([np.empty(0), *hits])
-
-
 def split_accuracy(model: LanguageModel, split: Split, *, progress: bool = False) -> float:
-    """The share of a split's tokens, all of them, that are the most likely word after their context.
-
-    Raises UserError for a mixture with a dynamic member, which has no distributions for running text.
-    """
-    if model.dynamic and not isinstance(model, Dynamic):
-        raise UserError("accuracy=true: a mixture with a member that has a cache has no accuracy; evaluate that member")
-    hits = 0.0
-    text = split.as_stream(model.across_sentences)
+    """Return the share of a split's tokens, all of them, that are the most likely word after their context."""
+    hits = 0
     with token_bar(split.tokens, shown=progress) as bar:
-        for first in range(0, split.tokens, 4096):
-            last = min(first + 4096, split.tokens)
-            targets = split.ids[first:last].astype(np.int64)
-            if isinstance(model, Dynamic):
-                dist = (model.log_dist_split(split, at, min(at + DISTS, last)) for at in range(first, last, DISTS))
-                hits += float((np.concatenate([d[:, :-1].argmax(axis=1) for d in dist]) == targets).sum())
+        step = DISTS if model.dynamic else 4096
+        for first in range(0, split.tokens, step):
+            last = min(first + step, split.tokens)
+            if model.dynamic:  # its distributions depend on the text, not on contexts alone
+                most_likely = model.log_dist_text(split, first, last)[:, :-1].argmax(axis=1)
             else:
-                hits += float(accuracy(model, text.contexts(first, last, model.context_size), targets).sum())
+                most_likely = model.argmax(model.contexts_of(split, np.arange(first, last))[0])
+            hits += int((most_likely == split.ids[first:last]).sum())
             bar.update(last - first)
     return hits / split.tokens
 
 
 def log_z(model: LanguageModel, split: Split, most: int = 8192) -> dict[str, float] | None:
-    """Mean and standard deviation of log Z, in nats, over at most `most` contexts of a split, evenly spread.
+    """Return mean and standard deviation of log Z, in nats, over at most `most` contexts of a split, evenly spread.
 
-    None for a model whose scores always sum to one.
+    None unless the model is self-normalised.
     """
-    if not isinstance(model, Unnormalised):
+    if not model.self_normalised:
         return None
     index = np.unique(np.linspace(0, split.tokens - 1, min(most, split.tokens)).astype(np.int64))
-    sums = model.log_z(split.as_stream(model.across_sentences).windows(index, model.context_size)[0])
-    if sums is None:
-        return None
+    sums = model.log_z(model.contexts_of(split, index)[0])
     return {"contexts": len(index), "mean": float(sums.mean()), "std": float(sums.std())}
 
 

@@ -17,7 +17,7 @@ from lmtool.data.oov import unknown_words
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_records import blocks_of
 from lmtool.errors import UserError
-from lmtool.evaluation.score import require_across, score
+from lmtool.evaluation.score import require_across
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray
 
@@ -111,10 +111,11 @@ class TextsScorer:
             return np.zeros(len(texts.oov))
         if self.one_text:
             ids = np.concatenate([before, split.ids])
-            self._before[k] = ids[max(0, len(ids) - model.context_size) :]
+            size = len(ids) if model.context_size is None else model.context_size
+            self._before[k] = ids[max(0, len(ids) - size) :]
             ends = split.offsets[0 if form.vocabulary.eos is not None else -1 :] + len(before)
             split = replace(split, ids=ids, offsets=np.unique(np.append(0, ends)), documents=None)
-        return sums(score(model, split, progress=progress).log_prob[len(before) :], texts.documents)
+        return sums(model.score_text(split, progress=progress)[len(before) :], texts.documents)
 
 
 def _cut(form: TextForm) -> tuple[bool, bool, bool, bool, str | None]:

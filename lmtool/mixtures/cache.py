@@ -10,29 +10,21 @@ Both kinds hold the last `size` tokens, ends of sentences among them and across 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.corpus import Split
-from lmtool.evaluation.score import Scored
+from lmtool.data.vocabulary import SpecialTokens
 from lmtool.language_model import LanguageModel
-from lmtool.mixtures.linear import Ends, Mixture, checked_weights, mix
+from lmtool.mixtures.linear import MixedModel, Mixture, checked_weights, mix
 from lmtool.system.arrays import FloatArray, IntArray
 
 BLOCK = 256  # tokens whose products with the tokens in the cache are computed at once
 CHUNK = 8192  # tokens whose hidden units are computed at once
 Hidden = npt.NDArray[np.float32]
-
-
-@runtime_checkable
-class Encoding(LanguageModel, Protocol):
-    """A model with hidden units: a network."""
-
-    def hidden(self, contexts: IntArray) -> Hidden:
-        """The hidden units after contexts `[N, C]`, float32 `[N, D]`."""
 
 
 def _require_size(size: int) -> None:
@@ -89,7 +81,7 @@ class NeuralCache:
 
     size: int
     theta: float
-    encoder: Encoding
+    encoder: LanguageModel
 
     def __post_init__(self) -> None:
         _require_size(self.size)
@@ -105,7 +97,7 @@ class NeuralCache:
         """
         begin = max(0, first - self.size)
         index = np.arange(begin, last)
-        contexts, ids = split.as_stream(self.encoder.across_sentences).windows(index, self.encoder.context_size)
+        contexts, ids = self.encoder.contexts_of(split, index)
         hidden = self.encoder.hidden(contexts)
         p = np.zeros((last - first, vocabulary_size))
         for t in range(max(first, 1), last):
@@ -119,11 +111,10 @@ class NeuralCache:
 Cache = UnigramCache | NeuralCache
 
 
-def hidden_units(encoder: Encoding, split: Split) -> Hidden:
-    """The hidden units before each token, float32 `[N, D]`."""
-    split = split.as_stream(encoder.across_sentences)
+def hidden_units(encoder: LanguageModel, split: Split) -> Hidden:
+    """Return the hidden units before each token, float32 `[N, D]`."""
     parts = [
-        encoder.hidden(split.contexts(at, min(at + CHUNK, split.tokens), encoder.context_size))
+        encoder.hidden(encoder.contexts_of(split, np.arange(at, min(at + CHUNK, split.tokens)))[0])
         for at in range(0, split.tokens, CHUNK)
     ]
     return np.concatenate(parts)
@@ -160,7 +151,7 @@ def neural_cache(hidden: Hidden, ids: npt.NDArray[Any], size: int, thetas: list[
         return np.log(p)
 
 
-class CachedMixture:
+class CachedMixture(MixedModel):
     """A linear mixture of M static models and a cache, with weights `[M + 1]`, the cache's last.
 
     A dynamic model: the probability of a token depends on the whole text before it. For contexts without a text the
@@ -168,29 +159,20 @@ class CachedMixture:
     """
 
     def __init__(
-        self, members: list[LanguageModel], weights: FloatArray, cache: Cache, ends: Ends | None = None
+        self,
+        members: list[LanguageModel],
+        weights: FloatArray,
+        cache: Cache,
+        special_tokens: SpecialTokens | None = None,
     ) -> None:
         """Raises ValueError for weights that are not M + 1, finite, 0 or more and sum to one."""
-        weights = checked_weights("CachedMixture: weights", weights, (len(members) + 1,))
-        static, equal = weights[:-1].sum(), np.full(len(members), 1 / len(members))
-        self.static = Mixture(members, weights[:-1] / static if static > 0 else equal, ends)
-        self.weights = weights
+        super().__init__(members, weights, special_tokens)
+        static, equal = self.weights[:-1].sum(), np.full(len(members), 1 / len(members))
+        self.static = Mixture(members, self.weights[:-1] / static if static > 0 else equal, special_tokens)
         self.cache = cache
 
-    @property
-    def context_size(self) -> int:
-        """The longest of the static models' contexts."""
-        return self.static.context_size
-
-    @property
-    def across_sentences(self) -> bool:
-        """Whether a static model reads across sentences."""
-        return self.static.across_sentences
-
-    @property
-    def normalised(self) -> bool:
-        """Whether each distribution sums to one, as it does where all static models' do."""
-        return self.static.normalised
+    def _checked_weights(self, weights: FloatArray) -> FloatArray:
+        return checked_weights("CachedMixture: weights", weights, (len(self.members) + 1,))
 
     @property
     def dynamic(self) -> bool:
@@ -198,32 +180,30 @@ class CachedMixture:
         return True
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`, the cache being empty."""
+        """Return log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`, with an empty cache."""
         return self.static.log_prob(contexts, targets)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`, the cache being empty."""
+        """Return log p of all words after contexts `[N, C]`, `[N, V]`, with an empty cache."""
         return self.static.log_dist(contexts)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`, the cache being
+        """Return log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`; the cache is
         empty.
         """
         return self.static.log_prob_candidates(contexts, candidates)
 
-    def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:
-        """log p of each token, `[N]`, of a text that is read from its beginning. scored: returns those of a member."""
-        static = np.stack([scored(member, split) for member in self.static.members])
-        return with_cache(static, self.cache.log_prob(split), self.weights, self.static.weights)
+    def mix_scores(self, log_probs: FloatArray, text: Split) -> FloatArray:
+        """Return log p of each token, `[N]`, of a text that is read from its beginning, from the members' `[M, N]`."""
+        return with_cache(log_probs, self.cache.log_prob(text), self.weights, self.static.weights)
 
-    def log_dist_split(self, split: Split, first: int, last: int) -> FloatArray:
-        """Log-probabilities of all words before the tokens `first` to `last` - 1 of a text that is read from its
-        beginning, `[last - first, V]`.
+    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
+        """Return log p of all words before the tokens `first` to `last` - 1 of a text that is read from its beginning,
+        `[last - first, V]`.
         """
-        contexts = split.as_stream(self.across_sentences).contexts(first, last, self.context_size)
-        static = self.static.member_dists(contexts)
+        static = np.stack([member.log_dist_text(text, first, last) for member in self.members])
         with np.errstate(divide="ignore"):
-            cached = np.log(self.cache.dist(split, first, last, static.shape[2]))
+            cached = np.log(self.cache.dist(text, first, last, static.shape[2]))
         mixed = mix(np.concatenate([static, cached[None]]), self.weights)
         if first == 0:
             mixed[0] = mix(static[:, 0], self.static.weights)

@@ -1,4 +1,4 @@
-"""The weights of a mixture, for each way to mix: given by the user, or fitted on held-out text."""
+"""Mixtures: building the one that a run folder describes; weights given by the user or fitted on held-out text."""
 
 from __future__ import annotations
 
@@ -10,15 +10,24 @@ import numpy as np
 
 from lmtool.config.verbs import CacheKind, EnsembleConfig, FitOn, MixMethod
 from lmtool.data.corpus import Corpus, Split
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.cloze import cloze_log_prob, with_one_unk
-from lmtool.evaluation.score import score
 from lmtool.language_model import LanguageModel
-from lmtool.mixtures.build import ends_of
-from lmtool.mixtures.by_context_class import Classifier, classes_of_split, fit_class_weights
-from lmtool.mixtures.cache import Encoding, Hidden, UnigramCache, hidden_units, neural_cache
-from lmtool.mixtures.linear import TOLERANCE, fit_weights, longest_context, member_dists, mix
-from lmtool.mixtures.log_linear import CHUNK, Chunks, fit_log_linear, without_lone_reserves
+from lmtool.mixtures.cache import Cache, CachedMixture, Hidden, NeuralCache, UnigramCache, hidden_units, neural_cache
+from lmtool.mixtures.linear import (
+    TOLERANCE,
+    ClassMixture,
+    MixedModel,
+    Mixture,
+    classes_of_text,
+    fit_class_weights,
+    fit_weights,
+    longest_context,
+    member_dists,
+    mix,
+)
+from lmtool.mixtures.log_linear import CHUNK, Chunks, LogLinear, fit_log_linear, without_lone_reserves
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.terminal import cell_text
 
@@ -32,6 +41,40 @@ class FittedMixture:
     result: dict[str, Any] = field(default_factory=dict)
 
 
+def build_mixture(
+    members: list[LanguageModel], weights: FloatArray, mixture: dict[str, Any], vocabulary: Vocabulary
+) -> MixedModel:
+    """Return the mixture of M members with weights `[M]`, or `[M + 1]` with a cache.
+
+    mixture: how they are mixed, as in FittedMixture and run.json; an empty one, of a run made before version 0.3, mixes
+    linearly. Raises KeyError, IndexError, TypeError or ValueError if it is damaged.
+    """
+    tokens = vocabulary.special_tokens
+    method = mixture["method"] if mixture else "linear"
+    if method == "linear" and "cache" in mixture:
+        return CachedMixture(members, weights, _cache(mixture["cache"], members), tokens)
+    if method == "linear":
+        return Mixture(members, weights, tokens)
+    if method == "classes":
+        classifier = members[int(mixture["classifier"])]
+        if classifier.context_classes is None:
+            raise ValueError(f"member {mixture['classifier']} has no n-grams")
+        return ClassMixture(members, np.array(mixture["class_weights"], dtype=np.float64), classifier, tokens)
+    if method == "log_linear":
+        return LogLinear(members, weights, tokens)
+    raise ValueError(f"method {method} is not known")
+
+
+def _cache(saved: dict[str, Any], members: list[LanguageModel]) -> Cache:
+    size = int(saved["size"])
+    if saved["kind"] == "unigram":
+        return UnigramCache(size)
+    encoder = members[int(saved["encoder"])]
+    if encoder.hidden_dim is None:
+        raise ValueError(f"member {saved['encoder']} has no hidden units")
+    return NeuralCache(size, float(saved["theta"]), encoder)
+
+
 def fit_mixture(
     config: EnsembleConfig,
     models: list[LanguageModel],
@@ -39,7 +82,7 @@ def fit_mixture(
     log_prob: FloatArray | None,
     say: Callable[[str], None],
 ) -> FittedMixture:
-    """The weights of the settings, given or fitted.
+    """Return the weights of the settings, given or fitted.
 
     log_prob: of the models on fit_split, `[M, N]`, if it is known already. say: prints how they were fitted. Raises
     UserError where no model is of the kind that the method needs, for a model with a cache where the method takes none,
@@ -56,7 +99,7 @@ def fit_mixture(
         return FittedMixture(np.array(config.weights), {"method": "linear", "cache": cache})
     split = _fit_text(config, corpus)
     if log_prob is None:
-        log_prob = np.stack([score(model, split).log_prob for model in models])
+        log_prob = np.stack([model.score_text(split) for model in models])
     if config.method is MixMethod.classes:
         return _classes(config, models, split, log_prob, say)
     if config.cache is not None:
@@ -84,11 +127,10 @@ def _classes(
     log_prob: FloatArray,
     say: Callable[[str], None],
 ) -> FittedMixture:
-    place, classifier = next(((k, m) for k, m in enumerate(models) if isinstance(m, Classifier)), (0, None))
-    if classifier is None:
+    place = next((k for k, model in enumerate(models) if model.context_classes is not None), None)
+    if place is None:
         raise UserError("method=classes needs an n-gram run among runs: its counts say which class a context is of")
-    classes = classes_of_split(classifier, split)
-    fit = fit_class_weights(log_prob, classes, classifier.context_size + 1)
+    fit = fit_class_weights(log_prob, classes_of_text(models[place], split), models[place].context_classes or 0)
     say(f"EM on {config.fit_split}, by class: at most {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
     say("words of context seen  tokens  weights")
     for length, (tokens, weights) in enumerate(zip(fit.tokens.tolist(), fit.weights.tolist(), strict=True)):
@@ -120,14 +162,14 @@ def _log_linear(
 def _text_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> tuple[Chunks, int]:
     """The members' distributions for evenly spread contexts of fit_split, computed in each pass, and their number."""
     split = _fit_text(config, corpus)
-    size, ends = longest_context(models), ends_of(corpus.vocabulary)
+    size, tokens = longest_context(models), corpus.vocabulary.special_tokens
     split = split.as_stream(any(model.across_sentences for model in models))
     index = np.unique(np.linspace(0, split.tokens - 1, min(config.fit_contexts, split.tokens)).astype(np.int64))
 
     def chunks() -> Iterator[tuple[FloatArray, IntArray]]:
         for at in range(0, len(index), CHUNK):
             contexts, targets = split.windows(index[at : at + CHUNK], size)
-            yield without_lone_reserves(member_dists(models, contexts, ends)), targets
+            yield without_lone_reserves(member_dists(models, contexts, tokens)), targets
 
     return chunks, len(index)
 
@@ -146,12 +188,12 @@ def _needs_theta(config: EnsembleConfig) -> bool:
     return config.cache is CacheKind.neural and config.cache_theta is None
 
 
-def _encoder(models: list[LanguageModel]) -> tuple[int, Encoding]:
-    """The first model with hidden units, and its place."""
+def _encoder(models: list[LanguageModel]) -> int:
+    """Return the place of the first model with hidden units."""
     for place, model in enumerate(models):
-        if isinstance(model, Encoding):
-            return place, model
-    raise UserError("cache=neural needs a neural run among runs: its hidden units say which contexts are alike")
+        if model.hidden_dim is not None:
+            return place
+    raise UserError("cache=neural requires a neural run in runs: context similarity is computed from its hidden states")
 
 
 def _cache_settings(config: EnsembleConfig, models: list[LanguageModel], theta: float | None) -> dict[str, Any]:
@@ -159,7 +201,7 @@ def _cache_settings(config: EnsembleConfig, models: list[LanguageModel], theta: 
     settings: dict[str, Any] = {"kind": config.cache.value, "size": config.cache_size}
     if config.cache is CacheKind.unigram:
         return settings
-    return settings | {"theta": theta, "encoder": _encoder(models)[0]}
+    return settings | {"theta": theta, "encoder": _encoder(models)}
 
 
 def _cached(
@@ -185,7 +227,7 @@ def _cached(
     if config.cache is CacheKind.unigram:
         cached = UnigramCache(config.cache_size).log_prob(split)
     else:
-        hidden = hidden_units(_encoder(models)[1], split)
+        hidden = hidden_units(models[_encoder(models)], split)
         if theta is None:
             theta = _best_theta(hidden, split, config.cache_size, lambda cached: with_weights(cached)[0])
             result["theta"] = theta

@@ -1,10 +1,16 @@
-"""Linear mixtures of language models (Jelinek & Mercer 1980): p(w|h) = sum_k weight_k p_k(w|h)."""
+"""Linear mixtures of language models (Jelinek & Mercer 1980): p(w|h) = sum_k weight_k p_k(w|h).
+
+The weights may depend on how much of the context an n-gram model has seen, p(w|h) = sum_k weight_c(h),k p_k(w|h), as in
+deleted interpolation. The class c(h) is the length of the longest end of the context that the n-gram model has seen in
+training. It depends on the context alone, so that each distribution sums to one.
+"""
 
 from __future__ import annotations
 
-import functools
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +18,11 @@ import numpy.typing as npt
 from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
-from lmtool.evaluation.score import Scored
-from lmtool.incremental import incremental_scorer
-from lmtool.language_model import IncrementalScorer, LanguageModel, probabilities
-from lmtool.system.arrays import FloatArray, IntArray, as_array, whole_numbers
+from lmtool.language_model import LanguageModel
+from lmtool.system.arrays import FloatArray, IntArray, as_array
 
 TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the optimum
+CHUNK = 1 << 16  # tokens whose contexts are materialised at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,36 +64,77 @@ def fit_weights(log_prob: FloatArray, *, tolerance: float = TOLERANCE, iteration
 
 
 def mix(log_prob: FloatArray, weights: FloatArray) -> FloatArray:
-    """log sum_k weight_k p_k over the first axis: `[...]` from log p `[M, ...]` and weights `[M]`."""
+    """Return log sum_k weight_k p_k, `[N, ...]`, from log p `[M, N, ...]` and weights `[M]` or `[M, N]`."""
     with np.errstate(divide="ignore"):
-        weighted = log_prob + np.log(weights).reshape(-1, *[1] * (log_prob.ndim - 1))
-    mixed: FloatArray = np.logaddexp.reduce(weighted, axis=0)
+        log_weights = np.log(weights)
+    mixed: FloatArray = np.logaddexp.reduce(
+        log_prob + log_weights.reshape(*weights.shape, *[1] * (log_prob.ndim - weights.ndim)), axis=0
+    )
     return mixed
 
 
-class Ends(NamedTuple):
-    """The ids of `</s>` and `<s>`."""
-
-    eos: int
-    bos: int
-
-
-def contexts_of(member: LanguageModel, contexts: IntArray, ends: Ends | None = None) -> IntArray:
-    """The part of contexts `[N, C]` that a member reads, `[N, its context_size]`.
-
-    ends: for contexts that may reach across sentences; a member that does not read across them has `<s>` in place of
-    all that stands before its sentence.
+@dataclass(frozen=True, slots=True)
+class ClassFit:
+    """Weights `[K, M]` of K classes, the number of tokens of each class `[K]`, and the gap of linear.Fit for the
+    whole.
     """
-    last = contexts[:, contexts.shape[1] - member.context_size :]
-    if ends is None or member.across_sentences:
+
+    weights: FloatArray
+    tokens: IntArray
+    iterations: int
+    gap: float
+
+
+def fit_class_weights(log_prob: FloatArray, classes: IntArray, count: int) -> ClassFit:
+    """Weights by EM for each of `count` classes by itself.
+
+    log_prob: natural, `[M, N]`. classes: `[N]`. A class without tokens has the weights of all tokens together. Raises
+    UserError where a token has probability zero under every model.
+    """
+    whole = fit_weights(log_prob)
+    weights = np.tile(whole.weights, (count, 1))
+    tokens = np.bincount(classes, minlength=count)
+    iterations, gap = whole.iterations, 0.0
+    for k in np.flatnonzero(tokens).tolist():
+        fit = fit_weights(log_prob[:, classes == k])
+        weights[k] = fit.weights
+        iterations = max(iterations, fit.iterations)
+        gap += fit.gap * tokens[k] / len(classes)
+    return ClassFit(weights, tokens, iterations, gap)
+
+
+def classes_of_text(classifier: LanguageModel, text: Split) -> IntArray:
+    """Return the class of each token's context, `[N]`."""
+    chunks = [
+        classifier.context_lengths(classifier.contexts_of(text, np.arange(at, min(at + CHUNK, text.tokens)))[0])
+        for at in range(0, text.tokens, CHUNK)
+    ]
+    return np.concatenate(chunks)
+
+
+def contexts_of(member: LanguageModel, contexts: IntArray, special_tokens: SpecialTokens | None = None) -> IntArray:
+    """Return the part of contexts `[N, C]` that a member reads, `[N, its context_size]`.
+
+    special_tokens: for contexts that may reach across sentences; a member that does not read across them has `<s>`
+    instead of everything before its sentence.
+    """
+    size = member.context_size
+    last = contexts if size is None else contexts[:, contexts.shape[1] - size :]
+    if special_tokens is None or special_tokens.eos is None or member.across_sentences:
         return last
-    before = np.logical_or.accumulate((last == ends.eos)[:, ::-1], axis=1)[:, ::-1]
-    return np.where(before, ends.bos, last)
+    before = np.logical_or.accumulate((last == special_tokens.eos)[:, ::-1], axis=1)[:, ::-1]
+    return np.where(before, special_tokens.bos, last)
 
 
-def longest_context(members: list[LanguageModel]) -> int:
-    """The largest context_size of the members."""
-    return max(member.context_size for member in members)
+def longest_context(members: list[LanguageModel]) -> int | None:
+    """Return the largest context_size of the members; None if one of them is unbounded."""
+    sizes = [member.context_size for member in members]
+    return None if None in sizes else max(size for size in sizes if size is not None)
+
+
+def member_dists(members: list[LanguageModel], contexts: IntArray, special_tokens: SpecialTokens | None) -> FloatArray:
+    """Return each member's log p of all words after contexts `[N, C]`: `[M, N, V]`."""
+    return np.stack([member.log_dist(contexts_of(member, contexts, special_tokens)) for member in members])
 
 
 def checked_weights(where: str, weights: FloatArray, shape: tuple[int, ...], *, sum_to_one: bool = True) -> FloatArray:
@@ -106,25 +152,32 @@ def checked_weights(where: str, weights: FloatArray, shape: tuple[int, ...], *, 
     return array
 
 
-class Members:
-    """M language models with weights. ends: where some of them read across sentences.
+class MixedModel(LanguageModel):
+    """M language models with weights, as one model. A subclass says how log-probabilities are combined."""
 
-    A mixture of them raises ValueError for contexts and words of another shape, type or range.
-    """
+    def __init__(
+        self, members: list[LanguageModel], weights: FloatArray, special_tokens: SpecialTokens | None = None
+    ) -> None:
+        """special_tokens: needed if some members read across sentences.
 
-    def __init__(self, members: list[LanguageModel], weights: FloatArray, ends: Ends | None = None) -> None:
-        """Raises ValueError for weights that are not as many as the members, finite and 0 or more."""
+        Raises ValueError unless the weights are as many as the members, finite and 0 or more.
+        """
         if not members:
             raise ValueError(f"{type(self).__name__}: members must be one language model or more")
         self.members = members
         self.weights = self._checked_weights(weights)
-        self.ends = ends
+        self.special_tokens = special_tokens
 
     def _checked_weights(self, weights: FloatArray) -> FloatArray:
         return checked_weights(f"{type(self).__name__}: weights", weights, (len(self.members),))
 
     @property
-    def context_size(self) -> int:
+    def vocabulary_size(self) -> int:
+        """V."""
+        return self.members[0].vocabulary_size
+
+    @property
+    def context_size(self) -> int | None:
         """The longest of the members' contexts."""
         return longest_context(self.members)
 
@@ -135,7 +188,7 @@ class Members:
 
     @property
     def normalised(self) -> bool:
-        """Whether each distribution sums to one, as it does where all members' do."""
+        """Whether each distribution sums to one, which is so if all members' do."""
         return all(member.normalised for member in self.members)
 
     @property
@@ -143,84 +196,109 @@ class Members:
         """Whether a member changes with the text that it reads."""
         return any(member.dynamic for member in self.members)
 
-    def _contexts(self, method: str, contexts: IntArray) -> IntArray:
-        """Contexts `[N, C]`; whether their ids are in the vocabulary is for the members to see."""
-        return whole_numbers(f"{type(self).__name__}.{method}: contexts", contexts, ("N", self.context_size))
+    @abstractmethod
+    def mix_scores(self, log_probs: FloatArray, text: Split) -> FloatArray:
+        """Return log p of each token of a text, `[N]`, from those of the members, `[M, N]`."""
 
-    def member_log_probs(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """Each member's log p of targets `[N]` after contexts `[N, C]`: `[M, N]`."""
-        contexts = self._contexts("log_prob", contexts)
-        return np.stack([member.log_prob(contexts_of(member, contexts, self.ends), targets) for member in self.members])
+    def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
+        """Return log p of each predicted token of a text, `[N]`; each member computes its own in its fastest way."""
+        scored = [member.score_text(text, progress=progress, memory_limit=memory_limit) for member in self.members]
+        return self.mix_scores(np.stack(scored), text)
 
-    def member_dists(self, contexts: IntArray) -> FloatArray:
-        """Each member's log p of all words after contexts `[N, C]`: `[M, N, V]`."""
-        return member_dists(self.members, self._contexts("log_dist", contexts), self.ends)
-
-    def member_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """Each member's log p of candidates `[N, K]` after contexts `[N, C]`: `[M, N, K]`."""
-        contexts = self._contexts("log_prob_candidates", contexts)
-        return np.stack(
-            [
-                member.log_prob_candidates(contexts_of(member, contexts, self.ends), candidates)
-                for member in self.members
-            ]
-        )
+    def _member_contexts(self, contexts: IntArray) -> list[IntArray]:
+        return [contexts_of(member, contexts, self.special_tokens) for member in self.members]
 
 
-def member_dists(members: list[LanguageModel], contexts: IntArray, ends: Ends | None) -> FloatArray:
-    """Each member's log p of all words after contexts `[N, C]`: `[M, N, V]`. ends: as contexts_of takes them."""
-    return np.stack([member.log_dist(contexts_of(member, contexts, ends)) for member in members])
+class LinearMixture(MixedModel):
+    """A mixture with log p = log sum_k weight_k p_k; the weights may depend on the context."""
 
-
-class Mixture(Members):
-    """A linear mixture with weights `[M]`, itself a language model."""
+    @abstractmethod
+    def _weights_after(self, contexts: IntArray) -> FloatArray:
+        """Return the weights after contexts `[N, C]`: `[M]` or `[M, N]`."""
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
-        return mix(self.member_log_probs(contexts, targets), self.weights)
+        """Return log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
+        contexts = self._checked_contexts("log_prob", contexts)
+        read = zip(self.members, self._member_contexts(contexts), strict=True)
+        return mix(np.stack([member.log_prob(own, targets) for member, own in read]), self._weights_after(contexts))
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`."""
-        return mix(self.member_dists(contexts), self.weights)
-
-    def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
-        """p of all words after contexts `[N, C]`, `[N, V]`; float32 where all members' are."""
-        contexts = self._contexts("probabilities", contexts)
-        shares = (
-            weight * probabilities(member, contexts_of(member, contexts, self.ends))
-            for member, weight in zip(self.members, self.weights.tolist(), strict=True)
-        )
-        return functools.reduce(np.add, shares)
+        """Return log p of all words after contexts `[N, C]`, `[N, V]`."""
+        contexts = self._checked_contexts("log_dist", contexts)
+        return mix(member_dists(self.members, contexts, self.special_tokens), self._weights_after(contexts))
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`."""
-        return mix(self.member_candidates(contexts, candidates), self.weights)
+        """Return log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`."""
+        contexts = self._checked_contexts("log_prob_candidates", contexts)
+        read = zip(self.members, self._member_contexts(contexts), strict=True)
+        log_probs = [member.log_prob_candidates(own, candidates) for member, own in read]
+        return mix(np.stack(log_probs), self._weights_after(contexts))
 
-    def log_prob_split(self, split: Split, scored: Scored) -> FloatArray:
-        """log p of each token of a split, `[N]`. scored: returns those of a member."""
-        return mix(np.stack([scored(member, split) for member in self.members]), self.weights)
+    def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
+        """Return p of all words after contexts `[N, C]`, `[N, V]`."""
+        contexts = self._checked_contexts("probabilities", contexts)
+        weights = self._weights_after(contexts)
+        of_each = weights.tolist() if weights.ndim == 1 else weights[:, :, None]
+        read = zip(of_each, self.members, self._member_contexts(contexts), strict=True)
+        return reduce(np.add, (weight * member.probabilities(own) for weight, member, own in read))
 
-    def incremental(self, marks: SpecialTokens) -> MixtureScorer:
-        """The mixture word by word, for decoders."""
-        return MixtureScorer([incremental_scorer(member, marks) for member in self.members], self.weights)
 
+class Mixture(LinearMixture):
+    """A linear mixture with weights `[M]`."""
 
-class MixtureScorer:
-    """A linear mixture: a state is the states of the members, side by side."""
+    def _weights_after(self, contexts: IntArray) -> FloatArray:
+        return self.weights
 
-    def __init__(self, members: list[IncrementalScorer], weights: FloatArray) -> None:
-        """weights: `[M]`."""
-        self.members = members
-        self.weights = weights
-        self.width = sum(member.width for member in members)
+    def mix_scores(self, log_probs: FloatArray, text: Split) -> FloatArray:
+        """Return log p of each token of a text, `[N]`, from those of the members, `[M, N]`."""
+        return mix(log_probs, self.weights)
 
-    def initial_state(self, *, sentence_start: bool) -> IntArray:
-        """The members' initial states, side by side."""
-        return np.concatenate([member.initial_state(sentence_start=sentence_start) for member in self.members])
+    def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
+        """Return log p of all words before the tokens `first` to `last` - 1, `[last - first, V]`."""
+        return mix(np.stack([member.log_dist_text(text, first, last) for member in self.members]), self.weights)
 
-    def advance(self, states: IntArray, words: IntArray) -> tuple[FloatArray, IntArray]:
-        """As IncrementalScorer has it."""
-        cuts = np.cumsum([member.width for member in self.members])[:-1]
+    @property
+    def state_size(self) -> int:
+        """The sum of the members' W."""
+        return sum(member.state_size for member in self.members)
+
+    def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> IntArray:
+        """Return the members' states before the first word, side by side. Raises UserError if one has a cache."""
+        return np.concatenate([m.begin(special_tokens, sentence_start=sentence_start) for m in self.members])
+
+    def advance(self, states: IntArray, words: IntArray, special_tokens: SpecialTokens) -> tuple[FloatArray, IntArray]:
+        """Return log p(word | state) `[N]` of words `[N]` after states `[N, W]`, and the next states `[N, W]`."""
+        cuts = np.cumsum([member.state_size for member in self.members])[:-1]
         parts = zip(self.members, np.split(states, cuts, axis=1), strict=True)
-        log_probs, after = zip(*(member.advance(part, words) for member, part in parts), strict=True)
+        log_probs, after = zip(*(member.advance(part, words, special_tokens) for member, part in parts), strict=True)
         return mix(np.stack(log_probs), self.weights), np.concatenate(after, axis=1)
+
+
+class ClassMixture(LinearMixture):
+    """A mixture with weights `[K, M]` for K classes of contexts, of which `classifier`, an n-gram model, has K."""
+
+    def __init__(
+        self,
+        members: list[LanguageModel],
+        weights: FloatArray,
+        classifier: LanguageModel,
+        special_tokens: SpecialTokens | None = None,
+    ) -> None:
+        """classifier: one of the members.
+
+        Raises ValueError for weights of another shape, that are negative or not finite, or do not sum to one.
+        """
+        self.classifier = classifier
+        super().__init__(members, weights, special_tokens)
+
+    def _checked_weights(self, weights: FloatArray) -> FloatArray:
+        shape = (self.classifier.context_classes or 0, len(self.members))
+        return checked_weights("ClassMixture: weights", weights, shape)
+
+    def _weights_after(self, contexts: IntArray) -> FloatArray:
+        classes = self.classifier.context_lengths(contexts_of(self.classifier, contexts, self.special_tokens))
+        return self.weights[classes].T
+
+    def mix_scores(self, log_probs: FloatArray, text: Split) -> FloatArray:
+        """Return log p of each token of a text, `[N]`, from those of the members, `[M, N]`."""
+        return mix(log_probs, self.weights[classes_of_text(self.classifier, text)].T)

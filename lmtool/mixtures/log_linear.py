@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.evaluation.cloze import log_softmax
-from lmtool.mixtures.linear import TOLERANCE, Members, checked_weights
-from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
+from lmtool.mixtures.linear import TOLERANCE, MixedModel, checked_weights, member_dists
+from lmtool.system.arrays import FloatArray, IntArray
 
 CHUNK = 128  # contexts whose distributions are held at once
 # A function that iterates over chunks of distributions [M, n, V] and targets [n], from the first one in each call.
@@ -169,8 +170,8 @@ def bounded_optimum(curvature: FloatArray, slope: FloatArray) -> FloatArray:
     return x
 
 
-class LogLinear(Members):
-    """A log-linear mixture with weights `[M]`, itself a language model."""
+class LogLinear(MixedModel):
+    """A log-linear mixture with weights `[M]`."""
 
     @property
     def normalised(self) -> bool:
@@ -181,28 +182,17 @@ class LogLinear(Members):
         return checked_weights("LogLinear: weights", weights, (len(self.members),), sum_to_one=False)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """The log-probabilities of all words after contexts `[N, C]`, `[N, V]`."""
-        return np.concatenate(list(self._log_dists(self._contexts("log_dist", contexts))))
+        """Return log p of all words after contexts `[N, C]`, `[N, V]`."""
+        contexts = self._checked_contexts("log_dist", contexts)
+        # No contexts are a chunk, too: it has the shape of their distributions.
+        chunks = (contexts[at : at + CHUNK] for at in range(0, max(len(contexts), 1), CHUNK))
+        dists = (member_dists(self.members, chunk, self.special_tokens) for chunk in chunks)
+        return np.concatenate([combined(without_lone_reserves(dist), self.weights) for dist in dists])
 
-    def _log_dists(self, contexts: IntArray) -> Iterator[FloatArray]:
-        """Those of CHUNK contexts at a time; of no contexts once, as the shape of their distributions."""
-        for at in range(0, max(len(contexts), 1), CHUNK):
-            yield combined(without_lone_reserves(self.member_dists(contexts[at : at + CHUNK])), self.weights)
+    def mix_scores(self, log_probs: FloatArray, text: Split) -> FloatArray:
+        """Return log p of each token of a text, `[N]`, from the members' whole distributions: theirs are not enough."""
+        return self.score_text(text)
 
-    def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
-        contexts = self._contexts("log_prob", contexts)
-        targets = whole_numbers("LogLinear.log_prob: targets", targets, (len(contexts),))
-        return self.log_prob_candidates(contexts, targets[:, None])[:, 0]
-
-    def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`."""
-        contexts = self._contexts("log_prob_candidates", contexts)
-        where, shape = "LogLinear.log_prob_candidates: candidates", (len(contexts), "K")
-        candidates = whole_numbers(where, candidates, shape)
-        parts, at = [], 0
-        for dist in self._log_dists(contexts):
-            words = whole_numbers(where, candidates[at : at + CHUNK], (len(dist), "K"), below=dist.shape[1])
-            parts.append(np.take_along_axis(dist, words, axis=1))
-            at += CHUNK
-        return np.concatenate(parts)
+    def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
+        """Return log p of each predicted token of a text, `[N]`."""
+        return self.score_tokens(text, 0, text.tokens, progress=progress)

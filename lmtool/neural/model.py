@@ -19,6 +19,7 @@ from lmtool.config.groups import EncoderConfig, OutputConfig, require_tieable
 from lmtool.config.training import Precision
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
+from lmtool.language_model import LanguageModel
 from lmtool.neural.checks import require_size
 from lmtool.neural.devices import multiplies_bf16
 from lmtool.neural.encoders.base import Encoder
@@ -33,7 +34,7 @@ CHUNK = 1024  # contexts scored at once: bounds the memory of their distribution
 BYTES = 4  # of a weight; gradients and the optimiser's state come on top
 
 
-class NeuralModel(nn.Module):
+class NeuralModel(nn.Module, LanguageModel):
     """Encoder `[B, C] -> [B, D]`, then output layer `[B, D] -> p` of the V - 1 words that can be predicted: a
     LanguageModel.
 
@@ -41,9 +42,6 @@ class NeuralModel(nn.Module):
     read before its context. Training is in the precision of the weights, until use_precision says otherwise.
     Every method raises ValueError for contexts, words and tensors of another shape, type or range.
     """
-
-    normalised = True
-    dynamic = False
 
     def __init__(self, encoder: Encoder, output: OutputLayer, vocabulary_size: int) -> None:
         """vocabulary_size: V; the output layer is over V - 1 words.
@@ -151,13 +149,28 @@ class NeuralModel(nn.Module):
         """p of all words after contexts `[N, C]`, `[N, V]` in float32 or float64; 0 for `<s>`."""
         return self._in_chunks("probabilities", lambda h: self.output.probabilities(h, self.vocabulary_size), contexts)
 
+    @property
+    def hidden_dim(self) -> int:
+        """D."""
+        return self.encoder.output_dim
+
+    def word_vectors(self, of: str) -> npt.NDArray[np.float32]:
+        """Return a vector for each word: the embeddings, `[V, E]`, `<s>` the last, or the output vectors `[V-1, D]`.
+
+        of: "embeddings" or "output". Raises UserError for the output vectors of a layer that has none.
+        """
+        vectors = self.encoder.embedding.weight if of == "embeddings" else self.output.word_vectors()
+        if vectors is None:
+            raise UserError("the output layer of this run has no vector for each word; take the embeddings")
+        return vectors.detach().cpu().numpy()
+
     def hidden(self, contexts: IntArray) -> npt.NDArray[np.float32]:
         """What the output layer reads after contexts `[N, C]`: `[N, D]`."""
         return self._in_chunks("hidden", lambda h: h.float(), contexts).astype(np.float32, copy=False)
 
-    def likeliest(self, contexts: IntArray) -> IntArray:
+    def argmax(self, contexts: IntArray) -> IntArray:
         """The most likely word after each of the contexts `[N, C]`, never `<s>`: `[N]`. Only words leave the device."""
-        most_likely = self._in_chunks("likeliest", lambda h: self.output.log_dist(h).argmax(dim=1), contexts)
+        most_likely = self._in_chunks("argmax", lambda h: self.output.log_dist(h).argmax(dim=1), contexts)
         return most_likely.astype(np.int64)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
@@ -183,23 +196,28 @@ class NeuralModel(nn.Module):
         both = self._in_chunks("top", words_and_log_p, contexts)
         return both[:, 0].astype(np.int64), both[:, 1]
 
-    def log_z(self, contexts: IntArray) -> FloatArray | None:
+    @property
+    def self_normalised(self) -> bool:
+        """Whether the output layer is self-normalised."""
+        return self.output.self_normalised
+
+    def log_z(self, contexts: IntArray) -> FloatArray:
         """The log-sum-exp of the unnormalised scores of all words after contexts `[N, C]`, `[N]` in float64.
 
-        None unless the output layer is self-normalised.
+        Raises UserError unless the output layer is self-normalised.
         """
-        if not self.output.self_normalised:
-            return None
+        if not self.self_normalised:
+            return super().log_z(contexts)
         return self._in_chunks("log_z", self.output.trained_log_z, contexts)
 
-    def unnormalised(self, contexts: IntArray, targets: IntArray) -> FloatArray:
+    def unnormalized_log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """Scores of targets `[N]` after contexts `[N, C]` without the sum over all words, `[N]` in float64, near log p.
 
         Raises UserError unless the output layer is self-normalised.
         """
-        if not self.output.self_normalised:
-            raise UserError("unnormalised=true: this model has no scores that sum to one without a sum over all words")
-        return self._in_chunks("unnormalised", self.output.unnormalised, contexts, targets=targets)
+        if not self.self_normalised:
+            return super().unnormalized_log_prob(contexts, targets)
+        return self._in_chunks("unnormalized_log_prob", self.output.unnormalised, contexts, targets=targets)
 
     def _log_prob(self, h: Tensor, words: Tensor) -> Tensor:
         log_prob = self.output.log_prob(h, words.clamp(max=self._bos - 1))

@@ -10,25 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lmtool.config.model_verbs import Likeness, Vectors
+from lmtool.config.model_verbs import Likeness
 from lmtool.data.corpus import Split
-from lmtool.errors import UserError
 from lmtool.neural.model import NeuralModel
 from lmtool.system.arrays import FloatArray, IntArray
 
 Rows = npt.NDArray[np.float32]
 CHUNK = 1 << 14  # contexts that are encoded at once
-
-
-def word_vectors(model: NeuralModel, which: Vectors) -> Rows:
-    """The embeddings of all words, `<s>` the last, `[V, E]`, or the output vectors `[O, D]`: `<s>` has none.
-
-    Raises UserError for the output vectors of a layer that has none.
-    """
-    vectors = model.encoder.embedding.weight if which is Vectors.embeddings else model.output.word_vectors()
-    if vectors is None:
-        raise UserError("the output layer of this run has no vector for each word; take the embeddings")
-    return vectors.detach().cpu().numpy()
 
 
 def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray, FloatArray]:

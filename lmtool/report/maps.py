@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lmtool.config.model_verbs import MapKind, Vectors
+from lmtool.config.model_verbs import MapKind
 from lmtool.data.text_form import visible
 from lmtool.errors import UserError
 from lmtool.plots.wordmap import map_figure
@@ -27,7 +27,6 @@ def word_maps(
     Raises UserError for a word that is in no run's vocabulary, and where a file is missing or damaged.
     """
     from lmtool.neural.model import NeuralModel
-    from lmtool.neural.vectors import word_vectors
     from lmtool.runs.load import load
 
     section = Section("Maps of words")
@@ -48,7 +47,7 @@ def word_maps(
         if len(ids) < FEWEST:
             section.parts.append(f"{entry.name}: too few of the words are in its vocabulary for a map, {len(ids)}.")
             continue
-        vectors = word_vectors(loaded.model, Vectors.embeddings)[np.array(ids)]
+        vectors = loaded.model.word_vectors("embeddings")[np.array(ids)]
         section.parts.append(_map(entry, [visible(vocabulary.words[k]) for k in ids], vectors, kind, seed, names))
     if unknown and form is not None:
         form.require_known([word for word in words if word in unknown] if isinstance(words, list) else [])

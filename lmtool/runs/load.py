@@ -20,7 +20,7 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.language_model import LanguageModel
-from lmtool.mixtures.build import build_mixture
+from lmtool.mixtures.fit import build_mixture
 from lmtool.runs.corpus import load_subwords, load_vocabulary
 from lmtool.runs.run import REMEDY, TOKENIZER, VOCABULARY, Run, run_folder
 from lmtool.system import parallel

@@ -8,7 +8,6 @@ import numpy as np
 
 from lmtool.data.corpus import Split
 from lmtool.data.split import StoredTokens
-from lmtool.evaluation.score import accuracy, score
 from lmtool.neural.model import NeuralModel
 from lmtool.training.processes import Processes
 
@@ -25,7 +24,7 @@ def mean_loss(model: NeuralModel, split: Split, processes: Processes, check: Cal
     parts = [np.empty(0)]
     for begin in range(first, last, TOKENS_AT_ONCE):
         check()
-        parts.append(score(model, split, between=(begin, min(begin + TOKENS_AT_ONCE, last))).log_prob)
+        parts.append(model.score_tokens(split, begin, min(begin + TOKENS_AT_ONCE, last)))
     return -float(processes.joined(np.concatenate(parts)).mean(dtype=np.float64))
 
 
@@ -39,4 +38,5 @@ def share_most_likely(
     index = np.unique(np.linspace(0, split.tokens - 1, most).astype(np.int64))
     first, last = processes.share(len(index))
     contexts, targets = split.windows(index[first:last], model.context_size)
-    return float(processes.joined(accuracy(model, contexts, targets)).mean())
+    hits = (model.argmax(contexts) == targets).astype(np.float64)
+    return float(processes.joined(hits).mean())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lmtool import language_model
 from lmtool.data.cloze import Cloze
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
@@ -41,13 +42,10 @@ def test_the_report_of_four_tokens() -> None:
     assert kept["accuracy"] == 0.5 and kept["cloze"] == {"perplexity": None}
 
 
-class Z:
-    """A model whose log Z after a word is that word's id; it records how it was asked."""
+class Z(Fixed):
+    """A model whose log Z after a word is that word's id."""
 
-    context_size, across_sentences = 1, False
-
-    def unnormalised(self, contexts: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        raise AssertionError
+    self_normalised = True
 
     def log_z(self, contexts: np.ndarray) -> np.ndarray:
         return contexts[:, 0].astype(float)
@@ -55,11 +53,10 @@ class Z:
 
 def test_log_z_over_evenly_spread_contexts() -> None:
     # The contexts are <s> (3), 0, 1, 2; of these the first and the last, or all.
-    model: Any = Z()
+    model: Any = Z([[0.25] * 4], 1)
     assert log_z(model, SPLIT, 2) == {"contexts": 2, "mean": 2.5, "std": 0.5}
     assert log_z(model, SPLIT) == {"contexts": 4, "mean": 1.5, "std": pytest.approx(math.sqrt(5) / 2)}
-    model.log_z = lambda contexts: None
-    assert log_z(model, SPLIT) is None and log_z(Fixed([[1.0]], 1), SPLIT) is None
+    assert log_z(Fixed([[1.0]], 1), SPLIT) is None
 
 
 def test_a_bar_is_at_its_end_when_all_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,11 +68,12 @@ def test_a_bar_is_at_its_end_when_all_is_scored(monkeypatch: pytest.MonkeyPatch)
         yield SimpleNamespace(update=steps.append)
 
     monkeypatch.setattr(scoring, "token_bar", bar)
+    monkeypatch.setattr(language_model, "token_bar", bar)
     model: Any = Fixed([[0.5, 0.25, 0.125, 0.125]] * 4, 1)
     assert scoring.score(model, SPLIT, progress=True).log_prob.tolist() == np.log([0.5, 0.25, 0.125, 0.5]).tolist()
     assert sum(steps) == 4
     assert scoring.split_accuracy(model, SPLIT, progress=True) == 0.5 and sum(steps) == 8
-    monkeypatch.setattr(scoring, "CHUNK", 3)
+    monkeypatch.setattr(language_model, "TOKENS_PER_CHUNK", 3)
     found = scoring.score(model, SPLIT, progress=True)
     assert sum(steps) == 12 and found.log_prob.tolist() == np.log([0.5, 0.25, 0.125, 0.5]).tolist()
 
@@ -85,19 +83,18 @@ def test_each_kind_of_model_scores_a_text_in_its_way() -> None:
     model: Any = Fixed(table, 1)  # 0 after <s>, 1 after 0, 2 after 1, 0 after 2
     one = np.array([0.25, 0.25, 0.25, 0.125])
     assert np.exp(scoring.score(model, SPLIT).log_prob) == pytest.approx(one)
-    assert np.exp(scoring.score(model, SPLIT, between=(1, 3)).log_prob) == pytest.approx(one[1:3])
+    assert np.exp(model.score_tokens(SPLIT, 1, 3)) == pytest.approx(one[1:3])
     mixture: Any = Mixture([model, Fixed([[0.5, 0.125, 0.25, 0.125]] * 4, 1)], np.array([0.5, 0.5]))
     both = (one + np.array([0.5, 0.125, 0.25, 0.5])) / 2
     assert np.exp(scoring.score(mixture, SPLIT).log_prob) == pytest.approx(both)
-    known = scoring.score(mixture, SPLIT, scored=lambda member, split: np.log(np.full(4, 0.5)))
-    assert np.exp(known.log_prob) == pytest.approx([0.5] * 4) and known.seconds >= 0
+    assert np.exp(mixture.mix_scores(np.log(np.full((2, 4), 0.5)), SPLIT)) == pytest.approx([0.5] * 4)
     whole: Any = Fixed(table, 1)
-    whole.log_prob_text = lambda ids, offsets: -1.0 * ids - offsets[-1]
+    whole.score_text = lambda text, *, progress: -1.0 * text.ids - text.offsets[-1]
     assert scoring.score(whole, SPLIT).log_prob.tolist() == [-4, -5, -6, -4]
     with pytest.raises(UserError, match="unnormalised=true: this model has no scores"):
         scoring.score(model, SPLIT, unnormalised=True)
-    rough: Any = Z()
-    rough.unnormalised = lambda contexts, targets: contexts[:, 0] - 10.0 * targets
+    rough: Any = Z([[0.25] * 4], 1)
+    rough.unnormalized_log_prob = lambda contexts, targets: contexts[:, 0] - 10.0 * targets
     assert scoring.score(rough, SPLIT, unnormalised=True).log_prob.tolist() == [3, -10, -19, 2]
 
 
@@ -105,16 +102,13 @@ def test_accuracy_by_hand() -> None:
     # The likeliest are 0 after <s> (3) and 0, of 1 and 2 that tie the first, and after 2 nothing but <s>.
     table = [[0.4, 0.3, 0.2, 0.1], [0.2, 0.3, 0.3, 0.2], [0.1, 0.2, 0.1, 0.6], [0.4, 0.3, 0.2, 0.1]]
     model: Any = Fixed(table, 1)
-    contexts, targets = np.array([[3], [0], [1], [1], [2], [2]]), np.array([0, 1, 1, 2, 1, 3])
-    assert scoring.accuracy(model, contexts, targets).tolist() == [1, 0, 1, 0, 1, 0]
-    assert scoring.accuracy(model, contexts[:0], targets[:0]).tolist() == []
+    assert model.argmax(np.array([[3], [0], [1], [2]])).tolist() == [0, 0, 1, 1]
+    assert model.argmax(np.empty((0, 1), dtype=int)).tolist() == []
     assert scoring.split_accuracy(model, SPLIT) == 0.25
-    model.likeliest = lambda contexts: np.array([0, 1, 2, 0])[: len(contexts)]
+    model.argmax = lambda contexts: np.array([0, 1, 2, 0])[: len(contexts)]
     assert scoring.split_accuracy(model, SPLIT) == 1
     model.dynamic = True
-    with pytest.raises(UserError, match="accuracy=true: a mixture with a member that has a cache"):
-        scoring.split_accuracy(model, SPLIT)
-    model.log_dist_split = lambda split, first, last: np.log(table)[[3, 0, 1, 2][first:last]]
+    model.log_dist_text = lambda split, first, last: np.log(table)[[3, 0, 1, 2][first:last]]
     assert scoring.split_accuracy(model, SPLIT) == 0.25
 
 

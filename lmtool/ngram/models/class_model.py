@@ -6,22 +6,23 @@ p(w|h) = p(w|c(w)) p(c(w) | the classes of the words of h)
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy.typing as npt
 
-from lmtool.data.corpus import Corpus
+from lmtool.data.corpus import Corpus, Split
 from lmtool.data.derived_corpus import MappedCorpus
 from lmtool.data.vocabulary import Vocabulary
+from lmtool.language_model import LanguageModel
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.models.word_classes import WordClasses
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets, whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets
 
 CLASSES_FILE = "classes.txt"  # in a run folder
 
 
-class ClassNgramModel:
+class ClassNgramModel(LanguageModel):
     """A LanguageModel of words with contexts of n-1 words, of which it reads the classes.
 
     Legend: N contexts, C = n-1 words in each, V vocabulary entries, K candidates. Log-probabilities are natural,
@@ -30,13 +31,15 @@ class ClassNgramModel:
     Every method raises ValueError for contexts, words and offsets of another shape, type or range.
     """
 
-    dynamic: ClassVar[bool] = False
-    across_sentences: ClassVar[bool] = False
-
     def __init__(self, table: BackoffTable, classes: WordClasses) -> None:
         """table: of n-grams of the classes."""
         self.classes = classes
         self.ngrams = NgramModel(table, classes.classes)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V."""
+        return len(self.classes.class_of)
 
     @property
     def context_size(self) -> int:
@@ -56,8 +59,8 @@ class ClassNgramModel:
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """`log p(target | context)` for contexts `[N, C]` and targets `[N]`, as `[N]`."""
-        contexts = self._contexts("log_prob", contexts)
-        targets = self._words("log_prob: targets", targets, (len(contexts),))
+        contexts = self._classes_of("log_prob", contexts)
+        targets = self._checked_words("log_prob: targets", targets, (len(contexts),))
         of_classes = self.ngrams.log_prob(contexts, self.classes.class_of[targets])
         return of_classes + self.classes.log_within[targets]
 
@@ -66,21 +69,27 @@ class ClassNgramModel:
 
         Not renormalised over the candidates.
         """
-        contexts = self._contexts("log_prob_candidates", contexts)
-        candidates = self._words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
+        contexts = self._classes_of("log_prob_candidates", contexts)
+        candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
         of_classes = self.ngrams.log_prob_candidates(contexts, self.classes.class_of[candidates])
         return of_classes + self.classes.log_within[candidates]
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""
-        of_classes = self.ngrams.log_dist(self._contexts("log_dist", contexts))
+        of_classes = self.ngrams.log_dist(self._classes_of("log_dist", contexts))
         dist: FloatArray = of_classes[:, self.classes.class_of]
         dist += self.classes.log_within
         return dist
 
+    def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
+        """Return log p of each predicted token of a text, `[N]`."""
+        if memory_limit is None:
+            return self.log_prob_text(text.ids, text.offsets)
+        return self.log_prob_within(text.ids, text.offsets, memory_limit)
+
     def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
         """`log p` of the predicted tokens `[N]` of running text, S sentences that begin at offsets `[S + 1]`, `[N]`."""
-        ids = self._words("log_prob_text: ids", ids, ("N",))
+        ids = self._checked_words("log_prob_text: ids", ids, ("N",))
         offsets = sentence_offsets("ClassNgramModel.log_prob_text: offsets", offsets, len(ids))
         of_classes = self.ngrams.log_prob_text(self.classes.class_of[ids], offsets)
         return of_classes + self.classes.log_within[ids]
@@ -91,14 +100,11 @@ class ClassNgramModel:
         log_prob += self.classes.log_within[ids]
         return log_prob
 
-    def _contexts(self, method: str, contexts: IntArray) -> IntArray:
+    def _classes_of(self, method: str, contexts: IntArray) -> IntArray:
         """The classes of contexts."""
-        words = self._words(f"{method}: contexts", contexts, ("N", self.context_size))
+        words = self._checked_contexts(method, contexts)
         classes: IntArray = self.classes.class_of[words]
         return classes
-
-    def _words(self, argument: str, ids: IntArray, shape: tuple[int | str, ...]) -> IntArray:
-        return whole_numbers(f"ClassNgramModel.{argument}", ids, shape, below=len(self.classes.class_of))
 
 
 class Classes:

@@ -31,7 +31,8 @@ from lmtool.errors import UserError
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.ngram.models.units import CountModel, Units
+    from lmtool.language_model import LanguageModel
+    from lmtool.ngram.models.units import Units
 
 
 class Start(Enum):
@@ -81,7 +82,7 @@ class ClassNgramConfig(CountModelConfig):
             found, about = learned_classes(ids, corpus.vocabulary, self.classes, self.passes, merging=merging)
         return Classes(corpus, found, about)
 
-    def load(self, folder: Path, vocabulary: Vocabulary) -> CountModel:
+    def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
         """The model of a run folder. Raises UserError where a file is missing, damaged, or of another vocabulary."""
         from lmtool.ngram.models.class_model import ClassNgramModel
 

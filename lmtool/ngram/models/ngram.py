@@ -29,7 +29,8 @@ from lmtool.config.groups import CountModelConfig
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.ngram.models.units import CountModel, Units
+    from lmtool.language_model import LanguageModel
+    from lmtool.ngram.models.units import Units
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class NgramModelConfig(CountModelConfig):
 
         return Words(corpus)
 
-    def load(self, folder: Path, vocabulary: Vocabulary) -> CountModel:
+    def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
         """The model of a run folder. Raises UserError where its file is missing, damaged, or of another vocabulary."""
         from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import SpecialTokens, Vocabulary
+from lmtool.language_model import LanguageModel
 from lmtool.ngram.query.bigrams import NO_TABLE, bigram_table, node_width
 from lmtool.ngram.query.ngram_hash import NgramHash, hash_ngrams
 from lmtool.ngram.query.scoring import (
@@ -23,7 +25,7 @@ from lmtool.ngram.query.scoring import (
 )
 from lmtool.ngram.query.states import NgramScorer
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets, whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets
 from lmtool.system.memory import is_nearly_used, release
 from lmtool.system.parallel import cut_evenly, run
 
@@ -32,7 +34,7 @@ AT_ONCE = 1 << 10  # tokens scored at once where the memory is limited: they tou
 SUMMED, SUMMED_AT_ONCE = 256, 16  # contexts whose distributions quantised_notes sums
 
 
-class NgramModel:
+class NgramModel(LanguageModel):
     """A count-based model of order n, as a LanguageModel with contexts of n-1 words.
 
     Legend: N contexts, C = n-1 words in each, V vocabulary entries, K candidates. Log-probabilities are natural,
@@ -41,9 +43,6 @@ class NgramModel:
     raises ValueError for contexts, words and offsets of another shape, type or range.
     """
 
-    dynamic: ClassVar[bool] = False
-    across_sentences: ClassVar[bool] = False
-
     def __init__(self, table: BackoffTable, vocabulary: Vocabulary) -> None:
         """vocabulary: of the table's words."""
         self.table = table
@@ -51,10 +50,16 @@ class NgramModel:
         self._arrays = table_arrays(table)
         self._bigrams = NO_TABLE
         self._ngrams: NgramHash | None = None
+        self._scorers: dict[SpecialTokens, NgramScorer] = {}
         self._tokens_scored = self._words_advanced = 0
         self._hash_pays = sum(table.sizes) // 4  # words advanced
         # Compiled code is loaded by its first call: now, so that no measured time contains it.
         self.log_prob_text(np.zeros(1, dtype=np.int64), np.array([0, 1]))
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V."""
+        return self.table.vocabulary_size
 
     @property
     def context_size(self) -> int:
@@ -87,24 +92,35 @@ class NgramModel:
 
         Not renormalised over the candidates.
         """
-        contexts = self._contexts("log_prob_candidates", contexts)
-        candidates = self._words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
+        contexts = self._checked_contexts("log_prob_candidates", contexts)
+        candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
         return self._score(contexts, candidates)[0]
 
     def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray:
         """The length of the longest n-gram of the table that ends in each of the targets `[N]`, as `[N]`."""
         return self._score_targets("matched_lengths", contexts, targets)[1]
 
+    @property
+    def context_classes(self) -> int:
+        """n: contexts have lengths from 0 to n-1."""
+        return self.table.order
+
     def context_lengths(self, contexts: IntArray) -> IntArray:
         """The length of the longest suffix of contexts `[N, C]` that the table has as an n-gram, `[N]`."""
-        contexts = self._contexts("context_lengths", contexts)
+        contexts = self._checked_contexts("context_lengths", contexts)
         lengths = np.empty(len(contexts), dtype=np.int64)
         longest_contexts(self._arrays, contexts, lengths)
         return lengths
 
+    def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
+        """Return log p of each predicted token of a text, `[N]`."""
+        if memory_limit is None:
+            return self.log_prob_text(text.ids, text.offsets)
+        return self.log_prob_within(text.ids, text.offsets, memory_limit)
+
     def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
         """`log p` of the predicted tokens `[N]` of running text, S sentences that begin at offsets `[S + 1]`, `[N]`."""
-        ids = self._words("log_prob_text: ids", ids, ("N",))
+        ids = self._checked_words("log_prob_text: ids", ids, ("N",))
         offsets = sentence_offsets("NgramModel.log_prob_text: offsets", offsets, len(ids))
         bigrams, node_bits = self.bigrams_for(len(ids))
         log_prob = np.empty(len(ids), dtype=np.float64)
@@ -159,25 +175,37 @@ class NgramModel:
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""
-        contexts = self._contexts("log_dist", contexts)
+        contexts = self._checked_contexts("log_dist", contexts)
         dist = np.empty((len(contexts), self.table.vocabulary_size), dtype=np.float64)
         run((distributions, self._arrays, contexts, first, last, dist) for first, last in cut_evenly(len(contexts)))
         return dist
+
+    @property
+    def state_size(self) -> int:
+        """W = n-1."""
+        return self.table.order - 1
+
+    def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> IntArray:
+        """Return the state `[W]` after `<s>`, or without any words if nothing is known of the words before."""
+        return self._scorer(special_tokens).initial_state(sentence_start=sentence_start)
+
+    def advance(self, states: IntArray, words: IntArray, special_tokens: SpecialTokens) -> tuple[FloatArray, IntArray]:
+        """Return log p(word | state) `[N]` of words `[N]` after states `[N, W]`, and the next states `[N, W]`."""
+        return self._scorer(special_tokens).advance(states, words)
+
+    def _scorer(self, special_tokens: SpecialTokens) -> NgramScorer:
+        if special_tokens not in self._scorers:
+            self._scorers[special_tokens] = self.incremental(special_tokens)
+        return self._scorers[special_tokens]
 
     def incremental(self, marks: SpecialTokens) -> NgramScorer:
         """The model word by word, for decoders."""
         return NgramScorer(self.table, marks, self.bigrams_for, self.ngrams_for)
 
-    def _contexts(self, method: str, contexts: IntArray) -> IntArray:
-        return self._words(f"{method}: contexts", contexts, ("N", self.context_size))
-
-    def _words(self, argument: str, ids: IntArray, shape: tuple[int | str, ...]) -> IntArray:
-        return whole_numbers(f"NgramModel.{argument}", ids, shape, below=self.table.vocabulary_size)
-
     def _score_targets(self, method: str, contexts: IntArray, targets: IntArray) -> tuple[FloatArray, IntArray]:
         """Log-probabilities and matched lengths of targets `[N]`, each `[N]`."""
-        contexts = self._contexts(method, contexts)
-        targets = self._words(f"{method}: targets", targets, (len(contexts),))
+        contexts = self._checked_contexts(method, contexts)
+        targets = self._checked_words(f"{method}: targets", targets, (len(contexts),))
         log_prob, matched = self._score(contexts, targets[:, None])
         return log_prob[:, 0], matched[:, 0]
 

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.corpus import Corpus
+from lmtool.data.corpus import Corpus, Split
 from lmtool.data.derived_corpus import SkipCorpus, every
 from lmtool.data.vocabulary import Vocabulary
+from lmtool.language_model import LanguageModel
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets, whole_numbers
+from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets
 
 
-class SkipNgramModel:
+class SkipNgramModel(LanguageModel):
     """A LanguageModel with contexts of s (n-1) words, of which it reads every s-th, the newest being s words back.
 
     Legend: N contexts, C = s (n-1) words in each, V vocabulary entries, K candidates. All else is as in NgramModel.
     """
 
-    dynamic: ClassVar[bool] = False
-    across_sentences: ClassVar[bool] = False
-
     def __init__(self, table: BackoffTable, vocabulary: Vocabulary, step: int) -> None:
         """table: of n-grams of every s-th word. vocabulary: of its words. step: s."""
         self.ngrams = NgramModel(table, vocabulary)
         self.step = step
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V."""
+        return self.ngrams.vocabulary_size
 
     @property
     def context_size(self) -> int:
@@ -55,9 +58,15 @@ class SkipNgramModel:
         """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""
         return self.ngrams.log_dist(self._read("log_dist", contexts))
 
+    def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
+        """Return log p of each predicted token of a text, `[N]`."""
+        if memory_limit is None:
+            return self.log_prob_text(text.ids, text.offsets)
+        return self.log_prob_within(text.ids, text.offsets, memory_limit)
+
     def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
         """`log p` of the predicted tokens `[N]` of running text, S sentences that begin at offsets `[S + 1]`, `[N]`."""
-        ids = self._words("log_prob_text: ids", ids, ("N",))
+        ids = self._checked_words("log_prob_text: ids", ids, ("N",))
         offsets = sentence_offsets("SkipNgramModel.log_prob_text: offsets", offsets, len(ids))
         places, begins = every(self.step, offsets)
         log_prob = np.empty(len(ids), dtype=np.float64)
@@ -73,11 +82,7 @@ class SkipNgramModel:
 
     def _read(self, method: str, contexts: IntArray) -> IntArray:
         """The words of contexts that are read, `[N, n - 1]`."""
-        contexts = self._words(f"{method}: contexts", contexts, ("N", self.context_size))
-        return contexts[:, :: self.step]
-
-    def _words(self, argument: str, ids: IntArray, shape: tuple[int | str, ...]) -> IntArray:
-        return whole_numbers(f"SkipNgramModel.{argument}", ids, shape, below=self.ngrams.table.vocabulary_size)
+        return self._checked_contexts(method, contexts)[:, :: self.step]
 
 
 class EveryWord:

@@ -26,7 +26,8 @@ from lmtool.errors import UserError
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.vocabulary import Vocabulary
-    from lmtool.ngram.models.units import CountModel, Units
+    from lmtool.language_model import LanguageModel
+    from lmtool.ngram.models.units import Units
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class SkipNgramConfig(CountModelConfig):
             raise UserError(f"model={self.kind}: {corpus.path} has no text of train to read: choose other counts=")
         return EveryWord(corpus, self.step)
 
-    def load(self, folder: Path, vocabulary: Vocabulary) -> CountModel:
+    def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
         """The model of a run folder. Raises UserError where its file is missing, damaged, or of another vocabulary."""
         from lmtool.ngram.models.ngram_model import NGRAM_FILE
         from lmtool.ngram.models.skip_model import SkipNgramModel

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy.typing as npt
+from typing import Protocol
 
 from lmtool.data.corpus import Corpus
 from lmtool.language_model import LanguageModel
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.system.arrays import FloatArray, IntArray
-
-
-class CountModel(LanguageModel, Protocol):
-    """A language model that scores running text by a back-off table."""
-
-    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
-        """log p of each predicted token, `[N]`, of ids `[N]` whose sentences begin at offsets `[S + 1]`, N the last."""
-
-    def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, memory: int) -> FloatArray:
-        """The same, where the process may have `memory` bytes."""
 
 
 class Units(Protocol):
@@ -33,7 +20,7 @@ class Units(Protocol):
     corpus: Corpus
     about: list[str]
 
-    def model(self, table: BackoffTable) -> CountModel:
+    def model(self, table: BackoffTable) -> LanguageModel:
         """The model over the words, of a table over the units."""
 
     def save(self, table: BackoffTable, folder: Path) -> None:
@@ -47,7 +34,7 @@ class Words:
         self.corpus = corpus
         self.about: list[str] = []
 
-    def model(self, table: BackoffTable) -> CountModel:
+    def model(self, table: BackoffTable) -> LanguageModel:
         """The n-gram model."""
         return NgramModel(table, self.corpus.vocabulary)
 
