@@ -63,7 +63,7 @@ def timed(name: str, module: Any, step: Step) -> dict[str, list[float]] | None:
 
     names = {each.name for each in of_layers.registered()}
     ways = {"plain": set(), "next": names - {name}, "form": names | {name}}
-    if name not in names:  # not of a layer: the row optimisers and the step of a whole network
+    if name not in names:  # not of a layer: the row optimizers and the step of a whole network
         del ways["next"]
     else:
         served = {way: serving(of_layers, module, step, some) for way, some in ways.items()}
@@ -123,7 +123,7 @@ def cases() -> Iterator[Case]:
     yield from trees()
     yield from encoders()
     yield from softmaxes()
-    yield from optimisers()
+    yield from optimizers()
     yield from networks()
 
 
@@ -230,23 +230,23 @@ def softmaxes() -> Iterator[Case]:
             yield name, f"V {words:,}, D {dim}, B {size:,}", layer, step
 
 
-def optimisers() -> Iterator[Case]:
-    """Steps of the row optimisers, whose rows are those of a batch."""
+def optimizers() -> Iterator[Case]:
+    """Steps of the row optimizers, whose rows are those of a batch."""
     import torch
     from torch import nn
 
     from lmtool.neural import RowAdagrad, RowAdam, RowSGD
 
     for words, dim, used in ((10_000, 100, 400), (10_000, 100, 4000), (10_000, 512, 3000), (1_000_000, 100, 4000)):
-        for kind, more in ((RowSGD, {}), (RowAdagrad, {}), (RowAdam, {}), (RowAdam, {"catch_up": True})):
+        for kind, more in ((RowSGD, {}), (RowAdagrad, {}), (RowAdam, {}), (RowAdam, {"correct_skipped_steps": True})):
             weight = nn.Parameter(torch.randn(words, dim))
             chosen = torch.randperm(words)[:used].sort()[0]
             weight.grad = torch.sparse_coo_tensor(
                 chosen[None], torch.randn(used, dim), weight.shape, is_coalesced=True, check_invariants=False
             )
-            optimiser: Any = kind([weight], lr=0.001, **more)
+            optimizer: Any = kind([weight], lr=0.001, **more)
             said = f"{used:,} of {words:,} rows, H {dim}"
-            yield f"{kind.__name__}{' with catch_up' if more else ''}", said, None, optimiser.step
+            yield f"{kind.__name__}{' with correct_skipped_steps' if more else ''}", said, None, optimizer.step
 
 
 def networks() -> Iterator[Case]:
@@ -258,7 +258,7 @@ def networks() -> Iterator[Case]:
     from lmtool.neural.model import NeuralModel
     from lmtool.neural.outputs.softmax import FullSoftmax
     from lmtool.training.optim.sgd import SgdOptim
-    from lmtool.training.optimisers import make_optimisers
+    from lmtool.training.optimizers import make_optimizers
 
     for words, embed, hidden, context, size in (
         (29, 10, 200, 3, 32),
@@ -270,11 +270,11 @@ def networks() -> Iterator[Case]:
         encoder = settings.build(words, tied=False, sparse=True)
         model = NeuralModel(encoder, FullSoftmax(hidden, counts_of(words - 1)), words)
         contexts, (_, y) = torch.randint(words - 1, (size, context)), batch_of(words - 1, hidden, size)
-        optimisers_of, one = make_optimisers(model, SgdOptim("sgd", 0.01, 0.0, 0.0)), torch.ones(())
+        optimizers_of, one = make_optimizers(model, SgdOptim("sgd", 0.01, 0.0, 0.0)), torch.ones(())
         whole: Any = network_step(model, 0.0, size, None)
         parameters = list(model.parameters())
 
-        def step(m=model, x=contexts, y=y, optims=optimisers_of, one=one, whole=whole, of=parameters) -> None:  # type: ignore[no-untyped-def]
+        def step(m=model, x=contexts, y=y, optims=optimizers_of, one=one, whole=whole, of=parameters) -> None:  # type: ignore[no-untyped-def]
             from lmtool.neural.forms import allowed
 
             if allowed():
@@ -285,8 +285,8 @@ def networks() -> Iterator[Case]:
                 parameter.grad = None
             loss.backward(one)
             loss.item()
-            for optimiser in optims:
-                optimiser.step()
+            for optimizer in optims:
+                optimizer.step()
 
         yield "network_step", f"V {words:,}, E {embed}, H {hidden}, C {context}, B {size}", model, step
 

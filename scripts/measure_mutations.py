@@ -69,7 +69,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
         [f"tests/neural/test_{name}.py" for name in ("outputs", "output_settings", "softmax*", "base", "presets")],
     ),
     "forms": (
-        ["lmtool/neural/forms/*.py", "lmtool/neural/optimisers/*.py", "lmtool/neural/rows.py"],
+        ["lmtool/neural/forms/*.py", "lmtool/neural/optimizers/*.py", "lmtool/neural/rows.py"],
         ["tests/neural/test_*.py"],
     ),
     "mixtures": (

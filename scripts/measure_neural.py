@@ -115,7 +115,7 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
     from lmtool.neural.forms import only_plain
     from lmtool.training.batches import Batches
     from lmtool.training.optim.sgd import SgdOptim
-    from lmtool.training.optimisers import make_optimisers
+    from lmtool.training.optimizers import make_optimizers
 
     torch.manual_seed(0)
     with Corpus.open(store) as corpus:
@@ -123,18 +123,18 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
         batches = iter(Batches(corpus.split("train"), batch, 5, 0))
     if plain:
         model.use_dense_gradients()
-    optimisers = make_optimisers(model, SgdOptim("sgd", 0.1, 0.0, 0.0))
+    optimizers = make_optimizers(model, SgdOptim("sgd", 0.1, 0.0, 0.0))
 
     def step() -> None:
         x, y = next(batches)
         with only_plain(plain):
             loss = model(x, y)
         loss.item()
-        for optimiser in optimisers:
-            optimiser.zero_grad()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         loss.backward()
-        for optimiser in optimisers:
-            optimiser.step()
+        for optimizer in optimizers:
+            optimizer.step()
 
     return step
 

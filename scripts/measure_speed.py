@@ -174,7 +174,7 @@ def plain_steps(store: Path, embed: int, hidden: int, batch: int, context: int) 
     torch.manual_seed(0)
     layers = nn.Linear(context * embed, hidden), nn.Tanh(), nn.Linear(hidden, size)
     model = nn.Sequential(nn.Embedding(size, embed), nn.Flatten(), *layers)
-    optimiser, criterion = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
+    optimizer, criterion = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
     data = TensorDataset(torch.from_numpy(contexts), torch.from_numpy(targets))
 
     def batches() -> Iterator[Any]:
@@ -185,10 +185,10 @@ def plain_steps(store: Path, embed: int, hidden: int, batch: int, context: int) 
 
     def step() -> None:
         x, y = next(waiting)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = criterion(model(x), y)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         loss.item()
 
     return step
@@ -236,7 +236,7 @@ def steps_of(
 
 
 def _nplm(corpus: Any) -> tuple[Any, Any, bool]:
-    """The network and the optimiser of `lmtool train model=nplm`."""
+    """The network and the optimizer of `lmtool train model=nplm`."""
     from lmtool.api.settings import compose
     from lmtool.cli.arguments import CommandLine
     from lmtool.config.settings import typed

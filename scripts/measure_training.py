@@ -16,7 +16,7 @@ TURNS = measure_neural.TURNS
 
 
 def engine(lmtool: Callable[..., float]) -> None:
-    """The engine's time per step and that of a bare loop of the same model, optimiser and clipping, alternating."""
+    """The engine's time per step and that of a bare loop of the same model, optimizer and clipping, alternating."""
     import torch
 
     from lmtool.system import parallel
@@ -44,7 +44,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
 
     from lmtool.config.training import Precision, TrainingConfig
     from lmtool.data.corpus import Corpus
-    from lmtool.neural.optimisers.clipping import clip_gradients
+    from lmtool.neural.optimizers.base import clip_gradients
     from lmtool.training.interruption import Stop
     from lmtool.training.loop import Plan, _Training
     from lmtool.training.optim.sgd import SgdOptim
@@ -62,7 +62,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
         contexts, targets = (torch.from_numpy(array) for array in split.windows(np.arange(400_000), 5))
         model = measure_neural.model_of(corpus, name, embed, hidden)
         engine = _Training(model, split, corpus.split("valid"), plan, Path(folder), Processes(), bar=False)
-        optimisers = engine.optimisers
+        optimizers = engine.optimizers
         order = torch.randperm(400_000)
         stop = Stop()
 
@@ -70,12 +70,12 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
             for number in range(steps):
                 index = order[number * batch % 390_000 :][:batch]
                 loss = model(contexts[index], targets[index])
-                for optimiser in optimisers:
-                    optimiser.zero_grad()
+                for optimizer in optimizers:
+                    optimizer.zero_grad()
                 loss.backward()
                 clip_gradients(model.parameters(), 1.0)
-                for optimiser in optimisers:
-                    optimiser.step()
+                for optimizer in optimizers:
+                    optimizer.step()
                 loss.item()
 
         def whole() -> None:

@@ -1,4 +1,4 @@
-"""Walks over layers, encoders and optimisers with arguments that fit and arguments that do not; test_shapes runs them.
+"""Walks over layers, encoders and optimizers with arguments that fit and arguments that do not; test_shapes runs them.
 
 They return what went wrong, a line each, instead of asserting it: one of them runs in a process of its own, which an
 access beside an array would end with a signal.
@@ -32,7 +32,7 @@ from lmtool.neural import (
 )
 from lmtool.neural.encoders.cbow import CbowModel
 from lmtool.neural.encoders.lbl import LblModel
-from lmtool.neural.optimisers.row_optimizer import RowOptimizer
+from lmtool.neural.optimizers.base import RowOptimizer
 from lmtool.trees import Tree, from_codes, huffman_tree
 from tests.conftest import nplm
 
@@ -215,17 +215,17 @@ def walk_encoder(name: str) -> Iterator[str]:
         yield from compared(f"{name}, B = 0", outcome(one, contexts[:0]), [wanted[0][:0]], None)
 
 
-OPTIMISERS: dict[str, Callable[..., RowOptimizer]] = {
+OPTIMIZERS: dict[str, Callable[..., RowOptimizer]] = {
     "sgd": lambda p: RowSGD(p, lr=0.1),
     "momentum": lambda p: RowSGD(p, lr=0.1, momentum=0.9),
     "l2": lambda p: RowSGD(p, lr=0.1, l2=0.1),
     "adagrad": lambda p: RowAdagrad(p, lr=0.1),
     "adam": lambda p: RowAdam(p, lr=0.1),
-    "adam that catches up": lambda p: RowAdam(p, lr=0.1, catch_up=True),
+    "adam that catches up": lambda p: RowAdam(p, lr=0.1, correct_skipped_steps=True),
 }
 
 
-def walk_optimiser(name: str) -> Iterator[str]:
+def walk_optimizer(name: str) -> Iterator[str]:
     """Gradients that torch takes without a look, and states of another parameter."""
     gradients: dict[str, tuple[list[int], tuple[int, ...]]] = {
         "R": ([3], (1, 2)),
@@ -238,13 +238,13 @@ def walk_optimiser(name: str) -> Iterator[str]:
         with torch.sparse.check_sparse_tensor_invariants(False):
             indices = torch.tensor([rows, rows]) if case == "1-D" else torch.tensor([rows])
             parameter.grad = torch.sparse_coo_tensor(indices, torch.ones(shape), (3, 2), is_coalesced=True)
-            found = outcome(OPTIMISERS[name]([parameter]).step)
+            found = outcome(OPTIMIZERS[name]([parameter]).step)
         yield from compared(f"{name}, {case}", found, None, r"a gradient of rows .* does not fit a parameter \[3, 2\]")
     large, small = (nn.Parameter(torch.zeros(rows, 2)) for rows in (3, 2))
-    both = [OPTIMISERS[name]([parameter]) for parameter in (large, small)]
-    for optimiser, parameter in zip(both, (large, small), strict=True):
+    both = [OPTIMIZERS[name]([parameter]) for parameter in (large, small)]
+    for optimizer, parameter in zip(both, (large, small), strict=True):
         parameter.grad = torch.eye(len(parameter), 2).to_sparse(1)
-        optimiser.step()
+        optimizer.step()
     both[0].load_state_dict(both[1].state_dict())
     if name in ("momentum", "adagrad", "adam"):
         error = r"the state of a parameter \[3, 2\] must be as long; got float32 \[2, 2\]"

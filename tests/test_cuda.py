@@ -51,7 +51,7 @@ MODELS = {
     "as in the paper": [*NPLM, "output=softmax", "model.layer_norm=false", "model.gated=false", "model.direct=true"],
 }
 MODELS |= {f"tree={tree}": [*HIERARCHICAL, f"tree={tree}"] for tree in TREES}
-OPTIMISERS = {
+OPTIMIZERS = {
     "adam": ["optim=adam", "optim.weight_decay=0.01"],
     "sgd": ["optim=sgd", "optim.lr=0.1"],
     "momentum": ["optim=sgd", "optim.momentum=0.9"],
@@ -124,9 +124,9 @@ def test_a_training(name: str, lmtool: Run) -> None:
     both(lmtool, [word for word in line if "model=nplm" in line or word not in OF_NPLM])
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_an_optimiser(name: str, lmtool: Run) -> None:
-    both(lmtool, [*HIERARCHICAL, "tree=huffman", *FIFTY, *OPTIMISERS[name]])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer(name: str, lmtool: Run) -> None:
+    both(lmtool, [*HIERARCHICAL, "tree=huffman", *FIFTY, *OPTIMIZERS[name]])
 
 
 def test_sparse_gradients(lmtool: Run) -> None:

@@ -18,7 +18,7 @@ from torch import nn
 from lmtool.commands import lr_range
 from lmtool.config.training import Gradients
 from lmtool.neural.forms import only_plain
-from lmtool.training.optimisers import load_state_tensors, use_gradients
+from lmtool.training.optimizers import load_optimizer_state_dict, use_gradients
 
 Run = Callable[..., str]
 SMALL = ["model.embedding_dim=8", "model.hidden_dim=12", "model.context_size=3", "data=toy", "training.batch_size=16"]
@@ -32,7 +32,7 @@ MODELS = {  # each layer and encoder by itself is held to more in tests/neural/t
     "adaptive": [*NPLM, "output=adaptive", "output.cutoffs=[3]"],
     "history": [*NPLM, "output=classes", "model.history=8"],
 }
-OPTIMISERS = ["adamw", "adam", "sgd", "adagrad"]
+OPTIMIZERS = ["adamw", "adam", "sgd", "adagrad"]
 
 
 def history(run: Path) -> list[dict[str, Any]]:
@@ -62,8 +62,8 @@ def test_models(name: str, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None
     by_both(lmtool, [*MODELS[name], *SMALL])
 
 
-@pytest.mark.parametrize("optim", OPTIMISERS)
-def test_optimisers(optim: str, lmtool: Run) -> None:
+@pytest.mark.parametrize("optim", OPTIMIZERS)
+def test_optimizers(optim: str, lmtool: Run) -> None:
     words = [*HIERARCHICAL, *SMALL, f"optim={optim}", "optim.lr=0.01", "training.clip_norm=0.5"]
     by_both(lmtool, words + (["optim.momentum=0.9"] if optim == "sgd" else []))
 
@@ -116,13 +116,13 @@ def test_evaluation_and_prediction(lmtool: Run) -> None:
 def test_the_kind_of_gradients(monkeypatch: pytest.MonkeyPatch, lmtool: Run) -> None:
     """The range test has that of the training."""
     parameters: list[int] = []
-    make = lr_range.make_optimisers
+    make = lr_range.make_optimizers
 
     def counting(model: Any, optim: Any) -> Any:
         parameters.append(len(model.row_parameters()))
         return make(model, optim)
 
-    monkeypatch.setattr(lr_range, "make_optimisers", counting)
+    monkeypatch.setattr(lr_range, "make_optimizers", counting)
     words = [*HIERARCHICAL, *SMALL, "lr_range=true", "lr_range_steps=12"]
     for gradients in ([], [DENSE]):
         lmtool("train", *words, *gradients)
@@ -152,13 +152,13 @@ def test_auto_is_dense_where_memory_is_not_the_cpus() -> None:
     assert given == ["meta", "cpu"]
 
 
-def test_a_checkpoint_counts_steps_where_the_optimiser_does() -> None:
+def test_a_checkpoint_counts_steps_where_the_optimizer_does() -> None:
     # On a GPU torch's Adagrad counts them on the CPU, as it reads them.
     weight = nn.Parameter(torch.ones(2, device="meta"))
-    optimiser = torch.optim.Adagrad([weight], foreach=True)
-    load_state_tensors([optimiser], {"0.0.step": torch.tensor(3.0), "0.0.sum": torch.ones(2)})
-    state = optimiser.state[weight]
+    optimizer = torch.optim.Adagrad([weight], foreach=True)
+    load_optimizer_state_dict([optimizer], {"0.0.step": torch.tensor(3.0), "0.0.sum": torch.ones(2)})
+    state = optimizer.state[weight]
     assert state["step"] == 3 and state["sum"].is_meta
     adam = torch.optim.AdamW([weight])
-    load_state_tensors([adam], {"0.0.step": torch.tensor(5.0), "0.0.exp_avg": torch.ones(2)})
+    load_optimizer_state_dict([adam], {"0.0.step": torch.tensor(5.0), "0.0.exp_avg": torch.ones(2)})
     assert adam.state[weight]["step"] == 5 and adam.state[weight]["exp_avg"].is_meta

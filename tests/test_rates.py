@@ -1,4 +1,4 @@
-"""Optimisers beside the step, and the learning-rate range test."""
+"""Optimizers beside the step, and the learning-rate range test."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.neural.encoders.cbow import CbowModel
 from lmtool.neural.encoders.lbl import LblModel
 from lmtool.neural.model import build_neural
-from lmtool.neural.optimisers.row_adagrad import RowAdagrad
-from lmtool.neural.optimisers.row_adam import RowAdam
-from lmtool.neural.optimisers.row_sgd import RowSGD
+from lmtool.neural.optimizers.rows import RowAdagrad, RowAdam, RowSGD
 from lmtool.neural.outputs.adaptive import AdaptiveOutput
 from lmtool.neural.outputs.classes import ClassesOutput
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
@@ -33,7 +31,13 @@ from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.adamw import AdamwOptim
 from lmtool.training.optim.base import ParameterGroups
 from lmtool.training.optim.sgd import SgdOptim
-from lmtool.training.optimisers import load_state_tensors, make_optimisers, renormalise_rows, set_rate, state_tensors
+from lmtool.training.optimizers import (
+    load_optimizer_state_dict,
+    make_optimizers,
+    optimizer_state_dict,
+    renormalize_rows,
+    set_rate,
+)
 from lmtool.trees import Tree, huffman_tree
 from tests.conftest import NEURAL, SOFTMAX, neural
 
@@ -71,26 +75,26 @@ def test_weight_decay_in_the_gradient_is_torchs(name: str, dtype: torch.dtype) -
         AdamwOptim("adamw", 0.1, 0.1, 0.9, 0.99, 1e-8),
     ],
 )
-def test_optimisers_remember(optim: OptimConfig, toy: Corpus) -> None:
-    def steps(model: torch.nn.Module, optimisers: list[torch.optim.Optimizer], seeds: range) -> None:
+def test_optimizers_remember(optim: OptimConfig, toy: Corpus) -> None:
+    def steps(model: torch.nn.Module, optimizers: list[torch.optim.Optimizer], seeds: range) -> None:
         for seed in seeds:
             torch.manual_seed(seed)
             model.zero_grad()
             model(torch.randint(20, (8, 3)), torch.randint(20, (8,))).backward()
-            for optimiser in optimisers:
-                optimiser.step()
+            for optimizer in optimizers:
+                optimizer.step()
 
     torch.manual_seed(0)
     first = neural(toy, NceOutput("nce", 9, True, 1.0, False))
     torch.manual_seed(0)
     second = neural(toy, NceOutput("nce", 9, True, 1.0, False))
-    optimisers = make_optimisers(first, optim)
-    steps(first, optimisers, range(3))
-    state = {name: tensor.clone() for name, tensor in state_tensors(optimisers).items()}
+    optimizers = make_optimizers(first, optim)
+    steps(first, optimizers, range(3))
+    state = {name: tensor.clone() for name, tensor in optimizer_state_dict(optimizers).items()}
     second.load_state_dict(first.state_dict())
-    steps(first, optimisers, range(3, 6))
-    others = make_optimisers(second, optim)
-    load_state_tensors(others, state)
+    steps(first, optimizers, range(3, 6))
+    others = make_optimizers(second, optim)
+    load_optimizer_state_dict(others, state)
     steps(second, others, range(3, 6))
     for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(ours, theirs)
@@ -149,8 +153,8 @@ def test_weight_decay_goes_by_role(name: str, toy: Corpus) -> None:
     make, of_encoder, of_output = SPARED[name]
     model = make(toy)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    optimisers = make_optimisers(model, SgdOptim("sgd", 0.1, 0.5, 0.0))
-    groups = [group for optimiser in optimisers for group in optimiser.param_groups]
+    optimizers = make_optimizers(model, SgdOptim("sgd", 0.1, 0.5, 0.0))
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     decay = {names[id(p)]: group.get("l2") or group["weight_decay"] for group in groups for p in group["params"]}
     spared = [f"encoder.{each}" for each in of_encoder.split()] + [f"output.{each}" for each in of_output.split()]
     assert decay == {each: 0.0 if each in spared else 0.5 for each in names.values()}
@@ -161,9 +165,9 @@ def test_checkpoints_number_parameters_as_before(toy: Corpus) -> None:
     # Matrices, then the rest, in the order of the model: those of 0.5 and 0.6 go on with their own running means.
     output = HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5)
     model: Any = neural(toy, output, tree_of(toy), history=5)
-    dense, rows = make_optimisers(model, AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8))
-    for optimiser in (dense, rows):
-        listed = [p for group in optimiser.param_groups for p in group["params"]]
+    dense, rows = make_optimizers(model, AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8))
+    for optimizer in (dense, rows):
+        listed = [p for group in optimizer.param_groups for p in group["params"]]
         assert [p.dim() > 1 for p in listed] == sorted((p.dim() > 1 for p in listed), reverse=True)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     first = [names[id(p)] for group in dense.param_groups for p in group["params"]][:3]
@@ -172,7 +176,7 @@ def test_checkpoints_number_parameters_as_before(toy: Corpus) -> None:
 
 def test_long_rows_are_scaled_down() -> None:
     weight = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
-    renormalise_rows(weight, 1.0)
+    renormalize_rows(weight, 1.0)
     torch.testing.assert_close(weight, torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
 
 
@@ -190,9 +194,9 @@ class Bowl(torch.nn.Module):
 def test_range_test_of_a_bowl() -> None:
     model = Bowl()
     targets = [torch.tensor(1.0), torch.tensor(-1.0)]
-    optimiser = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     batches = ((torch.empty(0), target) for target in itertools.cycle(targets))
-    found = range_test(model, [optimiser], batches, limits=(1e-3, 1e3), steps=61, clip_norm=None)  # type: ignore[arg-type]
+    found = range_test(model, [optimizer], batches, limits=(1e-3, 1e3), steps=61, clip_norm=None)  # type: ignore[arg-type]
     assert found.rates[:2] == pytest.approx([1e-3, 1e-3 * 10**0.1])
     w, wanted = 0.0, []
     for number, rate in enumerate(found.rates):
@@ -204,8 +208,8 @@ def test_range_test_of_a_bowl() -> None:
     assert len(found.rates) < 50 and 2 < found.rates[-1] < 20  # it ends where the loss is lost
     lowest = found.smoothed.index(min(found.smoothed[len(found.rates) // 2 :]))  # less than 20
     assert found.proposed == pytest.approx(found.rates[lowest] / 10)
-    set_rate([optimiser], 0.5)
-    assert optimiser.param_groups[0]["lr"] == 0.5
+    set_rate([optimizer], 0.5)
+    assert optimizer.param_groups[0]["lr"] == 0.5
 
 
 class Bigrams(torch.nn.Module):
@@ -242,8 +246,8 @@ def test_the_proposed_rate_is_within_what_was_tried(
 ) -> None:
     torch.manual_seed(seed)
     model: Any = Bigrams()
-    optimiser = torch.optim.SGD(model.parameters(), lr=1.0)
-    found = range_test(model, [optimiser], bigrams(seed), limits=limits, steps=300, clip_norm=None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    found = range_test(model, [optimizer], bigrams(seed), limits=limits, steps=300, clip_norm=None)
     assert proposed[0] <= found.proposed <= proposed[1]
     assert doubt in found.doubt and bool(doubt) == bool(found.doubt)
 

@@ -133,7 +133,7 @@ def test_golden_loss(name: str, toy: Corpus, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["nplm", "hsoftmax", "nce, own noise"])
-def test_every_optimiser_learns_with_dense_and_with_sparse_gradients(
+def test_every_optimizer_learns_with_dense_and_with_sparse_gradients(
     optim: OptimConfig, name: str, toy: Corpus, tmp_path: Path
 ) -> None:
     torch.manual_seed(5)

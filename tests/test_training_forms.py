@@ -21,7 +21,7 @@ from lmtool.neural.encoders.cbow import CbowModel
 from lmtool.neural.encoders.lbl import LblModel
 from lmtool.neural.encoders.nplm import Activation
 from lmtool.neural.model import build_neural
-from lmtool.neural.optimisers import row_adam
+from lmtool.neural.optimizers import rows
 from lmtool.neural.outputs.adaptive import AdaptiveOutput
 from lmtool.neural.outputs.classes import ClassesOutput
 from lmtool.neural.outputs.nce import NceOutput
@@ -36,7 +36,7 @@ from tests.test_training import ADAM, DOT, MORIN_BENGIO, run, training
 Run = Callable[..., str]
 SGD = SgdOptim("sgd", 0.1, 1e-4, 0.0)
 LARGE = ["model.layer_norm=true", "model.dropout=0.1", "output=hierarchical", "tree=huffman"]
-# Without dropout: a model, its optimiser, and forms that compute some of it.
+# Without dropout: a model, its optimizer, and forms that compute some of it.
 MODELS: dict[str, tuple[Callable[[Corpus], Any], OptimConfig, set[str]]] = {
     "units": (
         lambda toy: neural(toy, layer_norm=True, gated=True, activation=Activation.gelu, layers=2),
@@ -92,7 +92,7 @@ def test_plain_calls_no_form(toy: Corpus, tmp_path: Path, monkeypatch: pytest.Mo
         raise AssertionError("not a plain method")
 
     monkeypatch.setattr(forms, "registered", fails)
-    monkeypatch.setattr(row_adam, "change_rows", fails)
+    monkeypatch.setattr(rows, "change_rows", fails)
     for name in ("units", "hierarchical"):
         _, trained = run(toy, tmp_path / name, training(epochs=1, forms=Forms.plain), model=MODELS[name][0](toy))
         assert trained.forms == []

@@ -27,7 +27,7 @@ from lmtool.training.optim.adagrad import AdagradOptim
 from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.adamw import AdamwOptim
 from lmtool.training.optim.sgd import SgdOptim
-from lmtool.training.optimisers import make_optimisers, renormalise_rows
+from lmtool.training.optimizers import make_optimizers, renormalize_rows
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes
 from tests.conftest import neural, nplm
@@ -82,19 +82,19 @@ def test_rows_are_limited_in_all_that_is_kept(
 
 def test_rows_above_the_limit_alone_are_scaled() -> None:
     weight = nn.Parameter(torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, -8.0]]))
-    renormalise_rows(weight, 2.0)
+    renormalize_rows(weight, 2.0)
     once = weight.detach().clone()
     torch.testing.assert_close(once, torch.tensor([[1.2, 1.6], [0.3, 0.4], [0.0, -2.0]]), rtol=1e-5, atol=0)
-    renormalise_rows(weight, 2.0)
+    renormalize_rows(weight, 2.0)
     assert torch.equal(weight, once)
 
 
 def test_limited_rows_are_never_above_the_limit() -> None:
     weight = torch.randn(2000, 300, generator=torch.Generator().manual_seed(1))
-    renormalise_rows(weight, 0.7)
+    renormalize_rows(weight, 0.7)
     once = weight.clone()
     assert 0.69999 < weight.double().norm(dim=1).max() <= 0.7
-    renormalise_rows(weight, 0.7)
+    renormalize_rows(weight, 0.7)
     assert torch.equal(weight, once)
 
 
@@ -246,8 +246,8 @@ class Still(nn.Module):
 )
 def test_weight_decay_spares_biases(optim: OptimConfig, factor: float, sparse: bool) -> None:
     model: Any = Still(sparse)
-    for optimiser in make_optimisers(model, optim):
-        optimiser.step()
+    for optimizer in make_optimizers(model, optim):
+        optimizer.step()
     used = torch.tensor([1.0, 0.0 if sparse else 1.0, 1.0])
     wanted = 2 * (1 - used * (1 - factor))
     torch.testing.assert_close(model.matrix.detach(), wanted[:, None].expand(3, 2))

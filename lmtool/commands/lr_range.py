@@ -18,7 +18,7 @@ from lmtool.session import Session
 from lmtool.system.files import write_json
 from lmtool.training.batches import Batches
 from lmtool.training.lr_range_test import range_test
-from lmtool.training.optimisers import make_optimisers, use_gradients
+from lmtool.training.optimizers import make_optimizers, use_gradients
 
 
 def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | StoredTokens, session: Session) -> RateTest:
@@ -33,7 +33,7 @@ def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | Stor
     with only_plain(config.training.forms is Forms.plain):
         test = range_test(
             model,
-            make_optimisers(model, config.optim),
+            make_optimizers(model, config.optim),
             iter(batches),
             limits=(low, high),
             steps=config.lr_range_steps,

@@ -304,11 +304,11 @@ class OptimConfig(ABC):
 
     @abstractmethod
     def dense(self, groups: ParameterGroups) -> Optimizer:
-        """The optimiser of parameters with dense gradients."""
+        """The optimizer of parameters with dense gradients."""
 
     @abstractmethod
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        """The optimiser of parameters with sparse gradients, whose other rows a step leaves as they are."""
+        """The optimizer of parameters with sparse gradients, whose other rows a step leaves as they are."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Output layers for language models over large vocabularies, for any PyTorch model, and the optimisers of their sparse
+"""Output layers for language models over large vocabularies, for any PyTorch model, and the optimizers of their sparse
 gradients; lmtool's own neural models use them.
 
 Each layer takes hidden `[B, D]` and targets `[B]` and returns the mean loss; log_prob and log_dist return exact
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lmtool.neural.encoders.base import Encoder as Encoder
-    from lmtool.neural.optimisers.clipping import clip_gradients as clip_gradients
-    from lmtool.neural.optimisers.row_adagrad import RowAdagrad as RowAdagrad
-    from lmtool.neural.optimisers.row_adam import RowAdam as RowAdam
-    from lmtool.neural.optimisers.row_sgd import RowSGD as RowSGD
+    from lmtool.neural.optimizers.base import clip_gradients as clip_gradients
+    from lmtool.neural.optimizers.rows import RowAdagrad as RowAdagrad
+    from lmtool.neural.optimizers.rows import RowAdam as RowAdam
+    from lmtool.neural.optimizers.rows import RowSGD as RowSGD
     from lmtool.neural.outputs.adaptive import AdaptiveSoftmax as AdaptiveSoftmax
     from lmtool.neural.outputs.base import OutputLayer as OutputLayer
     from lmtool.neural.outputs.classes import ClassSoftmax as ClassSoftmax
@@ -37,11 +37,11 @@ _MODULES = {
     "MorinBengioNodes": "outputs.tree_nodes",
     "NCELoss": "outputs.nce",
     "OutputLayer": "outputs.base",
-    "RowAdagrad": "optimisers.row_adagrad",
-    "RowAdam": "optimisers.row_adam",
-    "RowSGD": "optimisers.row_sgd",
+    "RowAdagrad": "optimizers.rows",
+    "RowAdam": "optimizers.rows",
+    "RowSGD": "optimizers.rows",
     "SampledSoftmax": "outputs.sampled",
-    "clip_gradients": "optimisers.clipping",
+    "clip_gradients": "optimizers.base",
 }
 __all__ = list(_MODULES)
 

@@ -7,6 +7,8 @@ arrays. On a GPU the range is left to the assertions of torch's own kernels, as 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -149,6 +151,18 @@ def require_size(where: str, size: object) -> int:
     if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 1:
         raise ValueError(f"{where} must be a whole number of 1 or more; got {size!r}")
     return int(size)
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a real number, of Python or numpy; true and false are not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def require_number(where: str, value: object, fits: Callable[[Any], bool], rule: str) -> float:
+    """Return a real number that fits a rule, e.g. "above 0". Raises ValueError for others, and for other objects."""
+    if not is_number(value) or not fits(value):
+        raise ValueError(f"{where} must be {rule}; got {value!r}")
+    return float(value)  # type: ignore[arg-type]
 
 
 def require_odds(where: str, odds: object) -> Tensor:

@@ -68,7 +68,7 @@ def choose_device(name: str) -> torch.device:
 
 def fits_dense(device: torch.device, numbers: int) -> bool:
     """Whether tables of so many weights in float32 fit on a device together with dense gradients and two numbers of
-    optimiser's state for each: into half of the memory that is free there. On a CPU they do.
+    optimizer's state for each: into half of the memory that is free there. On a CPU they do.
     """
     if device.type != "cuda":
         return True

@@ -31,7 +31,7 @@ from lmtool.trees.tree import Tree
 
 LARGE = 1 << 26  # examples x weights of the encoder from which precision=auto takes bf16
 CHUNK = 1024  # contexts scored at once: bounds the memory of their distributions
-BYTES = 4  # of a weight; gradients and the optimiser's state come on top
+BYTES = 4  # of a weight; gradients and the optimizer's state come on top
 
 
 class NeuralModel(nn.Module, LanguageModel):
@@ -88,7 +88,7 @@ class NeuralModel(nn.Module, LanguageModel):
         return self.encoder.embedding.weight.device
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """The parameters with sparse gradients, each once: for the optimisers of lmtool.neural.optimisers."""
+        """The parameters with sparse gradients, each once: for the optimizers of lmtool.neural.optimizers."""
         both = [*self.encoder.row_parameters(), *self.output.row_parameters()]
         return list({id(parameter): parameter for parameter in both}.values())
 

@@ -19,10 +19,10 @@ from lmtool.data.split import StoredTokens
 from lmtool.errors import Interrupted, UserError
 from lmtool.neural import forms
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.optimisers.clipping import clip_gradients
+from lmtool.neural.optimizers.base import clip_gradients
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.system import parallel
-from lmtool.training import optimisers
+from lmtool.training import optimizers
 from lmtool.training.batches import Batches
 from lmtool.training.evaluation import mean_loss, share_most_likely
 from lmtool.training.interruption import Stop, signals_noted
@@ -102,15 +102,15 @@ class _Training:
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         model.use_precision(Precision.fp32 if settings.forms is Forms.plain else settings.precision)
         self._gradients_until_05 = _gradients(model)
-        dense = optimisers.use_gradients(model, settings.gradients, processes)
+        dense = optimizers.use_gradients(model, settings.gradients, processes)
         if settings.compile:
             model.encoder.compile()
         self.parameters = list(model.parameters())
-        self.optimisers = optimisers.make_optimisers(model, plan.optim)
+        self.optimizers = optimizers.make_optimizers(model, plan.optim)
         self.shared = SharedModel(model, processes) if processes.size > 1 else None
         self.network_step = None
         if self.shared is None and not dense:
-            self.network_step = optimisers.make_network_step(model, plan.optim, self.batch_size, settings.clip_norm)
+            self.network_step = optimizers.make_network_step(model, plan.optim, self.batch_size, settings.clip_norm)
         self.progress = Progress()
         self.reporter = Reporter(
             out if processes.first else None,
@@ -183,9 +183,9 @@ class _Training:
             if settings.clip_norm is not None:
                 clip_gradients(self.parameters, settings.clip_norm)
             value = self._converging(loss.item())
-            optimisers.set_rate(self.optimisers, progress.rate)
-            for optimiser in self.optimisers:
-                optimiser.step()
+            optimizers.set_rate(self.optimizers, progress.rate)
+            for optimizer in self.optimizers:
+                optimizer.step()
 
         # The count.
         progress.step += 1
@@ -204,7 +204,7 @@ class _Training:
         """
         progress, settings = self.progress, self.plan.training
         if settings.max_norm is not None:  # here, so that whatever is saved is within it
-            optimisers.renormalise_rows(self.model.encoder.embedding.weight, settings.max_norm)
+            optimizers.renormalize_rows(self.model.encoder.embedding.weight, settings.max_norm)
 
         def check() -> None:
             if stop.signal and self.processes.size == 1:
@@ -258,7 +258,9 @@ class _Training:
         if not self.processes.first:
             return
         tensors = {f"model.{name}": tensor for name, tensor in model_tensors(self.model).items()}
-        tensors |= {f"optimiser.{name}": tensor for name, tensor in optimisers.state_tensors(self.optimisers).items()}
+        tensors |= {
+            f"optimiser.{name}": tensor for name, tensor in optimizers.optimizer_state_dict(self.optimizers).items()
+        }
         tensors |= {f"random.{rank}.{name}": t for rank, states in enumerate(random) for name, t in states.items()}
         values = {
             "about": self.plan.about,
@@ -291,7 +293,7 @@ class _Training:
         with torch.no_grad():
             for name, tensor in parts["model"].items():
                 tensors[name].copy_(tensor)
-        optimisers.load_state_tensors(self.optimisers, parts["optimiser"])
+        optimizers.load_optimizer_state_dict(self.optimizers, parts["optimiser"])
         self.batches.go_to(values["position"])
         for each in fields(Progress):
             setattr(self.progress, each.name, values["progress"][each.name])

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.optimisers.clipping import clip_gradients
+from lmtool.neural.optimizers.base import clip_gradients
 from lmtool.runs.run import START, RangeTest, start_of
-from lmtool.training.optimisers import set_rate
+from lmtool.training.optimizers import set_rate
 
 MARGIN = 10.0  # the rate at which the loss is lowest, divided by the proposed one
 SMOOTHING = 0.95  # decay rate of the running mean of the losses
@@ -25,7 +25,7 @@ DIVERGED = 1.0  # nats above the lowest loss, where the test ends
 
 def range_test(
     model: NeuralModel,
-    optimisers: list[torch.optim.Optimizer],
+    optimizers: list[torch.optim.Optimizer],
     batches: Iterator[tuple[Tensor, Tensor]],
     *,
     limits: tuple[float, float],
@@ -52,14 +52,14 @@ def range_test(
         smoothed.append(_running_mean(losses))
         if smoothed[-1] > min(smoothed) + DIVERGED:
             break
-        for optimiser in optimisers:
-            optimiser.zero_grad()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         loss.backward()
         if clip_norm is not None:
             clip_gradients(model.parameters(), clip_norm)
-        set_rate(optimisers, rate)
-        for optimiser in optimisers:
-            optimiser.step()
+        set_rate(optimizers, rate)
+        for optimizer in optimizers:
+            optimizer.step()
     return propose(rates, losses, smoothed, diverged=len(rates) < steps)
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lmtool.neural.forms.groups import coalesced, rows_gradient
+from lmtool.neural.forms.loops import coalesced, rows_gradient
 
 GATHERED = 2  # times the rows of a parameter that are sent to all; an exchange of all rows moves each twice
 

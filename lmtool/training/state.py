@@ -1,4 +1,4 @@
-"""Checkpoints to resume from: weights, optimisers, random states and positions, in a file that can execute nothing.
+"""Checkpoints to resume from: weights, optimizers, random states and positions, in a file that can execute nothing.
 
 A safetensors file holds the tensors and, in its header, the other values as JSON and a digest of both. It is written
 whole or not at all, and the previous one stays.

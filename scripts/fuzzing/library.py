@@ -201,7 +201,7 @@ CALLS = [
     "neural.DotNodes(4, torch.zeros(5)).scores({hidden}, {ids})",
     "neural.RowSGD({gradients}, {lr}, {number}, {number}).step()",
     "neural.RowAdagrad({gradients}, {lr}, {number}, {number}).step()",
-    "neural.RowAdam({gradients}, {lr}, weight_decay={number}, catch_up={options}).step()",
+    "neural.RowAdam({gradients}, {lr}, weight_decay={number}, correct_skipped_steps={options}).step()",
     "neural.clip_gradients({gradients}, {number})",
     "trees.Tree({children}, {list})",
     "trees.analyse({tree}, {counts})",

@@ -18,7 +18,7 @@ SHORT = ["training.epochs=0.3", "training.evaluate_every=0.1"]
 
 
 def kill_at(moment: str) -> None:
-    """End this process by SIGKILL at its third checkpoint of the optimiser: "unnamed", where it is written and the one
+    """End this process by SIGKILL at its third checkpoint of the optimizer: "unnamed", where it is written and the one
     before it has been put aside, or "named", right after it has its name.
     """
     replace, seen = Path.replace, [0]

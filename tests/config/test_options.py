@@ -20,7 +20,7 @@ OPTIONS = [(group, name) for group in HOMES for name in kinds(group)]
 # The few files that name options beside the options' own: public faces of the library, documentation, and what older
 # versions and other formats mean.
 MAY_NAME = {
-    "lmtool/neural/__init__.py": "the public face of the output layers and optimisers",
+    "lmtool/neural/__init__.py": "the public face of the output layers and optimizers",
     "lmtool/trees/__init__.py": "the public face of the trees",
     "lmtool/cli/help_pages.py": "the examples of the help pages",
     "lmtool/config/settings.py": "what runs of before 0.6 mean by counts without a kind",
@@ -28,7 +28,8 @@ MAY_NAME = {
     "lmtool/commands/ngram_runs.py": "ARPA files and mixtures are models of n-grams",
     "lmtool/commands/tree.py": "it writes what tree=file reads",
     "conf/tree/union.yaml": "the trees that it is made of, as in a defaults list",
-    "lmtool/training/optimisers.py": "steps of plain gradient descent have a form",
+    "lmtool/neural/outputs/classes.py": "its classes are those of tree=classes",
+    "lmtool/training/optimizers.py": "steps of plain gradient descent have a form",
 }
 # A form imports the layers that it is a form of; they do not know it.
 FORMS = "hidden_units", "network_step", "softmax_bf16", "softmax_chunks", "softmax_tiles", "tree_loops"

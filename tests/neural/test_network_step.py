@@ -22,7 +22,7 @@ from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.softmax import SoftmaxOutput
 from lmtool.training.optim.adam import AdamOptim
 from lmtool.training.optim.sgd import SgdOptim
-from lmtool.training.optimisers import make_network_step
+from lmtool.training.optimizers import make_network_step
 
 WORDS, DIM, CONTEXT, HIDDEN = 23, 5, 3, 11
 RATE, DECAY = 0.3, 0.01
@@ -122,7 +122,7 @@ def test_only_plain_makes_none_of_them() -> None:
         assert make_network_step(model(), SGD, 7, 1.0) is None
 
 
-def test_the_settings_of_the_optimiser_reach_it() -> None:
+def test_the_settings_of_the_optimizer_reach_it() -> None:
     step = make_network_step(model(), SgdOptim("sgd", 0.1, 0.25, 0.0), 7, 0.5)
     assert step is not None and (step._decay, step._max_norm) == (0.25, 0.5)
 

@@ -1,4 +1,4 @@
-"""Optimisers of used rows against torch's own, by hand, and against their plain forms."""
+"""Optimizers of used rows against torch's own, by hand, and against their plain forms."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import torch
 from torch import nn
 
 from lmtool.neural.forms import only_plain
-from lmtool.neural.optimisers import row_adagrad, row_adam, row_optimizer, row_sgd
-from lmtool.neural.optimisers.clipping import clip_gradients
-from lmtool.neural.optimisers.row_adagrad import RowAdagrad
-from lmtool.neural.optimisers.row_adam import RowAdam
-from lmtool.neural.optimisers.row_optimizer import RowOptimizer
-from lmtool.neural.optimisers.row_sgd import RowSGD
+from lmtool.neural.optimizers import base, rows
+from lmtool.neural.optimizers.base import RowOptimizer, clip_gradients
+from lmtool.neural.optimizers.rows import RowAdagrad, RowAdam, RowSGD
 from lmtool.neural.rows import rows_of
 
 Make = Callable[[list[nn.Parameter]], RowOptimizer]
@@ -28,7 +25,7 @@ ROWS: dict[str, tuple[Make, Callable[[list[nn.Parameter]], torch.optim.Optimizer
         lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3),
     ),
     "adam that catches up": (
-        lambda p: RowAdam(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3, catch_up=True),
+        lambda p: RowAdam(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3, correct_skipped_steps=True),
         lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.8, 0.9), weight_decay=0.3),
     ),
 }
@@ -38,11 +35,11 @@ def train(make: Callable[..., torch.optim.Optimizer], ids: list[torch.Tensor], *
     torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(9, 4, dtype=torch.float64))
     target = torch.randn(9, 4, dtype=torch.float64)
-    optimiser = make([weight])
+    optimizer = make([weight])
     for some in ids:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (rows_of(weight, some, sparse=sparse) - target[some]).pow(2).sum().backward()
-        optimiser.step()
+        optimizer.step()
     return weight.detach()
 
 
@@ -66,13 +63,12 @@ def test_rows_that_are_not_used_stand_still(name: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("small", [1 << 15, 1], ids=["one thread", "several"])
 def test_compiled_as_plain(name: str, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_optimizer, "NUMBERS_PER_THREAD", small)
+    monkeypatch.setattr(base, "NUMBERS_PER_THREAD", small)
     torch.manual_seed(1)
     ids = [torch.randint(0, 9, (5,)) for _ in range(8)]
     loops: list[object] = []
-    change = row_optimizer.change_rows
-    for module in (row_sgd, row_adagrad, row_adam):
-        monkeypatch.setattr(module, "change_rows", lambda *given: loops.append(given[0]) or change(*given))
+    change = base.change_rows
+    monkeypatch.setattr(rows, "change_rows", lambda *given: loops.append(given[0]) or change(*given))
     compiled = train(ROWS[name][0], ids, sparse=True)
     assert len(loops) == 8
     with only_plain():
@@ -83,11 +79,11 @@ def test_compiled_as_plain(name: str, small: int, monkeypatch: pytest.MonkeyPatc
 def test_adam_by_hand() -> None:
     # The first step of a row is lr long, whenever it comes: m / (1 - beta1) = g, v / (1 - beta2) = g^2.
     weight = nn.Parameter(torch.tensor([[1.0], [2.0]], dtype=torch.float64))
-    optimiser = RowAdam([weight], lr=0.5, betas=(0.9, 0.99), eps=0.0)
+    optimizer = RowAdam([weight], lr=0.5, betas=(0.9, 0.99), eps=0.0)
     for ids, want in (([0], [0.5, 2.0]), ([0], [0.0, 2.0]), ([1], [0.0, 1.5])):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (3 * rows_of(weight, torch.tensor(ids), sparse=True)).sum().backward()
-        optimiser.step()
+        optimizer.step()
         torch.testing.assert_close(weight.detach()[:, 0], torch.tensor(want, dtype=torch.float64))
 
 
@@ -105,12 +101,12 @@ def test_adam_catches_up_by_hand(compiled: bool) -> None:
     # Steps 2 and 3 are row 1's. Step 4 is 3 later: m = .125 1.5 + 1.5, v = .421875 2.25 + 2.25, 1 + .5 + .25 steps,
     # w = .512 .3 - .5 1.75 (1.6875 / .9375) / sqrt(3.19921875 / .68359375).
     weight = nn.Parameter(torch.ones(3, 2, dtype=torch.float64))
-    optimiser = RowAdam([weight], lr=0.5, betas=(0.5, 0.75), eps=0.0, weight_decay=0.4, catch_up=True)
+    optimizer = RowAdam([weight], lr=0.5, betas=(0.5, 0.75), eps=0.0, weight_decay=0.4, correct_skipped_steps=True)
     found = []
     for row, gradient in ((0, 3.0), (1, -1.0), (1, -1.0), (0, 3.0)):
         with_gradients(weight, {row: gradient})
         with only_plain(not compiled):
-            optimiser.step()
+            optimizer.step()
         found.append(weight.detach()[0, 1].item())
     last = 0.512 * 0.3 - 0.5 * 1.75 * 1.8 / (3.19921875 / 0.68359375) ** 0.5
     assert found == pytest.approx([0.3, 0.3, 0.3, last], rel=1e-12)
@@ -129,10 +125,10 @@ def test_adam_that_catches_up_moves_as_far_as_dense_adam(every: int) -> None:
     for name in ("dense", "catches up", "by itself"):
         weight = nn.Parameter(torch.zeros(2, 1, dtype=torch.float64))
         settings = dict(lr=0.01, betas=(0.9, 0.99))
-        optimiser = (
+        optimizer = (
             torch.optim.Adam([weight], **settings)
             if name == "dense"
-            else RowAdam([weight], **settings, catch_up=name == "catches up")
+            else RowAdam([weight], **settings, correct_skipped_steps=name == "catches up")
         )
         torch.manual_seed(0)
         for step in range(40 * every):
@@ -140,7 +136,7 @@ def test_adam_that_catches_up_moves_as_far_as_dense_adam(every: int) -> None:
             with_gradients(weight, {1: 1.0} | ({0: gradient} if gradient else {}))
             if name == "dense":
                 weight.grad = weight.grad.to_dense()
-            optimiser.step()
+            optimizer.step()
         ways[name] = -weight.detach()[0, 0].item()
     assert ways["catches up"] == pytest.approx(ways["dense"], rel=0.12)
     if every > 1:
@@ -150,24 +146,24 @@ def test_adam_that_catches_up_moves_as_far_as_dense_adam(every: int) -> None:
 def test_adam_catches_up_from_a_state_of_before() -> None:
     # A checkpoint of 0.5 has steps of rows: all are taken as used in the last one, and go on from there.
     weight = nn.Parameter(torch.ones(2, 1, dtype=torch.float64))
-    optimiser = RowAdam([weight], lr=0.5, betas=(0.5, 0.75), eps=0.0, catch_up=True)
-    optimiser.state[weight] = {
+    optimizer = RowAdam([weight], lr=0.5, betas=(0.5, 0.75), eps=0.0, correct_skipped_steps=True)
+    optimizer.state[weight] = {
         "mean": torch.full_like(weight, 1.5), "square": torch.full_like(weight, 2.25), "steps": torch.tensor([3, 1]),
     }  # fmt: skip
     with_gradients(weight, {1: 3.0})
-    optimiser.step()
+    optimizer.step()
     # One step later, the fourth: m = .5 1.5 + 1.5, v = .75 2.25 + 2.25.
     want = 1 - 0.5 * (2.25 / 0.9375) / (3.9375 / 0.68359375) ** 0.5
     assert weight.detach()[:, 0].tolist() == pytest.approx([1, want], rel=1e-12)
-    state = optimiser.state[weight]
+    state = optimizer.state[weight]
     assert state["now"].tolist() == [4] and state["last_used"].tolist() == [3, 4] and "steps" not in state
 
 
 def test_vectors_of_one_dimension_and_float32() -> None:
     bias = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
-    optimiser = RowSGD([bias], lr=0.5)
+    optimizer = RowSGD([bias], lr=0.5)
     bias.grad = torch.sparse_coo_tensor(torch.tensor([[2, 0]]), torch.tensor([1.0, 2.0]), (3,), check_invariants=False)
-    optimiser.step()
+    optimizer.step()
     assert bias.tolist() == [0.0, 2.0, 2.5]
 
 
@@ -232,14 +228,14 @@ def test_l2_of_rows_that_are_not_there(rows: list[int]) -> None:
 @pytest.mark.parametrize("compiled", [True, False])
 def test_momentum_may_begin_later(compiled: bool) -> None:
     weight = nn.Parameter(torch.full((2, 1), 10.0, dtype=torch.float64))
-    optimiser = RowSGD([weight], lr=1.0)
+    optimizer = RowSGD([weight], lr=1.0)
     for momentum, wanted in ((0.0, 7.0), (0.5, 4.0), (0.5, -0.5)):  # 3; 3, from none; 3 + .5 3
         weight.grad = torch.sparse_coo_tensor(
             torch.tensor([[1]]), torch.tensor([[3.0]], dtype=torch.float64), (2, 1), check_invariants=False
         )
-        optimiser.param_groups[0]["momentum"] = momentum
+        optimizer.param_groups[0]["momentum"] = momentum
         with only_plain(not compiled):
-            optimiser.step()
+            optimizer.step()
         assert weight.detach()[:, 0].tolist() == pytest.approx([10, wanted])
 
 
@@ -250,39 +246,39 @@ def test_a_second_step_of_adagrad_and_momentum_by_hand() -> None:
         (lambda p: RowSGD(p, lr=1.0, momentum=0.5), 10 - 3 - 5.5),
     ):
         weight = nn.Parameter(torch.full((2, 1), 10.0, dtype=torch.float64))
-        optimiser = make([weight])
+        optimizer = make([weight])
         for gradient in (3.0, 4.0):
             weight.grad = torch.sparse_coo_tensor(
                 torch.tensor([[1]]), torch.tensor([[gradient]], dtype=torch.float64), (2, 1), check_invariants=False
             )
-            optimiser.step()
+            optimizer.step()
         assert weight.detach()[:, 0].tolist() == pytest.approx([10, wanted])
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_state_that_is_saved_and_loaded_goes_on_as_if_it_had_not_been(name: str) -> None:
-    def step(weight: nn.Parameter, optimiser: torch.optim.Optimizer, ids: torch.Tensor) -> None:
-        optimiser.zero_grad()
+    def step(weight: nn.Parameter, optimizer: torch.optim.Optimizer, ids: torch.Tensor) -> None:
+        optimizer.zero_grad()
         rows_of(weight, ids, sparse=True).pow(2).sum().backward()
-        optimiser.step()
+        optimizer.step()
 
     torch.manual_seed(0)
     ids = [torch.randint(0, 9, (5,)) for _ in range(9)]
     first = nn.Parameter(torch.randn(9, 4))
-    optimiser = ROWS[name][0]([first])
+    optimizer = ROWS[name][0]([first])
     for some in ids[:5]:
-        step(first, optimiser, some)
+        step(first, optimizer, some)
     second = nn.Parameter(first.detach().clone())
     other = ROWS[name][0]([second])
-    other.load_state_dict(copy.deepcopy(optimiser.state_dict()))
-    for key, value in optimiser.state[first].items():
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for key, value in optimizer.state[first].items():
         loaded = other.state[second][key]
         assert loaded.dtype == value.dtype and torch.equal(loaded, value)
     # torch would take the type of the weights, in which a count ends at 2^24, or at 2^8 in bfloat16.
     counts = [value for value in other.state[second].values() if not value.is_floating_point()]
     assert [value.dtype for value in counts] == [torch.int32] * {"adam": 1, "adam that catches up": 2}.get(name, 0)
     for some in ids[5:]:
-        step(first, optimiser, some)
+        step(first, optimizer, some)
         step(second, other, some)
     assert torch.equal(first, second)
 
@@ -292,19 +288,39 @@ def test_loaded_counts_are_those_of_their_own_parameters() -> None:
         """Parameters of so many rows in two groups, of which every row has had so many steps."""
         parameters = [nn.Parameter(torch.ones(size, 2)) for size in rows]
         groups = [{"params": parameters[:2]}, {"params": parameters[2:], "l2": 0.1}]
-        optimiser = RowAdam(groups, lr=0.1)
+        optimizer = RowAdam(groups, lr=0.1)
         for _ in range(max(steps)):
             for parameter, left in zip(parameters, steps, strict=True):
                 with_gradients(parameter, {row: 1.0 for row in range(len(parameter))})
                 parameter.grad = parameter.grad if left > 0 else None
-            optimiser.step()
+            optimizer.step()
             steps = [left - 1 for left in steps]
-        return parameters, optimiser
+        return parameters, optimizer
 
-    _, optimiser = used([2, 3, 4], [1, 0, 3])
+    _, optimizer = used([2, 3, 4], [1, 0, 3])
     parameters, other = used([2, 3, 4], [0, 0, 0])
-    other.load_state_dict(optimiser.state_dict())
+    other.load_state_dict(optimizer.state_dict())
     found = [other.state[parameter].get("steps") for parameter in parameters]
     assert found[1] is None
     assert [None if steps is None else steps.tolist() for steps in found] == [[1, 1], None, [3, 3, 3, 3]]
     assert other.param_groups[1]["l2"] == 0.1
+
+
+@pytest.mark.parametrize("lr", [None, "1", True, float("nan"), -0.1, float("inf")])
+def test_an_invalid_setting_raises_one_line(lr: object) -> None:
+    with pytest.raises(ValueError, match=r"^RowAdam: lr must be finite and 0 or more; got "):
+        RowAdam([nn.Parameter(torch.ones(2, 2))], lr=lr)
+    with pytest.raises(ValueError, match=r"^RowAdam: betas must be two numbers from 0 to below 1; got "):
+        RowAdam([nn.Parameter(torch.ones(2, 2))], lr=0.1, betas=(0.9, lr))
+
+
+@pytest.mark.parametrize("max_norm", [None, "1", 0, float("nan")])
+def test_clipping_to_an_invalid_norm(max_norm: object) -> None:
+    with pytest.raises(ValueError, match=r"^clip_gradients: max_norm must be above 0; got "):
+        clip_gradients([], max_norm)
+
+
+def test_the_earlier_name_of_correct_skipped_steps() -> None:
+    with pytest.warns(DeprecationWarning, match="catch_up is now correct_skipped_steps"):
+        optimizer = RowAdam([nn.Parameter(torch.ones(2, 2))], lr=0.1, catch_up=True)
+    assert optimizer.param_groups[0]["correct_skipped_steps"] is True

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.neural import DotNodes, MorinBengioNodes
-from lmtool.neural.forms import groups, loops, only_plain, used
-from lmtool.neural.forms.groups import Groups, coalesced, rows_gradient
+from lmtool.neural.forms import loops, only_plain, used
+from lmtool.neural.forms.loops import Groups, coalesced, rows_gradient
 from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, pairs_of, rows_of, segments
 from lmtool.system import parallel
 
@@ -115,7 +115,7 @@ def test_examples_with_no_pair_and_with_many(
 def test_sort_rows(highest: int) -> None:
     given = np.random.default_rng(1).integers(0, highest, 5000)
     order = np.empty(len(given), dtype=np.int32)
-    unique, starts = groups.sort_rows(given, order)
+    unique, starts = loops.sort_rows(given, order)
     want, counts = np.unique(given, return_counts=True)
     np.testing.assert_array_equal(unique, want)
     np.testing.assert_array_equal(starts, np.concatenate([[0], np.cumsum(counts)]))
@@ -124,22 +124,31 @@ def test_sort_rows(highest: int) -> None:
 
 def test_sort_rows_of_nothing_and_of_zeros() -> None:
     order = np.empty(3, dtype=np.int32)
-    unique, starts = groups.sort_rows(np.zeros(3, dtype=np.int32), order)
+    unique, starts = loops.sort_rows(np.zeros(3, dtype=np.int32), order)
     assert (unique.tolist(), starts.tolist(), order.tolist()) == ([0], [0, 3], [0, 1, 2])
-    unique, starts = groups.sort_rows(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
+    unique, starts = loops.sort_rows(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
     assert (len(unique), starts.tolist()) == (0, [0])
 
 
 def test_a_gradient_that_is_in_order_is_not_sorted_again() -> None:
     for index, in_order in (([1, 4, 6], True), ([4, 1, 6], False), ([1, 1, 6], False)):
         given = torch.sparse_coo_tensor(torch.tensor([index]), torch.ones(3, 2), (8, 2), check_invariants=False)
-        assert bool(groups.ascending(np.array(index))) == in_order
+        assert bool(loops.ascending(np.array(index))) == in_order
         found = coalesced(given)
         assert found.is_coalesced()
         want = torch.zeros(8, 2)
         for row in index:
             want[row] += 1
         assert torch.equal(found.to_dense(), want)
+
+
+def test_plain_forms_coalesce_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = torch.sparse_coo_tensor(torch.tensor([[4, 1, 4]]), torch.ones(3, 2), (8, 2), check_invariants=False)
+    want = coalesced(given)
+    monkeypatch.setattr(loops, "ascending", None)  # fails when it is called
+    with only_plain():
+        found = coalesced(given)
+    assert torch.equal(found.indices(), want.indices()) and torch.equal(found.values(), want.values())
 
 
 def test_places_of_rows() -> None:

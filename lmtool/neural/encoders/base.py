@@ -75,7 +75,7 @@ class Encoder(Formed, ABC):
         return F.dropout(x, share)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters with sparse gradients, for the optimisers of lmtool.neural.optimisers."""
+        """Return the parameters with sparse gradients, for the optimizers of lmtool.neural.optimizers."""
         return self.embedding.row_parameters()
 
     def use_dense_gradients(self) -> None:

@@ -20,8 +20,7 @@ from torch.nn import functional as F
 
 from lmtool.neural.encoders.history import CONSECUTIVE, History
 from lmtool.neural.forms import form
-from lmtool.neural.forms.groups import Groups, rows_gradient
-from lmtool.neural.forms.loops import FAST, Array, as_arrays, compiled
+from lmtool.neural.forms.loops import FAST, Array, Groups, as_arrays, compiled, rows_gradient
 from lmtool.neural.rows import rows_of
 from lmtool.system import parallel
 

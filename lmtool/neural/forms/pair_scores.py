@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lmtool.neural.forms import form
-from lmtool.neural.forms.groups import Groups, rows_gradient
-from lmtool.neural.forms.loops import FAST, Array, as_arrays, compiled, over_segments
+from lmtool.neural.forms.loops import FAST, Array, Groups, as_arrays, compiled, over_segments, rows_gradient
 from lmtool.neural.rows import Pairs, RowScores
 
 

@@ -160,7 +160,7 @@ class OutputLayer(Formed, ABC):
         return [] if self.tree is None else [self.tree.children, self.tree.leaf_words]
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters with sparse gradients, for lmtool's row optimisers; none by default."""
+        """Return the parameters with sparse gradients, for lmtool's row optimizers; none by default."""
         return []
 
     def use_dense_gradients(self) -> None:

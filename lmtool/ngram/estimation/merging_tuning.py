@@ -65,13 +65,13 @@ def tune_merged(counts: Counts, smoother: MergingSmoother, text: Split) -> tuple
     # Unconstrained: weights = softmax(scores), values = low + (high - low) sigmoid(logits).
     scores = torch.from_numpy(smoother.weights_of(sources.names)).log().requires_grad_(True)
     logits = torch.logit(fraction.clamp(1e-4, 1 - 1e-4)).requires_grad_(True)
-    optimiser = torch.optim.LBFGS(
+    optimizer = torch.optim.LBFGS(
         [scores, logits], max_iter=STEPS, tolerance_grad=1e-7, tolerance_change=SMALL, line_search_fn="strong_wolfe"
     )
     losses: list[float] = []
 
     def closure() -> Any:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         weights, values = torch.softmax(scores, 0), low + (high - low) * torch.sigmoid(logits)
         loss, by_weight, by_value = loss_and_gradient(
             counts, sources, held_out, weights.detach().numpy(), values.detach().numpy()
@@ -80,7 +80,7 @@ def tune_merged(counts: Counts, smoother: MergingSmoother, text: Split) -> tuple
         losses.append(loss)
         return torch.tensor(loss, dtype=torch.float64)
 
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
     with torch.no_grad():
         smoother.weights = torch.softmax(scores, 0).numpy()
         smoother.values = (low + (high - low) * torch.sigmoid(logits)).numpy()

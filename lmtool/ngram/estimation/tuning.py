@@ -87,18 +87,18 @@ def fit_and_tune(counts: Counts, smoother: Smoother, held_out: Split, storage: S
     smoother.values = start
     with torch.no_grad():
         before = float(loss().exp())
-    optimiser = torch.optim.LBFGS(
+    optimizer = torch.optim.LBFGS(
         [logits], max_iter=300, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Any:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         smoother.values = bounded()
         value = loss()
         value.backward()
         return value
 
-    optimiser.step(closure)  # type: ignore[no-untyped-call]
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
     with torch.no_grad():
         smoother.values = bounded()
         after = float(loss().exp())

@@ -22,7 +22,7 @@ import torch
 
 from lmtool.config.groups import OptimConfig
 from lmtool.config.rules import MISSING, require
-from lmtool.neural.optimisers.row_adagrad import RowAdagrad
+from lmtool.neural.optimizers.rows import RowAdagrad
 from lmtool.training.optim.base import ParameterGroups
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lmtool.neural.optimisers.row_adam import RowAdam
+from lmtool.neural.optimizers.rows import RowAdam
 from lmtool.training.optim.base import AdamSettings, ParameterGroups
 
 
@@ -34,4 +34,4 @@ class AdamOptim(AdamSettings):
 
     def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """The same for the rows with a gradient, which make up for the steps without them, weight decay aside."""
-        return RowAdam(groups.decayed(self.decay, key="l2"), **self.arguments(), catch_up=True)
+        return RowAdam(groups.decayed(self.decay, key="l2"), **self.arguments(), correct_skipped_steps=True)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from lmtool.config.groups import OutputConfig
-from lmtool.neural.optimisers.row_adam import RowAdam
+from lmtool.neural.optimizers.rows import RowAdam
 from lmtool.training.optim.base import AdamSettings, ParameterGroups
 
 
@@ -40,4 +40,4 @@ class AdamwOptim(AdamSettings):
 
     def sparse(self, groups: ParameterGroups) -> torch.optim.Optimizer:
         """The same for the rows with a gradient, which make up for the steps without them, weight decay included."""
-        return RowAdam(groups.decayed(self.decay), **self.arguments(), catch_up=True)
+        return RowAdam(groups.decayed(self.decay), **self.arguments(), correct_skipped_steps=True)

@@ -1,4 +1,4 @@
-"""What optimisers share: parameters by whether weight decay applies to them, and the settings of both forms of Adam."""
+"""What optimizers share: parameters by whether weight decay applies to them, and the settings of both forms of Adam."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ParameterGroups:
-    """The parameters of one optimiser, matrices first, as checkpoints number them. spared: ids of those that weight
+    """The parameters of one optimizer, matrices first, as checkpoints number them. spared: ids of those that weight
     decay leaves alone.
     """
 
@@ -42,7 +42,7 @@ class ParameterGroups:
     def decayed(self, weight_decay: float, *, key: str = "weight_decay") -> list[dict[str, Any]]:
         """Return the parameter groups that a `torch.optim.Optimizer` takes, none of them empty.
 
-        key: the name of the optimiser's argument, which is 0 for the spared parameters and `weight_decay` for the rest.
+        key: the name of the optimizer's argument, which is 0 for the spared parameters and `weight_decay` for the rest.
         """
         runs = groupby(self.parameters, key=lambda p: id(p) in self.spared)
         return [{"params": list(run), key: 0.0 if spared else weight_decay} for spared, run in runs]

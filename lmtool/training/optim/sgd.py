@@ -21,7 +21,7 @@ import torch
 
 from lmtool.config.groups import OptimConfig
 from lmtool.config.rules import MISSING, require
-from lmtool.neural.optimisers.row_sgd import RowSGD
+from lmtool.neural.optimizers.rows import RowSGD
 from lmtool.training.optim.base import ParameterGroups
 
 

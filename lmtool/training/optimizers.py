@@ -1,4 +1,4 @@
-"""The optimisers of a network, their state, and what is done to the weights beside a step."""
+"""The optimizers of a network, their state, and the changes to gradients and weights beside a step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from lmtool.training.processes import Processes
 
 
 def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes | None = None) -> bool:
-    """Give a model the gradients of a setting, auto being resolved by the device and its memory; whether all are dense
-    by that. processes: do as the first of them, as GPUs may differ in what is free.
+    """Make the gradients of a model sparse or dense, as a setting says; return whether it made them dense.
+
+    auto: dense on a GPU with enough memory. processes: follow the first of them, as GPUs may differ in free memory.
     """
     rows = model.row_parameters()
     dense = gradients is Gradients.dense
@@ -29,64 +30,64 @@ def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes
     return dense
 
 
-def make_optimisers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.Optimizer]:
-    """Return the optimisers of the settings: one for dense gradients, then one for sparse ones, where there are any."""
+def make_optimizers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.Optimizer]:
+    """Return the optimizers of the settings: one for dense gradients, then one for sparse ones, if there are any."""
     sparse = model.row_parameters()
     has_rows = {id(parameter) for parameter in sparse}
     dense = [parameter for parameter in model.parameters() if id(parameter) not in has_rows]
-    optimisers: list[torch.optim.Optimizer] = []
+    optimizers: list[torch.optim.Optimizer] = []
     if dense:
-        optimisers.append(optim.dense(ParameterGroups.of(dense, model)))
+        optimizers.append(optim.dense(ParameterGroups.of(dense, model)))
     if sparse:
-        optimisers.append(optim.sparse(ParameterGroups.of(sparse, model)))
-    return optimisers
+        optimizers.append(optim.sparse(ParameterGroups.of(sparse, model)))
+    return optimizers
 
 
 def make_network_step(
     model: NeuralModel, optim: OptimConfig, examples: int, max_norm: float | None
 ) -> NetworkStep | None:
-    """Return what makes whole steps of a plain network by plain gradient descent, with batches of that many examples;
-    None for any other network or optimiser. max_norm: of the gradients together; None for no limit.
+    """Return the fused step of a plain network by plain gradient descent, with batches of that many examples.
+
+    None for any other network or optimizer. max_norm: of all gradients together; None for no limit.
     """
     if type(optim) is not SgdOptim or optim.momentum:
         return None
     return network_step(model, optim.decay, examples, max_norm)
 
 
-def set_rate(optimisers: list[torch.optim.Optimizer], rate: float) -> None:
+def set_rate(optimizers: list[torch.optim.Optimizer], rate: float) -> None:
     """Set the learning rate of the next step."""
-    for optimiser in optimisers:
-        for group in optimiser.param_groups:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
             group["lr"] = rate
 
 
 @torch.no_grad()
-def renormalise_rows(weight: Tensor, max_norm: float) -> None:
-    """Scale rows of weight `[R, H]` whose Euclidean norm is above max_norm down to it, as CS287 HW3 does with
-    embeddings.
+def renormalize_rows(weight: Tensor, max_norm: float) -> None:
+    """Scale rows of weight `[R, H]` with a larger Euclidean norm down to max_norm, as CS287 HW3 does with embeddings.
 
-    They end a millionth below it: no rounding leaves a row above it, and a second call changes nothing.
+    They end a millionth below it: rounding leaves no row above it, and a second call changes nothing.
     """
     norm = torch.linalg.vector_norm(weight, dim=1, keepdim=True, dtype=torch.float64)  # [R, 1]
     weight.mul_(torch.where(norm > max_norm, max_norm * (1 - 1e-6) / norm, 1.0).to(weight.dtype))
 
 
-def state_tensors(optimisers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Return the state of optimisers, such as running means, by names that are the same in each run."""
+def optimizer_state_dict(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Return the state of optimizers (e.g. running means), under names that are the same in each run."""
     return {
         f"{place}.{number}.{name}": value
-        for place, optimiser in enumerate(optimisers)
-        for number, of_parameter in optimiser.state_dict()["state"].items()
+        for place, optimizer in enumerate(optimizers)
+        for number, of_parameter in optimizer.state_dict()["state"].items()
         for name, value in of_parameter.items()
     }
 
 
-def load_state_tensors(optimisers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]) -> None:
-    """Load the state that state_tensors returned into new optimisers of the same parameters."""
-    for place, optimiser in enumerate(optimisers):
+def load_optimizer_state_dict(optimizers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]) -> None:
+    """Load what optimizer_state_dict returned into new optimizers of the same parameters."""
+    for place, optimizer in enumerate(optimizers):
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in tensors.items():
             of, number, key = name.split(".", 2)
             if int(of) == place:
                 state.setdefault(int(number), {})[key] = value
-        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

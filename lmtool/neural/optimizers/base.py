@@ -1,9 +1,9 @@
-"""Optimisers for sparse gradients: a step changes the rows that the batch used and no others, so that its work does not
-grow with the vocabulary. Each is a torch.optim.Optimizer; parameters with dense gradients belong to one of torch's own.
+"""Optimizers for sparse gradients, which change the rows that a batch used and no others, and clipping of gradients.
 
-The state of a row (mean and square of its gradients) does not change while the row is not used, and weight decay acts
-on a row when the row is used: `weight_decay` decoupled (Loshchilov & Hutter 2019), `l2` as a part of the gradient.
-RowAdam can make up for the steps without a row when it is used again. On a CPU compiled loops do the work.
+The work of a step does not grow with the vocabulary. Each optimizer is a torch.optim.Optimizer; parameters with dense
+gradients belong to one of torch's own. The state of a row (e.g. the mean of its gradients) does not change while the
+row is unused, and weight decay acts on a row when it is used: `weight_decay` is decoupled (Loshchilov & Hutter 2019),
+`l2` a part of the gradient.
 
 Legend of shapes: R rows of a parameter, H its dimension, U rows with a gradient.
 """
@@ -17,25 +17,50 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lmtool.neural.checks import all_below, described
-from lmtool.neural.forms import allowed
-from lmtool.neural.forms.groups import coalesced
-from lmtool.neural.forms.loops import Array, as_arrays, compiled
+from lmtool.neural.checks import all_below, described, is_number, require_number
+from lmtool.neural.forms.loops import Array, as_arrays, coalesced
 from lmtool.system import parallel
 
-NUMBERS_PER_THREAD = 1 << 17  # to change, for which a second thread is worth its start
+NUMBERS_PER_THREAD = 1 << 17  # numbers to change for which a second thread is worth its start
 
 Parameters = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
 
 
+@torch.no_grad()
+def clip_gradients(parameters: Iterable[nn.Parameter] | nn.Parameter, max_norm: float) -> Tensor:
+    """Scale gradients, sparse and dense, down to a norm of `max_norm` together if it is larger; return the norm, `[]`.
+
+    parameters: one, or any number. Raises ValueError for other objects and unless max_norm is above 0.
+    """
+    require_number("clip_gradients: max_norm", max_norm, lambda norm: norm > 0, "above 0")
+    parameters = [parameters] if isinstance(parameters, nn.Parameter) else list(parameters)
+    wrong = next((item for item in parameters if not isinstance(item, Tensor)), None)
+    if wrong is not None:
+        raise ValueError(f"clip_gradients: parameters must be tensors; got {described(wrong)}")
+    values = []
+    for parameter in dict.fromkeys(parameters):  # one that is given twice counts once
+        if parameter.grad is not None:
+            if parameter.grad.is_sparse:
+                parameter.grad = coalesced(parameter.grad)
+            values.append(parameter.grad.values() if parameter.grad.is_sparse else parameter.grad)
+    norms = [torch.linalg.vector_norm(value).to(values[0].device) for value in values]
+    norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+    factor = max_norm / (norm + 1e-6)
+    if factor < 1:
+        scale = factor.clamp(max=1)
+        for value in values:
+            value.mul_(scale)
+    return norm
+
+
 class RowOptimizer(torch.optim.Optimizer):
-    """What the three have in common: a gradient becomes one for each row, and each row is changed by itself.
+    """Base class of the row optimizers: turns a sparse gradient into one gradient per row, and updates these rows.
 
     Parameters are `[R]` or `[R, H]`.
     """
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
-        """params: parameters, or groups of them with settings, as torch's optimisers take them.
+        """params: parameters, or groups of them with settings, as torch's optimizers take them.
 
         Raises ValueError for parameters of another shape or type, and for settings out of range.
         """
@@ -48,19 +73,22 @@ class RowOptimizer(torch.optim.Optimizer):
         for parameter in group["params"]:
             if parameter.dim() not in (1, 2) or not parameter.is_floating_point():
                 raise ValueError(f"{name}: parameters must be floating-point [R] or [R, H]; got {described(parameter)}")
-        betas = group.get("betas", (0.0, 0.0))
         for setting in ("lr", "momentum", "eps", "weight_decay", "l2"):
-            if setting in group and not 0 <= group[setting] < math.inf:
-                raise ValueError(f"{name}: {setting} must be finite and 0 or more; got {group[setting]}")
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"{name}: betas must be two numbers from 0 to below 1; got {betas}")
+            if setting in group:
+                require_number(
+                    f"{name}: {setting}", group[setting], lambda x: 0 <= x < math.inf, "finite and 0 or more"
+                )
+        betas = group.get("betas", (0.0, 0.0))
+        numbers = isinstance(betas, Sequence) and len(betas) == 2 and all(is_number(beta) for beta in betas)
+        if not numbers or not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"{name}: betas must be two numbers from 0 to below 1; got {betas!r}")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step; closure: computes the loss anew, which is then returned.
+        """Make one step. closure: computes the loss again, which is then returned.
 
-        Raises ValueError for a parameter with a dense gradient, for a gradient with rows that the parameter does not
-        have, which torch lets pass, and for a state that is not of the parameter's shape.
+        Raises ValueError for a dense gradient, for a gradient with rows that the parameter does not have, which torch
+        lets pass, and for a state that does not fit the parameter.
         """
         loss = None
         if closure is not None:
@@ -91,7 +119,7 @@ class RowOptimizer(torch.optim.Optimizer):
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what state_dict returned; counts of steps stay integers, where torch would take the weights' dtype."""
+        """Load a state dict; counts of steps stay integers, although torch would convert them to the weights' dtype."""
         super().load_state_dict(state_dict)
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for number, state in state_dict["state"].items():
@@ -100,28 +128,28 @@ class RowOptimizer(torch.optim.Optimizer):
                     self.state[parameters[number]][name] = value.to(parameters[number].device).clone()
 
     def initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-        """The state of a parameter `[R, H]` before its first step."""
+        """Return the state of a parameter `[R, H]` before its first step."""
         raise NotImplementedError
 
     def update(
         self, weight: Tensor, rows: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
     ) -> None:
-        """Change weight[rows] and the state by the gradients `[U, H]` of rows `[U]`."""
+        """Change weight[rows] and the state, given the gradients `[U, H]` of rows `[U]`."""
         raise NotImplementedError
 
 
 def _require_rows(rows: Array, grad: Sequence[int], weight: Sequence[int]) -> None:
-    """Raise ValueError unless a gradient of shape grad and of rows `[U]` is one of a parameter of shape weight."""
+    """Raise ValueError unless rows `[U]` and their gradient, of shape `grad`, fit a parameter of shape `weight`."""
     if tuple(grad) != (len(rows), weight[1]) or not all_below(rows, weight[0]):
-        least, most = (int(rows.min()), int(rows.max())) if len(rows) else (0, -1)
+        low, high = (int(rows.min()), int(rows.max())) if len(rows) else (0, -1)
         raise ValueError(
-            f"a gradient of rows {least:,} to {most:,}, {list(grad)}, does not fit a parameter {list(weight)}: it must "
+            f"a gradient of rows {low:,} to {high:,}, {list(grad)}, does not fit a parameter {list(weight)}: it must "
             f"be of rows from 0 to {weight[0] - 1:,}, {weight[1]} numbers each"
         )
 
 
 def _require_state(state: dict[str, Tensor], weight: torch.Size) -> None:
-    """Raise ValueError unless a state is one of a parameter of shape weight: a compiled loop would go beside it."""
+    """Raise ValueError unless a state fits a parameter of shape `weight`: a compiled loop would write outside it."""
     for name, value in state.items():
         if value.shape not in (weight, weight[:1]) and value.numel() and name != "now":
             raise ValueError(f"the state of a parameter {list(weight)} must be as long; got {described(value)}")
@@ -136,15 +164,10 @@ def change_rows(
     tables: Sequence[Array],
     *numbers: float,
 ) -> None:
-    """Run a kernel over rows `[U]` of weight `[R, H]`, on several threads where there is enough work.
+    """Run a kernel over rows `[U]` of weight `[R, H]`, on several threads if there is enough work.
 
-    state: `[R, H]` or `[R]`. numbers: are turned into the weights' dtype. All have been checked.
+    state: `[R, H]` or `[R]`. numbers: are converted to the weights' dtype. All have been checked.
     """
     row_array, *arrays = as_arrays(rows, weight, grad, *state)
     arguments = row_array, *arrays, *tables, *map(arrays[1].dtype.type, numbers)
     parallel.run_pieces(kernel, arguments, len(row_array), arrays[1].size // NUMBERS_PER_THREAD)
-
-
-def by_loops(weight: Tensor) -> bool:
-    """Whether a step on a weight is done by compiled loops, 2 to 15 times as fast as the same in plain torch."""
-    return allowed() and compiled(weight)
