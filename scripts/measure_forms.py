@@ -133,7 +133,7 @@ def rows() -> Iterator[Case]:
 
     from lmtool.neural import ClassSoftmax, HierarchicalSoftmax, NCELoss
     from lmtool.trees import huffman_tree
-    from lmtool.trees.classes import class_of_words
+    from lmtool.trees.builders import class_of_words
 
     for words, dim, size in ((10_000, 100, 32), (10_000, 100, 1024), (10_000, 512, 1024), (1_000_000, 100, 1024)):
         counts, (h, y) = counts_of(words), batch_of(words, dim, size)

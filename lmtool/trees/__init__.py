@@ -17,30 +17,28 @@ if TYPE_CHECKING:
     from lmtool.trees.analysis import path_rows as path_rows
     from lmtool.trees.analysis import top_of as top_of
     from lmtool.trees.analysis import tree_text as tree_text
-    from lmtool.trees.bisection import balanced_tree as balanced_tree
-    from lmtool.trees.bisection import frequency_tree as frequency_tree
-    from lmtool.trees.bisection import random_tree as random_tree
     from lmtool.trees.brown import brown_tree as brown_tree
-    from lmtool.trees.classes import classes_tree as classes_tree
+    from lmtool.trees.builders import balanced_tree as balanced_tree
+    from lmtool.trees.builders import classes_tree as classes_tree
+    from lmtool.trees.builders import frequency_tree as frequency_tree
+    from lmtool.trees.builders import huffman_tree as huffman_tree
+    from lmtool.trees.builders import random_tree as random_tree
     from lmtool.trees.clusters import clusters_tree as clusters_tree
     from lmtool.trees.codes import code_string as code_string
     from lmtool.trees.codes import code_strings as code_strings
     from lmtool.trees.codes import from_codes as from_codes
     from lmtool.trees.codes import read_tree as read_tree
     from lmtool.trees.codes import write_tree as write_tree
-    from lmtool.trees.huffman import huffman_tree as huffman_tree
     from lmtool.trees.tree import Paths as Paths
     from lmtool.trees.tree import Tree as Tree
     from lmtool.trees.wordnet import wordnet_tree as wordnet_tree
 
 _NAMES = {
     "analysis": ("DrawnNode", "PathRow", "TreeAnalysis", "analyse", "path_rows", "top_of", "tree_text"),
-    "bisection": ("balanced_tree", "frequency_tree", "random_tree"),
     "brown": ("brown_tree",),
-    "classes": ("classes_tree",),
+    "builders": ("balanced_tree", "classes_tree", "frequency_tree", "huffman_tree", "random_tree"),
     "clusters": ("clusters_tree",),
     "codes": ("code_string", "code_strings", "from_codes", "read_tree", "write_tree"),
-    "huffman": ("huffman_tree",),
     "tree": ("Paths", "Tree"),
     "wordnet": ("wordnet_tree",),
 }

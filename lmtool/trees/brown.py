@@ -1,72 +1,50 @@
-r"""Brown clusters: words with the same neighbours share a cluster, and similar clusters a subtree.
+"""Brown clusters and their tree: Brown et al. (1992), "Class-based n-gram models of natural language".
 
-.. math::
-
-    I = \sum_{c, c'} p(c, c') \log \frac{p(c, c')}{p(c)\,p(c')}
-
-I is the average mutual information of the clusters of neighbouring words. The C most frequent words are clusters; each
-next word is added as one more, and the two clusters merge whose merging loses the least of I. At the end the C
-clusters merge until one is left: that is the upper tree. The words of each cluster have a Huffman tree.
-
-Source: Brown, Della Pietra, deSouza, Lai & Mercer (1992), "Class-based n-gram models of natural language",
-    Computational Linguistics 18, the algorithm for large vocabularies.
-Complexity: O(W C^2) to build, of the W words that are clustered; paths somewhat longer than Huffman's.
+The algorithm for large vocabularies: the C most frequent words are clusters; each next word is added as one more, and
+the two clusters merge whose merging loses the least average mutual information.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.groups import TreeConfig
-from lmtool.config.rules import MISSING, require_whole
 from lmtool.errors import UserError
 from lmtool.system.arrays import sentence_offsets, whole_numbers, word_counts
-from lmtool.trees.assemble import arranged, graft
-from lmtool.trees.base import TreeWords
-from lmtool.trees.brown_clusters import clustered
-from lmtool.trees.huffman import huffman_tree
+from lmtool.trees.brown_kernels import f_table, merge_words
+from lmtool.trees.builders import arranged, graft, huffman_tree
 from lmtool.trees.tree import Int64s, Tree
 
+if TYPE_CHECKING:
+    from lmtool.data.corpus import Split
 
-@dataclass(slots=True)
-class BrownTree(TreeConfig):
-    """Brown clusters (Brown et al. 1992). words, tokens: what they are learned from; null = all."""
 
-    clusters: int = MISSING
-    words: int | None = None
-    tokens: int | None = None
+def tree_of_split(
+    split: Split, counts: Int64s, clusters: int, *, max_words: int | None, max_tokens: int | None
+) -> Tree:
+    """Build the tree of a split, its rare words in a Huffman tree beside the clusters'.
 
-    def __post_init__(self) -> None:
-        require_whole("tree.clusters", self.clusters, 2, 4096)
-        require_whole("tree.words", self.words, 2, null=True)
-        require_whole("tree.tokens", self.tokens, null=True)
-
-    def build(self, words: TreeWords) -> Tree:
-        """The tree of the train split; words that are not clustered have a Huffman tree beside the clusters'."""
-        train = words.train()
-        tokens = min(self.tokens or train.tokens, train.tokens)
-        ids, offsets = train.ids[:tokens], np.append(train.offsets[train.offsets < tokens], tokens)
-        some = self.words or len(words.counts)
-        if some >= len(words.counts):
-            return brown_tree(ids, offsets, words.counts, self.clusters)
-        order = np.argsort(-words.counts, kind="stable")
-        frequent, rare = np.sort(order[:some]), np.sort(order[some:])
-        upper = brown_tree(*_without(rare, ids, offsets, len(words.counts)), words.counts[frequent], self.clusters)
-        parts = [upper, huffman_tree(words.counts[rare])]
-        return graft(huffman_tree(np.ones(2, dtype=np.int64)), parts, [frequent, rare])
+    counts: int64 `[W]`. max_words: the most frequent words to cluster; max_tokens: tokens of the split to learn from;
+    None for all.
+    """
+    tokens = min(max_tokens or split.tokens, split.tokens)
+    ids, offsets = split.ids[:tokens], np.append(split.offsets[split.offsets < tokens], tokens)
+    if max_words is None or max_words >= len(counts):
+        return brown_tree(ids, offsets, counts, clusters)
+    order = np.argsort(-counts, kind="stable")
+    frequent, rare = np.sort(order[:max_words]), np.sort(order[max_words:])
+    upper = brown_tree(*_without(rare, ids, offsets, len(counts)), counts[frequent], clusters)
+    return graft(huffman_tree(np.ones(2, dtype=np.int64)), [upper, huffman_tree(counts[rare])], [frequent, rare])
 
 
 def _without(
     dropped: Int64s, ids: npt.NDArray[Any], offsets: Int64s, words: int
 ) -> tuple[npt.NDArray[np.int64], Int64s]:
-    """A text without some of its words, in the numbers of the others, and where its pieces begin: no bigram crosses
-    what was left out.
+    """Remove some words from a text and renumber the others; no bigram crosses a removed word.
 
-    dropped: ids. ids: `[N]`. offsets: `[S + 1]`. Returns ids `[M]` and offsets that end with M.
+    dropped: ids. ids: `[N]`. offsets: `[S + 1]`. Returns ids `[M]` and the starts of the pieces, ending with M.
     """
     kept = np.ones(words, dtype=bool)
     kept[dropped] = False
@@ -80,11 +58,11 @@ def _without(
 
 
 def brown_tree(ids: npt.NDArray[Any], offsets: Int64s, counts: Int64s, clusters: int) -> Tree:
-    """The tree of the words `[W]` of a text, in O(W clusters^2) time and without random choices.
+    """Build the tree of the words `[W]` of a text, in O(W clusters^2) time and without random choices.
 
-    ids: `[N]`, of any integer type, below W. offsets: int64 `[S + 1]`, where sentences begin, and N. counts: int64
-    `[W]`. clusters: how many there are at a time, at most W of them. Raises UserError for less than 1, and ValueError
-    for what are no counts, ids of W or more, and offsets that do not ascend from 0 to N.
+    ids: `[N]`, of any integer type, below W. offsets: int64 `[S + 1]`, the starts of the sentences, and N. counts:
+    int64 `[W]`. clusters: number of clusters at a time, at most W. Raises UserError if it is less than 1, and
+    ValueError if `counts` are not counts, ids are W or more, or offsets do not ascend from 0 to N.
     """
     if not isinstance(clusters, int | np.integer) or clusters < 1:
         raise UserError(f"tree.clusters={clusters}: must be a whole number, 1 or more; some hundreds are usual")
@@ -105,3 +83,44 @@ def brown_tree(ids: npt.NDArray[Any], offsets: Int64s, counts: Int64s, clusters:
         node_of[name] = node
     upper = arranged(np.array(children, dtype=np.int32), groups - 2, np.arange(groups))
     return graft(upper, [huffman_tree(counts[group]) for group in members], members)
+
+
+def bigrams(ids: npt.NDArray[Any], offsets: Int64s, words: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Count the different bigrams of a text: first words `[E]`, second words `[E]` and counts `[E]`.
+
+    ids: `[N]`, below `words`. offsets: `[S + 1]`, the starts of the sentences; no bigram crosses from one to the next.
+    """
+    if len(ids) < 2:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+    inside = np.ones(len(ids) - 1, dtype=bool)
+    starts = offsets[(offsets > 0) & (offsets < len(ids))]
+    inside[starts - 1] = False
+    keys = (ids[:-1].astype(np.int64) * words + ids[1:])[inside]
+    bigram_keys, counts = np.unique(keys, return_counts=True)
+    return bigram_keys // words, bigram_keys % words, counts.astype(np.int64)
+
+
+def neighbors(of: Int64s, other: Int64s, counts: Int64s, words: int) -> tuple[Int64s, Int64s]:
+    """Return the start of each word's list, `[W + 1]`, and the lists, `[E, 2]`: other words and counts."""
+    order = np.argsort(of, kind="stable")
+    starts = np.searchsorted(of[order], np.arange(words + 1)).astype(np.int64)
+    return starts, np.stack([other[order], counts[order]], axis=1)
+
+
+def clustered(
+    ids: npt.NDArray[Any], offsets: Int64s, counts: Int64s, clusters: int
+) -> tuple[Int64s, Int64s, npt.NDArray[np.float64]]:
+    """Return the cluster of each word `[W]`, all mergings `[W - 1, 2]` and their losses `[W - 1]`, as merge_words does.
+
+    Words are added most frequent first; a cluster's name is the id of one of its words. The loss is in nats times the
+    number of bigrams among the words added so far.
+    """
+    words = len(counts)
+    order = np.argsort(-counts, kind="stable").astype(np.int64)
+    rank = np.empty(words, dtype=np.int64)
+    rank[order] = np.arange(words)
+    first, second, counted = bigrams(ids, offsets, words)
+    after = neighbors(rank[first], rank[second], counted, words)
+    before = neighbors(rank[second], rank[first], counted, words)
+    cluster_of, merges, losses = merge_words(*after, *before, min(clusters, words), f_table())
+    return order[cluster_of[rank]], order[merges], losses

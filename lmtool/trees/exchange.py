@@ -20,7 +20,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.trees.brown_clusters import neighbours
+from lmtool.trees.brown import neighbors
 from lmtool.trees.brown_kernels import f_table
 from lmtool.trees.tree import Int64s
 
@@ -63,7 +63,7 @@ def exchange(
     twice = np.zeros(words, dtype=np.int64)
     twice[bigrams.first[same]] = bigrams.counts[same]
     first, second, counts = (part[~same] for part in bigrams)
-    after, before = neighbours(first, second, counts, words), neighbours(second, first, counts, words)
+    after, before = neighbors(first, second, counts, words), neighbors(second, first, counts, words)
     found = class_of.astype(np.int64)
     n, f, sums, table = *tables(bigrams, found, classes), f_table()
     needed = _exchange(*after, *before, twice, found, movable, closed, passes, n, f, sums, table)
@@ -124,8 +124,8 @@ def _exchange(
             old = class_of[word]
             if closed[old] or size[old] == 1:
                 continue
-            _read_neighbours(0, after[after_starts[word] : after_starts[word + 1]], class_of, count, near, used, total)
-            _read_neighbours(
+            _read_neighbors(0, after[after_starts[word] : after_starts[word + 1]], class_of, count, near, used, total)
+            _read_neighbors(
                 1, before[before_starts[word] : before_starts[word + 1]], class_of, count, near, used, total
             )
             total += twice[word]
@@ -150,7 +150,7 @@ def _exchange(
 
 
 @compiled
-def _read_neighbours(side: int, words: Any, class_of: Any, count: Any, near: Any, used: Any, total: Any) -> None:
+def _read_neighbors(side: int, words: Any, class_of: Any, count: Any, near: Any, used: Any, total: Any) -> None:
     """Fill in one side of a word's neighbours from a list of words and counts, `[E, 2]`; count is all 0 before."""
     used[side] = 0
     total[side] = 0

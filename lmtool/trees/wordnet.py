@@ -1,18 +1,4 @@
-r"""WordNet's is-a hierarchy as a tree: the words of a group, e.g. all animals, are the leaves below one node.
-
-.. math::
-
-    d(w) = \sum_{g \ni w} d_g(w)
-
-The sum is over the groups g that w is in, from the top down to its own synset; d_g(w) is the depth of w, or of the
-group in g that contains it, in a Huffman tree over the members of g. A word is placed at its first, most frequent sense
-as noun or verb, and a synset below its first hypernym; other words have a Huffman tree beside these two. Morin and
-Bengio join the members of a group by clustering, which needs vectors.
-
-Source: Morin & Bengio (2005), "Hierarchical probabilistic neural network language model", AISTATS, the first
-    hierarchical softmax; WordNet: Fellbaum (1998).
-Complexity: a look-up in WordNet for each word, then O(W log W) for W words.
-"""
+"""Trees that follow WordNet's is-a hierarchy (Fellbaum 1998), as in Morin & Bengio (2005): groups within groups."""
 
 from __future__ import annotations
 
@@ -24,18 +10,14 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lmtool.config.groups import TreeConfig
-from lmtool.config.rules import MISSING
 from lmtool.errors import UserError
 from lmtool.system.arrays import word_counts
-from lmtool.trees.assemble import arranged
-from lmtool.trees.base import TreeWords
+from lmtool.trees.builders import arranged
 from lmtool.trees.tree import Int64s, Tree
 
 USUAL_FOLDER = Path("/usr/share/wordnet")
@@ -51,17 +33,6 @@ LISTED = """
 """
 FUNCTION_WORDS = frozenset(LISTED.split())
 Item = tuple[int, int, int]  # count; position, for ties; node, or -1 - word
-
-
-@dataclass(slots=True)
-class WordnetTree(TreeConfig):
-    """WordNet's is-a hierarchy made binary (Morin & Bengio 2005)."""
-
-    folder: str | None = MISSING
-
-    def build(self, words: TreeWords) -> Tree:
-        """Build the tree of the words' counts. Raises UserError if WordNet or NLTK is missing."""
-        return wordnet_tree(words.words, words.counts, Path(self.folder) if self.folder else None)
 
 
 def find_wordnet(folder: Path | None) -> Path:

@@ -28,7 +28,6 @@ MAY_NAME = {
     "lmtool/commands/ngram_runs.py": "ARPA files and mixtures are models of n-grams",
     "lmtool/commands/tree.py": "it writes what tree=file reads",
     "conf/tree/union.yaml": "the trees that it is made of, as in a defaults list",
-    "lmtool/neural/outputs/classes.py": "its classes are those of tree=classes",
     "lmtool/training/optimizers.py": "steps of plain gradient descent have a form",
 }
 # A form imports the layers that it is a form of; they do not know it.
@@ -80,7 +79,8 @@ def names_option(path: Path, group: str, name: str) -> list[str]:
     """How a Python file names an option: imports of its module, its settings class, strings."""
     text = text_of(path)
     found = []
-    for home in HOMES[group]:
+    own = (python_file(group, name) or ROOT).stem == name  # else the option's class is in a file of its family
+    for home in HOMES[group] if own else ():
         if re.search(rf"\b{re.escape(home)}\.{name}\b|from {re.escape(home)} import .*\b{name}\b", text):
             found.append(f"imports {home}.{name}")
     if re.search(rf"\b{settings_class(group, name).__name__}\b", text):

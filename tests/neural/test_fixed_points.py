@@ -29,7 +29,7 @@ from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.noise import Noise, noise_distribution
 from lmtool.trees import Tree, balanced_tree, from_codes, huffman_tree
-from lmtool.trees.union import union
+from lmtool.trees.builders import union
 
 O, D = 5, 4  # noqa: E741
 DATA = [90, 4, 3, 2, 1]  # of 100 examples

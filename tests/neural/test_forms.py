@@ -39,7 +39,7 @@ from lmtool.neural.model import NeuralModel
 from lmtool.neural.rows import Pairs
 from lmtool.system import parallel
 from lmtool.trees import Tree, balanced_tree, from_codes, huffman_tree
-from lmtool.trees.union import union
+from lmtool.trees.builders import union
 from tests.conftest import nplm
 
 O = 23  # noqa: E741

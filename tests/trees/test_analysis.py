@@ -10,9 +10,8 @@ import pytest
 
 from lmtool.errors import UserError
 from lmtool.trees.analysis import PathRow, TreeAnalysis, analyse, path_rows, top_of, tree_text
-from lmtool.trees.bisection import balanced_tree
+from lmtool.trees.builders import balanced_tree, huffman_tree
 from lmtool.trees.codes import from_codes
-from lmtool.trees.huffman import huffman_tree
 from tests.trees.checks import zipf
 
 needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")

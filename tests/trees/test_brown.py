@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from lmtool.errors import UserError
 from lmtool.trees.base import TreeWords
-from lmtool.trees.brown import BrownTree, _without, brown_tree
-from lmtool.trees.brown_clusters import bigrams, clustered, neighbours
+from lmtool.trees.brown import _without, bigrams, brown_tree, clustered, neighbors
 from lmtool.trees.brown_kernels import cheapest, f_table, merge_words
+from lmtool.trees.options import BrownTree
 from tests.trees.checks import check, codes, same, zipf
 
 
@@ -37,7 +37,7 @@ def merged(matrix: np.ndarray, a: int, b: int) -> np.ndarray:
 
 
 def text(seed: int, words: int, tokens: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Word ids in which neighbours depend on each other, sentences, and counts."""
+    """Word ids in which neighbors depend on each other, sentences, and counts."""
     rng = np.random.default_rng(seed)
     noise = rng.integers(0, words, tokens)
     ids = np.where(rng.random(tokens) < 0.5, np.roll(noise, 1) // 2, noise).astype(np.uint16)
@@ -100,7 +100,7 @@ def test_counts_beyond_the_table(name: str) -> None:
     """F of these is computed, and the mergings are the same."""
     words = int(TEXTS[name][0].max()) + 1
     first, second, often = bigrams(*TEXTS[name], words)
-    both = *neighbours(first, second, often, words), *neighbours(second, first, often, words)
+    both = *neighbors(first, second, often, words), *neighbors(second, first, often, words)
     wanted = merge_words(*both, 5, f_table())
     for length in range(2, 24):
         found = merge_words(*both, 5, f_table()[:length])

@@ -12,10 +12,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lmtool.errors import UserError
-from lmtool.trees.assemble import graft
-from lmtool.trees.bisection import balanced_tree, frequency_tree, random_tree
-from lmtool.trees.classes import class_of_words, classes_tree
-from lmtool.trees.huffman import huffman_tree
+from lmtool.trees.builders import (
+    balanced_tree,
+    class_of_words,
+    classes_tree,
+    frequency_tree,
+    graft,
+    huffman_tree,
+    random_tree,
+)
 from lmtool.trees.tree import Int64s, Tree
 from tests.trees.checks import check, codes, same, zipf
 

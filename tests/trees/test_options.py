@@ -18,21 +18,28 @@ from lmtool.config.settings import option_named
 from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.neural.outputs import hierarchical
-from lmtool.trees.balanced import BalancedTree
 from lmtool.trees.base import TreeWords
-from lmtool.trees.bisection import balanced_tree, frequency_tree, random_tree
-from lmtool.trees.brown import BrownTree, brown_tree
-from lmtool.trees.classes import ClassesTree, classes_tree
-from lmtool.trees.clusters import ClustersTree, Division, Method, Representation, clusters_tree
+from lmtool.trees.brown import brown_tree
+from lmtool.trees.builders import balanced_tree, classes_tree, frequency_tree, huffman_tree, random_tree, union
+from lmtool.trees.clusters import clusters_tree
 from lmtool.trees.codes import write_tree
-from lmtool.trees.file import FileTree
-from lmtool.trees.frequency import FrequencyTree
-from lmtool.trees.huffman import HuffmanTree, huffman_tree
-from lmtool.trees.neighbour_vectors import neighbour_vectors
-from lmtool.trees.random import RandomTree
+from lmtool.trees.neighbor_vectors import neighbor_vectors
+from lmtool.trees.options import (
+    BalancedTree,
+    BrownTree,
+    ClassesTree,
+    ClustersTree,
+    Division,
+    FileTree,
+    FrequencyTree,
+    HuffmanTree,
+    Method,
+    RandomTree,
+    Representation,
+    UnionTree,
+    WordnetTree,
+)
 from lmtool.trees.tree import Tree
-from lmtool.trees.union import UnionTree, union
-from lmtool.trees.wordnet import WordnetTree
 from tests.trees.checks import check, codes, same
 
 NAMES = ("the", "cat", "<unk>", "sat", "a", "mat")
@@ -63,7 +70,7 @@ def clusters(
 
 BY_CONTEXTS = clusters_tree(VECTORS, COUNTS, "adaptive", "gaussians", 0.25, 3)
 BY_EMBEDDINGS = clusters_tree(-2 * VECTORS[::-1], COUNTS, "balanced", "kmeans", 0.0, 3)
-BY_NEIGHBOURS = clusters_tree(neighbour_vectors(IDS[:150], COUNTS, 2), COUNTS, "adaptive", "gaussians", 0.25, 3)
+BY_NEIGHBOURS = clusters_tree(neighbor_vectors(IDS[:150], COUNTS, 2), COUNTS, "adaptive", "gaussians", 0.25, 3)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +173,7 @@ def test_the_codes_of_a_union() -> None:
         (["brown", {"kind": "brown", "cluster": 3}], r"no key 'tree\.trees\[1\]\.cluster'; did you mean clusters\?"),
         (["brown", {"kind": "brown", "clusters": "x"}], r"tree\.trees\[1\]\.clusters=x: must be a whole number"),
         (["brown", {"kind": "file"}], r"tree\.trees\[1\]\.path has no value"),
-        ([{"kind": "clusters", "representation": "contexts"}, "brown"], "of an earlier run; name it, as tree.run="),
+        ([{"kind": "clusters", "representation": "contexts"}, "brown"], "of an earlier run; name it, e.g. tree.run="),
     ],
 )
 def test_what_is_no_union(trees: list[Any], said: str) -> None:
@@ -180,9 +187,9 @@ def test_vectors_that_do_not_fit() -> None:
 
 
 def test_runs_and_neighbours_exclude_each_other() -> None:
-    with pytest.raises(UserError, match=r"^tree\.representation=embeddings: these are of an earlier run; name it"):
+    with pytest.raises(UserError, match=r"^tree\.representation=embeddings: these vectors are of an earlier run"):
         clusters(None, Representation.embeddings)
-    with pytest.raises(UserError, match=r"^tree\.run=x: has no part in tree\.representation=neighbours"):
+    with pytest.raises(UserError, match=r"^tree\.run=x: is not used with tree\.representation=neighbours"):
         clusters("x", Representation.neighbours)
 
 

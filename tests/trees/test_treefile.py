@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.trees.bisection import balanced_tree
+from lmtool.trees.builders import balanced_tree, huffman_tree
 from lmtool.trees.codes import code_string, code_strings, from_codes, read_tree, write_tree
-from lmtool.trees.huffman import huffman_tree
 from lmtool.trees.tree import Tree
 from tests.trees.checks import check, codes, same, zipf
 

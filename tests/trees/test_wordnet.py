@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmtool.errors import UserError
-from lmtool.trees.huffman import huffman_tree
+from lmtool.trees.builders import huffman_tree
 from lmtool.trees.wordnet import USUAL_FOLDER, binary_hierarchy, find_wordnet, wordnet_groups, wordnet_tree
 from tests.trees.checks import check, codes
 

@@ -31,7 +31,7 @@ from lmtool.neural.checks import require_counts, require_ids, require_size
 from lmtool.neural.outputs.base import OutputLayer, require_at_most_words
 from lmtool.neural.outputs.word_scores import log_unigram
 from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, segments
-from lmtool.trees.classes import class_of_words
+from lmtool.trees.builders import class_of_words
 from lmtool.trees.tree import Tree
 
 

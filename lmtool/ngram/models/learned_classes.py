@@ -14,7 +14,7 @@ import numpy.typing as npt
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.models.word_classes import WordClasses
 from lmtool.system.arrays import IntArray
-from lmtool.trees.brown_clusters import bigrams, clustered
+from lmtool.trees.brown import bigrams, clustered
 from lmtool.trees.exchange import Bigrams, exchange
 
 

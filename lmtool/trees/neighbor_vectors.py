@@ -49,7 +49,7 @@ class _Roots:
         return _product(self.pairs.t(), right) + smooth
 
 
-def neighbour_vectors(ids: npt.NDArray[Any], counts: Int64s, dimensions: int) -> npt.NDArray[np.float32]:
+def neighbor_vectors(ids: npt.NDArray[Any], counts: Int64s, dimensions: int) -> npt.NDArray[np.float32]:
     """The vectors of the words, `[W, D]`, D being `dimensions` or what there is.
 
     ids: `[N]` of any integer type, below W: the text, whose sentences follow one another. counts: int64 `[W]`. The same

@@ -1,0 +1,223 @@
+"""Builders of trees from lists and counts of words (bisection, Huffman, classes), and of one tree from several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+
+from lmtool.errors import UserError
+from lmtool.system.arrays import whole_numbers, word_counts
+from lmtool.trees.tree import Int32s, Int64s, Tree
+
+
+@numba.njit(cache=True, nogil=True)
+def _breadth_first(children: Any, root: int, waiting: Any, ordered: Any) -> None:
+    """Write the children, numbered breadth first, to `ordered` `[N, 2]`; waiting: scratch, `[N]`."""
+    waiting[0] = root
+    last = 1
+    for first in range(len(children)):
+        node = waiting[first]
+        for side in range(2):
+            child = children[node, side]
+            if child >= 0:
+                waiting[last] = child
+                ordered[first, side] = last
+                last += 1
+            else:
+                ordered[first, side] = child
+
+
+def arranged(children: Int32s, root: int, leaf_words: Int64s) -> Tree:
+    """Build the Tree of nodes in any order.
+
+    children: `[N, 2]`, an inner node or leaf -1 - child, as in Tree. root: the node without a parent (unused if N is
+    0). leaf_words: `[L]`, each leaf's word, in any order. Raises ValueError if they do not form a tree.
+    """
+    children = np.ascontiguousarray(children, dtype=np.int32).reshape(-1, 2)
+    ordered = np.empty_like(children)
+    if len(children):
+        _breadth_first(children, root, np.empty(len(children), dtype=np.int32), ordered)
+    order = np.argsort(leaf_words, kind="stable")
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    leaf = ordered < 0
+    ordered[leaf] = -1 - rank[-1 - ordered[leaf]]
+    return Tree(ordered, leaf_words[order].astype(np.int32))
+
+
+def graft(top: Tree, parts: Sequence[Tree], words: Sequence[Int64s]) -> Tree:
+    """Replace each leaf g of `top`, a group, by the root of parts[g].
+
+    top: over G groups, one code each. words: for each group `[words of parts[g]]`, the ids of its words in the whole
+    tree.
+    """
+    assert top.leaves == top.words == len(parts) == len(words), "each group has one leaf"
+    nodes_at = top.nodes + np.cumsum([0, *(part.nodes for part in parts)])
+    leaves_at = np.cumsum([0, *(part.leaves for part in parts)])
+    roots = np.array(
+        [nodes_at[g] if part.nodes else -1 - leaves_at[g] for g, part in enumerate(parts)], dtype=np.int64
+    )  # [G]
+    children = np.empty((nodes_at[-1], 2), dtype=np.int32)
+    children[: top.nodes] = np.where(top.children >= 0, top.children, roots[-1 - np.minimum(top.children, -1)])
+    for g, part in enumerate(parts):
+        if part.nodes:
+            below = part.children
+            children[nodes_at[g] : nodes_at[g + 1]] = np.where(below >= 0, below + nodes_at[g], below - leaves_at[g])
+    leaf_words = np.concatenate([ids[part.leaf_words] for part, ids in zip(parts, words, strict=True)])
+    return arranged(children, 0, leaf_words.astype(np.int64))
+
+
+def union(trees: list[Tree]) -> Tree:
+    """Join trees, all over the same words, as the leaves of a balanced tree."""
+    every = np.arange(trees[0].words)
+    return graft(balanced_tree(np.arange(len(trees))), trees, [every] * len(trees))
+
+
+def bisected(order: Int64s, cut: Callable[[Int64s, Int64s], Int64s]) -> Tree:
+    """Build the tree of a list of all words, int64 `[W]`.
+
+    cut: given pieces of two words or more, [starts[i], ends[i]) of the list, returns the first positions of their
+    second halves. All pieces of one depth are cut at once, without recursion.
+    """
+    words = len(order)
+    children = np.empty((words - 1, 2), dtype=np.int32)
+    starts, ends = np.zeros(1, dtype=np.int64), np.full(1, words, dtype=np.int64)
+    starts, ends = starts[: words - 1], ends[: words - 1]  # a single word is a leaf
+    done = 0
+    while len(starts):
+        middles = cut(starts, ends)
+        low, high = np.stack([starts, middles], axis=1), np.stack([middles, ends], axis=1)  # [M, 2]
+        inner = high - low > 1
+        numbers = done + len(starts) + np.cumsum(inner).reshape(inner.shape) - 1
+        children[done : done + len(starts)] = np.where(inner, numbers, -1 - order[low])
+        done += len(starts)
+        starts, ends = low[inner], high[inner]
+    return Tree(children, np.arange(words, dtype=np.int32))
+
+
+def balanced_tree(order: Int64s | Sequence[int]) -> Tree:
+    """Halve the list of all words until single words are left; the first half of an odd number gets one word more.
+
+    order: int64 `[W]`, the ids 0 to W-1, each once; also a tensor on the CPU or a list. Neighbors in it share most of
+    their code: in an alphabetical list, words with the same first letters. All depths are log2 W, rounded down or up.
+    Raises ValueError if order is not the ids 0 to W-1, each once.
+    """
+    order = whole_numbers("balanced_tree: order", order, ("W",))
+    if not len(order) or not np.array_equal(np.sort(order), np.arange(len(order))):
+        raise ValueError(f"balanced_tree: order must have the ids 0 to W-1, one or more, each once; got {order}")
+    return bisected(order, lambda starts, ends: (starts + ends + 1) // 2)
+
+
+def random_tree(words: int, seed: int) -> Tree:
+    """Build the balanced tree over `words` words in random order; the same seed gives the same tree.
+
+    Raises ValueError for less than one word and for a seed below 0.
+    """
+    if not isinstance(words, int | np.integer) or words < 1:
+        raise ValueError(f"random_tree: words must be a whole number of 1 or more; got {words}")
+    return balanced_tree(np.random.default_rng(seed).permutation(words).astype(np.int64))
+
+
+def frequency_tree(counts: Int64s) -> Tree:
+    """Cut the list of words, most frequent first, where the counts of the two parts are closest (Fano 1949).
+
+    counts: int64 `[W]`, 0 or more; also a tensor on the CPU or a list. A word that does not occur counts as half an
+    occurrence, so that such words are halved like others. Of two equally good cuts, the one with the shorter first part
+    is taken. Raises ValueError if `counts` are not counts.
+    """
+    counts = word_counts("frequency_tree: counts", counts)
+    order = np.argsort(-counts, kind="stable")
+    weights = np.maximum(2 * counts[order], 1)
+    before = np.concatenate([[0], np.cumsum(weights)])  # [W + 1]
+
+    def cut(starts: Int64s, ends: Int64s) -> Int64s:
+        both = before[starts] + before[ends]
+        above = np.searchsorted(2 * before, both)
+        nearer_below = both - 2 * before[above - 1] <= 2 * before[above] - both
+        middles: Int64s = np.clip(above - nearer_below, starts + 1, ends - 1)
+        return middles
+
+    return bisected(order.astype(np.int64), cut)
+
+
+@numba.njit(cache=True, nogil=True)
+def _join(weights: Any, sums: Any, children: Any) -> None:
+    """Join the two lightest trees until one is left.
+
+    weights: `[W]`, ascending. sums, children: `[W - 1]` and `[W - 1, 2]`, written in the order of joining. Joined
+    trees come out in ascending order by themselves, so that two queues do the work of a heap.
+    """
+    leaf, inner = 0, 0  # the lightest leaf and the lightest joined tree that are left
+    for node in range(len(sums)):
+        total = 0
+        for side in range(1, -1, -1):  # the heavier of the two is child 0
+            # On a tie the leaf goes first: of all shortest codes those whose longest is shortest.
+            if leaf < len(weights) and (inner >= node or weights[leaf] <= sums[inner]):
+                children[node, side] = -1 - leaf
+                total += weights[leaf]
+                leaf += 1
+            else:
+                children[node, side] = inner
+                total += sums[inner]
+                inner += 1
+        sums[node] = total
+
+
+def huffman_tree(counts: Int64s) -> Tree:
+    """Build the tree over words whose sum of count times depth no prefix code undercuts (Huffman 1952).
+
+    counts: int64 `[W]`, 0 or more; also a tensor on the CPU or a list. Of words with equal counts the one with the
+    higher id is joined first. The heavier child is child 0. Takes O(W log W) time. Raises ValueError if `counts` are
+    not counts.
+    """
+    counts = word_counts("huffman_tree: counts", counts)
+    words = len(counts)
+    # Most frequent first and of equals the lower id first, then backward.
+    order = np.argsort(-counts, kind="stable")[::-1]
+    children = np.empty((words - 1, 2), dtype=np.int32)
+    _join(counts[order], np.empty(words - 1, dtype=np.int64), children)
+    return arranged(children, words - 2, order.astype(np.int64))
+
+
+def class_of_words(counts: Int64s, number: int | None, *, key: str = "tree.classes") -> Int64s:
+    """Return the class of each word, int64 `[W]`, from 0 on and ascending; no class is empty (Goodman 2001).
+
+    counts: int64 `[W]`, most frequent first, as in a vocabulary: classes are cut in the order of the ids. number: of
+    classes; None: about the square root of W, which makes both levels of a softmax equally long. Each class gets about
+    an equal share of the counts that earlier classes leave; a word that does not occur counts as half an occurrence.
+    Raises UserError, naming the setting `key`, unless there are from 1 to W classes.
+    """
+    words = len(counts)
+    classes = max(round(math.sqrt(words)), 1) if number is None else number
+    if classes > words:
+        raise UserError(f"{key}={classes}: at most {words} with this vocabulary")
+    if classes < 1:
+        raise UserError(f"{key}={classes}: must be 1 or more")
+    before = np.concatenate([[0], np.cumsum(np.maximum(2 * counts, 1))])  # [W + 1]
+    starts = [0]
+    for left in range(classes - 1, 0, -1):
+        target = before[starts[-1]] + (before[-1] - before[starts[-1]]) / (left + 1)
+        end = int(np.searchsorted(before, target))
+        end -= int(target - before[end - 1] <= before[end] - target)
+        starts.append(min(max(end, starts[-1] + 1), words - left))
+    return np.repeat(np.arange(classes), np.diff([*starts, words])).astype(np.int64)
+
+
+def classes_tree(counts: Int64s, number: int | None) -> Tree:
+    """Build a Huffman tree over `number` classes of words by frequency, and a balanced tree in each class.
+
+    counts: int64 `[W]`, in any order; also a tensor on the CPU or a list. number: None for about the square root of W.
+    Raises UserError unless there are from 1 to W classes, and ValueError if `counts` are not counts.
+    """
+    counts = word_counts("classes_tree: counts", counts)
+    order = np.argsort(-counts, kind="stable").astype(np.int64)
+    class_of = class_of_words(counts[order], number)
+    ends = np.searchsorted(class_of, np.arange(1, class_of[-1] + 1))
+    members = np.split(order, ends)
+    of_size = {size: balanced_tree(np.arange(size)) for size in {len(group) for group in members}}
+    top = huffman_tree(np.bincount(class_of, weights=counts[order]).astype(np.int64))
+    return graft(top, [of_size[len(group)] for group in members], members)
