@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lmtool.config.groups import CountModelConfig
+from lmtool.config.groups import CountModelConfig, EstimationRequest
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import TrainConfig
 from lmtool.errors import UserError
@@ -89,7 +89,8 @@ def _estimate(
     merged: dict[str, Any] = {}
     table = None
     if tuning_split is None and config.prune_to is None and listed is None:
-        table = config.counts.estimate(counted_corpus, model.order, smoother, cutoffs, config.prune_entropy, storage)
+        request = EstimationRequest(counted_corpus, model.order, smoother, cutoffs, config.prune_entropy, storage)
+        table = config.counts.estimate(request)
     if table is None:
         counts = config.counts.count(counted_corpus, model.order, storage)
         if isinstance(smoother, MergingSmoother):

@@ -238,6 +238,22 @@ class SmootherConfig(ABC):
         raise UserError(f"smoother={self.kind} does not score candidates by their counts alone")
 
 
+@dataclass(frozen=True, slots=True)
+class EstimationRequest:
+    """The model that CountsConfig.estimate is asked for.
+
+    order: of the model. smoother: its parameters are to be estimated, not tuned. cutoffs: one per order, or None;
+    n-grams with that count or less are left out. threshold: of entropy pruning, or None. storage: memory to use.
+    """
+
+    corpus: Corpus
+    order: int
+    smoother: Smoother
+    cutoffs: list[int] | None
+    threshold: float | None
+    storage: Storage
+
+
 @dataclass(slots=True)
 class CountsConfig(ABC):
     """Group `counts`: how the n-grams of the train split are counted."""
@@ -245,37 +261,29 @@ class CountsConfig(ABC):
     kind: str = MISSING
 
     def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Prepared | None:
-        """A store of the data set's vocabulary and held-out splits, where train is counted in the place it lies in.
+        """Prepare a store of the vocabulary and the held-out splits if train is counted without a store.
 
-        None, the default, for the ordinary store. progress: whether to show progress bars. Raises UserError for text
-        that cannot be found or read.
+        Returns None, the default, for the ordinary store. progress: whether to show progress bars. Raises UserError if
+        the text is not found or cannot be read.
         """
         return None
 
     @abstractmethod
     def storage(self, corpus: Corpus) -> Storage:
-        """The memory and temporary files that counting and estimation may use."""
+        """Return the memory and temporary files that counting and estimation may use."""
 
     @abstractmethod
     def count(self, corpus: Corpus, order: int, storage: Storage) -> Counts:
-        """The counts of all n-grams of up to `order` words.
+        """Return the counts of all n-grams of up to `order` words.
 
-        Raises UserError for a text that cannot be counted and where the disk fills.
+        Raises UserError if the text cannot be counted or the disk is full.
         """
 
-    def estimate(
-        self,
-        corpus: Corpus,
-        order: int,
-        smoother: Smoother,
-        cutoffs: list[int] | None,
-        threshold: float | None,
-        storage: Storage,
-    ) -> BackoffTable | None:
-        """The model of a smoother whose parameters are not tuned, as lmtool.ngram.estimation.estimate makes it of the
-        counts, and lmtool.ngram.pruning.entropy where there is a threshold of entropy pruning.
+    def estimate(self, request: EstimationRequest) -> BackoffTable | None:
+        """Return the requested model, or None, the default, if the caller is to estimate it from the counts.
 
-        None, the default, where that is left to the caller. Raises UserError as `count` does.
+        The model is the one of lmtool.ngram.estimation.estimate and lmtool.ngram.pruning.entropy. Raises UserError as
+        `count` does.
         """
         return None
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lmtool.config.groups import EstimationRequest
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, from_last_start, unigram_counts
@@ -63,16 +64,10 @@ class Fitted:
     spread_rows: list[pa.RecordBatch]
 
 
-def estimate_on_spark(
-    work: Work,
-    corpus: Corpus,
-    order: int,
-    smoother: Smoother,
-    cutoffs: list[int] | None,
-    threshold: float | None,
-    storage: Storage,
-) -> BackoffTable:
-    """The model of order n >= 2. cutoffs: one per order, or None. threshold: of entropy pruning, or None."""
+def estimate_on_spark(work: Work, request: EstimationRequest) -> BackoffTable:
+    """Return the model of order n >= 2."""
+    corpus, order, smoother, cutoffs = request.corpus, request.order, request.smoother, request.cutoffs
+    threshold, storage = request.threshold, request.storage
     spark, stages = work.spark, work.stages
     bos, numbers = corpus.vocabulary.bos, corpus.first_places
     is_spread = np.zeros(bos + 1, dtype=bool)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lmtool.config.groups import DataConfig
+from lmtool.config.groups import DataConfig, EstimationRequest
 from lmtool.data.choose_vocabulary import listed_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import Prepared, preprocess, settings_json
@@ -30,8 +30,6 @@ from lmtool.system.arrays import IntArray
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from lmtool.ngram.smoothers.base import Smoother
 
 FORMAT = 1  # of the folder
 TOKENS_PER_PARTITION = 2_000_000
@@ -77,20 +75,12 @@ def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Cou
     return made
 
 
-def estimate(
-    cluster: Cluster,
-    corpus: Corpus,
-    order: int,
-    smoother: Smoother,
-    cutoffs: list[int] | None,
-    threshold: float | None,
-    storage: Storage,
-) -> BackoffTable | None:
-    """The model of order n, estimated on the cluster; None for order 1, for which the vocabulary's counts suffice."""
-    if order == 1:
+def estimate(cluster: Cluster, request: EstimationRequest) -> BackoffTable | None:
+    """Return the model, estimated on the cluster; None for order 1, for which the vocabulary's counts suffice."""
+    if request.order == 1:
         return None
-    with _work(cluster, corpus, order) as work:
-        return estimate_on_spark(work, corpus, order, smoother, cutoffs, threshold, storage)
+    with _work(cluster, request.corpus, request.order) as work:
+        return estimate_on_spark(work, request)
 
 
 @contextmanager
