@@ -1,4 +1,4 @@
-"""JSON Lines: a document a line, whose text is a field of it; a document has as many sentences as lines."""
+"""JSON Lines: one document per line, whose text is one of its fields; each line of this text is a sentence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class JsonlData(DataConfig):
     field: str = MISSING
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """The files, which are read when the source is."""
+        """Return the source, which reads the files later."""
         paths = {"train": Path(self.train), "valid": Path(self.valid)}
         for name, path in paths.items():
             if not path.is_file():

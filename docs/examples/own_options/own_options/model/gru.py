@@ -38,7 +38,7 @@ class GruModel(EncoderConfig):
 
 
 class GRU(Encoder):
-    """h_i = GRU(h_i-1, C(w_i)) over the context, from h = 0; the last h, mapped to E where vectors are tied."""
+    """h_i = GRU(h_i-1, C(w_i)) over the context, from h = 0; the last h, mapped to E if vectors are tied."""
 
     def __init__(self, config: GruModel, vocabulary_size: int, *, tied: bool, sparse: bool) -> None:
         super().__init__(config, vocabulary_size, sparse=sparse)

@@ -2,7 +2,7 @@
 
     p(w|h) = (c(hw) + mu p(w|h')) / (c(h.) + mu)
 
-h' is h without its first word; mu says how many words of text the shorter context is worth.
+h' is h without its first word; mu is the weight of the shorter context, in words of text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DirichletConfig(SmootherConfig):
         require(0 < self.mu < math.inf, "smoother.mu", self.mu, "more than 0")
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """The smoother, which has nothing to estimate."""
+        """Return the smoother, which estimates nothing."""
         return Dirichlet(order, mu=self.mu)
 
 

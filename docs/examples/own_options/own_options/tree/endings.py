@@ -1,4 +1,4 @@
-"""Words that end alike share most of their path: the words are sorted by their spelling from the end, and halved."""
+"""Words with the same ending share most of their path: words are sorted by their reversed spelling, and halved."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lmtool.trees.base import TreeWords
 
 @dataclass(slots=True)
 class EndingsTree(TreeConfig):
-    """The words sorted by their reversed spelling, halved again and again."""
+    """The words sorted by their reversed spelling, halved repeatedly."""
 
     def build(self, words: TreeWords) -> Tree:
-        """The tree."""
+        """Return the tree."""
         order = sorted(range(len(words.words)), key=lambda word: words.words[word][::-1])
         return balanced_tree(np.array(order, dtype=np.int64))
