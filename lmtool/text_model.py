@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from lmtool.config.model_verbs import Likeness, Oov, Sampling, Vectors
-from lmtool.config.rules import require, require_seed, require_whole
-from lmtool.config.vocabulary import BlankLines
+from lmtool.config.data import BlankLines, Oov
+from lmtool.config.model_verbs import Likeness, Sampling, Vectors
+from lmtool.config.rules import require, require_whole
 from lmtool.data.corpus import Split
 from lmtool.data.text_form import TextForm, split_words
 from lmtool.data.vocabulary import Vocabulary
@@ -220,7 +220,7 @@ class TextModel:
         Sampling(temperature, top_k, top_p)  # checks their ranges
         require_whole("count", count)
         require_whole("length", length)
-        require_seed("seed", seed, null=True)
+        require_whole("seed", seed, 0, null=True)
         ids = self.ids(text, oov)
         sampled = self.model.generate(
             self.context(ids, sentence_start=sentence_start),

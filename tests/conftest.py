@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.config.groups import OutputConfig
-from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.corpus import Corpus
 from lmtool.neural.encoders.nplm import Activation, NplmModel
 from lmtool.neural.outputs.softmax import Precision, SoftmaxOutput

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtool.config.groups import DataConfig
+from lmtool.config.data import DataConfig
 from lmtool.config.settings import plain_values
 from lmtool.data.remote import absolute
 from lmtool.data.vocabulary import BOS, EOS, UNK

@@ -1,19 +1,19 @@
 """The contract of each group of options: the settings that all its options have, and what they build.
 
-An option's settings class is a dataclass derived from one of these; it adds its own settings with their types, checks
-their ranges in `__post_init__`, and implements the abstract methods. Class attributes are further properties of an
-option, not settings.
+An option's settings class is a dataclass derived from one of these; it adds its own settings with their types and
+ranges (`setting`), checks rules that join several of them in `__post_init__`, after its base's, and implements the
+abstract methods. Class attributes are further properties of an option, not settings.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from lmtool.config.rules import MISSING, require, require_whole
-from lmtool.config.vocabulary import Unit, VocabularyConfig
+from lmtool.config.data import DataConfig as DataConfig
+from lmtool.config.data import Unit
+from lmtool.config.rules import MISSING, Settings, setting
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import Prepared
-    from lmtool.data.sources.base import ExternalText, Source
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import LanguageModel
     from lmtool.neural.encoders.base import Encoder
@@ -41,86 +40,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class DataConfig(ABC):
-    """Group `data`: the source of text.
-
-    takes_word_list: whether data.vocabulary.file may list the words.
-    """
-
-    takes_word_list: ClassVar[bool] = False
-
-    kind: str = MISSING
-    name: str = MISSING
-    sentences: bool = MISSING
-    vocabulary: VocabularyConfig = MISSING
-
-    def __post_init__(self) -> None:
-        plain = self.name and all(c.isalnum() or c in "._-" for c in self.name)
-        require(bool(plain), "data.name", repr(self.name), "letters, digits, '.', '_' and '-'")
-        rules: object = self.vocabulary  # an interpolation may have given it a text
-        require(isinstance(rules, VocabularyConfig), "data.vocabulary", repr(rules), "settings of its own: NAME=...")
-        file = self.vocabulary.file
-        if file is not None and not self.takes_word_list:
-            raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
-
-    def drops_tags(self) -> bool:
-        """Whether tokens of the text are word/tag, and the tag is dropped."""
-        return False
-
-    def takes_blank_lines(self) -> bool:
-        """Whether a line without words is a sentence."""
-        return False
-
-    @abstractmethod
-    def source(self, *, progress: bool, download: bool) -> Source:
-        """The text of each split, not read yet.
-
-        progress: whether to show progress bars. download: whether to download text that is not on this machine; where
-        it is False, such text raises NoSource. Raises UserError for text that cannot be found.
-        """
-
-    def elsewhere(self) -> ExternalText:
-        """The train split for a program that reads it itself. Raises UserError where it is not in files."""
-        raise UserError(f"data.kind={self.kind} is no text in files, which another program could read")
-
-    def others(self, *, progress: bool) -> Source:
-        """The text of all splits but train. Raises UserError where these are no files of their own."""
-        raise UserError(f"data.kind={self.kind} has no splits in files of their own, without train")
-
-
-@dataclass(slots=True)
-class ModelConfig:
+class ModelConfig(Settings):
     """Group `model`: a network's encoder (EncoderConfig) or a count-based model (CountModelConfig)."""
+
+    prefix: ClassVar[str] = "model."
 
     kind: str = MISSING
 
 
 @dataclass(slots=True)
 class CountModelConfig(ModelConfig, ABC):
-    """A model of n-gram counts. order: the most words of an n-gram, the predicted one included.
+    """A model of n-gram counts. order: maximum number of words of an n-gram, the predicted one included.
 
     counts_words: whether the n-grams are of words, so that they can be written for other programs. files: the names of
-    what a run folder has of the model, whose checksums run.json keeps.
+    the model's files in a run folder, whose checksums run.json keeps.
     """
 
     counts_words: ClassVar[bool] = True
     files: ClassVar[tuple[str, ...]] = ("model.h5",)
 
-    order: int = MISSING
-
-    def __post_init__(self) -> None:
-        require_whole("model.order", self.order, 1, 16)
+    order: int = setting(min=1, max=16)
 
     @abstractmethod
     def units(self, corpus: Corpus) -> Units:
-        """What is counted of a corpus, and what becomes of the table.
+        """Return the units of a corpus that are counted, which also make the model of the table.
 
         Raises UserError for settings and files that do not fit the corpus.
         """
 
     @abstractmethod
     def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
-        """The model of a run folder. Raises UserError where a file of it is missing or damaged."""
+        """Load the model of a run folder. Raises UserError if one of its files is missing or damaged."""
 
 
 @dataclass(slots=True)
@@ -129,21 +79,15 @@ class EncoderConfig(ModelConfig, ABC):
 
     files: ClassVar[tuple[str, ...]] = ("checkpoint.safetensors", "tree.safetensors")
 
-    context_size: int = MISSING
-    embedding_dim: int = MISSING
+    context_size: int = setting(min=1)
+    embedding_dim: int = setting(min=1)
     tied: bool | None = MISSING
-    dropout: float = MISSING
-    across_sentences: bool | None = field(default=False, kw_only=True)
-    anew: float = field(default=0.0, kw_only=True)
-
-    def __post_init__(self) -> None:
-        for name in ("context_size", "embedding_dim"):
-            require_whole(f"model.{name}", getattr(self, name))
-        require(0 <= self.dropout < 1, "model.dropout", self.dropout, "from 0 to below 1")
-        require(0 <= self.anew <= 1, "model.anew", self.anew, "from 0 to 1")
+    dropout: float = setting(min=0, below=1)
+    across_sentences: bool | None = setting(False, kw_only=True)
+    anew: float = setting(0.0, min=0, max=1, kw_only=True)
 
     def suit(self, unit: Unit, tokens: int) -> None:
-        """Give a value to what is left open (None), by the train split: the unit of its tokens, and how many there are.
+        """Fill in settings that are None, given the token unit and the number of tokens of the train split.
 
         Training calls it before build.
         """
@@ -151,37 +95,38 @@ class EncoderConfig(ModelConfig, ABC):
 
     @abstractmethod
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
-        """The encoder, with weights from torch's random state.
+        """Build the encoder, with weights from torch's random state.
 
         tied: whether the output vectors will be its embeddings, so that its output has their dimension. sparse: whether
         the gradient of the embeddings is sparse.
         """
 
     def can_tie(self) -> bool:
-        """Whether the encoder's output can have the dimension of the embeddings, which tying needs."""
+        """Return whether the encoder's output can have the dimension of the embeddings, which tying needs."""
         return True
 
     def weight_count(self, vocabulary_size: int) -> int:
-        """The number of weights in the embeddings and the large matrices, for the check of memory."""
+        """Return the number of weights in the embeddings and the large matrices, for the check of memory."""
         return vocabulary_size * self.embedding_dim
 
     def size_settings(self) -> list[str]:
-        """The names of the settings that weight_count depends on."""
+        """Return the names of the settings that weight_count depends on."""
         return ["embedding_dim", "context_size"]
 
     def initialise(self, network: nn.Module) -> None:
-        """Change the initial weights of the whole network, output layer included; by default they stay."""
+        """Change the initial weights of the whole network, output layer included. No-op by default."""
 
 
 @dataclass(slots=True)
-class OutputConfig(ABC):
+class OutputConfig(Settings, ABC):
     """Group `output`: the layer that turns the encoder's output into probabilities.
 
-    can_tie: whether it has a vector for each word, which the embeddings can be. dense_gradient: whether a step changes
-    all these vectors. needs_tree: whether it is built over a tree. loss_is_log_prob: whether its training loss is
-    -log p, so that exp(loss) is a perplexity. weight_decay: that of optim=adamw which suits it.
+    can_tie: whether it has a vector for each word, which may be the word's embedding. dense_gradient: whether a step
+    changes all these vectors. needs_tree: whether it is built over a tree. loss_is_log_prob: whether its training loss
+    is -log p, so that exp(loss) is a perplexity. weight_decay: the default of optim=adamw with this layer.
     """
 
+    prefix: ClassVar[str] = "output."
     weight_decay: ClassVar[float] = 0.15
     can_tie: ClassVar[bool] = False
     dense_gradient: ClassVar[bool] = False
@@ -192,48 +137,52 @@ class OutputConfig(ABC):
 
     @abstractmethod
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """The layer over hidden `[B, dim]` and the O words that can be predicted, int64 counts `[O]` in train.
+        """Build the layer over hidden `[B, dim]` and the O words that can be predicted, int64 counts `[O]` in train.
 
-        vectors: the embeddings where they are tied, float `[O or more, dim]`, of which the first O are used. tree: over
-        the O words, where needs_tree says so. Raises UserError for settings that do not fit the vocabulary.
+        vectors: the embeddings if they are tied, float `[O or more, dim]`, of which the first O are used. tree: over
+        the O words, if needs_tree. Raises UserError for settings that do not fit the vocabulary.
         """
 
 
 @dataclass(slots=True)
-class TreeConfig(ABC):
+class TreeConfig(Settings, ABC):
     """Group `tree`: how the words become the leaves of a binary tree."""
+
+    prefix: ClassVar[str] = "tree."
 
     kind: str = MISSING
 
     @abstractmethod
     def build(self, words: TreeWords) -> Tree:
-        """The tree over the words that can be predicted.
+        """Build the tree over the words that can be predicted.
 
         Raises UserError for settings that do not fit the vocabulary and for files that are missing.
         """
 
 
 @dataclass(slots=True)
-class SmootherConfig(ABC):
+class SmootherConfig(Settings, ABC):
     """Group `smoother`: how counts become probabilities."""
+
+    prefix: ClassVar[str] = "smoother."
 
     kind: str = MISSING
 
     @abstractmethod
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
-        """The smoother for n-grams of up to `order` words; its parameters are still to be estimated or tuned."""
+        """Build the smoother for n-grams of up to `order` words; its parameters are estimated or tuned later."""
 
     def tuning_split(self) -> str | None:
-        """The split that the parameters are to be tuned on; None where they are given or estimated."""
+        """Return the split that the parameters are tuned on, or None if they are given or estimated."""
         return None
 
     def scores_candidates_alone(self) -> bool:
-        """Whether cloze questions are also to be scored by cloze_log_prob."""
+        """Return whether cloze questions are also scored by cloze_log_prob."""
         return False
 
     def cloze_log_prob(self, counts: Counts, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """log p `[Q, K]` in nats of the candidates `[Q, K]` of cloze questions after contexts `[Q, order - 1]`, from
-        the counts of the candidates alone. Raises UserError where the smoother has no such form.
+        """Compute log p `[Q, K]` in nats of the candidates `[Q, K]` of cloze questions after contexts `[Q, order - 1]`,
+        from the counts of the candidates alone. Raises UserError if the smoother has no such form.
         """
         raise UserError(f"smoother={self.kind} does not score candidates by their counts alone")
 
@@ -255,8 +204,10 @@ class EstimationRequest:
 
 
 @dataclass(slots=True)
-class CountsConfig(ABC):
+class CountsConfig(Settings, ABC):
     """Group `counts`: how the n-grams of the train split are counted."""
+
+    prefix: ClassVar[str] = "counts."
 
     kind: str = MISSING
 
@@ -289,85 +240,80 @@ class CountsConfig(ABC):
 
 
 @dataclass(slots=True)
-class OptimConfig(ABC):
+class OptimConfig(Settings, ABC):
     """Group `optim`: the update of the weights. lr: the peak of the schedule; weight_decay spares biases and gains."""
 
-    kind: str = MISSING
-    lr: float = MISSING
-    weight_decay: float | None = MISSING
+    prefix: ClassVar[str] = "optim."
 
-    def __post_init__(self) -> None:
-        require(0 < self.lr < math.inf, "optim.lr", self.lr, "more than 0")
-        decay = self.weight_decay
-        require(decay is None or 0 <= decay < math.inf, "optim.weight_decay", decay, "0 or more")
+    kind: str = MISSING
+    lr: float = setting(above=0)
+    weight_decay: float | None = setting(min=0)
 
     def suit(self, output: OutputConfig) -> None:
-        """Give a value to what is left open (None), by the output layer; training calls it first. By default none."""
+        """Fill in settings that are None, given the output layer; training calls it first."""
         self.weight_decay = self.decay
 
     @property
     def decay(self) -> float:
-        """weight_decay, 0 where it is left open."""
+        """weight_decay, or 0 if it is None."""
         return self.weight_decay or 0.0
 
     @abstractmethod
     def dense(self, groups: ParameterGroups) -> Optimizer:
-        """The optimizer of parameters with dense gradients."""
+        """Build the optimizer of parameters with dense gradients."""
 
     @abstractmethod
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        """The optimizer of parameters with sparse gradients, whose other rows a step leaves as they are."""
+        """Build the optimizer of parameters with sparse gradients, whose other rows a step leaves unchanged."""
 
 
 @dataclass(slots=True)
-class ScheduleConfig(ABC):
+class ScheduleConfig(Settings, ABC):
     """Group `schedule`: the learning rate of each step.
 
     warmup: the share of the budget in which the rate rises linearly from 0. follows_budget: whether the rate depends on
-    the share of the budget that is used up, so that another budget changes it.
+    the used share of the budget, so that another budget changes it.
     """
 
+    prefix: ClassVar[str] = "schedule."
     follows_budget: ClassVar[bool] = False
 
     kind: str = MISSING
-    warmup: float = MISSING
-
-    def __post_init__(self) -> None:
-        require(0 <= self.warmup < 1, "schedule.warmup", self.warmup, "from 0 to below 1")
+    warmup: float = setting(min=0, below=1)
 
     @abstractmethod
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
-        """The learning rate after the warm-up.
+        """Return the learning rate after the warm-up.
 
-        peak: optim.lr; left: the share of the budget after the warm-up that is left, 1 to 0 (or below, in the last
-        step); steps: made so far; drops: how often lowers_after has been true.
+        peak: optim.lr; left: the remaining share of the budget after the warm-up, 1 to 0 (or below, in the last step);
+        steps: number of steps made; drops: number of times that lowers_after has been true.
         """
 
     def lowers_after(self, waited: int) -> bool:
-        """Whether `waited` evaluations on valid without an improvement lower the rate."""
+        """Return whether `waited` evaluations on valid without an improvement lower the rate."""
         return False
 
     def require_steps(self, steps: int, budget: str) -> None:
-        """Raise UserError, naming the budget, where the schedule waits for more than `steps` steps."""
+        """Raise UserError, naming the budget, if the schedule waits for more than `steps` steps."""
         return None
 
 
 def neither(model: ModelConfig) -> UserError:
-    """What is said of an option of the group `model` that is neither count-based nor an encoder."""
+    """Return the error for an option of the group `model` that is neither count-based nor an encoder."""
     return UserError(
         f"model={model.kind}: its settings must be below EncoderConfig or CountModelConfig; correct the option"
     )
 
 
 def require_tieable(model: EncoderConfig, output: OutputConfig) -> None:
-    """Raise UserError where the settings tie output vectors to embeddings that the output layer cannot share."""
+    """Raise UserError if the settings tie output vectors to embeddings that the output layer cannot share."""
     if model.tied and not model.can_tie():
         raise UserError(
-            f"model.tied=true: the output of model={model.kind} has another dimension than its embeddings; take null"
+            f"model.tied=true: the output of model={model.kind} has another dimension than its embeddings; set null"
         )
     if model.tied and not output.can_tie:
         raise UserError(
-            f"model.tied=true: output={output.kind} has no vector for each word to share; take model.tied=null"
+            f"model.tied=true: output={output.kind} has no vector for each word to share; set model.tied=null"
         )
 
 

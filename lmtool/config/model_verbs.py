@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from lmtool.config.rules import MISSING, number_or_share, require, require_block, require_seed, require_whole
+from lmtool.config.data import Oov
+from lmtool.config.rules import MISSING, Settings, number_or_share, require, require_block, setting
 from lmtool.config.verbs import VerbConfig, require_device, require_one_model
 from lmtool.errors import UserError
-
-
-class Oov(Enum):
-    """How a word outside the vocabulary is treated."""
-
-    error = "error"
-    unk = "unk"
 
 
 class Likeness(Enum):
@@ -34,7 +27,7 @@ class Vectors(Enum):
 
 
 class What(Enum):
-    """What is written of a model; auto: as the file's suffix says."""
+    """The part of a model that is written; auto: by the file's suffix."""
 
     auto = "auto"
     embeddings = "embeddings"
@@ -57,22 +50,17 @@ class MapKind(Enum):
     none = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
+@dataclass(slots=True)
+class Sampling(Settings):
     """How a word is drawn from a distribution.
 
     temperature: p^(1/temperature); 0 takes the most probable word. top_k: top-k sampling (Fan et al. 2018). top_p:
     nucleus sampling (Holtzman et al. 2020). Raises UserError for values out of range.
     """
 
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-
-    def __post_init__(self) -> None:
-        require(0 <= self.temperature < math.inf, "temperature", self.temperature, "0 (the most probable word) or more")
-        require_whole("top_k", self.top_k, null=True)
-        require(self.top_p is None or 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1, or null")
+    temperature: float = setting(min=0)
+    top_k: int | None = setting(min=1)
+    top_p: float | None = setting(above=0, max=1)
 
 
 @dataclass(slots=True)
@@ -82,16 +70,14 @@ class PredictConfig(VerbConfig):
     run: str | None = MISSING
     arpa: str | None = MISSING
     text: str | None = MISSING
-    top: int = MISSING
+    top: int = setting(min=1)
     sentence_start: bool = MISSING
     oov: Oov = MISSING
-    device: str = MISSING
+    device: str = setting(check=require_device)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
         require_one_model(self.run, self.arpa)
-        require_whole("top", self.top)
-        require_device(self.device)
 
 
 @dataclass(slots=True)
@@ -101,24 +87,19 @@ class GenerateConfig(VerbConfig):
     run: str | None = MISSING
     arpa: str | None = MISSING
     text: str = MISSING
-    count: int = MISSING
-    length: int = MISSING
-    temperature: float = MISSING
-    top_k: int | None = MISSING
-    top_p: float | None = MISSING
-    seed: int | None = MISSING
+    count: int = setting(min=1)
+    length: int = setting(min=1)
+    temperature: float = setting(min=0)
+    top_k: int | None = setting(min=1)
+    top_p: float | None = setting(above=0, max=1)
+    seed: int | None = setting(min=0)
     sentence_start: bool = MISSING
     oov: Oov = MISSING
-    device: str = MISSING
+    device: str = setting(check=require_device)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
         require_one_model(self.run, self.arpa)
-        require_whole("count", self.count)
-        require_whole("length", self.length)
-        require_seed("seed", self.seed, null=True)
-        Sampling(self.temperature, self.top_k, self.top_p)
-        require_device(self.device)
 
 
 @dataclass(slots=True)
@@ -127,13 +108,12 @@ class NeighborsConfig(VerbConfig):
 
     run: str | None = MISSING
     words: list[str] = MISSING
-    top: int = MISSING
+    top: int = setting(min=1)
     by: Likeness = MISSING
     of: Vectors = MISSING
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require_whole("top", self.top)
         if not self.words:
             raise UserError("words=[]: name at least one word, as lmtool neighbors value")
 
@@ -154,22 +134,10 @@ class DistilConfig(VerbConfig):
 
     run: str = MISSING
     like: str = MISSING
-    tokens: int | None = MISSING
-    likely: int | None = MISSING
-    prune_to: Any = MISSING
-    device: str = MISSING
-
-    def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
-        require_whole("tokens", self.tokens, null=True)
-        require_whole("likely", self.likely, 1, MOST_LIKELY, null=True)
-        if self.prune_to is not None:
-            number_or_share(self.prune_to, "prune_to")
-        require_device(self.device)
-
-
-MOST_LIKELY = 1000  # words a place: more would not fit into memory
-MOST_MAPPED = 5000  # t-SNE's work grows with the square
+    tokens: int | None = setting(min=1)
+    likely: int | None = setting(min=1, max=1000)  # more words per context would not fit into memory
+    prune_to: Any = setting(check=number_or_share)
+    device: str = setting(check=require_device)
 
 
 @dataclass(slots=True)
@@ -186,20 +154,17 @@ class ReportConfig(VerbConfig):
     paths: list[str] = MISSING
     map: MapKind = MISSING
     words: Any = MISSING
-    levels: int = MISSING
-    resamples: int = MISSING
-    block: Any = MISSING
-    seed: int = MISSING
+    levels: int = setting(min=1, max=8)
+    resamples: int = setting(min=100, max=1_000_000)
+    block: Any = setting(check=require_block)
+    seed: int = setting(min=0)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        words, rule = self.words, f"a number from 3 to {MOST_MAPPED}, or a list of 3 words or more, as [cat,dog,'7']"
+        most = 5000  # t-SNE's work grows with the square
+        words, rule = self.words, f"a number from 3 to {most}, or a list of 3 words or more, such as [cat,dog,'7']"
         if isinstance(words, list):
             require(len(set(map(str, words))) >= 3 and all(isinstance(w, str) for w in words), "words", words, rule)
         else:
             whole = isinstance(words, int) and not isinstance(words, bool)
-            require(whole and 3 <= words <= MOST_MAPPED, "words", words, rule)
-        require_whole("levels", self.levels, 1, 8)
-        require_whole("resamples", self.resamples, 100, 1_000_000)
-        require_block(self.block)
-        require_seed("seed", self.seed)
+            require(whole and 3 <= words <= most, "words", words, rule)

@@ -1,15 +1,139 @@
-"""Checks of values, which raise a UserError that names the key, the value and the rule."""
+"""Ranges of settings, declared beside their fields and checked in one place, and the checks that rules share.
+
+    @dataclass(slots=True)
+    class NoiseConfig(OutputConfig):
+        k: int = setting(min=1)
+        power: float = setting(min=0, max=2)
+
+`OutputConfig.__post_init__` checks them; a subclass with a `__post_init__` calls its base's first. Errors name the key,
+the value and the rule, which the help pages and the documentation show too.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 from lmtool.errors import UserError
 
 MISSING: Any = "???"  # OmegaConf's mark of a mandatory value, which a YAML file gives
 BITS = 63  # of a whole number without its sign: arrays and files hold 64-bit integers
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The values that a setting may have, beside null if its type allows it.
+
+    low, high: bounds of a number, or of each item of a list; open_low, open_high: whether the bound itself is excluded.
+    words: texts that it may be as well, such as `auto`. check: is given a value that is not null, and the key; raises
+    UserError. was: the setting's earlier name.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+    words: tuple[str, ...] = ()
+    check: Callable[[Any, str], object] | None = None
+    was: str | None = None
+
+    @property
+    def bounds(self) -> str:
+        """The bounds in words; empty if there are none."""
+        low, high = (f"{bound:.15g}" for bound in (self.low, self.high))
+        if self.high == math.inf:
+            return "" if self.low == -math.inf else f"more than {low}" if self.open_low else f"{low} or more"
+        if self.open_low:
+            return f"above {low} and {'below' if self.open_high else 'at most'} {high}"
+        return f"from {low} to {'below ' if self.open_high else ''}{high}"
+
+    def text(self, type_: str) -> str:
+        """Return the rule in words, given the annotation of its field; empty if every value of the type is allowed."""
+        kind = "numbers, each " if type_.startswith("list") else "a number " if type_ == "Any" else ""
+        words = [*self.words, *(["null"] if "None" in type_ else [])]
+        if not self.bounds:
+            return " or ".join(words) if self.words else ""
+        if len(words) == 1:
+            return f"{kind}{self.bounds}, or {words[0]}"
+        return " or ".join([", ".join([f"{kind}{self.bounds}", *words[:-1]]), *words[-1:]])
+
+    def require(self, value: Any, key: str, type_: str) -> None:
+        """Raise UserError, naming the key, unless the setting may have the value. type_: its field's annotation."""
+        if value is None and type_ != "Any":
+            return  # the type allows null, or the value is refused before
+        if self.check is not None and value is not None:
+            self.check(value, key)
+        if (self.bounds or self.words) and as_written(value) not in self.words:
+            items = value if type_.startswith("list") else [value]
+            huge = "int" in type_ and self.high == math.inf and any(item >> BITS > 0 for item in items)
+            require(bool(items) and all(map(self._holds, items)), key, value, self.text(type_))
+            require(not huge, key, value, f"below 2^{BITS}")
+
+    def _holds(self, value: Any) -> bool:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        above = value > self.low if self.open_low else value >= self.low
+        return bool(above and (value < self.high if self.open_high or self.high == math.inf else value <= self.high))
+
+
+def setting(
+    default: Any = MISSING,
+    *,
+    min: float | None = None,
+    above: float | None = None,
+    max: float | None = None,
+    below: float | None = None,
+    words: tuple[str, ...] = (),
+    check: Callable[[Any, str], object] | None = None,
+    was: str | None = None,
+    kw_only: bool = False,
+) -> Any:
+    """Declare a setting as the field of a dataclass: its default and the values that it may have.
+
+    min, max: the bounds that a number, or each item of a list, may reach; above, below: bounds that it may not. words,
+    check and was: as in Rule, with "null" among the words of a setting of type Any that may be null.
+    """
+    rule = Rule(
+        low=above if above is not None else -math.inf if min is None else min,
+        high=below if below is not None else math.inf if max is None else max,
+        open_low=above is not None,
+        open_high=below is not None,
+        words=words,
+        check=check,
+        was=was,
+    )
+    given: dict[str, Any] = {"metadata": {"rule": rule}, "kw_only": kw_only}
+    return dataclasses.field(**given, **({"default_factory": default} if callable(default) else {"default": default}))
+
+
+def rules_of(settings: type) -> dict[str, Rule]:
+    """Return the rules of a dataclass of settings, by field."""
+    fields = dataclasses.fields(settings)
+    return {field.name: field.metadata["rule"] for field in fields if "rule" in field.metadata}
+
+
+@dataclass(slots=True)
+class Settings:
+    """A dataclass of settings, which checks their rules. prefix: what stands before a field's name in its key."""
+
+    prefix: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        """Raise UserError, naming the key, for a value that its rule does not allow."""
+        for field in dataclasses.fields(self):
+            if "rule" in field.metadata:
+                field.metadata["rule"].require(getattr(self, field.name), self.prefix + field.name, str(field.type))
+
+
+def as_written(value: object) -> str:
+    """Return a value as it is written on the command line and in YAML."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
 
 
 def require(condition: bool, key: str, value: object, rule: str) -> None:
@@ -29,19 +153,18 @@ def require_whole(key: str, value: int | None, low: int = 1, high: int | None = 
 
 
 def require_seed(key: str, value: int | None, *, null: bool = False) -> None:
-    """Raise UserError for a number that is not a seed: numpy takes none below 0, compiled loops none above 64 bits."""
-    fits = value is None or 0 <= value < 1 << BITS
-    require(fits, key, value, f"from 0 to below 2^{BITS}{', or null' if null else ''}")
+    """Raise UserError for a number that is not a seed."""
+    require_whole(key, value, 0, null=null)
 
 
-def require_block(value: Any) -> None:
-    """Raise UserError unless `value` is a setting `block`: auto, sentence, or a whole number of 1 or more."""
+def require_block(value: Any, key: str = "block") -> None:
+    """Raise UserError unless `value` is auto, sentence, or a whole number of 1 or more: the size of a block."""
     whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << BITS
-    require(whole or value in ("auto", "sentence"), "block", value, "auto, sentence, or a whole number of 1 or more")
+    require(whole or value in ("auto", "sentence"), key, value, "auto, sentence, or a whole number of 1 or more")
 
 
 def size_in_bytes(text: str, key: str) -> int:
-    """Bytes from a size such as 512MiB, 4GB, 1.5GiB or 65536. Raises UserError, naming the key, for other text."""
+    """Return the bytes of a size such as 512MiB, 4GB, 1.5GiB or 65536. Raises UserError, naming the key, otherwise."""
     units = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "kib": 2**10, "m": 10**6, "mb": 10**6, "mib": 2**20}
     units |= {"g": 10**9, "gb": 10**9, "gib": 2**30, "tb": 10**12, "tib": 2**40}
     digits = text.strip().rstrip("bBiIkKmMgGtT ")
@@ -55,8 +178,9 @@ def size_in_bytes(text: str, key: str) -> int:
 
 
 def number_or_share(value: object, key: str) -> int | float:
-    """A number such as 1000000, 500k, 1.5M or 2G; or a share below 1, from text such as 10%. Raises UserError, naming
-    the key, for anything else.
+    """Read a number such as 1000000, 500k, 1.5M or 2G, or a share below 1 from text such as 10%.
+
+    Raises UserError, naming the key, for anything else.
     """
     text = str(value).strip()
     units = {"k": 10**3, "M": 10**6, "G": 10**9, "%": 0.01}
@@ -74,8 +198,9 @@ def number_or_share(value: object, key: str) -> int | float:
 
 
 def ngrams_to_keep(value: object, key: str, sizes: list[int]) -> int:
-    """How many n-grams of a model with so many of each order a number or a share leaves. Raises UserError, naming the
-    key, where that is less than the 1-grams, which always stay.
+    """Return how many n-grams to keep, given the number per order and a target number or share.
+
+    Raises UserError, naming the key, if that is fewer than the 1-grams, which always stay.
     """
     wanted = number_or_share(value, key)
     size = int(wanted * sum(sizes)) if isinstance(wanted, float) else wanted
@@ -84,10 +209,10 @@ def ngrams_to_keep(value: object, key: str, sizes: list[int]) -> int:
 
 
 def is_number(value: object, low: float, high: float) -> bool:
-    """Whether a value is a number from low to high; true and false are not numbers."""
+    """Return whether a value is a number from low to high; true and false are not numbers."""
     return isinstance(value, Real) and not isinstance(value, bool) and bool(value <= high and not value < low)
 
 
 def are_numbers(values: object, low: float, high: float) -> bool:
-    """Whether a value is a list of one or more numbers from low to high."""
+    """Return whether a value is a list of one or more numbers from low to high."""
     return isinstance(values, list) and bool(values) and all(is_number(value, low, high) for value in values)

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from lmtool.config.rules import MISSING, require
+from lmtool.config.data import BlankLines
+from lmtool.config.rules import MISSING, require, setting
 from lmtool.config.verbs import VerbConfig, require_device, require_one_model
-from lmtool.config.vocabulary import BlankLines
 from lmtool.errors import UserError
 
 
@@ -31,13 +31,12 @@ class ScoreConfig(VerbConfig):
     filter: str | None = MISSING
     most: float | None = MISSING
     least: float | None = MISSING
-    share: float | None = MISSING
-    most_oov: float | None = MISSING
-    device: str = MISSING
+    share: float | None = setting(above=0, below=1)
+    most_oov: float | None = setting(min=0, below=1)
+    device: str = setting(check=require_device)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require_device(self.device)
         require_one_model(self.run, self.arpa)
         if self.to is None and self.filter is None:
             raise UserError("nothing is to be written: give to=FILE.tsv for the scores, or filter=FILE")
@@ -54,8 +53,8 @@ class ScoreConfig(VerbConfig):
         elif all(value is None for value in (*bounds.values(), self.most_oov)):
             raise UserError(f"filter={self.filter}: say what passes, by most=, least=, share= or most_oov=")
         limited = self.filter is not None or self.buckets is not None
-        rule = "a share of 0 or more and below 1, or null; it limits what filter=FILE and buckets take"
-        require(self.most_oov is None or (limited and 0 <= self.most_oov < 1), "most_oov", self.most_oov, rule)
+        rule = "null without filter=FILE and buckets, which it limits"
+        require(self.most_oov is None or limited, "most_oov", self.most_oov, rule)
         for name, value in (("most", self.most), ("least", self.least)):
             if self.run_out is None:
                 fits = value is None or 1 <= value < math.inf
@@ -64,9 +63,8 @@ class ScoreConfig(VerbConfig):
                 require(value is None or math.isfinite(value), name, value, "a difference in nats per token, or null")
         if self.most is not None and self.least is not None:
             require(self.least <= self.most, "least", self.least, f"at most most={self.most}")
-        require(self.share is None or 0 < self.share < 1, "share", self.share, "between 0 and 1, or null")
         if self.share is not None:
-            require(self.most is None, "most", self.most, "null with share, which is such a limit itself")
+            require(self.most is None, "most", self.most, "null with share, which is another such limit")
 
     def _require_buckets(self) -> None:
         quantiles, limits = self.bucket_quantiles, self.bucket_limits
@@ -95,9 +93,7 @@ class ScoreConfig(VerbConfig):
             require(self.bucket_split is None, "bucket_split", self.bucket_split, "null with bucket_limits")
         if self.bucket_split is not None:
             require(self.run_out is None, "bucket_split", self.bucket_split, "null with run_out")
-            require(
-                self.arpa is None, "bucket_split", self.bucket_split, "null with arpa, which has no data of its own"
-            )
+            require(self.arpa is None, "bucket_split", self.bucket_split, "null with arpa, which comes without data")
 
 
 def _ascend(values: list[float] | None) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
-from lmtool.config.rules import MISSING, is_number, require, require_whole, size_in_bytes
+from lmtool.config.rules import MISSING, Settings, setting, size_in_bytes
 from lmtool.errors import UserError
 
 AUTO = "auto"
-EPOCHS, MINUTES = 8.0, 10.0  # the budget where none is given
+EPOCHS, MINUTES = 8.0, 10.0  # the budget if none is given
 
 
 class Precision(Enum):
@@ -40,33 +39,36 @@ class Forms(Enum):
 
 
 @dataclass(slots=True)
-class TrainingConfig:
+class TrainingConfig(Settings):
     """The budget of neural training, its batches, evaluations and checkpoints.
 
     epochs, minutes: numbers or None; AUTO becomes EPOCHS and, if neither epochs nor steps is given, MINUTES, else None.
-    Raises UserError for values out of range, and where no budget is given.
+    Raises UserError for values out of range, and if no budget is given.
     """
 
-    epochs: Any = MISSING
-    steps: int | None = MISSING
-    minutes: Any = MISSING
-    patience: int | None = MISSING
-    batch_size: int = MISSING
-    consecutive: int | None = 1
-    evaluate_every: float = MISSING
-    accuracy_on: int = MISSING
-    clip_norm: float | None = MISSING
-    max_norm: float | None = MISSING
+    prefix: ClassVar[str] = "training."
+
+    epochs: Any = setting(above=0, words=(AUTO, "null"))
+    steps: int | None = setting(min=1)
+    minutes: Any = setting(above=0, words=(AUTO, "null"))
+    patience: int | None = setting(min=1)
+    batch_size: int = setting(min=1)
+    consecutive: int | None = setting(1, min=1)
+    evaluate_every: float = setting(above=0)
+    accuracy_on: int = setting(min=0)
+    clip_norm: float | None = setting(above=0)
+    max_norm: float | None = setting(above=0)
     precision: Precision = MISSING
     compile: bool = MISSING
     gradients: Gradients = Gradients.auto
     forms: Forms = Forms.auto
     deterministic: bool = False
-    memory: str | None = MISSING
-    save_every: float = MISSING
+    memory: str | None = setting(check=size_in_bytes)
+    save_every: float = setting(min=0)
     tensorboard: bool = MISSING
 
     def __post_init__(self) -> None:
+        Settings.__post_init__(self)
         if self.minutes == AUTO:
             self.minutes = MINUTES if self.epochs in (AUTO, None) and self.steps is None else None
         if self.epochs == AUTO:
@@ -75,22 +77,6 @@ class TrainingConfig:
             raise UserError(
                 "training.epochs, training.steps and training.minutes are all null: give one of them a value"
             )
-        for name in ("epochs", "minutes"):
-            value = getattr(self, name)
-            fits = value is None or is_number(value, math.ulp(0), math.nextafter(math.inf, 0))
-            require(fits, f"training.{name}", value, "a number above 0, null or auto")
-            setattr(self, name, None if value is None else float(value))
-        for name in ("clip_norm", "max_norm"):
-            value = getattr(self, name)
-            require(value is None or 0 < value < math.inf, f"training.{name}", value, "more than 0, or null")
-        for name in ("steps", "patience"):
-            require_whole(f"training.{name}", getattr(self, name), null=True)
+        self.epochs, self.minutes = (None if x is None else float(x) for x in (self.epochs, self.minutes))
         if self.forms is Forms.plain and self.precision is Precision.bf16:
-            raise UserError("training.forms=plain computes in fp32: take training.precision=fp32 or auto")
-        require_whole("training.batch_size", self.batch_size)
-        require_whole("training.consecutive", self.consecutive, null=True)
-        require(0 < self.evaluate_every < math.inf, "training.evaluate_every", self.evaluate_every, "more than 0")
-        require_whole("training.accuracy_on", self.accuracy_on, 0)
-        require(0 <= self.save_every < math.inf, "training.save_every", self.save_every, "0 or more")
-        if self.memory is not None:
-            size_in_bytes(self.memory, "training.memory")
+            raise UserError("training.forms=plain computes in fp32: set training.precision to fp32 or auto")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from lmtool.config.data import BlankLines, DataConfig, Unit
 from lmtool.config.groups import (
     CountModelConfig,
     CountsConfig,
-    DataConfig,
     EncoderConfig,
     ModelConfig,
     OptimConfig,
@@ -21,32 +21,31 @@ from lmtool.config.groups import (
     TreeConfig,
     require_tieable,
 )
-from lmtool.config.rules import MISSING, number_or_share, require, require_block, require_seed, require_whole
+from lmtool.config.rules import MISSING, Settings, number_or_share, require, require_block, require_whole, setting
 from lmtool.config.training import TrainingConfig
-from lmtool.config.vocabulary import BlankLines, Unit
 from lmtool.errors import UserError
 
-MOST_THREADS = 1024  # the libraries end the process where the system refuses a thread
+MAX_THREADS = 1024  # the libraries end the process if the system refuses a thread
 PRUNE_METHODS = ("gain", "entropy")
-BITS = (4, 8)  # of the values of an n-gram model that is quantised
+BITS = (4, 8)  # minimum and maximum bits per value of a quantized n-gram model
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
-def require_device(device: str) -> None:
+def require_device(device: str, key: str = "device") -> None:
     """Raise UserError unless it is the name of a device."""
-    require(DEVICE.fullmatch(device) is not None, "device", device, "auto, cpu, cuda, cuda:NUMBER or mps")
+    require(DEVICE.fullmatch(device) is not None, key, device, "auto, cpu, cuda, cuda:NUMBER or mps")
 
 
 def require_one_model(run: str | None, arpa: str | None) -> None:
-    """Raise UserError where both a run and an ARPA file are named."""
+    """Raise UserError if both a run and an ARPA file are named."""
     if run is not None and arpa is not None:
-        raise UserError(f"run={run} and arpa={arpa} are two models: leave one out")
+        raise UserError(f"run={run} and arpa={arpa} are two models: remove one of the two")
 
 
 def require_as_many(weights: list[float], members: int, what: str) -> None:
     """Raise UserError unless there is a weight for each member. what: the members, in words."""
     if len(weights) != members:
-        raise UserError(f"weights={weights}: must be as many as there are members, {what}")
+        raise UserError(f"weights={weights}: must be one for each member, {what}")
 
 
 def require_linear_weights(weights: list[float], members: int, what: str) -> None:
@@ -57,15 +56,12 @@ def require_linear_weights(weights: list[float], members: int, what: str) -> Non
 
 
 @dataclass(slots=True)
-class VerbConfig:
+class VerbConfig(Settings):
     """Settings of every verb."""
 
     options: str | None = MISSING
     store_dir: str = MISSING
-    threads: int | None = MISSING
-
-    def __post_init__(self) -> None:
-        require_whole("threads", self.threads, 1, MOST_THREADS, null=True)
+    threads: int | None = setting(min=1, max=MAX_THREADS)
 
 
 @dataclass(slots=True)
@@ -84,32 +80,28 @@ class TrainConfig(VerbConfig):
     smoother: SmootherConfig | None = None
     counts: CountsConfig | None = None
     prune: list[int] | None = MISSING
-    prune_entropy: float | None = MISSING
-    prune_to: Any = MISSING
-    prune_method: str = MISSING
+    prune_entropy: float | None = setting(above=0, below=1)
+    prune_to: Any = setting(check=number_or_share)
+    prune_method: str = setting(words=PRUNE_METHODS)
     limit_vocabulary: str | None = MISSING
-    quantize: int | None = MISSING
+    quantize: int | None = setting(min=BITS[0], max=BITS[1])
     output: OutputConfig | None = None
     tree: TreeConfig | None = None
     optim: OptimConfig | None = None
     schedule: ScheduleConfig | None = None
     training: TrainingConfig | None = None
-    seed: int = MISSING
-    device: str = MISSING
+    seed: int = setting(min=0)
+    device: str = setting(check=require_device)
     resume: str | None = MISSING
     lr_range: bool = MISSING
-    lr_range_limits: list[float] = MISSING
-    lr_range_steps: int = MISSING
+    lr_range_limits: list[float] = setting(above=0)
+    lr_range_steps: int = setting(min=10, max=1_000_000)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require_seed("seed", self.seed)
-        require_device(self.device)
         limits = self.lr_range_limits
         rising = len(limits) == 2 and 0 < limits[0] < limits[1] < math.inf
         require(rising, "lr_range_limits", limits, "two numbers above 0, the lower first, as [1e-5,10]")
-        require_whole("lr_range_steps", self.lr_range_steps, 10, 1_000_000)
-        require_whole("quantize", self.quantize, *BITS, null=True)
         self._require_pruning()
         if not isinstance(self.model, CountModelConfig):
             rule = f"null: model={self.model.kind} is trained in float32; lmtool convert makes its weights smaller"
@@ -125,17 +117,14 @@ class TrainConfig(VerbConfig):
             self.schedule.require_steps(training.steps, f"training.steps={training.steps}")
 
     def _require_pruning(self) -> None:
-        """Raise UserError for settings of pruning that are none, or not those of this model, or two at once."""
+        """Raise UserError for settings of pruning that are wrong, not for this model, or that exclude each other."""
         cutoffs = self.prune if self.prune is not None else [0]
         rule = "cut-offs of 0 or more, one per order, none below the one before it, and 0 for order 1"
         require(cutoffs == sorted(cutoffs) and cutoffs[:1] == [0], "prune", self.prune, rule)
         require_whole("prune", cutoffs[-1], 0)
         threshold = self.prune_entropy
-        require(threshold is None or 0 < threshold < 1, "prune_entropy", threshold, "between 0 and 1, or null")
-        require(self.prune_method in PRUNE_METHODS, "prune_method", self.prune_method, " or ".join(PRUNE_METHODS))
         left_out: tuple[tuple[str, object], ...] = (("prune", self.prune), ("limit_vocabulary", self.limit_vocabulary))
         if self.prune_to is not None:
-            number_or_share(self.prune_to, "prune_to")
             require(threshold is None, "prune_entropy", threshold, f"null beside prune_to={self.prune_to}")
             rule = f"null beside prune_to={self.prune_to}, or set prune_method={PRUNE_METHODS[1]}"
             for name, value in left_out if self.prune_method == PRUNE_METHODS[0] else ():
@@ -171,7 +160,7 @@ class ConvertConfig(VerbConfig):
         require(len(self.runs) > 0, "runs", self.runs, "one mixture, or two runs or more, as [A,B]")
         for name, value in (("run", self.run), ("arpa", self.arpa)):
             require(value is None, name, value, f"left out with runs=[{','.join(self.runs)}]")
-        require(bits is None, "quantize", bits, "null with runs: quantise the new run, by another lmtool convert")
+        require(bits is None, "quantize", bits, "null with runs: quantize the new run by another lmtool convert")
         if self.weights is not None:
             require_linear_weights(self.weights, len(self.runs), f"{len(self.runs)} runs")
 
@@ -183,12 +172,8 @@ class TreeVerbConfig(VerbConfig):
     data: DataConfig = MISSING
     tree: TreeConfig = MISSING
     words: list[str] | None = MISSING
-    levels: int = MISSING
+    levels: int = setting(min=1, max=8)
     to: str | None = MISSING
-
-    def __post_init__(self) -> None:
-        VerbConfig.__post_init__(self)
-        require_whole("levels", self.levels, 1, 8)
 
 
 @dataclass(slots=True)
@@ -207,15 +192,12 @@ class EvalConfig(VerbConfig):
     unnormalised: bool = MISSING
     nbest: str | None = MISSING
     nbest_costs: str | None = MISSING
-    nbest_weight: float | None = MISSING
+    nbest_weight: float | None = setting(min=0)
     nbest_reference: str | None = MISSING
-    device: str = MISSING
+    device: str = setting(check=require_device)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require_device(self.device)
-        weight = self.nbest_weight
-        require(weight is None or 0 <= weight < math.inf, "nbest_weight", weight, "a number of 0 or more, or null")
         if self.nbest is None:
             for name in ("nbest_costs", "nbest_weight", "nbest_reference"):
                 value = getattr(self, name)
@@ -233,7 +215,7 @@ class EvalConfig(VerbConfig):
             raise UserError(f"blank_lines={self.blank_lines.value}: must be null without text=FILE")
         require_one_model(self.run, self.arpa)
         if self.arpa is not None and self.text is None and self.nbest is None:
-            raise UserError(f"arpa={self.arpa} has no data of its own: give text=FILE")
+            raise UserError(f"arpa={self.arpa} comes without data: set text=FILE")
 
 
 @dataclass(slots=True)
@@ -242,23 +224,19 @@ class CompareConfig(VerbConfig):
 
     runs: list[str] = MISSING
     split: str = MISSING
-    resamples: int = MISSING
-    seed: int = MISSING
-    block: Any = MISSING
-    device: str = MISSING
+    resamples: int = setting(min=100, max=1_000_000)
+    seed: int = setting(min=0)
+    block: Any = setting(check=require_block)
+    device: str = setting(check=require_device)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require_device(self.device)
         if len(self.runs) < 2 or len(set(self.runs)) < len(self.runs):
             raise UserError(f"runs={self.runs}: name two or more that differ, as runs=[A,B]")
-        require_whole("resamples", self.resamples, 100, 1_000_000)
-        require_seed("seed", self.seed)
-        require_block(self.block)
 
 
 class MixMethod(Enum):
-    """How an ensemble mixes."""
+    """The method of mixing of an ensemble."""
 
     linear = "linear"
     classes = "classes"
@@ -273,7 +251,7 @@ class CacheKind(Enum):
 
 
 class FitOn(Enum):
-    """What an ensemble's weights are fitted on."""
+    """The data on which the weights of an ensemble are fitted."""
 
     text = "text"
     cloze = "cloze"
@@ -288,29 +266,25 @@ class EnsembleConfig(VerbConfig):
     split: str = MISSING
     fit_split: str = MISSING
     fit_on: FitOn = MISSING
-    fit_contexts: int = MISSING
+    fit_contexts: int = setting(min=100)
     weights: list[float] | None = MISSING
     cache: CacheKind | None = MISSING
-    cache_size: int = MISSING
-    cache_theta: float | None = MISSING
-    device: str = MISSING
+    cache_size: int = setting(min=1)
+    cache_theta: float | None = setting(min=0)
+    device: str = setting(check=require_device)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        require_device(self.device)
         members = len(self.runs) + (self.cache is not None)
         if members < 2:
             raise UserError(f"runs={self.runs}: name two runs or more to mix, as runs=[A,B], or one and a cache")
-        require_whole("fit_contexts", self.fit_contexts, 100)
-        require_whole("cache_size", self.cache_size)
-        theta = self.cache_theta
-        require(theta is None or 0 <= theta < math.inf, "cache_theta", theta, "0 or more, or null")
         if self.cache is not CacheKind.neural:
-            require(theta is None, "cache_theta", theta, "null but with cache=neural")
+            require(self.cache_theta is None, "cache_theta", self.cache_theta, "null except with cache=neural")
         cloze = self.fit_on is FitOn.cloze
-        require(not cloze or self.method is MixMethod.log_linear, "fit_on", "cloze", "text but with method=log_linear")
+        rule = "text except with method=log_linear"
+        require(not cloze or self.method is MixMethod.log_linear, "fit_on", "cloze", rule)
         if self.method is not MixMethod.linear:
-            require(self.cache is None, "cache", self.cache and self.cache.value, "null but with method=linear")
+            require(self.cache is None, "cache", self.cache and self.cache.value, "null except with method=linear")
         if self.weights is not None:
             self._require_weights(self.weights, members)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.vocabulary import Unit, VocabularyConfig
+from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.readers import read_bytes, read_text
 from lmtool.data.sources.base import Source
 from lmtool.data.subwords import PieceTable, Subwords

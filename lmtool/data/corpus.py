@@ -15,9 +15,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.groups import DataConfig
+from lmtool.config.data import DataConfig, Unit, VocabularyConfig
 from lmtool.config.rules import require
-from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.cloze import Cloze
 from lmtool.data.remote import exists, is_address, open_pieces, place
 from lmtool.data.split import FAR, StoredTokens, Windows, context_reset_mask, positions

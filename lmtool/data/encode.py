@@ -12,8 +12,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.groups import DataConfig
-from lmtool.config.vocabulary import Unit
+from lmtool.config.data import DataConfig, Unit
 from lmtool.data.choose_vocabulary import pieces_of_types
 from lmtool.data.corpus import Split
 from lmtool.data.subwords import Subwords

@@ -17,7 +17,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.groups import DataConfig
+from lmtool.config.data import DataConfig
 from lmtool.data.encode import tokeniser_of
 from lmtool.data.sources.base import DrawnIds, Source, cut_points
 from lmtool.data.tokenizer import EOS_ID, CharTokeniser

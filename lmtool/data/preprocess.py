@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool import __version__
-from lmtool.config.groups import DataConfig
+from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING
 from lmtool.data.choose_vocabulary import (
     choose_pieces,

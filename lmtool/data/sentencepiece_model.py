@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmtool.config.vocabulary import Unit
+from lmtool.config.data import Unit
 from lmtool.data.normaliser_table import require_table
 from lmtool.data.subwords import INSTALL, Subwords, library_errors
 from lmtool.errors import UserError

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.vocabulary import Unit
+from lmtool.config.data import Unit
 from lmtool.data.normaliser_table import require_tables
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError, first_line

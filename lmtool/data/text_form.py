@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lmtool.config.model_verbs import Oov
+from lmtool.config.data import Oov
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.errors import UserError

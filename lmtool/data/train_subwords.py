@@ -15,7 +15,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.vocabulary import BYTES, Unit
+from lmtool.config.data import BYTES, Unit
 from lmtool.data.subwords import INSTALL, Subwords
 from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray

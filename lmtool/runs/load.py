@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.config.data import Unit
 from lmtool.config.groups import CountModelConfig, EncoderConfig, neither
 from lmtool.config.options import folder_in_use
 from lmtool.config.verbs import require_device
-from lmtool.config.vocabulary import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import exists, place

@@ -160,7 +160,7 @@ def parquet(given: Given) -> None:
 
 def word_list(given: Given) -> None:
     """A list of words."""
-    from lmtool.config.vocabulary import Unit, VocabularyConfig
+    from lmtool.config.data import Unit, VocabularyConfig
     from lmtool.data.choose_vocabulary import read_word_list
 
     rules = VocabularyConfig(file=None, size=None, min_count=1, lowercase=bool(given.variant & 1), unit=Unit.word)
@@ -368,7 +368,7 @@ def counts(given: Given) -> None:
 
 def pieces(given: Given) -> None:
     """A tokenizer.json, or a .model of SentencePiece: what is accepted writes words back."""
-    from lmtool.config.vocabulary import Unit, VocabularyConfig
+    from lmtool.config.data import Unit, VocabularyConfig
     from lmtool.data.choose_vocabulary import read_subwords
 
     unit = Unit.unigram if given.variant & 1 else Unit.bpe

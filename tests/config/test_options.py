@@ -76,7 +76,7 @@ def text_of(path: Path) -> str:
 
 
 def names_option(path: Path, group: str, name: str) -> list[str]:
-    """How a Python file names an option: imports of its module, its settings class, strings."""
+    """How a Python file names an option: its settings class, strings."""
     text = text_of(path)
     found = []
     own = (python_file(group, name) or ROOT).stem == name  # else the option's class is in a file of its family

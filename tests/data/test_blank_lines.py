@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtool.config.vocabulary import BlankLines, Unit
+from lmtool.config.data import BlankLines, Unit
 from lmtool.data.corpus import Corpus
 from lmtool.data.encode import TextBlock, TextEncoder, line_ends, split_of_text
 from lmtool.data.preprocess import preprocess, store_path

@@ -108,7 +108,7 @@ def test_a_block_of_lines() -> None:
 def test_pieces_of_words() -> None:
     """Each text has the pieces that it has alone; marks of sentences cannot be written in pieces."""
     pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
-    from lmtool.config.vocabulary import Unit
+    from lmtool.config.data import Unit
     from lmtool.data.train_subwords import train_subwords
     from lmtool.errors import UserError
 
@@ -129,7 +129,7 @@ def test_pieces_of_words() -> None:
 def test_half_a_surrogate_pair_in_pieces() -> None:
     """It is no UTF-8, which the tokeniser of words requires; its three bytes are three U+FFFD."""
     pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
-    from lmtool.config.vocabulary import Unit
+    from lmtool.config.data import Unit
     from lmtool.data.train_subwords import train_subwords
 
     subwords = train_subwords(["ab"], np.array([5]), Unit.bpe, 258)

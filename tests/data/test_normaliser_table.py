@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from lmtool.config.vocabulary import Unit
+from lmtool.config.data import Unit
 from lmtool.data.normaliser_table import require_table
 from lmtool.data.sentencepiece_model import subwords_of_model
 from lmtool.data.subwords import Subwords

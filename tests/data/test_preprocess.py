@@ -15,10 +15,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from lmtool.config.groups import DataConfig
+from lmtool.config.data import DataConfig, Unit, VocabularyConfig
 from lmtool.config.options import conf_dir, kinds, yaml_files
 from lmtool.config.settings import saved_settings
-from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data import encode, first_pass, store
 from lmtool.data import preprocess as recipe
 from lmtool.data.choose_vocabulary import listed_words, read_word_list, select

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmtool.config.vocabulary import Unit, VocabularyConfig
+from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import SkipCorpus
 from lmtool.data.preprocess import preprocess

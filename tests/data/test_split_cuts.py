@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from lmtool.config.vocabulary import Unit, VocabularyConfig
+from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data import preprocess as recipe
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess

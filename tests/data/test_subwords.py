@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmtool.config.vocabulary import Unit, VocabularyConfig
+from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.encode import split_of_text
 from lmtool.data.preprocess import preprocess

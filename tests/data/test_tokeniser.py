@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmtool.config.vocabulary import Unit, VocabularyConfig
+from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.choose_vocabulary import select
 from lmtool.data.corpus import Corpus, Split
 from lmtool.data.text_form import TextForm, split_words

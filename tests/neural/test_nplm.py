@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from lmtool.config.vocabulary import Unit
+from lmtool.config.data import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.neural.encoders.cbow import CBOW, CbowModel

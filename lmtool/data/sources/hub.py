@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmtool.config.groups import DataConfig
+from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING, require
 from lmtool.data.readers import blocks_of_documents, check_text, text_of
 from lmtool.data.sources.base import Blocks, Source, TextNotRetained

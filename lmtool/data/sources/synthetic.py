@@ -26,7 +26,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.groups import DataConfig
+from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING, require, require_seed, require_whole
 from lmtool.data.sources.base import DrawnIds, Source
 from lmtool.data.tokenizer import EOS_ID, RESERVED

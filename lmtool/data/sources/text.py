@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lmtool.config.groups import DataConfig
+from lmtool.config.data import BlankLines, DataConfig
 from lmtool.config.rules import MISSING, require
-from lmtool.config.vocabulary import BlankLines
 from lmtool.data.readers import MEMBER, read_blocks
 from lmtool.data.remote import escaped, is_address
 from lmtool.data.sources.base import (

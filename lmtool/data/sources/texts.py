@@ -17,9 +17,8 @@ from numbers import Real
 from pathlib import Path
 from typing import IO, Any
 
-from lmtool.config.groups import DataConfig
+from lmtool.config.data import DataConfig, Unit, VocabularyConfig
 from lmtool.config.rules import MISSING
-from lmtool.config.vocabulary import Unit, VocabularyConfig
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.base import Blocks, NoSource, Source, TextNotRetained, cut_by_lines, cut_points
 from lmtool.data.text_form import split_words

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lmtool.config.groups import DataConfig
+from lmtool.config.data import DataConfig
 from lmtool.config.rules import MISSING, require, require_seed, require_whole
 from lmtool.data.sources.base import Source
 from lmtool.errors import UserError

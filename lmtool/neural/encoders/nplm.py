@@ -34,9 +34,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lmtool.config.data import Unit
 from lmtool.config.groups import EncoderConfig
 from lmtool.config.rules import MISSING, require, require_whole
-from lmtool.config.vocabulary import Unit
 from lmtool.errors import UserError
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.history import CONSECUTIVE, History

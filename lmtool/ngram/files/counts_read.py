@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.vocabulary import VocabularyConfig
+from lmtool.config.data import VocabularyConfig
 from lmtool.data.choose_vocabulary import numbered, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.readers import MEMBER, PARQUET, form_of, parquet_columns, read_blocks, read_errors

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lmtool.config.groups import DataConfig
+from lmtool.config.data import DataConfig
 from lmtool.data.encode import tokeniser_of
 from lmtool.data.readers import check_text
 from lmtool.data.vocabulary import Vocabulary

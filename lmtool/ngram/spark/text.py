@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lmtool.config.groups import DataConfig
-from lmtool.config.vocabulary import VocabularyConfig
+from lmtool.config.data import DataConfig, VocabularyConfig
 from lmtool.data.choose_vocabulary import numbered, select
 from lmtool.data.readers import form_of
 from lmtool.data.sources.base import ExternalCounts, ExternalText

@@ -1,0 +1,128 @@
+"""The settings of every data set: group `data`, and the words that a model knows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+from lmtool.config.rules import MISSING, Settings, require, setting
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    from lmtool.data.sources.base import ExternalText, Source
+
+BYTES = 256  # number of pieces for single bytes, so that every text can be written
+PIECES = 8000  # default of data.vocabulary.size for subwords
+
+
+class Unit(Enum):
+    """What one token of the vocabulary is: a word, a character, or a piece of a word (a subword), found by byte-pair
+    encoding (Sennrich et al. 2016) or by a unigram model (Kudo 2018).
+    """
+
+    word = "word"
+    char = "char"
+    bpe = "bpe"
+    unigram = "unigram"
+
+    @property
+    def is_subword(self) -> bool:
+        """Whether tokens are pieces of words."""
+        return self in (Unit.bpe, Unit.unigram)
+
+
+class BlankLines(Enum):
+    """How to read a line without words in text with sentences: skip it, or as a sentence of `</s>` alone, as KenLM."""
+
+    skip = "skip"
+    sentence = "sentence"
+
+
+class Oov(Enum):
+    """How a word outside the vocabulary is treated."""
+
+    error = "error"
+    unk = "unk"
+
+
+@dataclass(slots=True)
+class VocabularyConfig(Settings):
+    """The words that a model knows; all others become `<unk>`.
+
+    For subwords, by which every text can be written: a file with a tokeniser, or the number of pieces to learn.
+    """
+
+    prefix: ClassVar[str] = "data.vocabulary."
+
+    file: str | None = MISSING
+    size: int | None = setting(min=1)
+    min_count: int = setting(min=1)
+    lowercase: bool = MISSING
+    unit: Unit = MISSING
+
+    def __post_init__(self) -> None:
+        Settings.__post_init__(self)
+        if self.file is not None and self.size is not None:
+            raise UserError(
+                f"data.vocabulary.size={self.size}: data.vocabulary.file={self.file} is the whole vocabulary; "
+                "remove one of the two"
+            )
+        if self.unit.is_subword and self.file is None:
+            self.size = PIECES if self.size is None else self.size
+            if self.size < BYTES:
+                raise UserError(
+                    f"data.vocabulary.size={self.size}: must be {BYTES} or more with data.vocabulary.unit="
+                    f"{self.unit.value}: each byte is a piece"
+                )
+
+
+@dataclass(slots=True)
+class DataConfig(Settings, ABC):
+    """Group `data`: the source of text.
+
+    takes_word_list: whether data.vocabulary.file may list the words.
+    """
+
+    prefix: ClassVar[str] = "data."
+    takes_word_list: ClassVar[bool] = False
+
+    kind: str = MISSING
+    name: str = MISSING
+    sentences: bool = MISSING
+    vocabulary: VocabularyConfig = MISSING
+
+    def __post_init__(self) -> None:
+        Settings.__post_init__(self)
+        plain = self.name and all(c.isalnum() or c in "._-" for c in self.name)
+        require(bool(plain), "data.name", repr(self.name), "letters, digits, '.', '_' and '-'")
+        rules: object = self.vocabulary  # an interpolation may have given it a text
+        require(isinstance(rules, VocabularyConfig), "data.vocabulary", repr(rules), "settings: data.vocabulary.NAME=")
+        file = self.vocabulary.file
+        if file is not None and not self.takes_word_list:
+            raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
+
+    def drops_tags(self) -> bool:
+        """Return whether tokens of the text are word/tag, and the tag is dropped."""
+        return False
+
+    def takes_blank_lines(self) -> bool:
+        """Return whether a line without words is a sentence."""
+        return False
+
+    @abstractmethod
+    def source(self, *, progress: bool, download: bool) -> Source:
+        """Return the text of each split, unread.
+
+        progress: whether to show progress bars. download: whether to download text that is not on this machine; if
+        False, such text raises NoSource. Raises UserError for text that cannot be found.
+        """
+
+    def elsewhere(self) -> ExternalText:
+        """Return the train split for a program that reads it itself. Raises UserError if it is not in files."""
+        raise UserError(f"data.kind={self.kind} is not stored in text files that another program could read")
+
+    def others(self, *, progress: bool) -> Source:
+        """Return the text of all splits but train. Raises UserError if these have no separate files."""
+        raise UserError(f"data.kind={self.kind} has no separate files for splits other than train")
