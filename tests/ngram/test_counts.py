@@ -18,7 +18,7 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting import counts as counts_module
 from lmtool.ngram.counting.cache import open_counts, save_counts
 from lmtool.ngram.counting.counts import Counts, count_ngrams
-from lmtool.ngram.counting.memory_sort import sort_keys
+from lmtool.ngram.counting.radix_sort import sort_keys
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models import ngram_model as model_module
 from lmtool.ngram.models.ngram_model import NgramModel
@@ -152,7 +152,7 @@ def test_keys_that_64_bits_do_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_text_is_read_piece_by_piece(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = count_ngrams(toy.split("train"), toy.vocabulary, 4)
     for piece in (1 << 22, 1000, 7, 1):
-        monkeypatch.setattr(counts_module, "PIECE", piece)
+        monkeypatch.setattr(counts_module, "TOKENS_PER_PIECE", piece)
         stored = count_ngrams(toy.text("train"), toy.vocabulary, 4)
         assert same(whole, stored) and whole.newest.tolist() == stored.newest.tolist()
         places = counts_module.first_places_of(toy.text("train").ids, len(toy.vocabulary))

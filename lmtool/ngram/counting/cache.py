@@ -1,4 +1,4 @@
-"""Counts cached beside the store that they were made from: counted once, used by every smoother of a sweep."""
+"""Cache counts beside the store that they were made from: counted once, used by every smoother of a sweep."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lmtool.system.memory import release
 
 KIND = "lmtool n-gram counts"
 FORMAT = 2
-PIECE = 1 << 20  # numbers looked at at once
+NUMBERS_PER_PIECE = 1 << 20  # checked at once
 
 
 def counts_path(store: Path) -> Path:
-    """The file of the counts of a store's train split."""
+    """Return the file of the counts of a store's train split."""
     return store.with_name(f"counts-{store.name}")
 
 
 def save_counts(path: Path, counts: Counts, store_fingerprint: str) -> None:
-    """Write the counts, whole or not at all. Raises UserError where they cannot be written."""
+    """Write the counts, whole or not at all. Raises UserError if they cannot be written."""
     packed = [*counts.suffix, *counts.count]
     size = counts.trie.nbytes + sum(part.bits.nbytes for part in packed)
     with atomic_hdf5(path, size, synced=False, mapped=True) as file:
@@ -41,7 +41,7 @@ def save_counts(path: Path, counts: Counts, store_fingerprint: str) -> None:
 
 
 def open_counts(path: Path, store_fingerprint: str, order: int) -> Counts | None:
-    """The cached counts of orders 1 to `order`; None where they are missing, damaged, or do not fit."""
+    """Return the cached counts of orders 1 to `order`, or None if they are missing, damaged, or of another text."""
     if not path.is_file():
         return None
     try:
@@ -64,11 +64,11 @@ def open_counts(path: Path, store_fingerprint: str, order: int) -> Counts | None
             if not 0 <= min(marks) <= max(marks) < trie.vocabulary_size:
                 return None
             for part, size in zip(suffix, trie.sizes[:-1], strict=True):
-                pieces = ((a, min(a + PIECE, part.length)) for a in range(0, part.length, PIECE))
-                if any(part.get(*piece).max() >= size for piece in pieces):
+                starts = range(0, part.length, NUMBERS_PER_PIECE)
+                if any(part.get(a, min(a + NUMBERS_PER_PIECE, part.length)).max() >= size for a in starts):
                     return None
                 release(part.bits)
             counts = Counts(trie, suffix, count, int(file.attrs["bos"]), int(file.attrs["unk"]), newest)
             return counts.upto(order)
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, UserError):
-        return None  # damaged: to be counted again
+        return None  # damaged: the caller counts again

@@ -1,8 +1,7 @@
 """Step 1: the n-grams of a text and how often each occurs.
 
-One sort per order finds the distinct n-grams, numbers them, and says which of them ends at each position of the text,
-which is all that the next order needs: in memory (memory_sort.py), or if that does not suffice in runs on disk
-(external_sort.py), with the same result.
+One sort per order (sorting.py) finds the distinct n-grams, numbers them, and says which of them ends at each position
+of the text, which is all that the next order needs.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ import numpy.typing as npt
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counting.external_sort import sort_in_runs
-from lmtool.ngram.counting.memory_sort import sort_in_memory
+from lmtool.ngram.counting.sorting import sort_ngrams
 from lmtool.ngram.tables.packed import CELL, Packed
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder
@@ -30,14 +28,14 @@ Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 
 MAX_ORDER = 16
-PIECE = 1 << 22  # tokens read at once
+TOKENS_PER_PIECE = 1 << 22  # read at once
 DAMAGED = "the train split is damaged, delete its store and run lmtool preprocess again:"
 
 
 class Text(Protocol):
     """A text of S sentences, none empty: ids `[N]` of its predicted tokens, offsets int64 `[S + 1]` of the sentences.
 
-    Arrays, or data sets of an HDF5 file, of which a piece at a time is read.
+    Both are arrays, or data sets of an HDF5 file that are read piece by piece.
     """
 
     @property
@@ -52,10 +50,10 @@ class Counts:
     """The n-grams of orders 1 to n of a text.
 
     suffix: for each order k from 2 on, the last k-1 words of each n-gram, as a node within order k-1. count: for each
-    order, how often each n-gram occurs; words that are not in the text 0 times, `<s>` once per sentence. bos, unk: the
-    ids of `<s>` and `<unk>`. newest: the words `[at most n - 1]` of the n-gram that KenLM comes to last, whose last
-    word is the one that first occurs last in the text; KenLM counts it in another way (see kenlm_count_of_counts).
-    sources: the counts of each source of the text, where they are needed; else None.
+    order, how often each n-gram occurs: 0 for words that are not in the text, once per sentence for `<s>`. bos, unk:
+    the ids of `<s>` and `<unk>`. newest: the words `[at most n - 1]` of the n-gram that KenLM sorts last (see
+    newest_ngram), which it counts differently (see kenlm_count_of_counts). sources: the counts of each source of the
+    text if they are needed, else None.
     """
 
     trie: Trie
@@ -72,20 +70,20 @@ class Counts:
         return self.trie.order
 
     def from_start(self, order: int) -> int:
-        """The first n-gram of an order that begins with `<s>`; all later ones do, as `<s>` is the last word."""
+        """Return the first n-gram of an order that begins with `<s>`, as do all after it: `<s>` is the last word."""
         return self.trie.first_from(order, self.bos)
 
     def upto(self, order: int) -> Counts:
-        """The counts of a model of a lower order."""
+        """Return the counts of a model of a lower order."""
         return replace(self, trie=self.trie.upto(order), suffix=self.suffix[: order - 1], count=self.count[:order])
 
 
 def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Storage | None = None) -> Counts:
     """Count the n-grams of orders 1 to `order`, with one `<s>` before each sentence.
 
-    The unigrams are all V words of the vocabulary, the unseen ones with count 0. storage: what memory may be used;
-    without a limit if None. Raises UserError where the order is not from 1 to MAX_ORDER, the text is empty or too long,
-    or the disk is full.
+    The unigrams are all V words of the vocabulary, with count 0 if they do not occur. storage: memory to use, unlimited
+    if None. Raises UserError if the order is not from 1 to MAX_ORDER, the text is empty or too long, or the disk is
+    full.
     """
     if not 1 <= order <= MAX_ORDER:
         raise UserError(f"model.order={order}: must be from 1 to {MAX_ORDER}")
@@ -105,12 +103,8 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     for k in range(2, order + 1):
         if trie.key_width > CELL:
             raise UserError(f"model.order={order}: the n-grams of order {k} need more than {CELL} bits; use less text")
-        inputs = words, row, bos, trie.word_width, trie.key_width, k == order
-        if storage.memory is None:
-            keys, suffixes, counts, row = sort_in_memory(*inputs)
-        else:
-            keys, suffixes, counts, row = sort_in_runs(*inputs, storage, storage.memory)
-        del inputs  # it holds the row of the order before
+        widths = trie.word_width, trie.key_width
+        keys, suffixes, counts, row = sort_ngrams(words, row, bos, *widths, k == order, storage)
         trie.add(keys)
         suffix.append(Packed.of(suffixes, trie.sizes[-2] - 1, storage))
         count.append(Packed.of(counts, storage=storage))
@@ -122,7 +116,7 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
 def _insert_starts(text: Text, bos: int, words: Array, storage: Storage) -> None:
     """Fill `words` with the text, `<s>` before each sentence."""
     sentences = 0
-    for first, last in storage.pieces(len(text.ids), PIECE):
+    for first, last in storage.pieces(len(text.ids), TOKENS_PER_PIECE):
         # At most as many sentences begin in a piece as it has tokens.
         starts = np.asarray(text.offsets[sentences : sentences + last - first + 1], dtype=np.int64)
         starts = starts[: np.searchsorted(starts, last)]
@@ -151,13 +145,13 @@ def _insert(ids: Any, starts: Any, bos: int, words: Any) -> None:
 
 
 def _count_words(words: Any, size: int, storage: Storage) -> tuple[IntArray, IntArray]:
-    """How often each word occurs, and where it first does, -1 for nowhere; int64 `[size]`.
+    """Return how often each word occurs and its first position, or -1 if it does not occur; int64 `[size]`.
 
     words: ids `[N]`, an array or a data set of an HDF5 file.
     """
     total = np.zeros(size, dtype=np.int64)
     first_places = np.full(size, -1, dtype=np.int64)
-    for first, last in storage.pieces(len(words), PIECE):
+    for first, last in storage.pieces(len(words), TOKENS_PER_PIECE):
         piece, cuts = np.asarray(words[first:last]), cut_evenly(last - first)
         if piece.max() >= size:
             raise UserError(f"{DAMAGED} id {piece.max():,} of {size:,} words")
@@ -181,43 +175,43 @@ def _count(words: Any, first: int, count: Any, first_places: Any) -> None:
 def newest_ngram(
     words: Array, first_places: IntArray, vocabulary: Vocabulary, length: int, storage: Storage
 ) -> IntArray:
-    """The words of the n-gram that KenLM sorts last: `length` of them, fewer where a sentence begins.
+    """Return the words of the n-gram that KenLM sorts last: `length` of them, or fewer if a sentence begins there.
 
-    It numbers words by where they first occur, `[V]` (-1: nowhere), `<s>` and `</s>` before all others, and sorts
-    n-grams by the last word, then by the one before it, and so on.
+    KenLM numbers words by their first position, `[V]` (-1: none), `<s>` and `</s>` before all others, and sorts n-grams
+    by the last word, then by the one before it, and so on.
     """
     numbers = _kenlm_numbers(first_places, vocabulary)
     newest = int(numbers.argmax())
     place = int(first_places[newest])
-    for first, last in storage.pieces(len(words), PIECE):
+    for first, last in storage.pieces(len(words), TOKENS_PER_PIECE):
         place = int(_last_place(words, numbers, newest, vocabulary.bos, length, place, first, last))
     ngram = words[max(place + 1 - length, 0) : place + 1].astype(np.int64)
     return from_last_start(ngram, vocabulary.bos)
 
 
 def from_last_start(words: IntArray, bos: int) -> IntArray:
-    """The words from the last `<s>` on; all where there is none."""
+    """Return the words from the last `<s>` on, or all words without one."""
     starts = np.flatnonzero(words == bos)
     return words[starts[-1] :] if len(starts) else words
 
 
 def newest_of_trie(trie: Trie, vocabulary: Vocabulary, first_places: IntArray, length: int) -> IntArray:
-    """The same as newest_ngram, from the n-grams of the text."""
+    """Return the n-gram of newest_ngram, given the n-grams of the text instead of the text."""
     numbers = _kenlm_numbers(first_places, vocabulary)
     newest = int(numbers.argmax())
     best = np.empty(0, dtype=np.int64)
     for k in range(1, length + 1):
         start = 0 if k == length else trie.first_from(k, vocabulary.bos)  # shorter ones begin a sentence
-        for first in range(start, trie.sizes[k - 1], PIECE):
-            found = first + np.flatnonzero(trie.words(k, first, min(first + PIECE, trie.sizes[k - 1])) == newest)
-            for node in found.tolist():
+        for first in range(start, trie.sizes[k - 1], TOKENS_PER_PIECE):
+            last_words = trie.words(k, first, min(first + TOKENS_PER_PIECE, trie.sizes[k - 1]))
+            for node in (first + np.flatnonzero(last_words == newest)).tolist():
                 ngram = trie.ngrams(k, node, node + 1)[0]
                 best = max(best, ngram, key=lambda words: numbers[words[::-1]].tolist())
     return best
 
 
 def unigram_counts(vocabulary: Vocabulary) -> Counts:
-    """The counts of order 1 of a text with sentences, which its vocabulary has."""
+    """Return the counts of order 1 of a text with sentences, which are those of its vocabulary."""
     assert vocabulary.eos is not None
     words = vocabulary.counts.copy()
     words[vocabulary.bos] = words[vocabulary.eos]
@@ -226,7 +220,7 @@ def unigram_counts(vocabulary: Vocabulary) -> Counts:
 
 
 def first_places_of(ids: Any, size: int) -> IntArray:
-    """Where each word first occurs among ids `[N]`, -1 for nowhere, int64 `[size]`."""
+    """Return the first position of each word among ids `[N]`, or -1, int64 `[size]`."""
     return _count_words(ids, size, Storage())[1]
 
 
@@ -240,7 +234,11 @@ def _kenlm_numbers(first_places: IntArray, vocabulary: Vocabulary) -> IntArray:
 
 @numba.njit(cache=True, nogil=True)
 def _last_place(words: Any, numbers: Any, newest: int, bos: int, length: int, best: int, first: int, last: int) -> Any:
-    """Where the last of the n-grams ends whose last word is `newest`: at `best`, or in places `first` to `last` - 1."""
+    """Return where the last of the n-grams ends whose last word is `newest`: at `best`, or at `first` to `last` - 1.
+
+    Compares n-grams in place, from their last word to their first; the plain form is max() with a list of numbers as
+    key, as in newest_of_trie, which a test compares.
+    """
     for i in range(max(first, best + 1), last):
         if words[i] != newest:
             continue

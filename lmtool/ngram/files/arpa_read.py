@@ -23,7 +23,7 @@ from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import LN10
 from lmtool.ngram.counting.counts import MAX_ORDER
-from lmtool.ngram.counting.memory_sort import sort_keys
+from lmtool.ngram.counting.radix_sort import sort_keys
 from lmtool.ngram.files.arpa_lines import (
     CARRIAGE_RETURN,
     COMMENT,

@@ -27,7 +27,7 @@ from lmtool.data.unpacking import open_files
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import MAX_ORDER, Counts, newest_of_trie, unigram_counts
-from lmtool.ngram.counting.memory_sort import sort_keys
+from lmtool.ngram.counting.radix_sort import sort_keys
 from lmtool.ngram.files.counts_lines import GOOD, parse_counts
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage

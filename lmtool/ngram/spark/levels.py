@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.counting.memory_sort import sort_keys
+from lmtool.ngram.counting.radix_sort import sort_keys
 from lmtool.ngram.tables.packed import width_of
 from lmtool.system.arrays import IntArray
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.errors import UserError
-from lmtool.ngram.counting.memory_sort import sort_keys
+from lmtool.ngram.counting.radix_sort import sort_keys
 from lmtool.ngram.pruning.entropy import FloatArray32, divergences, relative_changes
 from lmtool.ngram.spark.levels import Level, changes
 from lmtool.ngram.spark.tasks import ROWS_AT_ONCE, Batches, Task, held, keys_of, ngram_columns, rows_of, rows_schema
