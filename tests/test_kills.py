@@ -31,9 +31,10 @@ NGRAM = ["train", "model=ngram", "data=toy", "threads=1", "hydra.run.dir=out"]
 @pytest.fixture
 def kills(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    from kills import child, commands, crash_states, judge, system_calls
+    from fuzzing import child
+    from kills import commands, judge, power, system_calls
 
-    return SimpleNamespace(child=child, commands=commands, states=crash_states, judge=judge, calls=system_calls)
+    return SimpleNamespace(child=child, commands=commands, states=power, judge=judge, calls=system_calls)
 
 
 def history(kills: Any, *, syncs_folder: bool) -> Any:
@@ -120,11 +121,15 @@ def test_strace_explains_what_a_command_leaves(kills: Any, tmp_path: Path, monke
 
 @needs_scripts
 def test_a_campaign_tells_a_good_end_from_a_bad_one(kills: Any, tmp_path: Path, capsys: Any) -> None:
-    command = kills.commands.Command("planted", ["train"], whole_with="out/run.json")
+    command = kills.commands.Command(["train"], whole_with="out/run.json")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "run.json").write_text('{"a": 1, "seconds": 2}')
     wanted = kills.judge.Undisturbed({"out/run.json": b'{"a": 1}'}, 1.0)
     end = kills.child.End
+
+    def new_case() -> Any:
+        return kills.judge.Case(kills.judge.Row("planted"), command, tmp_path, wanted, random.Random(1))
+
     for outcome, whole, found in (
         (end(0, "", ""), True, ""),
         (end(2, "", "lmtool: no\n"), True, ""),
@@ -133,23 +138,23 @@ def test_a_campaign_tells_a_good_end_from_a_bad_one(kills: Any, tmp_path: Path, 
         (end(0, "", ""), False, "other bits: it differs in out/run.json"),
         (end(2, "", "lmtool: no\n"), False, "finished, but not whole: it differs in out/run.json"),
     ):
-        row = kills.judge.Row("planted")
+        case = new_case()
         (tmp_path / "out" / "run.json").write_text('{"a": 1, "seconds": 2}' if whole else '{"a": 2}')
-        kills.judge.check_end(row, command, tmp_path, outcome, wanted, "the line")
-        assert list(row.found) == ([found] if found else []), outcome
+        case.check_end(outcome)
+        assert list(case.row.found) == ([found] if found else []), outcome
     (tmp_path / "out" / ".tmpab12CD").write_text("")
     (tmp_path / "out" / "run.json").write_text('{"a": 1}')
-    kills.judge.check_end(row, command, tmp_path, end(0, "", ""), wanted, "the line")
-    assert "left behind: out/.tmpab12CD" in row.found and row.same == 1
+    case.check_end(end(0, "", ""))
+    assert "left behind: out/.tmpab12CD" in case.row.found and case.row.same == 1
     (tmp_path / "out" / "run.json").write_text('{"a": ')
-    kills.judge.check_whole(row, tmp_path, "the line")
-    assert row.whole == 0 and any(signature.startswith("not whole: out/run.json") for signature in row.found)
+    case.check_whole()
+    assert case.row.whole == 0 and any(signature.startswith("not whole: out/run.json") for signature in case.row.found)
     (tmp_path / "out" / "run.json").write_text("{}")
     (tmp_path / "counts-own.h5").write_bytes(b"\x89HDF")
     for cached in (False, True):
-        row = kills.judge.Row("planted")
-        kills.judge.check_whole(row, tmp_path, "the line", cached=cached)
-        assert [signature.partition(":")[0] for signature in row.found] == ["not whole"] * cached
+        case = new_case()
+        case.check_whole(cached=cached)
+        assert [signature.partition(":")[0] for signature in case.row.found] == ["not whole"] * cached
 
 
 def test_a_full_disk_where_hydra_writes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One campaign: cases of a generator until the time is over; what fails is shrunk, and printed with its line."""
+"""One campaign: cases of a generator until the time is over; failures are shrunk and printed with their line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky, HypothesisException
 from hypothesis.strategies import SearchStrategy
 
+from fuzzing.child import End
+
 ROUND = 200  # cases of one seed of Hypothesis
 SHRINKING = 8.0  # seconds for one fault
-MOST_FAULTS = 20
+MAX_FAULTS = 20
 
 
 class Fault(Exception):
-    """What a case shows. signature: the same for cases that show the same fault."""
+    """What a case shows. signature: equal for cases that show the same fault."""
 
     def __init__(self, signature: str, report: str) -> None:
         super().__init__(f"{signature}\n{report}")
@@ -33,22 +35,20 @@ class Fault(Exception):
 
 
 class Generator(Protocol):
-    """A file of this folder; `prepare` may be called again in the same folder."""
+    """A file of this folder: a strategy of cases that JSON can hold, and what must hold of each.
+
+    `prepare` makes what all cases share in the current folder, and may be called again there. `check` runs a case in an
+    empty folder and raises Fault. `count`, if there is one, returns how many cases of the table a case is.
+    """
 
     __name__: str
     CASES: SearchStrategy[Any]
 
     @staticmethod
-    def prepare() -> None:
-        """Make what all cases share, in the folder that the process is in."""
+    def prepare() -> None: ...
 
     @staticmethod
-    def count(case: Any) -> int:
-        """How many cases of the table it is."""
-
-    @staticmethod
-    def check(case: Any, place: Path) -> None:
-        """Run a case in an empty folder. Raises Fault for what must not be."""
+    def check(case: Any, place: Path) -> None: ...
 
 
 @dataclass
@@ -63,17 +63,17 @@ class Row:
 
 
 class _TimeIsOver(BaseException):
-    """Ends Hypothesis' round: it catches Exceptions alone."""
+    """Ends Hypothesis' round, which catches only Exceptions."""
 
 
 def campaign(
     name: str, generator: Generator, top: Path, seconds: float, first_seed: int, most: int | None = None
 ) -> Row:
-    """Run cases for so many seconds after `prepare`, or `most` of them, in a folder. Prints what is found."""
+    """Run cases for `seconds` after `prepare`, or `most` of them, in a folder. Prints faults as they are found."""
     row = Row(name, seed=first_seed)
     generator.prepare()
     start, number = time.monotonic(), first_seed
-    while time.monotonic() < start + seconds and len(row.found) < MOST_FAULTS and (most is None or row.cases < most):
+    while time.monotonic() < start + seconds and len(row.found) < MAX_FAULTS and (most is None or row.cases < most):
         known = set(row.found)
         _round(row, generator, top, number, start + seconds, most)
         for signature in row.found.keys() - known:
@@ -83,84 +83,44 @@ def campaign(
     return row
 
 
-def repeat(generator: Generator, top: Path, case: Any) -> int:
-    """Run one case in a folder and print its fault; the exit code."""
-    generator.prepare()
-    fault = _fault_of(generator, case, top)
-    print(f"{fault.signature}\n{fault.report}" if fault else "nothing found")
-    return int(fault is not None)
-
-
-def table(rows: list[Row]) -> str:
-    """The rows as Markdown."""
-    lines = ["| campaign | seed | cases | seconds | found |", "|---|---|---|---|---|"]
-    lines += [f"| {row.name} | {row.seed} | {row.cases:,} | {row.seconds:.0f} | {len(row.found)} |" for row in rows]
-    return "\n".join(lines)
-
-
-def print_found(row: Row, signature: str, number: int, of: str | None = None) -> None:
-    """Print the smallest case of a fault. number: its seed. of: the campaign that repeats it, if it is another one."""
-    case, fault = row.found[signature]
-    print(f"found by {row.name}, seed {number}: {signature}")
-    print("\n".join(f"    {line}" for line in fault.report.strip().splitlines()[-12:]))
-    print(f"  again: ./scripts/fuzz {of or row.name} {shlex.quote(json.dumps(case))}", flush=True)
-
-
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """A temporary folder, which the process is in until the block ends."""
-    before, path = Path.cwd(), Path(tempfile.mkdtemp(prefix="fuzz-")).resolve()
-    os.chdir(path)
-    try:
-        yield path
-    finally:
-        os.chdir(before)
-        remove(path)
-
-
-def remove(path: Path) -> None:
-    """Remove a folder whatever its permissions are."""
-    for folder, _, _ in os.walk(path):
-        os.chmod(folder, 0o700)
-    shutil.rmtree(path, ignore_errors=True)
-
-
 def _round(row: Row, generator: Generator, top: Path, number: int, deadline: float, most: int | None) -> None:
-    """Cases of one seed, until one fails in a way that is not known; that one is shrunk."""
+    """Run cases of one seed until one shows a new fault, and shrink that one."""
     known = set(row.found)
-    shrinking_until: list[float] = []
+    shrink_until: float | None = None
+    count = getattr(generator, "count", lambda case: 1)
 
     def one(case: Any) -> None:
-        now = time.monotonic()
-        if shrinking_until and now > shrinking_until[0]:
+        nonlocal shrink_until
+        is_over = time.monotonic() > (shrink_until or deadline)
+        if is_over or (shrink_until is None and most is not None and row.cases >= most):
             raise _TimeIsOver
-        if not shrinking_until and (now > deadline or (most is not None and row.cases >= most)):
-            raise _TimeIsOver
-        row.cases += 0 if shrinking_until else generator.count(case)
+        row.cases += count(case) if shrink_until is None else 0
         fault = _fault_of(generator, case, top)
         if fault is None or fault.signature in known:
             return
-        if not shrinking_until:
-            shrinking_until.append(time.monotonic() + SHRINKING)
+        shrink_until = shrink_until or time.monotonic() + SHRINKING
         best = row.found.get(fault.signature)
         if best is None or len(json.dumps(case)) <= len(json.dumps(best[0])):
             row.found[fault.signature] = case, fault
         raise fault
 
-    run = settings(
-        max_examples=ROUND,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )(seed(number)(given(generator.CASES)(one)))
+    phases = [Phase.generate, Phase.shrink]
+    chosen = settings(max_examples=ROUND, deadline=None, database=None, phases=phases, print_blob=False)
+    run = settings(chosen, suppress_health_check=list(HealthCheck))(seed(number)(given(generator.CASES)(one)))
     try:
         run()
     except (_TimeIsOver, Fault, Flaky, ExceptionGroup):
         return
     except HypothesisException as error:
         raise RuntimeError(f"the generator {row.name} is at fault: {error}") from error
+
+
+def repeat(generator: Generator, top: Path, case: Any) -> int:
+    """Run one case in a folder and print its fault; return the exit code."""
+    generator.prepare()
+    fault = _fault_of(generator, case, top)
+    print(f"{fault.signature}\n{fault.report}" if fault else "nothing found")
+    return int(fault is not None)
 
 
 def _fault_of(generator: Generator, case: Any, top: Path) -> Fault | None:
@@ -172,3 +132,51 @@ def _fault_of(generator: Generator, case: Any, top: Path) -> Fault | None:
     finally:
         remove(place)
     return None
+
+
+def require_end(end: End, about: str = "", report: str = "") -> None:
+    """Raise Fault unless a child has ended with code 0; the last line on its standard error is the signature."""
+    if end.code == 0:
+        return
+    signature = end.last_line
+    if end.code is None:
+        signature = "it does not end"
+    elif end.code < 0:
+        signature = f"signal {-end.code}"
+    raise Fault(f"{about}: {signature[:200]}" if about else signature[:200], f"{report}\n{end.err[-3000:]}")
+
+
+def print_found(row: Row, signature: str, number: int, of: str | None = None) -> None:
+    """Print the smallest case of a fault. number: its seed. of: the campaign that repeats it, if it is another one."""
+    case, fault = row.found[signature]
+    print(f"found by {row.name}, seed {number}: {signature}")
+    print("\n".join(f"    {line}" for line in fault.report.strip().splitlines()[-12:]))
+    print(f"  again: ./scripts/fuzz {of or row.name} {shlex.quote(json.dumps(case))}", flush=True)
+
+
+def table(rows: list[Row]) -> str:
+    """Return the rows as Markdown."""
+    lines = ["| campaign | seed | cases | seconds | found |", "|---|---|---|---|---|"]
+    lines += [f"| {row.name} | {row.seed} | {row.cases:,} | {row.seconds:.0f} | {len(row.found)} |" for row in rows]
+    return "\n".join(lines)
+
+
+@contextmanager
+def temporary_folder(prefix: str = "fuzz-") -> Iterator[Path]:
+    """Make a temporary folder and work in it until the block ends; it also holds other temporary files."""
+    before, path = Path.cwd(), Path(tempfile.mkdtemp(prefix=prefix)).resolve()
+    was, tempfile.tempdir = tempfile.tempdir, str(path)
+    os.chdir(path)
+    try:
+        yield path
+    finally:
+        os.chdir(before)
+        tempfile.tempdir = was
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder whatever its permissions are."""
+    for folder, _, _ in os.walk(path):
+        os.chmod(folder, 0o700)
+    shutil.rmtree(path, ignore_errors=True)

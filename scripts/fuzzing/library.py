@@ -1,174 +1,154 @@
 """Calls of lmtool's public functions and classes with arguments of roughly the right types.
 
-A right answer, or ValueError, UserError or TypeError: no error from inside, no signal, no hang, and nothing that is not
-a number out of finite input.
+Each gives a right answer, ValueError, UserError or TypeError: no error from inside, no signal, no hang, and no NaN from
+finite input.
 """
 
 from __future__ import annotations
 
-import os
 import re
+import shutil
+import sys
 import traceback
+import warnings
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
-from fuzzing.campaign import Fault
+from fuzzing import commands
+from fuzzing.campaign import require_end
 from fuzzing.child import forked
 
 LIMIT = 30.0  # seconds
 
-# Values: Python expressions, in which np, torch, nn, lmtool, neural, trees, Path and the objects of `_names` are known.
-
+# Values: Python expressions that name np, torch, nn, lmtool, neural, trees, Path and the objects of `_names`. The first
+# of each list is right.
 # fmt: off
-SIZES = [
-    "0", "1", "2", "3", "5", "8", "-1", "1.5", "None", "True", "2**40", "2**63", "'a'", "np.int32(3)", "float('nan')",
-]
-NUMBERS = [
-    "0", "1", "0.5", "2.0", "-1.0", "1e-9", "1e30", "float('nan')", "float('inf')", "None", "'a'", "True",
-    "np.float32(0.5)",
-]
-COUNTS = [
-    "[5, 3, 1, 1, 1, 1]", "np.array([5, 3, 1, 1, 1, 1])", "torch.tensor([5., 3, 1, 1, 1, 1])", "[0, 0, 0]", "[1]", "[]",
-    "None", "[1.5, 2.5]", "[-1, 2]", "[float('nan'), 1.]", "np.zeros((2, 3))", "[2**62, 2**62]", "'abc'",
-    "[[1], [2, 3]]", "range(6)", "np.array([1, 2], dtype=np.uint8)", "np.arange(6)[::-1]", "[1e300, 1e300, 1.]",
-    "[True, False]", "np.array(3)", "[0, 5, 0, 5]",
-]
-IDS = [
-    "[0, 1, 2]", "np.array([0, 1, 2])", "torch.tensor([0, 1, 2])", "[]", "[5, 5, 5]", "[-1, 0, 1]", "[6, 0, 0]",
-    "[2**62]", "None", "np.array([0., 1., 2.])", "torch.tensor([0., 1., 2.])", "np.array([[0, 1], [1, 2]])",
-    "[[0, 1, 2], [1, 1, 1], [5, 4, 3]]", "0", "'a'", "np.array([0, 1, 2], dtype=np.uint8)",
-    "np.array([0, 1, 2], dtype=np.uint64)", "torch.tensor([0, 1, 2], dtype=torch.int32)", "torch.arange(6)[::2]",
-    "np.array(['a', 'b', 'c'])", "[True, False, True]", "np.array([2**63], dtype=np.uint64)", "[0, [1]]",
-]
-HIDDEN = [
-    "torch.ones(3, 4)", "torch.randn(3, 4)", "torch.zeros(0, 4)", "torch.ones(3, 5)", "torch.ones(4)",
-    "torch.ones(3, 4).double()", "None", "torch.ones(3, 4).half()", "torch.ones(3, 4).bfloat16()",
-    "torch.ones(3, 4, dtype=torch.int64)", "np.ones((3, 4), np.float32)", "torch.randn(4, 3).t()",
-    "torch.randn(3, 8)[:, ::2]", "torch.full((3, 4), 1e30)", "torch.randn(3, 4, requires_grad=True)", "[[1.] * 4] * 3",
-    "torch.ones(3, 4).to_sparse()", "torch.full((3, 4), float('nan'))", "torch.ones(3, 1).expand(3, 4)",
-    "torch.ones(1, 4).expand(3, 4)",
-]
-TREES = [
-    "tree", "tree1", "trees.balanced_tree(6)", "trees.huffman_tree([5, 3, 1, 1, 1, 1])", "trees.random_tree(6, 1)",
-    "codes", "None", "'tree'",
-]
-TEXTS = [
-    "'the cat sat'", "''", "'horse'", "'<s>'", "'</s>'", "'<unk>'", "'a\\nb'", "'\\ud800'", "'\\x00'", "' '", "'ünï'",
-    "'the ' * 300", "['the', 'cat']", "['the cat']", "[]", "[1]", "None", "3", "b'the'", "['']", "('the',)",
-    "[['the'], 'cat']", "[[]]", "iter(['the'])",
-]
-CONTEXTS = [
-    "np.zeros((2, C), np.int64)", "np.full((2, C), V - 1)", "[[0] * C]", "np.zeros((0, C), np.int64)",
-    "np.zeros((2, C + 1), np.int64)", "np.full((2, C), V)", "np.full((2, C), -1)", "np.zeros(C, np.int64)",
-    "np.zeros((2, C))", "None", "[[]]", "[]", "'a'", "np.zeros((2, C), np.uint8)",
-    "np.zeros((2, C), np.int64, order='F')", "np.zeros((4, C), np.int64)[::2]",
-    "torch.zeros((2, C), dtype=torch.int64)", "[[0] * C] * 2",
-]
-TARGETS = [
-    "[0, 1]", "np.array([0, 1])", "np.array([V - 1, 0])", "np.array([V, 0])", "[-1, 0]", "[0]", "[]", "None",
-    "[[0, 1], [1, 2]]", "[0.5, 1]", "np.array([0, 1], np.uint8)", "torch.tensor([0, 1])", "np.zeros((2, 0), np.int64)",
-    "'ab'", "[2**40, 0]", "[[0] * 5] * 2", "[[], []]",
-]
-PATHS = [
-    "'kn'", "'net'", "Path('kn')", "'mix'", "'nowhere'", "'kn.arpa'", "''", "'.'", "None", "3", "kn", "net",
-    "'tree.txt'", "'train.txt'", "'a\\x00b'",
-]
-OUT = [
-    "'new'", "'new.txt'", "Path('new')", "'kn'", "'no/such/new.txt'", "''", "None", "3", "'new.arpa'",
-    "'new.safetensors'", "'.'", "'a' * 300",
-]
-CODES = [
-    "[(0, '0'), (1, '1')]", "[(0, '0'), (1, '10'), (2, '11')]", "[(0, '')]", "[]", "[(0, '0')]", "[(0, '0'), (0, '1')]",
-    "[(0, 'x'), (1, '1')]", "[(-1, '0'), (0, '1')]", "[(0, '0'), (1, '0')]", "[(0, '0'), (2, '1')]", "[('a', '0')]",
-    "None", "[(0,)]", "'ab'", "[(10**9, '0'), (0, '1')]",
-]
-# fmt: on
-CODES += ["[(0, '0' * 2000), (1, '1')]", "[(0, 0), (1, 1)]", "[(0.0, '0'), (1.0, '1')]"]
-# fmt: off
-WORDS = [
-    "['a', 'b', 'c', 'd', 'e', 'f']", "['a']", "[]", "None", "['a'] * 6", "'abcdef'", "[1, 2, 3, 4, 5, 6]",
-    "['a', 'b c', '', '\\n', 'ü', '\\t']",
-]
-CHILDREN = [
-    "[[-1, -2]]", "[[1, -1], [-2, -3]]", "np.zeros((0, 2), np.int32)", "[[0, 0]]", "[]", "None", "[[-1.0, -2.0]]",
-    "[[-2**40, -1]]", "[[-1, -2], [-3, -4]]",
-]
-GRADIENTS = [
-    "[nn.Parameter(torch.ones(6, 4))]", "[]", "None", "[torch.ones(2)]", "nn.Parameter(torch.ones(3))",
-    "with_gradients", "[{'params': with_gradients}]",
-]
-MODELS = [
-    "'ngram'", "'nplm'", "{'kind': 'ngram', 'order': 2}", "{'kind': 'nplm', 'hidden_dim': 4, 'embedding_dim': 4}",
-    "'nope'", "3", "{}", "None", "{'order': 2}", "{'kind': 'ngram', 'order': 99}", "{'kind': 3}",
-    "{'kind': 'ngram', 'nope': 1}", "{'kind': 'cbow', 'context_size': 2}",
-]
-# fmt: on
-DATA = ["corpus", "'toy'", "'nope'", "{'kind': 'toy'}", "3", "corpus1"]
-# fmt: off
-STATES = [
-    "kn.begin()", "[kn.begin()]", "[]", "None", "lmtool.States.of([kn.begin()] * 2)", "net.begin()",
-    "[kn.begin(), net.begin()]", "3",
-]
-# fmt: on
-STATES += ["[net.begin()] * 2", "kn.advance(kn.begin(), 'the')[1]", "[3]"]
-
-KNOWN = {"size": SIZES, "number": NUMBERS, "counts": COUNTS, "ids": IDS, "hidden": HIDDEN, "tree": TREES, "text": TEXTS}
-KNOWN |= {
-    "contexts": CONTEXTS,
-    "targets": TARGETS,
-    "path": PATHS,
-    "out": OUT,
-    "codes": CODES,
-    "words": WORDS,
-    "children": CHILDREN,
+KNOWN = {
+    "size": [
+        "0", "1", "2", "3", "5", "8", "-1", "1.5", "None", "True", "2**40", "2**63", "'a'", "np.int32(3)",
+        "float('nan')",
+    ],
+    "number": [
+        "0", "1", "0.5", "2.0", "-1.0", "1e-9", "1e30", "float('nan')", "float('inf')", "None", "'a'", "True",
+        "np.float32(0.5)",
+    ],
+    "counts": [
+        "[5, 3, 1, 1, 1, 1]", "np.array([5, 3, 1, 1, 1, 1])", "torch.tensor([5., 3, 1, 1, 1, 1])", "[0, 0, 0]", "[1]",
+        "[]", "None", "[1.5, 2.5]", "[-1, 2]", "[float('nan'), 1.]", "np.zeros((2, 3))", "[2**62, 2**62]", "'abc'",
+        "[[1], [2, 3]]", "range(6)", "np.array([1, 2], dtype=np.uint8)", "np.arange(6)[::-1]", "[1e300, 1e300, 1.]",
+        "[True, False]", "np.array(3)", "[0, 5, 0, 5]",
+    ],
+    "ids": [
+        "[0, 1, 2]", "np.array([0, 1, 2])", "torch.tensor([0, 1, 2])", "[]", "[5, 5, 5]", "[-1, 0, 1]", "[6, 0, 0]",
+        "[2**62]", "None", "np.array([0., 1., 2.])", "torch.tensor([0., 1., 2.])", "np.array([[0, 1], [1, 2]])",
+        "[[0, 1, 2], [1, 1, 1], [5, 4, 3]]", "0", "'a'", "np.array([0, 1, 2], dtype=np.uint8)",
+        "np.array([0, 1, 2], dtype=np.uint64)", "torch.tensor([0, 1, 2], dtype=torch.int32)", "torch.arange(6)[::2]",
+        "np.array(['a', 'b', 'c'])", "[True, False, True]", "np.array([2**63], dtype=np.uint64)", "[0, [1]]",
+    ],
+    "hidden": [
+        "torch.ones(3, 4)", "torch.randn(3, 4)", "torch.zeros(0, 4)", "torch.ones(3, 5)", "torch.ones(4)",
+        "torch.ones(3, 4).double()", "None", "torch.ones(3, 4).half()", "torch.ones(3, 4).bfloat16()",
+        "torch.ones(3, 4, dtype=torch.int64)", "np.ones((3, 4), np.float32)", "torch.randn(4, 3).t()",
+        "torch.randn(3, 8)[:, ::2]", "torch.full((3, 4), 1e30)", "torch.randn(3, 4, requires_grad=True)",
+        "[[1.] * 4] * 3", "torch.ones(3, 4).to_sparse()", "torch.full((3, 4), float('nan'))",
+        "torch.ones(3, 1).expand(3, 4)", "torch.ones(1, 4).expand(3, 4)",
+    ],
+    "tree": [
+        "tree", "tree1", "trees.balanced_tree(6)", "trees.huffman_tree([5, 3, 1, 1, 1, 1])", "trees.random_tree(6, 1)",
+        "codes", "None", "'tree'",
+    ],
+    "text": [
+        "'the cat sat'", "''", "'horse'", "'<s>'", "'</s>'", "'<unk>'", "'a\\nb'", "'\\ud800'", "'\\x00'", "' '",
+        "'ünï'", "'the ' * 300", "['the', 'cat']", "['the cat']", "[]", "[1]", "None", "3", "b'the'", "['']",
+        "('the',)", "[['the'], 'cat']", "[[]]", "iter(['the'])",
+    ],
+    "contexts": [
+        "np.zeros((2, C), np.int64)", "np.full((2, C), V - 1)", "[[0] * C]", "np.zeros((0, C), np.int64)",
+        "np.zeros((2, C + 1), np.int64)", "np.full((2, C), V)", "np.full((2, C), -1)", "np.zeros(C, np.int64)",
+        "np.zeros((2, C))", "None", "[[]]", "[]", "'a'", "np.zeros((2, C), np.uint8)",
+        "np.zeros((2, C), np.int64, order='F')", "np.zeros((4, C), np.int64)[::2]",
+        "torch.zeros((2, C), dtype=torch.int64)", "[[0] * C] * 2",
+    ],
+    "targets": [
+        "[0, 1]", "np.array([0, 1])", "np.array([V - 1, 0])", "np.array([V, 0])", "[-1, 0]", "[0]", "[]", "None",
+        "[[0, 1], [1, 2]]", "[0.5, 1]", "np.array([0, 1], np.uint8)", "torch.tensor([0, 1])",
+        "np.zeros((2, 0), np.int64)", "'ab'", "[2**40, 0]", "[[0] * 5] * 2", "[[], []]",
+    ],
+    "path": [
+        "'kn'", "'net'", "Path('kn')", "'mix'", "'nowhere'", "'kn.arpa'", "''", "'.'", "None", "3", "kn", "net",
+        "'tree.txt'", "'train.txt'", "'a\\x00b'",
+    ],
+    "out": [
+        "'new'", "'new.txt'", "Path('new')", "'kn'", "'no/such/new.txt'", "''", "None", "3", "'new.arpa'",
+        "'new.safetensors'", "'.'", "'a' * 300",
+    ],
+    "codes": [
+        "[(0, '0'), (1, '1')]", "[(0, '0'), (1, '10'), (2, '11')]", "[(0, '')]", "[]", "[(0, '0')]",
+        "[(0, '0'), (0, '1')]", "[(0, 'x'), (1, '1')]", "[(-1, '0'), (0, '1')]", "[(0, '0'), (1, '0')]",
+        "[(0, '0'), (2, '1')]", "[('a', '0')]", "None", "[(0,)]", "'ab'", "[(10**9, '0'), (0, '1')]",
+        "[(0, '0' * 2000), (1, '1')]", "[(0, 0), (1, 1)]", "[(0.0, '0'), (1.0, '1')]",
+    ],
+    "words": [
+        "['a', 'b', 'c', 'd', 'e', 'f']", "['a']", "[]", "None", "['a'] * 6", "'abcdef'", "[1, 2, 3, 4, 5, 6]",
+        "['a', 'b c', '', '\\n', 'ü', '\\t']",
+    ],
+    "children": [
+        "[[-1, -2]]", "[[1, -1], [-2, -3]]", "np.zeros((0, 2), np.int32)", "[[0, 0]]", "[]", "None", "[[-1.0, -2.0]]",
+        "[[-2**40, -1]]", "[[-1, -2], [-3, -4]]",
+    ],
+    "gradients": [
+        "[nn.Parameter(torch.ones(6, 4))]", "[]", "None", "[torch.ones(2)]", "nn.Parameter(torch.ones(3))",
+        "with_gradients", "[{'params': with_gradients}]",
+    ],
+    "model": [
+        "'ngram'", "'nplm'", "{'kind': 'ngram', 'order': 2}", "{'kind': 'nplm', 'hidden_dim': 4, 'embedding_dim': 4}",
+        "'nope'", "3", "{}", "None", "{'order': 2}", "{'kind': 'ngram', 'order': 99}", "{'kind': 3}",
+        "{'kind': 'ngram', 'nope': 1}", "{'kind': 'cbow', 'context_size': 2}",
+    ],
+    "data": ["corpus", "'toy'", "'nope'", "{'kind': 'toy'}", "3", "corpus1"],
+    "states": [
+        "kn.begin()", "[kn.begin()]", "[]", "None", "lmtool.States.of([kn.begin()] * 2)", "net.begin()",
+        "[kn.begin(), net.begin()]", "3", "[net.begin()] * 2", "kn.advance(kn.begin(), 'the')[1]", "[3]",
+    ],
+    "options": ["True", "False", "None", "3", "'a'"],
+    "oov": ["'error'", "'unk'", "'x'", "None", "3"],
+    "texts": ["['the cat', 'a dog']", "[]", "['']", "'the cat'", "None", "[1]", "['a\\nb']", "iter(['a'])"],
+    "split": ["'valid'", "'train'", "'test'", "'dev'", "None", "3", "''"],
+    "paths": ["['kn', 'mix']", "['kn', 'net']", "[kn, net]", "['kn']", "[]", "'kn'", "None"],
+    "index": [
+        "0", "-1", "5", "'a'", "[0, 0]", "slice(0, 1)", "np.array([True])", "np.array([0])", "None", "1.0", "[]",
+        "[9]",
+    ],
+    "word": ["'the'", "'horse'", "''", "'the cat'", "None", "3", "'<s>'", "'</s>'"],
+    "by": ["'cosine'", "'dot'", "'x'", "None"],
+    "of": ["'embeddings'", "'output'", "'x'", "None"],
+    "nodes": ["neural.DotNodes", "neural.MorinBengioNodes", "neural.DotNodes(5, 4)", "None", "3"],
+    "linkage": ["'balanced'", "'adaptive'", "'x'", "None"],
+    "lr": ["0.1", "0", "-1", "float('nan')", "None", "'a'", "1e30"],
+    "vectors": [
+        "np.random.default_rng(0).normal(size=(6, 4))", "np.ones((6, 4))", "np.zeros((1, 4))", "np.ones((6, 0))",
+        "None", "[[1., 2.]] * 6", "np.full((6, 4), np.nan)", "torch.ones(6, 4)", "np.ones(6)", "np.ones((6, 4), int)",
+        "'a'", "np.full((6, 4), 1e200)",
+    ],
+    "list": [
+        "[2]", "[1, 2, 3]", "[3]", "[]", "None", "[6]", "[-1]", "[2, 2]", "'a'", "[1.5]", "(2, 4)", "3",
+        "np.array([2])",
+    ],
 }
-KNOWN |= {"gradients": GRADIENTS, "model": MODELS, "data": DATA, "states": STATES}
-KNOWN["options"] = ["True", "False", "None", "3", "'a'"]
-KNOWN["oov"] = ["'error'", "'unk'", "'x'", "None", "3"]
-KNOWN["texts"] = ["['the cat', 'a dog']", "[]", "['']", "'the cat'", "None", "[1]", "['a\\nb']", "iter(['a'])"]
-KNOWN["split"] = ["'valid'", "'train'", "'test'", "'dev'", "None", "3", "''"]
-KNOWN["paths"] = ["['kn', 'mix']", "['kn', 'net']", "[kn, net]", "['kn']", "[]", "'kn'", "None"]
-# fmt: off
-KNOWN['index'] = [
-    "0", "-1", "5", "'a'", "[0, 0]", "slice(0, 1)", "np.array([True])", "np.array([0])", "None", "1.0", "[]", "[9]",
-]
-# fmt: on
-KNOWN["word"] = ["'the'", "'horse'", "''", "'the cat'", "None", "3", "'<s>'", "'</s>'"]
-KNOWN["by"] = ["'cosine'", "'dot'", "'x'", "None"]
-KNOWN["of"] = ["'embeddings'", "'output'", "'x'", "None"]
-KNOWN["nodes"] = ["neural.DotNodes", "neural.MorinBengioNodes", "neural.DotNodes(5, 4)", "None", "3"]
-KNOWN["linkage"] = ["'balanced'", "'adaptive'", "'x'", "None"]
-KNOWN["lr"] = ["0.1", "0", "-1", "float('nan')", "None", "'a'", "1e30"]
-# fmt: off
-KNOWN['vectors'] = [
-    "np.random.default_rng(0).normal(size=(6, 4))", "np.ones((6, 4))", "np.zeros((1, 4))", "np.ones((6, 0))", "None",
-    "[[1., 2.]] * 6", "np.full((6, 4), np.nan)", "torch.ones(6, 4)", "np.ones(6)", "np.ones((6, 4), int)", "'a'",
-    "np.full((6, 4), 1e200)",
-]
-KNOWN['list'] = [
-    "[2]", "[1, 2, 3]", "[3]", "[]", "None", "[6]", "[-1]", "[2, 2]", "'a'", "[1.5]", "(2, 4)", "3", "np.array([2])",
-]
-# fmt: on
-
-# fmt: off
 OUTPUTS = [
     "neural.FullSoftmax(4, 6)", "neural.HierarchicalSoftmax(4, tree)", "neural.HierarchicalSoftmax(4, codes)",
     "neural.NCELoss(4, [5, 3, 1, 1, 1, 1], 3)", "neural.SampledSoftmax(4, [5, 3, 1, 1, 1, 1], 3)",
     "neural.AdaptiveSoftmax(4, [5, 3, 1, 1, 1, 1], [2, 4])", "neural.ClassSoftmax(4, [5, 3, 1, 1, 1, 1], 2)",
 ]
-# fmt: on
-
-# fmt: off
 LAYER = [
     "({hidden}, {ids})", ".log_dist({hidden})", ".log_prob({hidden}, {ids})", ".sample({hidden})",
     ".top({hidden}, {size})", "({hidden}, {ids}).backward()", ".unnormalised({hidden}, {ids})",
-    ".trained_log_z({hidden})", ".row_parameters()",
+    ".trained_log_z({hidden})", ".row_parameters()", ".word_vectors()", ".double()({hidden}, {ids})",
+    ".eval().log_prob({hidden}, {targets})",
 ]
-# fmt: on
-LAYER += [".word_vectors()", ".double()({hidden}, {ids})", ".eval().log_prob({hidden}, {targets})"]
-# fmt: off
 ASKED = [
     ".score({text})", ".perplexity({text})", ".predict({text}, {size})",
     ".predict({text}, oov={oov}, sentence_start={options})",
@@ -179,7 +159,6 @@ ASKED = [
     ".log_prob_candidates({contexts}, {targets})", ".words", ".split_of({text})", ".advance({states}, {text})",
     ".advance({states}, {ids})", ".context({ids})", ".neighbors({word}, {size}, by={by}, of={of})",
 ]
-# fmt: on
 TREE_MEMBERS = [".paths", ".depths", ".words", ".word_leaves", ".leaves", ".nodes"]
 
 CALLS = [
@@ -263,12 +242,15 @@ CALLS = [
     "lmtool.report_page({paths}, out={out}, map='none')",
 ]
 
+# fmt: on
 SLOT = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
+COMMANDS = [call for call in CALLS if call.startswith(("lmtool.", "list(lmtool."))]  # which run commands
+OTHERS = [call for call in CALLS if call not in COMMANDS]
 
 
 @st.composite
 def calls(draw: st.DrawFn, templates: list[str]) -> str:
-    """A call as a Python expression; most arguments are right, the first of their list."""
+    """Draw a call as a Python expression; most arguments are right."""
     template = draw(st.sampled_from(templates))
     wrong = draw(st.integers(1, 3))
 
@@ -279,31 +261,21 @@ def calls(draw: st.DrawFn, templates: list[str]) -> str:
     return SLOT.sub(value, template).replace("{{", "{").replace("}}", "}")
 
 
-@st.composite
-def several(draw: st.DrawFn) -> list[str]:
-    """Calls that one child makes, one after the other: few of those that run commands, many of the others."""
-    commands = [call for call in CALLS if call.startswith(("lmtool.", "list(lmtool."))]
-    others = [call for call in CALLS if call not in commands]
-    templates, most = draw(st.sampled_from([(others, 60), (commands, 3)]))
-    size = draw(st.integers(1, most))
-    return draw(st.lists(calls(templates), min_size=size, max_size=size))
-
-
-CASES = several()
+# Calls that one child makes, one after the other.
+CASES = st.one_of(
+    st.integers(1, 60).flatmap(lambda size: st.lists(calls(OTHERS), min_size=size, max_size=size)),
+    st.lists(calls(COMMANDS), min_size=1, max_size=3),
+)
+_names: dict[str, Any] = {}
 
 
 def count(case: list[str]) -> int:
-    """The calls of a case."""
+    """Return the number of calls of a case."""
     return len(case)
-
-
-_names: dict[str, Any] = {}
 
 
 def prepare() -> None:
     """Make the runs and objects that calls name, and compile what they use."""
-    from fuzzing import commands
-
     commands.prepare()
     import numpy as np
     import torch
@@ -311,55 +283,33 @@ def prepare() -> None:
     import lmtool
     from lmtool import neural, trees
 
-    os.chdir(commands.SHARED)
-    tree = trees.huffman_tree(np.array([5, 3, 1, 1, 1, 1]))
     weight = torch.nn.Parameter(torch.ones(6, 4))
     weight.grad = torch.ones(6, 4)
-    corpus = lmtool.Corpus.from_texts(["the cat sat", "a dog sat", "the dog ran"] * 4, ["the dog sat"], ["a cat ran"])
-    _names.update(
-        np=np, torch=torch, nn=torch.nn, lmtool=lmtool, neural=neural, trees=trees, Path=Path, tree=tree, corpus=corpus
-    )
-    _names.update(tree1=trees.balanced_tree([0]), codes=trees.from_codes([(0, "0"), (1, "10"), (0, "110"), (2, "111")]))
-    _names.update(corpus1=lmtool.Corpus.from_texts(["a"], ["a"], name="one"), with_gradients=[weight])
-    _names.update(
-        kn=lmtool.load("kn"), net=lmtool.load("net"), mix=lmtool.load("mix"), training={"epochs": 1, "minutes": None}
-    )
-    _names.update(C=2, V=len(_names["kn"].vocabulary))
-    os.chdir("..")
-    for call in (
-        "trees.brown_tree([0, 1, 2], [0, 3], [1, 1, 1], 2)",
-        "kn.generate('the', seed=1)",
-        "net.log_dist([[0, 0]])",
-    ):
-        evaluated(call)
+    with chdir(commands.SHARED):
+        kn, net, mix = map(lmtool.load, ("kn", "net", "mix"))
+        corpus = lmtool.Corpus.from_texts(["the cat sat", "a dog sat", "the dog ran"] * 4, ["the dog sat"], ["a cat"])
+        corpus1 = lmtool.Corpus.from_texts(["a"], ["a"], name="one")
+    _names.update(np=np, torch=torch, nn=torch.nn, lmtool=lmtool, neural=neural, trees=trees, Path=Path)
+    _names.update(kn=kn, net=net, mix=mix, corpus=corpus, corpus1=corpus1, C=2, V=len(kn.vocabulary))
+    _names.update(tree=trees.huffman_tree(np.array([5, 3, 1, 1, 1, 1])), tree1=trees.balanced_tree([0]))
+    _names.update(codes=trees.from_codes([(0, "0"), (1, "10"), (0, "110"), (2, "111")]), with_gradients=[weight])
+    _names.update(training={"epochs": 1, "minutes": None})
+    evaluated("trees.brown_tree([0, 1, 2], [0, 3], [1, 1, 1], 2)")
+    evaluated("kn.generate('the', seed=1)")
+    evaluated("net.log_dist([[0, 0]])")
 
 
 def evaluated(call: str) -> Any:
-    """The value of a case."""
+    """Return the value of a call."""
     return eval(call, dict(_names))
 
 
 def check(case: list[str], place: Path) -> None:
     """Evaluate calls in a child. Raises Fault."""
-    import shutil
-
-    from fuzzing.commands import SHARED
-
-    folder = place / "work"
-    shutil.copytree(place.parent / SHARED, folder)
-    outcome = forked(
-        lambda: int(any(map(_answer, case))),
-        folder,
-        limit=LIMIT,
-        environment={"HOME": str(place), "TMPDIR": str(place)},
-    )
-    said = outcome.err[-3000:]
-    if outcome.code is None:
-        raise Fault(f"it does not end: {_name(case[-1])}", said)
-    if outcome.code < 0:
-        raise Fault(f"signal {-outcome.code}: {_name(case[-1])}", said)
-    if outcome.code:
-        raise Fault(said.strip().splitlines()[-1] if said.strip() else f"exit code {outcome.code}", said)
+    shutil.copytree(place.parent / commands.SHARED, place / "work")
+    environment = {"HOME": str(place), "TMPDIR": str(place)}
+    end = forked(lambda: int(any(map(_answer, case))), place / "work", limit=LIMIT, environment=environment)
+    require_end(end, _name(case[-1]) if end.code is None or end.code < 0 else "")
 
 
 def _name(case: str) -> str:
@@ -367,40 +317,37 @@ def _name(case: str) -> str:
 
 
 def _answer(case: str) -> int:
-    """Evaluate a call in this process; 0 where the answer or the error is right. The last line said names the fault."""
-    import sys
-    import warnings
-
+    """Evaluate a call in this process; return 0 if the answer or error is right, else print the fault as last line."""
     from lmtool.errors import UserError
 
     warnings.simplefilter("error", RuntimeWarning)
     try:
         answer = evaluated(case)
     except (ValueError, UserError, TypeError, MemoryError, NotImplementedError) as error:
-        if isinstance(error, UserError) and "\n" in str(error):
-            print(f"more than one line: {_name(case)}", file=sys.stderr)
-            return 1
-        return 0
+        if not isinstance(error, UserError) or "\n" not in str(error):
+            return 0
+        fault = f"more than one line: {_name(case)}"
     except Exception as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/lmtool/" in frame.filename]
-        if isinstance(error, IndexError) and frames and frames[-1].name == "__getitem__":
-            return 0  # as sequences have it
-        if isinstance(error, RuntimeError) and re.search("allocate|memory|overflow", str(error)):
+        if (
+            (isinstance(error, IndexError) and frames and frames[-1].name == "__getitem__")  # as sequences raise it
+            or (isinstance(error, RuntimeError) and re.search("allocate|memory|overflow", str(error)))
+            or (isinstance(error, AttributeError | RuntimeError) and not frames)  # of Python or torch, before lmtool
+        ):
             return 0
-        if isinstance(error, AttributeError | RuntimeError) and not frames:
-            return 0  # of Python or torch, before anything of lmtool was called
         traceback.print_exc(file=sys.stderr)
         where = f"{frames[-1].filename.partition('/lmtool/')[2]}:{frames[-1].name}" if frames else _name(case)
-        print(f"{type(error).__name__} from {where}", file=sys.stderr)
-        return 1
-    if not any(word in case for word in ("nan", "inf", "1e30", "1e300", "1e200")) and _has_nan(answer):
-        print(f"nan from {_name(case)}", file=sys.stderr)
-        return 1
-    return 0
+        fault = f"{type(error).__name__} from {where}"
+    else:
+        if any(word in case for word in ("nan", "inf", "1e30", "1e300", "1e200")) or not _has_nan(answer):
+            return 0
+        fault = f"nan from {_name(case)}"
+    print(fault, file=sys.stderr)
+    return 1
 
 
 def _has_nan(answer: Any) -> bool:
-    """Whether any number in an answer is not one."""
+    """Return whether any number in an answer is NaN."""
     np, torch = _names["np"], _names["torch"]
     if isinstance(answer, torch.Tensor):
         return answer.is_floating_point() and bool(answer.isnan().any())

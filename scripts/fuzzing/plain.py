@@ -1,6 +1,6 @@
-"""Plain readers of what other programs write, to compare lmtool's with: short, slow, and by the letter of the formats.
+"""Plain readers of other programs' files, to compare lmtool's with: short, slow, and to the letter of the formats.
 
-Each takes bytes; what it cannot read it refuses with ValueError.
+Each raises ValueError for what it cannot read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REFUSALS = (ValueError, EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.B
 
 
 def unpacked(raw: bytes, suffix: str) -> list[bytes]:
-    """The contents of a file, several of a .zip. Raises ValueError where any of it is damaged."""
+    """Return the contents of a file, several for a .zip. Raises ValueError if any of it is damaged."""
     try:
         match suffix:
             case ".gz":
@@ -50,7 +50,7 @@ def unpacked(raw: bytes, suffix: str) -> list[bytes]:
 
 
 def _streams(raw: bytes, stream: Callable[[], Any], padding: int) -> bytes:
-    """All streams of a file. padding: zeros between them come in so many; 0 where there may be none."""
+    """Return all streams of a file. padding: zeros between them come in multiples of this; 0: none."""
     out = []
     while raw:
         one = stream()
@@ -65,7 +65,7 @@ def _streams(raw: bytes, stream: Callable[[], Any], padding: int) -> bytes:
 
 
 def text_of(contents: list[bytes]) -> str:
-    """Text: UTF-8 without byte-order marks, NUL, or nothing but white space."""
+    """Return text: UTF-8 without other byte-order marks or NUL, and not only white space."""
     texts = []
     for content in contents:
         if content.startswith(OTHER_MARKS) or b"\0" in content:
@@ -79,7 +79,7 @@ def text_of(contents: list[bytes]) -> str:
 
 
 def words_of(text: str, *, sentences: bool = True, tags: bool = False, lower: bool = False) -> list[str]:
-    """The tokens of a text."""
+    """Return the tokens of a text."""
     tokens = []
     for line in (text.lower() if lower else text).split("\n"):
         words = [word for word in WHITE.split(line) if word]
@@ -91,7 +91,7 @@ def words_of(text: str, *, sentences: bool = True, tags: bool = False, lower: bo
 
 
 def characters_of(text: str, *, sentences: bool) -> list[str]:
-    """The characters of a text."""
+    """Return the characters of a text."""
     text = text.replace("\r\n", "\n")
     if not sentences:
         return list(text)
@@ -99,7 +99,7 @@ def characters_of(text: str, *, sentences: bool) -> list[str]:
 
 
 def documents_of(contents: list[bytes], column: str) -> str:
-    """The text of JSON Lines."""
+    """Return the text of JSON Lines."""
     texts = []
     for content in contents:
         for line in content.split(b"\n"):
@@ -120,11 +120,11 @@ def documents_of(contents: list[bytes], column: str) -> str:
 
 
 def number_of(field: bytes) -> float:
-    """A decimal number, not a word for one, but for inf."""
+    """Return a decimal number; of words only inf is accepted."""
     if field in (b"-inf", b"inf"):
         return float(field)
     if not DECIMAL.fullmatch(field):
-        raise ValueError(f"{field!r} is no number")
+        raise ValueError(f"{field!r} is not a number")
     return float(field)
 
 
@@ -151,14 +151,14 @@ class PlainArpa:
             elif fields and order:
                 ngram = tuple(fields[1 : order + 1])
                 if len(ngram) != order or len(fields) > order + 2 or ngram in self.log_prob:
-                    raise ValueError(f"no n-gram, or one that is there twice: {line!r}")
+                    raise ValueError(f"not an n-gram, or a repeated one: {line!r}")
                 self.log_prob[ngram] = number_of(fields[0])
                 self.log_backoff[ngram] = number_of(fields[order + 1]) if len(fields) > order + 1 else 0.0
         if not finished:
             raise ValueError("cut off")
 
     def p(self, context: tuple[bytes, ...], word: bytes) -> float:
-        """log10 p(word | context); -inf for 0, which the format writes as -99."""
+        """Return log10 p(word | context); -inf for 0, which the format writes as -99."""
         context = context[max(0, len(context) - self.order + 1) :]
         if (*context, word) in self.log_prob:
             value = self.log_prob[*context, word]
@@ -170,7 +170,7 @@ class PlainArpa:
 
 
 def counts_of(contents: list[bytes]) -> dict[tuple[str, ...], int]:
-    """Lines of words and a count."""
+    """Return the counts of n-grams, from lines of words and a count."""
     found: dict[tuple[str, ...], int] = {}
     for line in text_of(contents).split("\n"):
         fields = [field for field in re.split("[ \t\r]+", line) if field]
@@ -184,7 +184,7 @@ def counts_of(contents: list[bytes]) -> dict[tuple[str, ...], int]:
 
 
 def kenlm_of(text: str) -> list[tuple[str, float]]:
-    """word=id length log10p, tab-separated, among lines of a summary."""
+    """Return words and ln p from KenLM's tab-separated `word=id length log10p`, among lines of a summary."""
     found = []
     for line in text.split("\n"):
         for field in line.removesuffix("\r").split("\t"):
@@ -195,7 +195,7 @@ def kenlm_of(text: str) -> list[tuple[str, float]]:
 
 
 def srilm_of(text: str) -> list[tuple[str, float]]:
-    """p( word | ... ) = ... [ log10p ]."""
+    """Return words and ln p from SRILM's `p( word | ... ) = ... [ log10p ]`."""
     found = []
     for line in text.split("\n"):
         if line.startswith("\tp( "):
@@ -205,14 +205,14 @@ def srilm_of(text: str) -> list[tuple[str, float]]:
 
 
 def tsv_of(text: str) -> list[tuple[str, float]]:
-    """The columns word and log10p."""
+    """Return words and ln p from the columns word and log10p."""
     first, *lines = [line.split("\t") for line in text.rstrip("\n").split("\n")]
     word, value = first.index("word"), first.index("log10p")
     return [(line[word], number_of(line[value].encode()) * LN10) for line in lines]
 
 
 def nbest_of(text: str) -> list[tuple[str, str, float]]:
-    """Moses' lists: id, hypothesis, total."""
+    """Return id, hypothesis and total of Moses' lists."""
     found = []
     for line in text.removesuffix("\n").split("\n"):
         fields = [field.strip(" \t\n\v\f\r") for field in line.split("|||")]

@@ -1,8 +1,4 @@
-"""What lmtool makes of a file, compared with the plain readers; each raises Wrong, and lets UserError through.
-
-A reading takes the path, the bytes of the file before it was packed (None where the packed bytes were edited), its raw
-bytes, its suffix, and a number that chooses settings.
-"""
+"""What lmtool reads from a file, compared with the plain readers; a reading raises Wrong, or UserError if refused."""
 
 from __future__ import annotations
 
@@ -23,11 +19,11 @@ BOM = codecs.BOM_UTF8
 
 
 class Wrong(Exception):
-    """A file was accepted and read as something else than it says, or refused without a reason."""
+    """A file was accepted but misread, or refused without a reason."""
 
 
 def signature_of(error: BaseException) -> str:
-    """The same for errors that show the same fault: its type, the function of lmtool it is from, and what is wrong."""
+    """Return the type of an error, the function of lmtool it comes from, and what is wrong: equal for equal faults."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/lmtool/" in frame.filename]
     where = f" in {frames[-1].filename.rpartition('/lmtool/')[2]}:{frames[-1].name}" if frames else ""
     what = str(error).partition(":")[0][:60] if isinstance(error, Wrong) else ""
@@ -35,7 +31,7 @@ def signature_of(error: BaseException) -> str:
 
 
 class Given(NamedTuple):
-    """A file. variant: chooses among settings."""
+    """A file to read. suffix: of its packing. variant: chooses among settings."""
 
     path: Path
     raw: bytes
@@ -44,26 +40,24 @@ class Given(NamedTuple):
 
     @property
     def contents(self) -> list[bytes]:
-        """What is in it. Raises ValueError where it is damaged."""
+        """Its unpacked contents. Raises ValueError if it is damaged."""
         return plain.unpacked(self.raw, self.suffix)
 
     @property
     def text(self) -> str:
-        """Its text, LF for CR LF. Raises ValueError where it is none."""
+        """Its text, with LF for CR LF. Raises ValueError if it is not text."""
         return plain.text_of(self.contents).replace("\r\n", "\n")
 
 
 def require_same(ours: Any, theirs: Any, what: str) -> None:
-    """Raise Wrong where two answers differ."""
+    """Raise Wrong if two answers differ."""
     if ours != theirs:
         raise Wrong(f"{what}: {str(ours)[:300]} and, read plainly, {str(theirs)[:300]}")
 
 
 @contextmanager
 def agreed(plainly: Callable[[], Any], what: str) -> Iterator[Any]:
-    """What a plain reader finds, None where it refuses; then the block may not end without a UserError, nor with one
-    where the plain reader has no objection.
-    """
+    """Yield what a plain reader finds, None if it refuses; the block must then end with a UserError, else without."""
     from lmtool.errors import UserError
 
     try:
@@ -81,7 +75,7 @@ def agreed(plainly: Callable[[], Any], what: str) -> Iterator[Any]:
 
 
 def text(given: Given) -> None:
-    """Words, characters, streams, lower case and tags, as `preprocess` reads them."""
+    """Read words, characters, streams, lower case and tags as `preprocess` does."""
     from lmtool.data.readers import read_blocks
     from lmtool.data.tokenizer import CharTokeniser, WordTokeniser
 
@@ -105,7 +99,7 @@ def text(given: Given) -> None:
 
 
 def bomb(given: Given) -> None:
-    """What unpacks to a thousand times its size: reading it ends."""
+    """Read what unpacks to a thousand times its size: this ends."""
     from lmtool.data.readers import read_blocks
 
     size = 0
@@ -116,12 +110,12 @@ def bomb(given: Given) -> None:
 
 
 def scored(given: Given) -> None:
-    """Lines or records, as `score` reads them."""
+    """Read lines or records as `score` does."""
     from lmtool.data.encode import TextEncoder
     from lmtool.data.text_form import TextForm
     from lmtool.data.text_records import text_blocks
 
-    form = TextForm(_vocabulary(), chars=bool(given.variant & 8), lowercase=bool(given.variant & 1))
+    form = TextForm(small_vocabulary(), chars=bool(given.variant & 8), lowercase=bool(given.variant & 1))
     column = "text" if ".json" in given.path.name else None
     encoder = TextEncoder(form)
     encoded = [encoder(block) for block in text_blocks([str(given.path)], column)]
@@ -132,14 +126,14 @@ def scored(given: Given) -> None:
         whole = "".join(plain.text_of([content]) if content.strip() else "" for content in given.contents)
         whole = whole.lower() if given.variant & 1 else whole
         ids = [word for line in whole.split("\n") if line.strip(" \t\v\f\r") for word in [*_words(line), "</s>"]]
-        expected = _vocabulary().encode("<unk>" if word == "<s>" else word for word in ids).tolist()
+        expected = small_vocabulary().encode("<unk>" if word == "<s>" else word for word in ids).tolist()
         found = [token for each in encoded for token in each.split.ids.tolist()]
         if "</s>" not in _words(whole):
             require_same(found, expected, "ids")
 
 
 def documents(given: Given) -> None:
-    """JSON Lines, as `preprocess` reads them."""
+    """Read JSON Lines as `preprocess` does."""
     from lmtool.data.readers import read_blocks
 
     with agreed(lambda: plain.documents_of(given.contents, "text"), "documents") as whole:
@@ -148,7 +142,7 @@ def documents(given: Given) -> None:
 
 
 def parquet(given: Given) -> None:
-    """Parquet, as `preprocess` and `counts=table` read it; pyarrow alone knows what damaged files hold."""
+    """Read Parquet as `preprocess` and `counts=table` do; only pyarrow knows what damaged files hold."""
     from lmtool.data.readers import read_blocks
     from lmtool.ngram.files.counts_read import CountFiles
 
@@ -159,7 +153,7 @@ def parquet(given: Given) -> None:
 
 
 def word_list(given: Given) -> None:
-    """A list of words."""
+    """Read a list of words."""
     from lmtool.config.data import Unit, VocabularyConfig
     from lmtool.data.choose_vocabulary import read_word_list
 
@@ -180,19 +174,21 @@ def word_list(given: Given) -> None:
 
 
 def cloze(given: Given) -> None:
-    """Questions; or, in a file named answers, the answers."""
+    """Read cloze questions or, in a file named answers, the answers."""
     from lmtool.data.cloze import read_cloze
 
     answers = given.path.name.startswith("answers")
     questions = given.path.with_name("right-questions.txt") if answers else given.path
-    found = read_cloze(str(questions), str(given.path) if answers else None, _vocabulary(), bool(given.variant & 1))
+    found = read_cloze(
+        str(questions), str(given.path) if answers else None, small_vocabulary(), bool(given.variant & 1)
+    )
     if answers:
         rows = [line.split(",") for line in given.text.removesuffix("\n").split("\n")[1:]]
         require_same(found.answers.tolist(), [row[1:].index("1") for row in rows], "answers")
         return
     lines = given.text.removesuffix("\n").split("\n")
     lines = [line.lower() for line in lines] if given.variant & 1 else lines
-    vocabulary = _vocabulary()
+    vocabulary = small_vocabulary()
     candidates = [vocabulary.encode(_words(line)[1:]).tolist() for line in lines[::2]]
     contexts = [word for line in lines[1::2] for word in _words(line)[1:-1]]
     require_same(found.candidates.tolist(), candidates, "candidates")
@@ -200,7 +196,7 @@ def cloze(given: Given) -> None:
 
 
 def nbest(given: Given) -> None:
-    """N-best lists of either format, the costs of Kaldi's, and references."""
+    """Read n-best lists of either format, Kaldi's costs, and references."""
     from lmtool.evaluation.nbest import read_nbest, read_references, write_nbest
 
     name, folder = given.path.name, given.path.parent
@@ -220,7 +216,7 @@ def nbest(given: Given) -> None:
 
 
 def references(given: Given) -> None:
-    """The references of right lists."""
+    """Read the references of right lists."""
     from lmtool.evaluation.nbest import read_nbest, read_references
 
     right = "right-moses.txt" if given.variant & 1 else "right-kaldi.txt"
@@ -232,7 +228,7 @@ def references(given: Given) -> None:
 
 
 def scores(given: Given) -> None:
-    """Scores of KenLM, SRILM and in a TSV."""
+    """Read scores of KenLM, of SRILM and in a TSV."""
     from lmtool.evaluation.other_tools import read_scores, tokens_of_file
 
     found = read_scores(str(given.path))
@@ -259,10 +255,10 @@ def scores(given: Given) -> None:
 
 
 def tree(given: Given) -> None:
-    """A tree of words and codes."""
+    """Read a tree of words and codes."""
     from lmtool.trees.codes import code_strings, read_tree
 
-    words = _vocabulary().words[:-1]
+    words = small_vocabulary().words[:-1]
     built = read_tree(given.path, words)
     leaves = zip(built.leaf_words.tolist(), code_strings(built), strict=True)
     lines = [line.split() for line in given.raw.removeprefix(BOM).splitlines()]
@@ -271,10 +267,10 @@ def tree(given: Given) -> None:
 
 
 def classes(given: Given) -> None:
-    """Classes of words: a user's file, or the one of a run folder."""
+    """Read word classes: a user's file, or that of a run folder."""
     from lmtool.ngram.models.word_classes import WordClasses, read_classes
 
-    vocabulary = _vocabulary()
+    vocabulary = small_vocabulary()
     if given.path.name.startswith("own"):
         found, _ = read_classes(given.path, vocabulary, key="model.file")
         lines = [[field.decode() for field in line.split()] for line in given.raw.removeprefix(BOM).split(b"\n")]
@@ -292,7 +288,7 @@ def classes(given: Given) -> None:
 
 
 def vocabulary_file(given: Given) -> None:
-    """The vocabulary of a run folder."""
+    """Read the vocabulary of a run folder."""
     from lmtool.runs.corpus import load_vocabulary
 
     vocabulary = load_vocabulary(given.path)
@@ -306,7 +302,7 @@ def vocabulary_file(given: Given) -> None:
 
 
 def arpa(given: Given) -> None:
-    """An ARPA file: probabilities of n-grams that it has, and of others."""
+    """Read an ARPA file: probabilities of its n-grams and of others."""
     from lmtool.ngram.files.arpa_model import arpa_model
 
     model = arpa_model(str(given.path))
@@ -349,7 +345,7 @@ def arpa(given: Given) -> None:
 
 
 def counts(given: Given) -> None:
-    """N-grams with their counts."""
+    """Read n-grams with their counts."""
     from lmtool.ngram.files.counts_read import CountFiles
 
     files = CountFiles([str(given.path)], [1])
@@ -367,7 +363,7 @@ def counts(given: Given) -> None:
 
 
 def pieces(given: Given) -> None:
-    """A tokenizer.json, or a .model of SentencePiece: what is accepted writes words back."""
+    """Read a tokenizer.json or a .model of SentencePiece: what is accepted writes words back."""
     from lmtool.config.data import Unit, VocabularyConfig
     from lmtool.data.choose_vocabulary import read_subwords
 
@@ -386,8 +382,8 @@ def _words(line: str) -> list[str]:
     return [word for word in plain.WHITE.split(line) if word]
 
 
-def _vocabulary() -> Any:
-    """That of all cases, of a few words."""
+def small_vocabulary() -> Any:
+    """Return the vocabulary of all cases, of a few words."""
     from lmtool.data.vocabulary import Vocabulary
 
     words = ("the", "cat", "</s>", "a", "sat", "dog", "on", "mat", "ran", "ünï", "<unk>", "<s>")

@@ -6,36 +6,111 @@ some by whole commands.
 
 from __future__ import annotations
 
-import base64
 import io
 import json
-import os
 import signal
 import struct
 import sys
 import traceback
 import warnings
 import zipfile
+from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
 from fuzzing import commands, readings
-from fuzzing.campaign import Fault
+from fuzzing.campaign import Fault, require_end
 from fuzzing.child import files_of, forked
-from fuzzing.kinds import KENLM, KINDS, RIGHT, SRILM, TEXT, TSV
-from fuzzing.mutations import SUFFIXES, edited, edits, packed
+from fuzzing.damage import edited, edits, packed
 
 LIMIT = 40.0  # seconds of one child
-OF_ONE = 8  # seconds of one file
+FILE_LIMIT = 8  # seconds of one file
+SUFFIXES = [".gz", ".xz", ".bz2", ".zst", ".zip"]
 
+# fmt: off
+TEXT = "the cat sat on the mat\n\na dog ran , the cat sat\nthe ünï dog ran\n"
+TAGGED = "the/DT cat/NN sat/V on/IN a/b/c /x mat/\n"
+QUESTIONS = "Q the cat a dog\nC the cat _1_\nQ sat on mat ran\nC a dog sat\n"
+MOSES = "0 ||| the cat sat ||| lm: 1 ||| -3\n0 ||| the dog ||| lm: 2 ||| -4.5\n1 ||| a ||| lm: 1\n"
+KALDI = "utt-a-1 the cat sat\nutt-a-2 the dog\nutt-b-1\n"
+REFERENCES = "utt-a the cat sat\nutt-b a\n"
+ANSWERS = "id,1,2,3,4\n1,0,1,0,0\n2,1,0,0,0\n"
+KENLM = ("the=3 2 -0.6\tcat=2 2 -0.9\t</s>=1 3 -1.25\tTotal: -2.75 OOV: 0\n"
+         "a=4 1 -1.5\t</s>=1 2 -0.1\tTotal: -1.6 OOV: 0\n"
+         "Perplexity including OOVs:\t6.1\nPerplexity excluding OOVs:\t6.1\nOOVs:\t0\nTokens:\t5\n")
+SRILM = ("the cat\n\tp( the | <s> ) \t= [2gram] 0.25 [ -0.6020600 ]\n\tp( cat | the ...) \t= [2gram] 0.1 [ -1 ]\n"
+         "\tp( </s> | cat ...) \t= [OOV] 0 [ -inf ]\n1 sentences, 2 words, 0 OOVs\n\n")
+TSV = "word\tlog10p\tother\nthe\t-0.5\tx\ncat\t-1.25e0\ty\n</s>\t-inf\tz\n"
+TREE = ("the\t00\ncat\t010\n</s>\t011\na\t100\nsat\t1010\ndog\t1011\non\t1100\nmat\t1101\n"
+        "ran\t1110\nünï\t11110\n<unk>\t11111\n")
+CLASSES = "the\tA\ncat\tB\na\tA\ndog\tB\nran\tC\nsat\tC\non\tD\n"
+SRILM_CLASSES = "A 0.5 the\nA 0.5 a\nB 0.7 cat\nB 0.3 dog\n"
+VOCABULARY = "the\t9\ncat\t5\n</s>\t5\na\\tb\t4\n<unk>\t0\n<s>\t0\n"
+DOCUMENTS = '{"text": "the cat sat\\na dog", "n": 1}\n{"n": 2, "text": null}\n\n{"text": "the ünï ran\\r\\non"}\n'
+COUNTS = "<s>\t4\n</s>\t4\nthe\t5\ncat\t2\na\t1\n<s> the\t4\nthe cat\t2\ncat </s>\t2\n<s> the cat\t2\nthe cat </s>\t2\n"
+# Right files beside the damaged one.
+RIGHT = {
+    "right-questions.txt": QUESTIONS, "right-moses.txt": MOSES, "right-kaldi.txt": KALDI,
+    "right-references.txt": REFERENCES, "right-kenlm.txt": KENLM, "right-srilm.txt": SRILM, "right-scores.tsv": TSV,
+}
+
+
+class Kind(NamedTuple):
+    """Files of one kind. bases: right contents (@: made by a writer). packs: suffixes. words: a command for it."""
+
+    name: str
+    read: Callable[[readings.Given], None]
+    bases: list[str]
+    packs: list[str]
+    words: str = ""
+
+
+PREPROCESS = "preprocess data=text data.valid=valid.txt data.train"
+WITH_TRAIN = f"{PREPROCESS}=train.txt"
+HSOFTMAX = " ".join(["train", *commands.NEURAL, "model=hsoftmax"])
+KINDS = [
+    Kind("t.txt", readings.text, [TEXT, TAGGED], SUFFIXES, f"{PREPROCESS}=FILE"),
+    Kind("s.txt", readings.scored, [TEXT], SUFFIXES, "score run=kn text=FILE to=to.tsv"),
+    Kind("d.jsonl", readings.documents, [DOCUMENTS], SUFFIXES[:4], f"{PREPROCESS}=FILE data.column=text"),
+    Kind("s.jsonl", readings.scored, [DOCUMENTS], SUFFIXES[:4], "score run=kn text=FILE column=text to=x.tsv"),
+    Kind("w.txt", readings.word_list, ["the\ncat\na dog\n", "1 the\n2 cat\n", "<unk>\nünï\n"], SUFFIXES,
+         f"{WITH_TRAIN} data.vocabulary.file=FILE"),
+    Kind("q.txt", readings.cloze, [QUESTIONS], SUFFIXES, f"{WITH_TRAIN} data.cloze_valid=FILE"),
+    Kind("answers.csv", readings.cloze, [ANSWERS], SUFFIXES,
+         f"{WITH_TRAIN} data.cloze_valid=right-questions.txt data.cloze_valid_answers=FILE"),
+    Kind("n.txt", readings.nbest, [MOSES, KALDI], SUFFIXES, "eval run=kn nbest=FILE threads=1"),
+    Kind("costs.txt", readings.nbest, ["utt-a-1 3.5\nutt-a-2 1\nutt-b-1 2\n"], SUFFIXES,
+         "eval run=kn nbest=right-kaldi.txt nbest_costs=FILE"),
+    Kind("refs.txt", readings.references, ["the cat\na\n", REFERENCES], SUFFIXES,
+         "eval run=kn nbest=right-moses.txt nbest_reference=FILE"),
+    Kind("k.txt", readings.scores, [KENLM], SUFFIXES, "compare runs=[FILE,right-kenlm.txt] resamples=10"),
+    Kind("d.ppl", readings.scores, [SRILM], SUFFIXES, "ensemble runs=[FILE,right-srilm.txt] threads=1"),
+    Kind("k.tsv", readings.scores, [TSV], SUFFIXES, "compare runs=[FILE,right-scores.tsv] resamples=10"),
+    Kind("tree.txt", readings.tree, [TREE], [], f"{HSOFTMAX} tree=file tree.path=FILE"),
+    Kind("own.txt", readings.classes, [CLASSES, SRILM_CLASSES], [],
+         "train data=toy threads=1 model=class_ngram model.file=FILE"),
+    Kind("run-classes.txt", readings.classes, ["@classes"], []),
+    Kind("vocabulary.txt", readings.vocabulary_file, [VOCABULARY], []),
+    Kind("a.arpa", readings.arpa, ["@arpa", "@arpa.kenlm"], SUFFIXES, "score arpa=FILE text=valid.txt to=to.tsv"),
+    Kind("c.tsv", readings.counts, [COUNTS, "@counts"], SUFFIXES,
+         "train data=text data.valid=valid.txt model=ngram counts=table counts.path=[FILE] threads=1"),
+    Kind("p.parquet", readings.parquet, ["@parquet"], [], f"{PREPROCESS}=FILE data.column=words"),
+    Kind("tokenizer.json", readings.pieces, ["@tokenizer"], [],
+         f"{WITH_TRAIN} data.vocabulary.unit=bpe data.vocabulary.file=FILE"),
+    Kind("s.model", readings.pieces, ["@bpe.model", "@unigram.model"], [],
+         f"{WITH_TRAIN} data.vocabulary.unit=unigram data.vocabulary.file=FILE"),
+    Kind("bomb.txt", readings.bomb, [f"@bomb{suffix}" for suffix in SUFFIXES], [], f"{PREPROCESS}=FILE"),
+]
+# fmt: on
 _made: dict[str, bytes] = {}  # bases that lmtool's own writers make, by their names
 
 
 @st.composite
 def files(draw: st.DrawFn) -> list[Any]:
-    """The number of a kind and of a base, edits, a suffix, edits of the packed bytes, and a variant."""
+    """Draw the number of a kind and of a base, edits, a suffix, edits of the packed bytes, and a variant."""
     number = draw(st.integers(0, len(KINDS) - 1))
     kind = KINDS[number]
     suffix = draw(st.sampled_from(kind.packs)) if kind.packs and draw(st.integers(0, 3)) == 3 else ""
@@ -51,7 +126,7 @@ CASES = st.one_of(
 
 
 def count(case: Any) -> int:
-    """The files of a case."""
+    """Return the number of files of a case."""
     return 1 if isinstance(case, dict) else len(case)
 
 
@@ -60,24 +135,20 @@ def prepare() -> None:
     commands.prepare()
     if _made:
         return
-    os.chdir(commands.SHARED)
-    for name, text in (RIGHT | {"right-kenlm.txt": KENLM, "right-srilm.txt": SRILM, "right-scores.tsv": TSV}).items():
-        Path(name).write_text(text, encoding="utf-8")
-    _made.update(_bases())
-    for number, kind in enumerate(KINDS):
-        for base in range(len(kind.bases)):
-            if kind.read is not readings.bomb and not any(
-                [_is_right([number, base, [], "", [], k]) for k in range(16)]
-            ):
-                raise RuntimeError(f"{kind.name}, {base}: refused in every variant")
-    for path in Path().iterdir():
-        if path.name.startswith("given-") or path.name in ("best.txt", "nbest.txt", "nbest-costs.txt"):
+    with chdir(commands.SHARED):
+        for name, text in RIGHT.items():
+            Path(name).write_text(text, encoding="utf-8")
+        _made.update(_bases())
+        for number, kind in enumerate(KINDS):
+            for base in range(len(kind.bases)) if kind.read is not readings.bomb else ():
+                if not any([_is_right([number, base, [], "", [], k]) for k in range(16)]):
+                    raise RuntimeError(f"{kind.name}, {base}: refused in every variant")
+        for path in [*Path().glob("given-*"), *Path().glob("*best*.txt")]:
             path.unlink()
-    os.chdir("..")
 
 
 def _bases() -> dict[str, bytes]:
-    """Bases by lmtool's own writers, in a folder with runs."""
+    """Return bases by lmtool's own writers, made in a folder with runs."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -86,31 +157,22 @@ def _bases() -> dict[str, bytes]:
     import lmtool
     from lmtool.ngram.models.word_classes import WordClasses
 
-    corpus = lmtool.Corpus.from_texts(TEXT.split("\n"), ["the cat"])
-    lmtool.train("ngram", corpus, out="small")
+    lmtool.train("ngram", lmtool.Corpus.from_texts(TEXT.split("\n"), ["the cat"]), out="small")
     for name in ("small.arpa", "small.tsv"):
         lmtool.export("small", name)
-    arpa = Path("small.arpa").read_bytes()
-    vocabulary = readings._vocabulary()
-    WordClasses.of(np.arange(12) // 2 * 0 + np.array([0, 1, 2, 0, 3, 1, 3, 1, 3, 4, 5, 6]), "ABCDEFG", vocabulary).save(
-        Path("classes.txt"), vocabulary.words
-    )
+    vocabulary = readings.small_vocabulary()
+    class_of = np.array([0, 1, 2, 0, 3, 1, 3, 1, 3, 4, 5, 6])
+    WordClasses.of(class_of, "ABCDEFG", vocabulary).save(Path("small.classes"), vocabulary.words)
     words = pa.table({"words": ["the", "cat", "</s>", "the cat", "ünï"], "count": [3, 2, 2, 1, 1]})
     pq.write_table(words, "small.parquet")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=270, initial_alphabet=alphabet))  # type: ignore[call-arg]
-    made = {
-        "@arpa": arpa,
-        "@arpa.kenlm": arpa.partition(b"\n")[2],
-        "@counts": Path("small.tsv").read_bytes(),
-        "@classes": Path("classes.txt").read_bytes(),
-        "@parquet": Path("small.parquet").read_bytes(),
-        "@tokenizer": tokenizer.to_str().encode(),
-        "@bpe.model": _sentencepiece(2),
-        "@unigram.model": _sentencepiece(1),
-    }
+    made = {f"@{name}": Path(f"small.{name}").read_bytes() for name in ("arpa", "classes", "parquet")}
+    made |= {"@arpa.kenlm": made["@arpa"].partition(b"\n")[2], "@counts": Path("small.tsv").read_bytes()}
+    made |= {"@tokenizer": tokenizer.to_str().encode(), "@bpe.model": _sentencepiece(2)}
+    made |= {"@unigram.model": _sentencepiece(1)}
     part = b"a\n" * (4 << 20)
     made |= {f"@bomb{suffix}": packed(part, suffix) * 40 for suffix in SUFFIXES[:-1]}
     with io.BytesIO() as file:
@@ -118,71 +180,48 @@ def _bases() -> dict[str, bytes]:
             for number in range(40):
                 archive.writestr(f"{number}.txt", part)
         made["@bomb.zip"] = file.getvalue()
-    for name in ("classes.txt", "small.parquet", "small.tsv", "small.arpa"):
-        Path(name).unlink()
+    for path in Path().glob("small.*"):
+        path.unlink()
     return made
 
 
 def _sentencepiece(model_type: int) -> bytes:
-    """A .model file with byte fallback. model_type: 1 unigram, 2 BPE."""
+    """Return a .model file with byte fallback. model_type: 1 unigram, 2 BPE."""
 
-    def field(number: int, value: bytes | int | float) -> bytes:
-        if isinstance(value, bytes):
-            size = len(value)
-            return (
-                bytes([number << 3 | 2])
-                + (bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7]))
-                + value
-            )
-        return (
-            bytes([number << 3 | 5]) + struct.pack("<f", value)
-            if isinstance(value, float)
-            else bytes([number << 3, value])
-        )
+    def field(number: int, value: bytes | int | float) -> bytes:  # of a protocol buffer
+        if isinstance(value, float):
+            return bytes([number << 3 | 5]) + struct.pack("<f", value)
+        if isinstance(value, int):
+            return bytes([number << 3, value])
+        size = bytes([len(value)]) if len(value) < 128 else bytes([len(value) & 127 | 128, len(value) >> 7])
+        return bytes([number << 3 | 2]) + size + value
 
-    pieces = [
-        ("<unk>", 0.0, 2),
-        ("<s>", 0.0, 3),
-        ("</s>", 0.0, 3),
-        *((f"<0x{byte:02X}>", 0.0, 6) for byte in range(256)),
-    ]
-    for rank, piece in enumerate(["\u2581t", "he", "\u2581the", "\u2581a", "at", "\u2581", *"thecasdogmrn"]):
-        pieces.append((piece, -float(rank), 1))
+    pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)]
+    pieces += [(f"<0x{byte:02X}>", 0.0, 6) for byte in range(256)]
+    learned = ["\u2581t", "he", "\u2581the", "\u2581a", "at", "\u2581", *"thecasdogmrn"]
+    pieces += [(piece, -float(rank), 1) for rank, piece in enumerate(learned)]
     out = b"".join(field(1, field(1, text.encode()) + field(2, score) + field(3, kind)) for text, score, kind in pieces)
     return out + field(2, field(3, model_type) + b"\x98\x02\x01")  # 35: byte_fallback
 
 
 def content_of(file: list[Any]) -> tuple[str, bytes]:
-    """The name and the bytes of a file, which are as `files` draws them, or the bytes themselves, in Base64."""
-    if isinstance(file[1], str):
-        return KINDS[file[0]].name, base64.b64decode(file[1])
+    """Return the name and the bytes of a file as `files` draws it."""
     number, base, changes, suffix, after, _ = file
     kind = KINDS[number]
     text = kind.bases[base]
-    right = _made[text] if text.startswith("@") else text.encode()
-    if text.startswith("@bomb"):
-        suffix = text.removeprefix("@bomb")
-        return f"{kind.name}{suffix}", edited(right, changes)
-    return f"{kind.name}{suffix}", edited(packed(edited(right, changes), suffix), after)
+    raw = edited(_made[text] if text.startswith("@") else text.encode(), changes)
+    if kind.read is readings.bomb:
+        return f"bomb.txt{text.removeprefix('@bomb')}", raw
+    return kind.name + suffix, edited(packed(raw, suffix), after)
 
 
 def read(file: list[Any], folder: Path) -> None:
-    """Write a file and read it. Raises Wrong, or whatever a reader raises but UserError."""
-    from lmtool.errors import UserError
-
+    """Write a file and read it. Raises Wrong, UserError, or whatever else a reader raises."""
     name, raw = content_of(file)
-    path = folder / f"given-{name}"
-    path = path.with_name(name) if name.startswith(("answers", "costs", "own")) else path
+    path = folder / (name if name.startswith(("answers", "costs", "own")) else f"given-{name}")
     path.write_bytes(raw)
-    suffix = Path(name).suffix if Path(name).suffix in SUFFIXES else ""
-    try:
-        KINDS[file[0]].read(readings.Given(path, raw, suffix, file[-1]))
-    except UserError as error:
-        said = str(error)
-        if folder == Path():
-            raise
-        if not said or not said.isprintable() or len(said) > 4000:
-            raise readings.Wrong(f"a message of {len(said)} letters: {said[:200]!r}") from error
+    suffix = path.suffix if path.suffix in SUFFIXES else ""
+    KINDS[file[0]].read(readings.Given(path, raw, suffix, file[-1]))
 
 
 def _is_right(file: list[Any]) -> bool:
@@ -198,9 +237,8 @@ def _is_right(file: list[Any]) -> bool:
 def check(case: Any, place: Path) -> None:
     """Read the files of a case in a child, or run a command with one. Raises Fault."""
     if isinstance(case, dict):
-        file = case["command"]
-        name, raw = content_of(file)
-        words = [word.replace("FILE", name) for word in KINDS[file[0]].words]
+        name, raw = content_of(case["command"])
+        words = KINDS[case["command"][0]].words.replace("FILE", name).split()
         if words:
             commands.checked(words, place, lambda work: (work / name).write_bytes(raw) and None)
         return
@@ -208,23 +246,10 @@ def check(case: Any, place: Path) -> None:
         (place / folder).mkdir()
     for name, text in RIGHT.items():
         (place / "work" / name).write_text(text, encoding="utf-8")
-    place_of = str(place)
-    outcome = forked(
-        lambda: _read_all(case, place / "at"),
-        place / "work",
-        limit=LIMIT,
-        environment={"HOME": place_of, "TMPDIR": f"{place_of}/tmp"},
-    )
+    environment = {"HOME": str(place), "TMPDIR": f"{place}/tmp"}
+    end = forked(lambda: _read_all(case, place / "at"), place / "work", limit=LIMIT, environment=environment)
     at = int((place / "at").read_text() or 0) if (place / "at").exists() else 0
-    kind = KINDS[case[at][0]].name
-    report = f"file {at + 1}: {json.dumps([case[at]])[:1500]}\n{outcome.err[-2500:]}"
-    if outcome.code is None:
-        raise Fault(f"{kind}: it does not end", report)
-    if outcome.code < 0:
-        raise Fault(f"{kind}: signal {-outcome.code}", report)
-    if outcome.code:
-        last = outcome.err.strip().splitlines()
-        raise Fault(f"{kind}: {last[-1] if last else outcome.code}", report)
+    require_end(end, KINDS[case[at][0]].name, f"file {at + 1}: {json.dumps([case[at]])[:1500]}")
     if left := files_of(place / "tmp"):
         raise Fault("a temporary file is left behind", str(left))
 
@@ -234,22 +259,27 @@ class _Slow(BaseException):
 
 
 def _read_all(case: list[Any], at: Path) -> int:
-    """Read files in this process; the last line said names the fault."""
-    warnings.simplefilter("error", RuntimeWarning)
+    """Read files in this process; the last line on standard error names the fault."""
+    from lmtool.errors import UserError
 
     def too_slow(*_: object) -> None:
         raise _Slow
 
+    warnings.simplefilter("error", RuntimeWarning)
     signal.signal(signal.SIGALRM, too_slow)
     for number, file in enumerate(case):
         at.write_text(str(number))
-        signal.alarm(OF_ONE)
+        signal.alarm(FILE_LIMIT)
         try:
-            read(file, Path.cwd())
+            try:
+                read(file, Path.cwd())
+            except UserError as error:
+                if not str(error) or not str(error).isprintable() or len(str(error)) > 4000:
+                    raise readings.Wrong(f"a message of {len(str(error))} letters: {str(error)[:200]!r}") from error
         except BaseException as error:
-            signal.alarm(0)
             traceback.print_exc(file=sys.stderr)
             print(readings.signature_of(error), file=sys.stderr)
             return 1
-        signal.alarm(0)
+        finally:
+            signal.alarm(0)
     return 0

@@ -1,4 +1,4 @@
-"""Own config folders and folders of options, whose YAML files are broken in every way."""
+"""Custom config folders and folders of options whose YAML files are broken in every way."""
 
 from __future__ import annotations
 
@@ -10,47 +10,36 @@ from hypothesis import strategies as st
 
 from fuzzing import commands
 from fuzzing.campaign import Fault
-from fuzzing.commands import NEURAL, count, prepare
-from fuzzing.settings import NONSENSE, TEXT
+from fuzzing.commands import NEURAL, prepare
+from fuzzing.words import NONSENSE, SOME_TEXT
 
-__all__ = ["CASES", "check", "count", "prepare"]
+__all__ = ["CASES", "check", "prepare"]
 
 OWNED = "owned"  # the file that hostile tags would make
+# fmt: off
 # Files that are right, each with a line that uses it.
 RIGHT = [
     ("model/mine.yaml", "# mine\ndefaults:\n  - nplm\n  - _self_\n\nhidden_dim: 4\n", ["train", "model=mine", *NEURAL]),
     ("model/mine.yaml", "defaults: [ngram, _self_]\norder: 2\n", ["train", "model=mine", "data=toy"]),
-    (
-        "smoother/mine.yaml",
-        "defaults:\n  - witten_bell\n  - _self_\ninterpolate: false\n",
-        ["train", "model=ngram", "smoother=mine", "data=toy"],
-    ),
-    (
-        "data/mine.yaml",
-        "defaults:\n  - toy\n  - _self_\nname: mine\nvocabulary:\n  size: 9\n",
-        ["preprocess", "data=mine"],
-    ),
-    (
-        "data/mine.yaml",
-        "defaults: [text, _self_]\nname: own\ntrain: train.txt\nvalid: [valid.txt]\n",
-        ["train", "model=ngram", "data=mine"],
-    ),
+    ("smoother/mine.yaml", "defaults:\n  - witten_bell\n  - _self_\ninterpolate: false\n",
+     ["train", "model=ngram", "smoother=mine", "data=toy"]),
+    ("data/mine.yaml", "defaults:\n  - toy\n  - _self_\nname: mine\nvocabulary:\n  size: 9\n",
+     ["preprocess", "data=mine"]),
+    ("data/mine.yaml", "defaults: [text, _self_]\nname: own\ntrain: train.txt\nvalid: [valid.txt]\n",
+     ["train", "model=ngram", "data=mine"]),
     ("tree/mine.yaml", "defaults: [random, _self_]\nseed: 3\n", ["tree", "tree=mine", "data=toy"]),
     ("optim/mine.yaml", "defaults:\n  - adam\n  - _self_\nlr: 0.01\n", ["train", "optim=mine", *NEURAL]),
     ("training/mine.yaml", "epochs: 1\nsteps: null\n", ["train", "training=mine", *NEURAL]),
-    (
-        "experiment/mine.yaml",
-        "# @package _global_\ndefaults:\n  - override /data: toy\n  - override /model: ngram\nseed: 3",
-        ["train", "+experiment=mine"],
-    ),
+    ("experiment/mine.yaml",
+     "# @package _global_\ndefaults:\n  - override /data: toy\n  - override /model: ngram\nseed: 3",
+     ["train", "+experiment=mine"]),
     ("experiment/mine.yaml", "# @package _global_\nsplit: test\nrun: kn\n", ["eval", "+experiment=mine"]),
-    (
-        "train.yaml",
-        "defaults:\n  - common\n  - data: toy\n  - model: ngram\n  - _self_\nseed: 3\n",
-        ["train", "data=toy", "model=ngram"],
-    ),
+    ("train.yaml", "defaults:\n  - common\n  - data: toy\n  - model: ngram\n  - _self_\nseed: 3\n",
+     ["train", "data=toy", "model=ngram"]),
     ("hydra/job_logging/mine.yaml", "version: 1\n", ["eval", "run=kn", "hydra/job_logging=mine"]),
 ]
+OWN_FOLDERS = ["", "nowhere", "train.txt", "ow n", "own,x", "own=x", "ünï", "'own'", "~", "${seed}"]
+ADDED = ["--help", "--cfg=job", "-m", "--config-name=mine", "--info", "--resolve", "seed=1,2"]
 PYTHON = """\
 from dataclasses import dataclass
 from lmtool.config.groups import TreeConfig
@@ -63,10 +52,10 @@ class MineTree(TreeConfig):
     def build(self, words):
         return balanced_tree(range(len(words.counts)))
 """
-# A billion laughs: each line is nine of the one before.
+BAD_PYTHON = ["", "1/0", "raise SystemExit(3)", "x = (", "\x00", PYTHON[:80], "import sys\nsys.exit()"]
+# A billion laughs: each line repeats the previous one nine times.
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n"
 LAUGHS += "\n".join(f"{k}: &{k} [{', '.join([f'*{chr(ord(k) - 1)}'] * 9)}]" for k in "bcdefghi")
-# fmt: off
 LINES = [
     "\ta: 1", "a:\t1", "a: *b", "a: &a [*a]", "&x a: *x", "<<: *a", "<<: {a: 1}", "a: {<<: [1]}", "a: |", "a: >-\n x",
     "- a", "---", "...", "%YAML 9.9", "%TAG ! tag:x", "a", "a:", ": a", "?", "? a", "? [1, 2]\n: 3", "{1: 2, [3]: 4}",
@@ -107,7 +96,7 @@ WHOLE = [
 
 @st.composite
 def broken(draw: st.DrawFn, text: str) -> str:
-    """A YAML text with lines put in, changed, left out, indented or cut."""
+    """Draw a YAML text with lines inserted, changed, left out, indented or cut."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.sampled_from(WHOLE))
     for _ in range(draw(st.integers(1, 2))):
@@ -121,7 +110,7 @@ def broken(draw: st.DrawFn, text: str) -> str:
             case 2:
                 lines[place] = lines[place][: draw(st.integers(0, len(lines[place])))]
             case 3 if ":" in lines[place]:
-                lines[place] = lines[place].partition(":")[0] + ": " + draw(st.one_of(NONSENSE, TEXT))
+                lines[place] = lines[place].partition(":")[0] + ": " + draw(NONSENSE | SOME_TEXT)
             case _:
                 lines.insert(place, draw(st.sampled_from(LINES)))
         text = "\n".join(lines)
@@ -130,7 +119,7 @@ def broken(draw: st.DrawFn, text: str) -> str:
 
 @st.composite
 def folders(draw: st.DrawFn) -> dict[str, Any]:
-    """A folder of YAML files, and the line that uses it. files: texts by path; null is a folder in a file's place."""
+    """Draw a folder of YAML files, and the line that uses it. files: texts by path; null: a folder."""
     path, text, words = draw(st.sampled_from(RIGHT))
     files: dict[str, Any] = {path: draw(broken(text))}
     own = "own"
@@ -140,42 +129,20 @@ def folders(draw: st.DrawFn) -> dict[str, Any]:
         case 1:
             files = {}
         case 2:
-            files[path.partition("/")[0]] = draw(st.sampled_from(["", "a: 1"]))  # a file in the place of its folder
-            files.pop(path)
+            files = {path.partition("/")[0]: draw(st.sampled_from(["", "a: 1"]))}  # a file instead of its folder
         case 3:
             other, text, _ = draw(st.sampled_from(RIGHT))
             files[other] = draw(broken(text))
         case 4:
-            own = draw(
-                st.sampled_from(["", "nowhere", "train.txt", "ow n", "own,x", "own=x", "ünï", "'own'", "~", "${seed}"])
-            )
+            own = draw(st.sampled_from(OWN_FOLDERS))
+    ways = [["--config-dir", own]] * 6 + [[f"--config-dir={own}"], [f"options={own}"]]
+    where = draw(st.sampled_from([*ways, [f"hydra.searchpath=[file://{own}]"]]))
     if path.startswith("tree/") and draw(st.booleans()):
-        files["tree/mine.py"] = draw(
-            st.sampled_from(
-                [PYTHON, "", "1/0", "raise SystemExit(3)", "x = (", "\x00", PYTHON[:80], "import sys\nsys.exit()"]
-            )
-        )
+        files["tree/mine.py"] = draw(st.sampled_from([PYTHON, *BAD_PYTHON]))
         where = [f"options={own}"]
-    else:
-        where = draw(
-            st.sampled_from(
-                [["--config-dir", own]] * 6
-                + [[f"--config-dir={own}"], [f"options={own}"], [f"hydra.searchpath=[file://{own}]"]]
-            )
-        )
-    line = [*words, *where]
-    if draw(st.integers(0, 9)) == 0:
-        line.append(
-            draw(
-                st.sampled_from(["--help", "--cfg=job", "-m", "--config-name=mine", "--info", "--resolve", "seed=1,2"])
-            )
-        )
-    return {
-        "files": files,
-        "folder": own or "own",
-        "words": line,
-        "bytes": draw(st.sampled_from(["utf-8"] * 8 + ["utf-16", "latin-1"])),
-    }
+    added = [draw(st.sampled_from(ADDED))] if draw(st.integers(0, 9)) == 0 else []
+    encoding = draw(st.sampled_from(["utf-8"] * 8 + ["utf-16", "latin-1"]))
+    return {"files": files, "folder": own or "own", "words": [*words, *where, *added], "bytes": encoding}
 
 
 CASES = folders()

@@ -1,5 +1,5 @@
-"""Campaigns of kills: commands that are killed, whose machine loses its power, whose disk or memory is full. What must
-hold afterwards, and how to run them, is in docs/development/reliability.md.
+"""Campaigns of kills: commands that are killed, lose power, or run out of disk or memory, and are then run again.
 
-A campaign is one file here, with `campaign(commands, seconds, seed) -> Row` for each of its kinds, named in `__main__`.
+What must hold afterwards, and how to run them, is in docs/development/reliability.md. A kind of campaign is a function
+`kind(command, budget) -> Row`, named in `__main__`.
 """

@@ -1,11 +1,21 @@
-"""The commands that are killed: their lines, how they are run again, and which files must have the same bits."""
+"""The commands that are disturbed: their lines, how they run, and how they are run again."""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuzzing import child
+from fuzzing.child import Child, End
+
+LIMIT = 120.0  # seconds, of one or two that a command takes, after which it hangs
+PATIENCE = 30.0  # seconds from SIGTERM to SIGKILL when a rank has died, as torchrun's
 Words = list[str]
 TEXT = ["data=text", "data.name=own", "data.train=train.txt", "data.valid=valid.txt"]
 NGRAM = ["train", *TEXT, "threads=1", "hydra.run.dir=out"]
@@ -24,31 +34,30 @@ NETWORKS = {
 
 
 def same_line(words: Words, work: Path) -> Words:
-    """The same line again."""
+    """Return the line unchanged."""
     return words
 
 
 def resumed(words: Words, work: Path) -> Words:
-    """By resume=, as soon as there is a training to resume."""
+    """Return the line with resume=, or the first one if there is no training to resume yet."""
     begun = any((work / "out" / name).exists() for name in ("begun.json", ".hydra/overrides.yaml"))
     return ["train", "resume=out"] if begun else words
 
 
 def resumed_sweep(words: Words, work: Path) -> Words:
-    """By -m resume=, as soon as there is a sweep to resume."""
+    """Return the line with -m resume=, or the first one if there is no sweep to resume yet."""
     return ["train", "-m", "resume=out"] if (work / "out" / "multirun.yaml").exists() else words
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command line in a folder where `place.prepare` has put texts, stores and runs.
+    """A command line in a folder that `place.prepare` has filled with texts, stores and runs.
 
-    again: the line after a kill. made: the files and folders that it makes. whole_with: the file that completes them,
-    if there is one: where it is, they must be as those of a run that nobody disturbed. without: folders there that it
-    does not start from. ranks: processes that train together. is_slow: whether it starts processes of its own.
+    again: the line after a kill. made: the files and folders that it makes. whole_with: the file that completes them:
+    once it exists, they must equal those of an undisturbed run. without: prepared folders that it starts without.
+    ranks: number of processes that train together. is_slow: whether it starts processes itself.
     """
 
-    name: str
     words: Words
     made: tuple[str, ...] = ("out",)
     again: Callable[[Words, Path], Words] = same_line
@@ -57,42 +66,83 @@ class Command:
     ranks: int = 1
     is_slow: bool = False
 
+    def run(self, words: Words, work: Path) -> End:
+        """Run a line to its end, in all its ranks."""
+        return start(words, work).end(LIMIT) if self.ranks == 1 else run_ranks(words, work, self.ranks)
 
-def _ngram(name: str, *words: str, **more: str) -> Command:
-    return Command(name, [*NGRAM, "model=ngram", *words], whole_with="out/run.json", **more)  # type: ignore[arg-type]
+    def run_again(self, work: Path) -> End:
+        """Run the line after a kill to its end."""
+        return self.run(self.again(self.words, work), work)
 
 
-COMMANDS = [
-    Command("preprocess", ["preprocess", *TEXT, "hydra.run.dir=out"], ("out", "stores"), without=("stores",)),
-    _ngram("counts", "model.order=4", "counts.memory=1MiB"),
-    _ngram("estimation", "model.order=3", "prune=[0,0,1]", "quantize=8"),
-    _ngram("tuning", "model.order=3", "smoother=jelinek_mercer", "smoother.tune_on=valid"),
-    *(Command(name, [*NEURAL, *words], again=resumed, whole_with="out/run.json") for name, words in NETWORKS.items()),
-    Command("torchrun", [*NEURAL, *NETWORKS["nplm"]], again=resumed, whole_with="out/run.json", ranks=2),
-    Command("eval", ["eval", "run=kn", "accuracy=true", "threads=1", "hydra.run.dir=out"]),
-    Command("ensemble", ["ensemble", "runs=[kn,kn2]", "threads=1", "hydra.run.dir=out"], whole_with="out/run.json"),
-    Command("convert", ["convert", "run=kn", "to=kn.arpa", "hydra.run.dir=out"], ("out", "kn.arpa")),
-    Command(
-        "merge",
-        ["convert", "runs=[kn,kn2]", "weights=[.6,.4]", "threads=1", "hydra.run.dir=out"],
-        whole_with="out/run.json",
-    ),
-    Command("tree", ["tree", *TEXT, "tree=brown", "to=tree.txt", "hydra.run.dir=out"], ("out", "tree.txt")),
-    Command(
-        "score", ["score", "run=kn", "text=train.txt", "to=scores.tsv", "hydra.run.dir=out"], ("out", "scores.tsv")
-    ),
-    Command("report", ["report", "kn", "kn2", "hydra.run.dir=out"]),
-    Command("sweep", SWEEP, again=resumed_sweep),
-    Command(
-        "joblib",
-        [*SWEEP, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
-        again=resumed_sweep,
-        is_slow=True,
-    ),
-    Command(
-        "submitit",
-        [*SWEEP, "hydra/launcher=submitit_local", "hydra.launcher.timeout_min=2"],
-        again=resumed_sweep,
-        is_slow=True,
-    ),
-]
+FINISHED = "out/run.json"
+# fmt: off
+COMMANDS = {
+    "preprocess": Command(["preprocess", *TEXT, "hydra.run.dir=out"], ("out", "stores"), without=("stores",)),
+    "counts": Command([*NGRAM, "model=ngram", "model.order=4", "counts.memory=1MiB"], whole_with=FINISHED),
+    "estimation": Command([*NGRAM, "model=ngram", "model.order=3", "prune=[0,0,1]", "quantize=8"], whole_with=FINISHED),
+    "tuning": Command([*NGRAM, "model=ngram", "model.order=3", "smoother=jelinek_mercer", "smoother.tune_on=valid"],
+                      whole_with=FINISHED),
+    **{name: Command([*NEURAL, *words], again=resumed, whole_with=FINISHED) for name, words in NETWORKS.items()},
+    "torchrun": Command([*NEURAL, *NETWORKS["nplm"]], again=resumed, whole_with=FINISHED, ranks=2),
+    "eval": Command(["eval", "run=kn", "accuracy=true", "threads=1", "hydra.run.dir=out"]),
+    "ensemble": Command(["ensemble", "runs=[kn,kn2]", "threads=1", "hydra.run.dir=out"], whole_with=FINISHED),
+    "convert": Command(["convert", "run=kn", "to=kn.arpa", "hydra.run.dir=out"], ("out", "kn.arpa")),
+    "merge": Command(["convert", "runs=[kn,kn2]", "weights=[.6,.4]", "threads=1", "hydra.run.dir=out"],
+                     whole_with=FINISHED),
+    "tree": Command(["tree", *TEXT, "tree=brown", "to=tree.txt", "hydra.run.dir=out"], ("out", "tree.txt")),
+    "score": Command(["score", "run=kn", "text=train.txt", "to=scores.tsv", "hydra.run.dir=out"],
+                     ("out", "scores.tsv")),
+    "report": Command(["report", "kn", "kn2", "hydra.run.dir=out"]),
+    "sweep": Command(SWEEP, again=resumed_sweep),
+    "joblib": Command([*SWEEP, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], again=resumed_sweep, is_slow=True),
+    "submitit": Command([*SWEEP, "hydra/launcher=submitit_local", "hydra.launcher.timeout_min=2"],
+                        again=resumed_sweep, is_slow=True),
+}
+# fmt: on
+
+
+def start(
+    words: Words,
+    work: Path,
+    *,
+    before: Callable[[], None] | None = None,
+    environment: dict[str, str] | None = None,
+) -> Child:
+    """Start a command line in a child within a folder."""
+    return child.start(lambda: child.command_line(words), work, before=before, environment=environment)
+
+
+def run_ranks(words: Words, work: Path, size: int, kill: tuple[int, float] | None = None) -> End:
+    """Run a line in `size` processes as torchrun does; return the worst end, or SIGKILL if one was killed.
+
+    kill: the rank that dies by SIGKILL, and after how many seconds. When one has died, the others are sent SIGTERM.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
+    shared |= {"MASTER_PORT": str(port)}
+    ranks = [start(words, work, environment=shared | {"RANK": str(k), "LOCAL_RANK": str(k)}) for k in range(size)]
+    was_running = False
+    if kill is not None:
+        time.sleep(kill[1])
+        was_running = _code(ranks[kill[0]]) is None
+        ranks[kill[0]].kill()
+    until = time.monotonic() + LIMIT
+    while all(_code(rank) is None for rank in ranks) and time.monotonic() < until:
+        time.sleep(0.02)
+    if any(_code(rank) not in (None, 0) for rank in ranks):
+        for rank in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(rank.number, signal.SIGTERM)
+    ends = [rank.end(PATIENCE) for rank in ranks]
+    if was_running:
+        return End(-signal.SIGKILL, ends[0].out, ends[0].err)
+    return next((end for end in ends if end.code != 0), ends[0])
+
+
+def _code(rank: Child) -> int | None:
+    """Return the exit code of a child that has ended and is still to be waited for; None while it runs."""
+    ended = os.waitid(os.P_PID, rank.number, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return None if ended is None else ended.si_status

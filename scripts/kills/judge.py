@@ -1,23 +1,36 @@
-"""What must hold of a command that is run again: the bits of one that nobody disturbed, or one line."""
+"""A campaign and what must hold in it: a command that is run again ends with the right bits, or with one line."""
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+
+from fuzzing.child import End
 
 from kills import place
-from kills.child import End, run
 from kills.commands import Command
+
+
+class Budget(NamedTuple):
+    """How long a campaign lasts: seconds and, if given, the maximum number of cases. seed: of its random numbers."""
+
+    seconds: float
+    seed: int
+    most: int | None = None
 
 
 @dataclass
 class Row:
-    """A row of the table. cases: kills, crash states or limits. whole: how often all files with their final names could
-    be read; same: how often the end had the wanted bits; refused: how often it was one line. found: what must not
-    be, with an example of each.
+    """A row of the table.
+
+    cases: number of kills, crash states or limits. whole: how often all files with their final names could be read;
+    same: how often the end had the wanted bits; refused: how often it was one line. found: faults, each counted.
     """
 
     kind: str
@@ -27,7 +40,7 @@ class Row:
     refused: int = 0
     seconds: float = 0.0
     found: Counter[str] = field(default_factory=Counter)
-    said: Counter[str] = field(default_factory=Counter)  # the one lines
+    said: Counter[str] = field(default_factory=Counter)  # the single lines
 
     def refusal(self, line: str) -> None:
         """Count an end with one line."""
@@ -35,7 +48,7 @@ class Row:
         self.said[_without_names(line)] += 1
 
     def fault(self, signature: str, report: str) -> None:
-        """Note what must not be; the first of each signature is printed."""
+        """Count a fault; print the first of each signature."""
         signature = _without_names(signature)
         if not self.found[signature]:
             print(f"found by {self.kind}: {signature}")
@@ -43,81 +56,104 @@ class Row:
         self.found[signature] += 1
 
 
-@dataclass(frozen=True)
-class Undisturbed:
-    """A command that nobody disturbed: the bits of what it makes, and how many seconds it takes."""
+class Undisturbed(NamedTuple):
+    """The bits that an undisturbed command makes, and how many seconds it takes."""
 
     bits: dict[str, bytes]
     seconds: float
 
 
-def undisturbed(command: Command, top: Path | None = None) -> Undisturbed:
-    """Run a command twice, in `top` or in this folder. Raises RuntimeError where it fails or the two differ: then there
-    is nothing to compare.
+@dataclass
+class Case:
+    """One disturbance of a command in its folder. about: says in a report what was done."""
+
+    row: Row
+    command: Command
+    work: Path
+    wanted: Undisturbed
+    rng: random.Random
+    about: str = ""
+
+    def check_whole(self, end: End | None = None, *, cached: bool = True) -> None:
+        """Check every file that has its final name. cached: also cached counts, which are not synced."""
+        reason = place.not_whole(self.work, cached=cached)
+        if reason is None:
+            self.row.whole += 1
+        else:
+            self.row.fault(f"not whole: {reason}", self._context(end))
+
+    def check_end(self, end: End) -> None:
+        """Check the end of the command that was run again."""
+        bits = place.bits(self.command, self.work) if end.code in (0, 2) else {}
+        problem = place.different(self.wanted.bits, bits) if end.code in (0, 2) else None
+        whole_with = self.command.whole_with
+        if end.code == 0 and problem is None:
+            self.row.same += 1
+            if left := place.left_behind(self.work):
+                self.row.fault(f"left behind: {left}", self._context())
+        elif end.code == 0:
+            self.row.fault(f"other bits: it {problem}", self._context(end))
+        elif end.refusal is not None:
+            self.row.refusal(end.refusal)
+            if whole_with is not None and (self.work / whole_with).exists() and problem is not None:
+                self.row.fault(f"finished, but not whole: it {problem}", self._context(end))
+        else:
+            self.row.fault(f"exit code {end.code}: {end.last_line}", self._context(end))
+
+    def fault(self, signature: str, end: End | None = None) -> None:
+        """Count a fault of this case."""
+        self.row.fault(signature, self._context(end))
+
+    def _context(self, end: End | None = None) -> str:
+        return f"{' '.join(self.command.words)}\n{self.about}\n{end or ''}"
+
+
+def campaign(
+    kind: str, command: Command, budget: Budget, disturb: Callable[[Case], None], top: Path | None = None
+) -> Row:
+    """Disturb a command repeatedly, each time in a fresh folder in `top` (default: this one).
+
+    disturb: raises StopIteration if there is nothing left to try.
     """
+    row, rng = Row(kind), random.Random(budget.seed)
+    wanted = undisturbed(command, top)
+    begun = time.monotonic()
+    while time.monotonic() < begun + budget.seconds and (budget.most is None or row.cases < budget.most):
+        try:
+            disturb(Case(row, command, place.fresh(command, top), wanted, rng))
+        except StopIteration:
+            break
+    row.seconds = time.monotonic() - begun
+    return row
+
+
+def undisturbed(command: Command, top: Path | None = None) -> Undisturbed:
+    """Run a command twice. Raises RuntimeError if it fails or the two differ: then there is nothing to compare."""
     outcomes, seconds = [], []
     for _ in range(2):
         work = place.fresh(command, top)
         begun = time.monotonic()
-        end = finish(command, command.words, work)
+        end = command.run(command.words, work)
         seconds.append(time.monotonic() - begun)
         if end.code != 0:
-            raise RuntimeError(f"{command.name}: {end}")
+            raise RuntimeError(f"{' '.join(command.words)}: {end}")
         outcomes.append(place.bits(command, work))
     problem = place.different(*outcomes)
     if problem is not None or not outcomes[0]:
-        raise RuntimeError(f"{command.name} without any kill: the second {problem or 'has made nothing'}")
+        raise RuntimeError(f"{' '.join(command.words)}, undisturbed: the second {problem or 'has made nothing'}")
     return Undisturbed(outcomes[0], min(seconds))
 
 
-def finish(command: Command, words: list[str], work: Path) -> End:
-    """Run a line to its end, in as many processes as the command has."""
-    if command.ranks == 1:
-        return run(words, work)
-    from kills.ranks import run_ranks
-
-    return run_ranks(words, work, command.ranks)
-
-
-def check_whole(row: Row, work: Path, context: str, *, cached: bool = True) -> None:
-    """Look at every file that has its final name. cached: at counts that are kept to save time, too."""
-    reason = place.not_whole(work, cached=cached)
-    if reason is None:
-        row.whole += 1
-    else:
-        row.fault(f"not whole: {reason}", context)
-
-
-def check_end(row: Row, command: Command, work: Path, end: End, wanted: Undisturbed, context: str) -> None:
-    """Look at the end of the command that was run again."""
-    problem = place.different(wanted.bits, place.bits(command, work)) if end.code in (0, 2) else None
-    if end.code == 0 and problem is None:
-        row.same += 1
-        left = place.left_behind(work)
-        if left is not None:
-            row.fault(f"left behind: {left}", context)
-    elif end.code == 0:
-        row.fault(f"other bits: it {problem}", f"{context}\n{end}")
-    elif end.refusal is not None:
-        row.refusal(end.refusal)
-        if command.whole_with is not None and (work / command.whole_with).exists() and problem is not None:
-            row.fault(f"finished, but not whole: it {problem}", f"{context}\n{end}")
-    else:
-        lines = end.err.strip().splitlines() or [""]
-        row.fault(f"exit code {end.code}: {lines[-1]}", f"{context}\n{end}")
-
-
 def table(rows: list[Row]) -> str:
-    """The rows as Markdown, with their sum."""
+    """Return the rows as Markdown, with their sum."""
     lines = ["| kind | cases | whole files | same bits | one line | found | seconds |", "|---|---|---|---|---|---|---|"]
-    sums = [sum(values) for values in zip(*((r.cases, r.whole, r.same, r.refused, len(r.found), r.seconds)
-                                            for r in rows), strict=True)]  # fmt: skip
-    figures = [(row.kind, row.cases, row.whole, row.same, row.refused, len(row.found), row.seconds) for row in rows]
-    for name, cases, whole, same, refused, found, seconds in [*figures, ("in all", *sums)]:
-        lines.append(f"| {name} | {cases:,} | {whole:,} | {same:,} | {refused:,} | {found} | {seconds:.0f} |")
+    figures = [(row.cases, row.whole, row.same, row.refused, len(row.found), row.seconds) for row in rows]
+    sums = tuple(map(sum, zip(*figures, strict=True)))
+    for name, values in zip([*(row.kind for row in rows), "in all"], [*figures, sums], strict=True):
+        lines.append(f"| {name} | {' | '.join(f'{value:,.0f}' for value in values)} |")
     return "\n".join(lines)
 
 
 def _without_names(signature: str) -> str:
-    """A signature without the numbers of processes and the folders of a case."""
+    """Return a signature without process numbers and the folders of a case."""
     return re.sub(r"/\S*/|0x[0-9a-f]+|\b\d{3,}\b", "_", signature)[:160]

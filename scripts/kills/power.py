@@ -1,49 +1,210 @@
 """Power cuts: what strace saw of a command is replayed up to some moment on a file system that forgets what was not
-synced, then the same command is run again, or resume=.
+synced; then the command is run again or resumed.
+
+The model is that of Pillai et al. 2014 (All file systems are not created equal, OSDI) with POSIX's minimum promises:
+file contents are certain once the file was synced, a name (a file made, renamed or removed) once its folder was synced.
+Any part of everything else may be lost, in any order, but a renaming is whole or absent.
 """
 
 from __future__ import annotations
 
 import random
-import time
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
 
-from kills import place, system_calls
+from kills import place
 from kills.commands import Command
-from kills.crash_states import History, lay_out, some_crash
-from kills.judge import Row, check_end, check_whole, finish, undisturbed
+from kills.judge import Budget, Case, Row, campaign
 
-POSTED = 200  # states drawn without a new one, after which there are no more
+ROOT = 0  # number of the work folder
+EXHAUSTED = 200  # draws without a new state, after which there are no more
+Tree = dict[str, bytes | None]  # contents of files by path; None: a folder
 
 
-def campaign(command: Command, seconds: float, seed: int, most: int | None = None) -> Row:
-    """Cut the power of a command for so many seconds, or `most` times."""
-    row, rng = Row(f"power {command.name}"), random.Random(seed)
-    wanted = undisturbed(command)
-    work = place.fresh(command)
-    end, history = system_calls.watched(command.words, work)
+class Write(NamedTuple):
+    """Bytes written into a file from an offset on. data None: the file is cut or extended to `at` bytes."""
+
+    file: int
+    at: int
+    data: bytes | None
+
+
+class Names(NamedTuple):
+    """Folder entries that change at once: (folder, name) -> the number of a file or folder; None: removed."""
+
+    entries: tuple[tuple[int, str, int | None], ...]
+
+
+class Sync(NamedTuple):
+    """A file or folder is on disk as it is now."""
+
+    of: int
+
+
+@dataclass
+class History:
+    """The initial state and the steps that followed. folders: numbers of folders. names: by folder and name."""
+
+    folders: set[int] = field(default_factory=lambda: {ROOT})
+    names: dict[tuple[int, str], int] = field(default_factory=dict)
+    contents: dict[int, bytes] = field(default_factory=dict)
+    steps: list[Write | Names | Sync] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, work: Path) -> History:
+        """Return a history without steps: everything in a folder is on disk."""
+        history, numbers = cls(), {work: ROOT}
+        for path in sorted(work.rglob("*")):
+            number = numbers[path] = len(numbers)
+            history.names[numbers[path.parent], path.name] = number
+            if path.is_dir():
+                history.folders.add(number)
+            else:
+                history.contents[number] = path.read_bytes()
+        return history
+
+    def undisturbed(self, steps: int | None = None) -> Tree:
+        """Return the folder after the first `steps` steps (default: all) if nothing is lost."""
+        return self.after(len(self.steps) if steps is None else steps, lambda _: True, len)
+
+    def uncertain(self, steps: int) -> list[int]:
+        """Return the changes of names that a power cut after `steps` steps may undo, by their step numbers."""
+        synced = self._synced(steps)
+        return [
+            number
+            for number, step in enumerate(self.steps[:steps])
+            if isinstance(step, Names) and all(synced.get(folder, -1) <= number for folder, _, _ in step.entries)
+        ]
+
+    def after(self, steps: int, keeps: Callable[[int], bool], kept_writes: Callable[[list[Write]], int | None]) -> Tree:
+        """Return the folder as a power cut after `steps` steps leaves it.
+
+        keeps: whether an uncertain change of names survives, by its step number. kept_writes: how many of the uncertain
+        writes of a file, in order, survive; None: the file has its new size but zeros instead of the data.
+        """
+        names, contents = dict(self.names), dict(self.contents)
+        synced, uncertain = self._synced(steps), set(self.uncertain(steps))
+        loose: dict[int, list[Write]] = {}
+        for number, step in enumerate(self.steps[:steps]):
+            if isinstance(step, Names) and (number not in uncertain or keeps(number)):
+                for folder, name, target in step.entries:
+                    if target is None:
+                        names.pop((folder, name), None)
+                    else:
+                        names[folder, name] = target
+            elif isinstance(step, Write):
+                if synced.get(step.file, -1) > number:
+                    contents[step.file] = written(contents.get(step.file, b""), step)
+                else:
+                    loose.setdefault(step.file, []).append(step)
+        for file, writes in loose.items():
+            kept = kept_writes(writes)
+            for step in writes[:kept]:
+                data = step.data if kept is not None or step.data is None else bytes(len(step.data))
+                contents[file] = written(contents.get(file, b""), Write(file, step.at, data))
+        return self._tree(names, contents)
+
+    def _synced(self, steps: int) -> dict[int, int]:
+        return {step.of: number for number, step in enumerate(self.steps[:steps]) if isinstance(step, Sync)}
+
+    def _tree(self, names: dict[tuple[int, str], int], contents: dict[int, bytes]) -> Tree:
+        found: Tree = {}
+        waiting = [(ROOT, "")]
+        while waiting:
+            folder, path = waiting.pop()
+            for (parent, name), number in names.items():
+                if parent == folder and number in self.folders:
+                    found[path + name] = None
+                    waiting.append((number, f"{path}{name}/"))
+                elif parent == folder:
+                    found[path + name] = contents.get(number, b"")
+        return found
+
+
+def written(content: bytes, step: Write) -> bytes:
+    """Return a file's content after a write."""
+    before = content[: step.at].ljust(step.at, b"\0")
+    return before if step.data is None else before + step.data + content[step.at + len(step.data) :]
+
+
+def some_crash(history: History, rng: random.Random) -> tuple[str, Tree]:
+    """Draw a state that a power cut may leave; return what it is in words, and the state."""
+    # Names are what later commands go by: a third of the cuts come right after one, a fifth at the end.
+    named = [number + 1 for number, step in enumerate(history.steps) if isinstance(step, Names)]
+    anywhere = rng.randint(1, len(history.steps))
+    steps = rng.choices([anywhere, rng.choice(named or [anywhere]), len(history.steps)], [7, 5, 3])[0]
+    loose = history.uncertain(steps)
+    what = rng.choice(["all", "none", "first", "all but one", "one", "some"])
+    one = {rng.choice(loose)} if loose else set()
+    kept = {
+        "all": set(loose),
+        "none": set(),
+        "first": set(loose[: rng.randint(0, len(loose))]),
+        "all but one": set(loose) - one,
+        "one": one,
+        "some": {number for number in loose if rng.random() < 0.5},
+    }[what]
+    data = rng.choice(["all", "none", "first", "zeros"])
+
+    def kept_writes(writes: list[Write]) -> int | None:
+        return {"all": len(writes), "none": 0, "first": rng.randint(0, len(writes)), "zeros": None}[data]
+
+    about = f"power cut after {steps} of {len(history.steps)} steps; of names not synced {what} kept, of writes {data}"
+    return about, history.after(steps, kept.__contains__, kept_writes)
+
+
+def lay_out(tree: Tree, folder: Path) -> None:
+    """Turn a folder into a state; a file with the same content stays as it is, with its time."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        name = str(path.relative_to(folder))
+        if path.is_dir():
+            if name not in tree:
+                path.rmdir()
+        elif tree.get(name) is None:
+            path.unlink()
+    for name, content in sorted(tree.items()):
+        path = folder / name
+        if content is None:
+            path.mkdir(exist_ok=True)
+        elif not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
+
+
+def can_trace() -> bool:
+    """Return whether strace is installed."""
+    return shutil.which("strace") is not None
+
+
+def cuts(kind: str, command: Command, budget: Budget) -> Row:
+    """Cut the power of a command at random moments, then run it again."""
+    from kills.system_calls import watched
+
+    if not can_trace():
+        print("left out: strace is not installed", file=sys.stderr)
+        return Row(kind)
+    end, history = watched(command.words, place.fresh(command))
     if end.code != 0:
-        raise RuntimeError(f"{command.name} under strace: {end}")
-    begun, seen, again = time.monotonic(), set[int](), 0
-    while time.monotonic() < begun + seconds and (most is None or row.cases < most) and again < POSTED:
-        about, tree = some_crash(history, rng)
-        key = hash(tuple(sorted(tree.items())))
-        again = again + 1 if key in seen else 0
-        if key in seen:
-            continue
+        raise RuntimeError(f"{kind} under strace: {end}")
+    before, seen = history.undisturbed(0), set[int]()
+
+    def disturb(case: Case) -> None:
+        for _ in range(EXHAUSTED):
+            case.about, tree = some_crash(history, case.rng)
+            key = hash(tuple(sorted(tree.items())))
+            if key not in seen:
+                break
+        else:
+            raise StopIteration
         seen.add(key)
-        work = place.fresh(command)
-        lay_out(tree, work)
-        row.cases += 1
-        context = f"{' '.join(command.words)}\n{about}\n{_listed(tree, history)}"
-        check_whole(row, work, context, cached=False)
-        line = command.again(command.words, work)
-        check_end(row, command, work, finish(command, line, work), wanted, context)
-    row.seconds = time.monotonic() - begun
-    return row
+        lay_out(tree, case.work)
+        new = [f"{path} ({len(data)})" for path, data in sorted(tree.items()) if path not in before and data]
+        case.about += f"\nthere: {', '.join(new)}"
+        case.row.cases += 1
+        case.check_whole(cached=False)
+        case.check_end(command.run_again(case.work))
 
-
-def _listed(tree: dict[str, bytes | None], history: History) -> str:
-    """What a state has of the files that were there or made at the end, and their sizes."""
-    before = history.undisturbed(0)
-    new = [(path, content) for path, content in sorted(tree.items()) if path not in before and content is not None]
-    return "there: " + ", ".join(f"{path} ({len(content)})" for path, content in new)
+    return campaign(kind, command, budget, disturb)
