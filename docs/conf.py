@@ -29,7 +29,7 @@ extensions += ["mathml", "docstrings", "command_pages", "option_pages", "reposit
 if WITH_GALLERY:
     extensions.append("sphinx_gallery.gen_gallery")
 
-# The gallery's sources are scripts, and what it makes of them has directives that only its extension knows.
+# The gallery's sources are scripts, and its generated pages use directives of its own extension.
 exclude_patterns = ["_build", "_static", "_extensions", "examples", "gallery", "**/README.md"]
 exclude_patterns += [] if WITH_GALLERY else ["auto_gallery"]
 
@@ -38,13 +38,13 @@ myst_enable_extensions = ["colon_fence", "dollarmath", "deflist", "attrs_inline"
 myst_heading_anchors = 4
 html_math_renderer = "mathml"
 
-# autodoc: types stand beside what is said of a parameter; the signature is its names and defaults.
+# autodoc: types are shown beside the description of a parameter; the signature has names and defaults.
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "all"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
-autoclass_content = "both"  # what a constructor takes is said there
+autoclass_content = "both"  # constructors document their arguments
 autodoc_default_options = {"members": True}
 python_use_unqualified_type_names = True
 python_display_short_literal_types = True
@@ -73,12 +73,12 @@ pygments_dark_style = "github-dark"
 
 
 def without_gallery(app: Sphinx, page: str, source: list[str]) -> None:
-    """source-read: where the gallery is not built, take its card and its line of the contents off the first page."""
+    """Remove the gallery's card and its line of the contents from the first page if the gallery is not built."""
     if page == app.config.root_doc and not WITH_GALLERY:
         card = rf":::\{{grid-item-card\}} [^\n]*\n:link: {GALLERY}\n.*?\n:::\n\n"
         source[0] = re.sub(card, "", source[0], flags=re.DOTALL).replace(f"\n{GALLERY}\n", "\n")
 
 
 def setup(app: Sphinx) -> None:
-    """Sphinx calls this last."""
+    """Connect to Sphinx, which calls this last."""
     app.connect("source-read", without_gallery)

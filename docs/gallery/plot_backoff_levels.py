@@ -2,8 +2,8 @@
 How much of the context has been seen
 =====================================
 
-A back-off model of order 5 has seen only some of the n-grams of new text. Where it has not, it falls back to shorter
-ones: to bigrams, or to the word alone.
+A back-off model of order 5 has seen only some of the n-grams of new text. For the others, it uses shorter ones, down
+to bigrams or the word alone.
 """
 
 # %%
@@ -34,5 +34,5 @@ right.set(title="How surprising they are", xlabel="order of the n-gram", ylabel=
 plt.show()
 
 # %%
-# More than half of the tokens are predicted from bigrams or less, and those for which the whole context is known cost a
+# More than half of the tokens are predicted from bigrams or unigrams. Tokens whose whole context is known cost a
 # fraction of the bits.

@@ -2,12 +2,12 @@
 A cache over time
 =================
 
-Words that have just been used are used again. A unigram cache (Kuhn & De Mori 1990) mixes in how often each word was
-among the last few hundred.
+Words that have just been used are likely to be used again. A unigram cache (Kuhn & De Mori 1990) adds to a mixture the
+frequency of each word among the last few hundred.
 """
 
 # %%
-# The cache's weight is fitted on valid; test is then read from an empty cache on.
+# The cache's weight is fitted on valid; test is then read, starting with an empty cache.
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ static = lmtool.evaluate(kn5, "test")
 print(f"test perplexity {static.perplexity:.1f}, with the cache {cached.perplexity:.1f}")
 
 # %%
-# The gain of each token in bits, summed along the text; and by word: which ones the cache helps most.
+# The gain of each token in bits, summed along the text, and the words that gain most.
 
 gains = (cached.evaluation.log_probs - static.log_probs) / np.log(2)
 words = np.array(static.words)
@@ -38,4 +38,4 @@ right.set(title="Words it helps most", xlabel="bits per occurrence")
 plt.show()
 
 # %%
-# The gain grows all along the text, in steps where a module has words of its own, and it comes from the topics' words.
+# The gain grows along the text, fastest where a module uses special words, and comes from words of the topic.

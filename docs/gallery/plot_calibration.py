@@ -2,13 +2,13 @@
 Calibration: does 10 % mean one time in ten?
 ============================================
 
-A language model says a probability for every word at every place. If it is calibrated, then of all words that got
-about 10 %, a tenth came true.
+A language model gives a probability for every word at every position. If it is calibrated, a tenth of all words with a
+probability of about 10 % actually occur.
 """
 
 # %%
-# The whole distribution after each of 3,000 contexts of valid: all pairs of a context and a word are put into bins by
-# their probability.
+# The whole distribution after each of 3,000 contexts of valid: all pairs of a context and a word are binned by their
+# probability.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -22,7 +22,7 @@ bins = np.logspace(-5, 0, 16)
 
 
 def calibration(model):
-    """The mean predicted probability of each bin, and the share of its words that came true."""
+    """Return the mean predicted probability of each bin, and the share of its words that occurred."""
     contexts, targets = valid.windows(places, model.context_size)
     predicted, expected, true = np.zeros((3, len(bins) + 1))
     for part in np.array_split(np.arange(len(places)), 6):
@@ -48,5 +48,5 @@ axes.legend()
 plt.show()
 
 # %%
-# Modified Kneser-Ney lies on the diagonal over four orders of magnitude; Laplace smoothing gives far too little to what
-# it has seen.
+# Modified Kneser-Ney is on the diagonal over four orders of magnitude; Laplace smoothing gives far too little
+# probability to n-grams that it has seen.

@@ -2,14 +2,13 @@
 A sweep of discounts
 ====================
 
-Absolute discounting and Kneser-Ney smoothing subtract a discount D from every count and give what is left to the
-shorter context. They differ in what the shorter context counts: occurrences, or distinct words before (Kneser & Ney
-1995).
+Absolute discounting and Kneser-Ney smoothing subtract a discount D from every count and give this mass to the shorter
+context. They differ in what the shorter context counts: occurrences, or distinct preceding words (Kneser & Ney 1995).
 """
 
 # %%
-# Five discounts for each of two smoothers. n-grams are counted once and kept beside the store, so that each model
-# takes a fraction of a second.
+# Five discounts for each of two smoothers. N-grams are counted once and kept beside the store, so each model takes a
+# fraction of a second.
 
 import matplotlib.pyplot as plt
 
@@ -26,7 +25,7 @@ for kind in ("absolute", "kneser_ney"):
     estimated[kind] = lmtool.train({"kind": "ngram", "order": 3}, corpus, smoother=kind).valid_perplexity
 
 # %%
-# Without a discount of your own, one per order is estimated from counts of counts: D = n1 / (n1 + 2 n2).
+# If no discount is given, one per order is estimated from counts of counts: D = n1 / (n1 + 2 n2).
 
 figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
 for kind, marker in (("absolute", "o"), ("kneser_ney", "s")):
@@ -41,5 +40,5 @@ axes.legend()
 plt.show()
 
 # %%
-# Kneser-Ney is better at every discount. Estimates assume text of the same kind: valid is of other modules than train,
-# with more new n-grams, and larger discounts suit it better; ``discounts="tuned"`` finds them.
+# Kneser-Ney is better at every discount. The estimates assume text of the same kind. Valid consists of other modules
+# than train and has more new n-grams, so larger discounts are better; ``discounts="tuned"`` finds them.

@@ -2,7 +2,7 @@
 A map of words
 ==============
 
-Embeddings are learned only to predict the next word; words that are used alike come to lie together.
+Embeddings are learned only to predict the next word, and words with similar use end up close to each other.
 """
 
 # %%
@@ -38,10 +38,10 @@ axes.set(title=f"Embeddings of {len(chosen)} frequent words, two principal compo
 plt.show()
 
 # %%
-# Nearest neighbours are measured in all dimensions.
+# Nearest neighbors in all dimensions.
 
 for word in ("is", "file", "returns"):
     print(word, "-", ", ".join(f"{near} {cosine:.2f}" for near, cosine in model.neighbors(word, top=5)))
 
 # %%
-# Auxiliary verbs, prepositions and nouns each have a region of their own, though nobody told the model of such classes.
+# Auxiliary verbs, prepositions and nouns are in separate regions, though the model was not given any classes.

@@ -2,13 +2,13 @@
 How far from the entropy?
 =========================
 
-How good can a model get? For text of the world nobody knows. The entropy of a synthetic source is known in closed
-form, so that a model's distance to the best possible one can be measured.
+How good can a model get? For real text this is unknown. The entropy of a synthetic source is known in closed form, so a
+model's distance from the best possible one can be measured.
 """
 
 # %%
-# The source draws each word by Zipf's law or repeats one of the few successors of the word before: bigrams are all
-# there is to learn.
+# The source draws each word by Zipf's law or from the few successors of the previous word, so only bigrams can be
+# learned.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -41,4 +41,4 @@ axes.legend()
 plt.show()
 
 # %%
-# With a hundred times the text both smoothers come close to the source's own perplexity, and none goes below it.
+# With a hundred times the text, both smoothers come close to the perplexity of the source, and neither goes below it.

@@ -2,13 +2,13 @@
 Learning curves of encoders
 ===========================
 
-The same output layer, a hierarchical softmax over a Huffman tree, above three encoders: embeddings side by side with
-a hidden layer (Bengio et al. 2003), log-bilinear (Mnih & Hinton 2007), and the mean of the embeddings (Mikolov et al.
+The same output layer, a hierarchical softmax over a Huffman tree, with three encoders: concatenated embeddings with a
+hidden layer (Bengio et al. 2003), log-bilinear (Mnih & Hinton 2007), and the mean of the embeddings (Mikolov et al.
 2013).
 """
 
 # %%
-# A run's ``history`` has a line for each evaluation.
+# A run's ``history`` has a line per evaluation.
 
 import matplotlib.pyplot as plt
 
@@ -47,5 +47,5 @@ axes.legend()
 plt.show()
 
 # %%
-# All three fall fastest at first; the encoders that know the order of the words end far below the mean of the
+# All three fall fastest at first. The encoders that use the order of the words end far below the mean of the
 # embeddings, which does not.

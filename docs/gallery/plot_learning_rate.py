@@ -2,8 +2,8 @@
 Finding a learning rate
 =======================
 
-The learning-rate range test (Smith 2017) raises the rate step by step and watches the loss: it falls, then it
-explodes. A good rate lies well before that.
+The learning-rate range test (Smith 2017) raises the rate step by step and records the loss, which first falls and then
+explodes. A good rate is well below that point.
 """
 
 # %%
@@ -28,7 +28,7 @@ for name, optimiser in (("adamw", "adamw"), ("sgd", "sgd")):
 # %%
 figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
 for name, test in tests.items():
-    # The first 20 smoothed losses are means of few, and left out.
+    # The first 20 smoothed losses are means of few values, and left out.
     (line,) = axes.plot(test.rates[20:], test.smoothed[20:], label=f"{name}, proposed: {test.proposed:.2g}")
     axes.axvline(test.proposed, color=line.get_color(), linestyle=":")
 axes.set(
@@ -42,4 +42,4 @@ axes.legend()
 plt.show()
 
 # %%
-# Each optimiser has a rate of its own, and the proposed one lies a factor of ten below the lowest point of its curve.
+# Each optimizer needs a different rate. The suggestion is a tenth of the rate with the lowest loss.

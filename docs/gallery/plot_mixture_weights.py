@@ -2,8 +2,8 @@
 The weights of a mixture
 ========================
 
-An n-gram model and a network make different mistakes, so that a mixture of the two is better than either. How much of
-each?
+An n-gram model and a network make different errors, so a mixture of the two is better than either. What is the best
+weight?
 """
 
 # %%
@@ -24,7 +24,7 @@ network = lmtool.train(
 )
 
 # %%
-# The mixture's perplexity at every weight needs no more than both models' probabilities of each token. ``lmtool.mix``
+# The mixture's perplexity at every weight can be computed from both models' probabilities of each token. ``lmtool.mix``
 # finds the optimum by EM.
 
 p, q = (np.exp(lmtool.evaluate(run, "valid").log_probs) for run in (kn5, network))
@@ -48,5 +48,4 @@ axes.legend()
 plt.show()
 
 # %%
-# Even a network that is worse alone makes the mixture better, and EM finds the lowest point of a curve that has only
-# one.
+# Even a network that is worse alone improves the mixture, and EM finds the only minimum of the curve.

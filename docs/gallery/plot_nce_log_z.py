@@ -2,14 +2,13 @@
 NCE: scores that nearly sum to one
 ==================================
 
-Noise-contrastive estimation (Mnih & Teh 2012) never computes the sum over all words, Z, and teaches the network to
-keep it near one. Then a word's score can be used as its log-probability, without looking at the others. How near does
-it come?
+Noise-contrastive estimation (Mnih & Teh 2012) never computes Z, the sum over all words, and trains the network to keep
+it near one. Then a word's score can be used as its log-probability, without the other words. How near to one is it?
 """
 
 # %%
-# Two numbers of noise words. ``evaluate`` normalises exactly; with ``unnormalised=True`` it takes the scores as they
-# are. Their difference is log Z.
+# Two numbers of noise words. ``evaluate`` normalizes exactly; with ``unnormalised=True`` it uses the raw scores. The
+# difference is log Z.
 
 import matplotlib.pyplot as plt
 
@@ -40,4 +39,5 @@ axes.legend()
 plt.show()
 
 # %%
-# log Z stays near 0 in every context though nothing sums over the words, and more noise words bring its mean nearer.
+# log Z stays near 0 in every context, though training never sums over the words, and more noise words bring its mean
+# closer to 0.

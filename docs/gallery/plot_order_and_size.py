@@ -2,12 +2,12 @@
 Perplexity against order and text size
 ======================================
 
-How long should n-grams be? It depends on how much text there is to count them in.
+How long should n-grams be? It depends on the size of the text.
 """
 
 # %%
 # The sentences of the train split as lists of words, and parts of them: every k-th sentence. All models have the same
-# vocabulary and the same valid split, so that their perplexities compare.
+# vocabulary and the same valid split, so their perplexities can be compared.
 
 import matplotlib.pyplot as plt
 
@@ -18,7 +18,7 @@ known = corpus.vocabulary.words
 
 
 def sentences(split):
-    """The sentences of a split, each a list of words without the mark of its end."""
+    """Return the sentences of a split, each a list of words without `</s>`."""
     text = corpus.split(split)
     tokens = [known[token] for token in text.ids]
     return [tokens[first : last - 1] for first, last in zip(text.offsets[:-1], text.offsets[1:], strict=True)]
@@ -44,5 +44,5 @@ axes.legend(title="modified Kneser-Ney")
 plt.show()
 
 # %%
-# Five times the text helps every order, the longer ones the most; with little text orders above 3 bring next to
-# nothing, and do no harm either.
+# Five times the text helps every order, longer ones most. With little text, orders above 3 gain almost nothing, but do
+# no harm.

@@ -2,13 +2,13 @@
 Output layers against the vocabulary
 ====================================
 
-With a large vocabulary most of a network's time goes into its output layer. The full softmax computes a score
-for every word at each step; the others do not.
+With a large vocabulary, a network spends most of its time in its output layer. The full softmax computes a score for
+every word at each step; the others do not.
 """
 
 # %%
-# The source is synthetic, so that its vocabulary can be of any size. A run's ``examples_per_second`` is the speed of
-# training, evaluations left out.
+# The source is synthetic, so its vocabulary can have any size. A run's ``examples_per_second`` is the training speed
+# without evaluations.
 
 import matplotlib.pyplot as plt
 
@@ -43,4 +43,4 @@ axes.legend()
 plt.show()
 
 # %%
-# The full softmax slows down with the vocabulary as a whole, the hierarchical one with its logarithm.
+# The time of the full softmax grows with the vocabulary, that of the hierarchical one with its logarithm.

@@ -2,8 +2,8 @@
 Pruning: size against perplexity
 ================================
 
-Most n-grams of a model can go at a small price, if one knows which. Three ways: by count (``prune``), by relative
-entropy (``prune_entropy``, Stolcke 1998), and by expected gain on new text (``prune_to``).
+Most n-grams of a model can be removed at a small cost in perplexity. There are three criteria: count (``prune``),
+relative entropy (``prune_entropy``, Stolcke 1998), and expected gain on new text (``prune_to``).
 """
 
 # %%
@@ -35,5 +35,5 @@ axes.legend()
 plt.show()
 
 # %%
-# A third of the n-grams does about as well as all of them, and the smaller the model is to be, the more it matters to
-# choose by expected gain.
+# A third of the n-grams is about as good as all of them. The smaller the model, the greater the advantage of expected
+# gain.

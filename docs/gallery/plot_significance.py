@@ -2,9 +2,9 @@
 Is the difference real? The paired bootstrap
 ============================================
 
-Two models differ by a point of perplexity on one text. Would they on another? The bootstrap (Koehn 2004) draws the
-text's sentences again and again, with replacement, the same ones for both models; in blocks of consecutive sentences,
-as neighbours depend on each other.
+Two models differ by a point of perplexity on one text. Would they differ on another? The bootstrap (Koehn 2004)
+repeatedly draws the text's sentences with replacement, the same ones for both models, in blocks of consecutive
+sentences, because neighbors depend on each other.
 """
 
 # %%
@@ -22,7 +22,7 @@ runs = [lmtool.train(model, corpus, smoother=smoother) for smoother in smoothers
 first, second = (lmtool.evaluate(run, "test") for run in runs)
 
 # %%
-# The log-probability and the number of tokens of each sentence are all that is needed.
+# Only the log-probability and the number of tokens of each sentence are needed.
 
 starts = first.offsets[:-1]
 sums = np.stack([np.add.reduceat(scored.log_probs, starts) for scored in (first, second)])  # [2, S]
@@ -63,4 +63,4 @@ axes.legend()
 plt.show()
 
 # %%
-# No draw comes near to zero: on other text of this kind the order of the two models would be the same.
+# No draw comes near zero: on other text of this kind, the order of the two models would be the same.

@@ -2,8 +2,8 @@
 Smoothers compared, by order
 ============================
 
-What a smoother does with rare n-grams matters more, the longer the n-grams are. One call of ``lmtool.sweep``
-trains every combination and ends with a table, best first.
+The longer the n-grams, the more it matters how a smoother treats rare ones. One call of ``lmtool.sweep`` trains every
+combination and returns a table, best first.
 """
 
 # %%
@@ -18,7 +18,7 @@ sweep = lmtool.sweep({"smoother": smoothers, "model.order": orders}, model="ngra
 sweep
 
 # %%
-# The rows of the table are dictionaries, by the names of its columns.
+# The rows of the table are dictionaries.
 
 perplexity = {(row["smoother"], int(row["model.order"])): row["valid_perplexity"] for row in sweep.rows}
 
@@ -34,4 +34,4 @@ axes.legend()
 plt.show()
 
 # %%
-# At order 4 only the Kneser-Ney smoothers still improve, while the others become worse.
+# At order 4, only the Kneser-Ney smoothers still improve; the others get worse.

@@ -2,8 +2,8 @@
 What surprises a model, word by word
 ====================================
 
-A word's surprisal is -log2 of its probability: the bits it takes to tell which word comes next. It shows where a
-longer context helps.
+A word's surprisal is -log2 of its probability: the number of bits needed to encode which word comes next. It shows
+where a longer context helps.
 """
 
 # %%
@@ -34,5 +34,5 @@ axes.legend()
 plt.show()
 
 # %%
-# The unigram model pays for every rare word; the others know that "number" asks for "of", and a longer context makes
-# whole phrases almost free.
+# The unigram model pays for every rare word; the others predict "of" after "number", and a longer context makes whole
+# phrases almost free.

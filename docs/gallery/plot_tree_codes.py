@@ -2,9 +2,9 @@
 Tree codes against entropy
 ==========================
 
-A hierarchical softmax predicts a word by the decisions on its path in a binary tree. No tree needs fewer decisions
-per word, on average, than the entropy of the words in bits, and Huffman's comes within one of it. Trees that group
-similar words may still learn better.
+A hierarchical softmax predicts a word by the decisions on its path in a binary tree. The mean number of decisions per
+word is at least the entropy of the words in bits, and Huffman's tree is within one bit of it. Trees that group similar
+words may still learn better.
 """
 
 # %%
@@ -20,8 +20,7 @@ trees = {kind: lmtool.tree(kind, corpus) for kind in kinds}
 trees["huffman"]
 
 # %%
-# Depths of the words in three of the trees, against the length that a word's share of the text would give it: -log2 of
-# the share.
+# Depths of the words in three of the trees, against the ideal length, -log2 of the word's share of the text.
 
 counts = corpus.vocabulary.counts[:-1]
 lengths = -np.log2(np.maximum(counts, 1) / counts.sum())
@@ -40,5 +39,5 @@ right.legend(markerscale=3)
 plt.show()
 
 # %%
-# Huffman's tree follows the dashed line, a balanced one ignores frequency, and Brown clusters pay some decisions to
-# keep similar words together.
+# Huffman's tree follows the dashed line, a balanced tree ignores frequency, and Brown clusters use some more decisions
+# to keep similar words together.

@@ -2,13 +2,12 @@
 Zipf's law, counts of counts, and the discounts they give
 =========================================================
 
-A few words make up most of a text, and most n-grams occur once. From how many occur once, twice, three and four
-times, modified Kneser-Ney (Chen & Goodman 1998) estimates how much to subtract from each count.
+A few words make up most of a text, and most n-grams occur once. Modified Kneser-Ney (Chen & Goodman 1998) estimates
+how much to subtract from each count from the number of n-grams that occur once, twice, three and four times.
 """
 
 # %%
-# The tokens of the train split, as ids. Words have their ids by frequency, so the counts of the vocabulary are Zipf's
-# curve.
+# The tokens of the train split, as ids. Ids are sorted by frequency, so the counts of the vocabulary are Zipf's curve.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -21,7 +20,7 @@ words = corpus.vocabulary.counts
 words = words[words > 0]
 
 # %%
-# The n-grams of orders 2 and 3, and n_r: how many of them occur r times.
+# The n-grams of orders 2 and 3, and n_r, the number of n-grams that occur r times.
 
 counts_of_counts = {}
 for order in (2, 3):
@@ -32,7 +31,7 @@ for order in (2, 3):
 
 # %%
 # Chen and Goodman's estimates: D_r = r - (r + 1) Y n_(r+1) / n_r with Y = n1 / (n1 + 2 n2). (A model of order 3 takes
-# its bigrams' discounts from counts of distinct preceding words; the formula is the same.)
+# the discounts of its bigrams from counts of distinct preceding words; the formula is the same.)
 
 discounts = {}
 for order, n in counts_of_counts.items():
@@ -57,5 +56,5 @@ right.legend()
 plt.show()
 
 # %%
-# Words fall off along nearly a straight line, so do the counts of counts, and from each n-gram less than its count is
-# taken: the more, the more often it occurs.
+# Both the counts of words and the counts of counts fall nearly along a straight line. Each discount is smaller than the
+# count, and grows with it.
