@@ -257,7 +257,7 @@ def networks() -> Iterator[Case]:
     from lmtool.neural.forms.network_step import network_step
     from lmtool.neural.model import NeuralModel
     from lmtool.neural.outputs.softmax import FullSoftmax
-    from lmtool.training.optim.sgd import SgdOptim
+    from lmtool.training.optim import SgdOptim
     from lmtool.training.optimizers import make_optimizers
 
     for words, embed, hidden, context, size in (

@@ -114,7 +114,7 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
     from lmtool.data.corpus import Corpus
     from lmtool.neural.forms import only_plain
     from lmtool.training.batches import Batches
-    from lmtool.training.optim.sgd import SgdOptim
+    from lmtool.training.optim import SgdOptim
     from lmtool.training.optimizers import make_optimizers
 
     torch.manual_seed(0)

@@ -107,7 +107,7 @@ class _Engine:
         from lmtool.data.corpus import Corpus
         from lmtool.neural.model import build_neural
         from lmtool.runs.load import tree_words
-        from lmtool.training.interruption import Stop
+        from lmtool.training.interruption import StopRequest
         from lmtool.training.loop import Plan, _Training
 
         words = [f"model={model}", "data=ptb", f"training.batch_size={batch}", "training.epochs=null"]
@@ -125,7 +125,7 @@ class _Engine:
         plan = Plan(config.training, config.optim, config.schedule, 1, {})
         folder = Path(tempfile.mkdtemp(dir=os.getcwd()))
         self._processes = processes
-        self._training, self._stop = _Training(built, *splits, plan, folder, processes, bar=False), Stop()
+        self._training, self._stop = _Training(built, *splits, plan, folder, processes, bar=False), StopRequest()
         built.train()
 
     def step(self) -> None:
@@ -154,22 +154,22 @@ class _Engine:
         import torch
         import torch.distributed as dist
 
-        from lmtool.training import row_exchange
+        from lmtool.training import processes
 
         (most,) = self._processes.largest(apart.row_bytes)  # each process's batch uses other rows
         dense, rows = torch.zeros(self.dense_bytes // 4), torch.zeros(max(1, int(most) // 4))
         parts = [torch.empty_like(rows) for _ in range(self._processes.size)]
         tiny = torch.zeros(8)
-        shared, always = self._training.shared, row_exchange.GATHERED
+        shared, always = self._training.shared, processes.MAX_GATHERED
         table = torch.zeros(max(1, self.table_bytes // 4))
         given = [parameter.grad for parameter in apart._training.model.row_parameters()]
 
         def rows_again(limit: float) -> None:
             for parameter, grad in zip(self._training.model.row_parameters(), given, strict=True):
                 parameter.grad = grad
-            row_exchange.GATHERED = limit
+            processes.MAX_GATHERED = limit
             shared.share_rows()
-            row_exchange.GATHERED = always
+            processes.MAX_GATHERED = always
 
         return {
             "latency": lambda: dist.all_reduce(tiny),

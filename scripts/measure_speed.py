@@ -211,9 +211,9 @@ def steps_of(
 
     from lmtool.config.training import Precision, TrainingConfig
     from lmtool.data.corpus import Corpus
-    from lmtool.training.interruption import Stop
+    from lmtool.training.interruption import StopRequest
     from lmtool.training.loop import Plan, _Training
-    from lmtool.training.optim.sgd import SgdOptim
+    from lmtool.training.optim import SgdOptim
     from lmtool.training.processes import Processes
     from lmtool.training.schedules import ConstantSchedule
 
@@ -230,7 +230,7 @@ def steps_of(
     config = TrainingConfig(**settings, precision=Precision(precision))
     plan = Plan(config, optim, ConstantSchedule("constant", 0.0), 1, {})
     splits = corpus.split("train").as_stream(across), corpus.split("valid").as_stream(across)
-    folder, stop = Path(tempfile.mkdtemp(dir=os.getcwd())), Stop()
+    folder, stop = Path(tempfile.mkdtemp(dir=os.getcwd())), StopRequest()
     training = _Training(model.to(device), *splits, plan, folder, Processes(), bar=False)
     return lambda: training.advance(stop)
 

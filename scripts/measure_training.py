@@ -45,9 +45,9 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
     from lmtool.config.training import Precision, TrainingConfig
     from lmtool.data.corpus import Corpus
     from lmtool.neural.optimizers.base import clip_gradients
-    from lmtool.training.interruption import Stop
+    from lmtool.training.interruption import StopRequest
     from lmtool.training.loop import Plan, _Training
-    from lmtool.training.optim.sgd import SgdOptim
+    from lmtool.training.optim import SgdOptim
     from lmtool.training.processes import Processes
     from lmtool.training.schedules import ConstantSchedule
 
@@ -64,7 +64,7 @@ def _engine_turns(store: Path, name: str, embed: int, hidden: int, batch: int) -
         engine = _Training(model, split, corpus.split("valid"), plan, Path(folder), Processes(), bar=False)
         optimizers = engine.optimizers
         order = torch.randperm(400_000)
-        stop = Stop()
+        stop = StopRequest()
 
         def bare() -> None:
             for number in range(steps):

@@ -18,6 +18,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.neural.encoders.cbow import CbowModel
 from lmtool.neural.encoders.lbl import LblModel
 from lmtool.neural.model import build_neural
+from lmtool.neural.optimizers.base import ParameterGroups
 from lmtool.neural.optimizers.rows import RowAdagrad, RowAdam, RowSGD
 from lmtool.neural.outputs.adaptive import AdaptiveOutput
 from lmtool.neural.outputs.classes import ClassesOutput
@@ -26,11 +27,7 @@ from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.training import lr_range_test
 from lmtool.training.lr_range_test import propose, range_test
-from lmtool.training.optim.adagrad import AdagradOptim
-from lmtool.training.optim.adam import AdamOptim
-from lmtool.training.optim.adamw import AdamwOptim
-from lmtool.training.optim.base import ParameterGroups
-from lmtool.training.optim.sgd import SgdOptim
+from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, SgdOptim
 from lmtool.training.optimizers import (
     load_optimizer_state_dict,
     make_optimizers,

@@ -29,7 +29,7 @@ from lmtool.neural.devices import WORKSPACE, choose_device
 from lmtool.runs.run import METRICS
 from lmtool.system.terminal import in_notebook, progress_bar
 from lmtool.training import loop, reporting
-from lmtool.training.learning_rate import learning_rate
+from lmtool.training.plan import learning_rate
 from lmtool.training.reporting import Reporter
 from lmtool.training.schedules import ConstantSchedule, CosineSchedule
 from tests.conftest import NEURAL, fresh_process, neural

@@ -29,11 +29,9 @@ from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.runs.run import METRICS, STATE, STATE_BEFORE
 from lmtool.runs.weights import CHECKPOINT
 from lmtool.training import loop
-from lmtool.training.interruption import Stop, signals_noted
+from lmtool.training.interruption import StopRequest, defer_signals
 from lmtool.training.loop import train
-from lmtool.training.optim.adagrad import AdagradOptim
-from lmtool.training.optim.adam import AdamOptim
-from lmtool.training.optim.sgd import SgdOptim
+from lmtool.training.optim import AdagradOptim, AdamOptim, SgdOptim
 from lmtool.training.plan import Plan
 from lmtool.training.schedules import PlateauSchedule
 from lmtool.training.state import load_state
@@ -72,7 +70,7 @@ def signal_after(patch: pytest.MonkeyPatch, steps: int, number: signal.Signals) 
     """Send this process a signal after a training's step of that number."""
     before = loop._Training.advance
 
-    def advance(self: Any, stop: Stop) -> bool:
+    def advance(self: Any, stop: StopRequest) -> bool:
         made = self.progress.step
         goes_on = before(self, stop)
         if made < self.progress.step == steps:
@@ -297,7 +295,7 @@ def test_a_folder_in_use(lmtool: Run) -> None:
 
 
 def test_a_second_signal_of_the_same_kind_ends_at_once() -> None:
-    with signals_noted() as stop:
+    with defer_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.signal == signal.SIGINT

@@ -27,13 +27,9 @@ from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_quantised, save_weights
-from lmtool.training.learning_rate import budget_done, learning_rate
 from lmtool.training.loop import train
-from lmtool.training.optim.adagrad import AdagradOptim
-from lmtool.training.optim.adam import AdamOptim
-from lmtool.training.optim.adamw import AdamwOptim
-from lmtool.training.optim.sgd import SgdOptim
-from lmtool.training.plan import Plan, Trained
+from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, SgdOptim
+from lmtool.training.plan import Plan, Trained, budget_done, learning_rate
 from lmtool.training.schedules import (
     ConstantSchedule,
     CosineSchedule,

@@ -28,7 +28,7 @@ from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.sampled import SampledOutput
 from lmtool.neural.outputs.softmax import SoftmaxOutput
 from lmtool.runs.run import METRICS
-from lmtool.training.optim.sgd import SgdOptim
+from lmtool.training.optim import SgdOptim
 from lmtool.trees import huffman_tree
 from tests.conftest import NEURAL, SOFTMAX, neural
 from tests.test_training import ADAM, DOT, MORIN_BENGIO, run, training

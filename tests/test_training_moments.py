@@ -23,10 +23,7 @@ from lmtool.neural.outputs.nce import NceOutput
 from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights
 from lmtool.training import loop
-from lmtool.training.optim.adagrad import AdagradOptim
-from lmtool.training.optim.adam import AdamOptim
-from lmtool.training.optim.adamw import AdamwOptim
-from lmtool.training.optim.sgd import SgdOptim
+from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, SgdOptim
 from lmtool.training.optimizers import make_optimizers, renormalize_rows
 from lmtool.training.plan import Plan
 from lmtool.training.processes import Processes

@@ -16,7 +16,7 @@ from lmtool.evaluation.score import score
 from lmtool.neural.outputs.adaptive import AdaptiveOutput
 from lmtool.neural.outputs.classes import ClassesOutput
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
-from lmtool.training import row_exchange
+from lmtool.training import processes as module
 from lmtool.training.batches import Batches
 from lmtool.training.processes import SharedModel, joined_processes
 from lmtool.trees import huffman_tree
@@ -45,7 +45,7 @@ def main(store: Path) -> None:
                 assert all(torch.equal(p, b[half]) for p, b in zip(part, batch, strict=True))
                 model.zero_grad()
                 shared(*part).backward()
-                row_exchange.GATHERED = how_often  # the rows are sent to all, or added up as a whole
+                module.MAX_GATHERED = how_often  # the rows are sent to all, or added up as a whole
                 shared.share_rows()
                 assert all(parameter.grad.is_coalesced() for parameter in model.row_parameters())
                 found = [parameter.grad.to_dense() for parameter in model.parameters()]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import LanguageModel
     from lmtool.neural.encoders.base import Encoder
+    from lmtool.neural.optimizers.base import ParameterGroups
     from lmtool.neural.outputs.base import OutputLayer
     from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.models.units import Units
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from lmtool.ngram.tables.backoff import BackoffTable
     from lmtool.ngram.tables.storage import Storage
     from lmtool.system.arrays import FloatArray, IntArray
-    from lmtool.training.optim.base import ParameterGroups
     from lmtool.trees.base import TreeWords
     from lmtool.trees.tree import Tree
 

@@ -1,4 +1,4 @@
-"""Batches of examples, in an order that is new in each epoch, the same for the same seed, and resumable."""
+"""Batches of examples, in an order that differs from epoch to epoch, depends only on the seed, and is resumable."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Batches:
 
     A split in memory is shuffled as a whole. A split that is streamed from its store is read in blocks: the order of
     the blocks is shuffled, and the examples within each group of blocks. The examples at the end of an epoch, or of a
-    group, that do not fill a batch are left out until a later epoch. consecutive: so many examples that follow one
-    another in the text stay together, cut anew in each epoch. part: (rank, number of processes), for the share of one
-    process in each batch; all processes draw the same order.
+    group, that do not fill a batch are left out until a later epoch. consecutive: number of consecutive examples that
+    stay together when shuffling, cut at other places in each epoch. part: (rank, number of processes), for the share of
+    one process in each batch; all processes draw the same order.
     """
 
-    BLOCK = 1 << 17  # examples whose contexts are materialised at once
+    EXAMPLES_PER_CHUNK = 1 << 17  # examples whose contexts are materialized at once
 
     def __init__(
         self,
@@ -41,9 +41,7 @@ class Batches:
         device: torch.device | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        """Raises UserError for a context that is too long for streaming, and for a batch that the processes cannot
-        share evenly.
-        """
+        """Raises UserError if the context is too long for streaming or the processes cannot share a batch evenly."""
         self._split = split
         self.size = min(batch_size, split.tokens)
         self._context_size = context_size
@@ -71,7 +69,7 @@ class Batches:
         return isinstance(self._split, StoredTokens)
 
     def position(self) -> dict[str, Any]:
-        """The position after the last batch that was taken, as values that JSON can hold."""
+        """Return the position after the last batch that was taken, as values that JSON can hold."""
         return {"at": self._taken, "epoch_began": self._epoch_began}
 
     def go_to(self, position: dict[str, Any]) -> None:
@@ -88,7 +86,7 @@ class Batches:
             self._taken = 0
 
     def _epoch(self, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch after the first `skip`."""
+        """Yield the batches of an epoch after the first `skip`."""
         if isinstance(self._split, StoredTokens):
             yield from self._streamed(self._split, skip)
             return
@@ -111,11 +109,11 @@ class Batches:
             skip = 0
 
     def _cut(self, windows: Any, order: IntArray) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's share of the batches of an order `[N]` of examples."""
+        """Yield this process's share of the batches of an order `[N]` of examples."""
         rank, processes = self._part
         share = self.size // processes
         order = order.reshape(-1, self.size)[:, rank * share : (rank + 1) * share]
-        block = max(1, self.BLOCK // share)
+        block = max(1, self.EXAMPLES_PER_CHUNK // share)
         for first in range(0, len(order), block):
             contexts, targets = (
                 torch.as_tensor(array).to(self._device)
@@ -126,9 +124,9 @@ class Batches:
 
 
 def shuffled(rng: np.random.Generator, count: int, consecutive: int = 1) -> IntArray:
-    """A random order of `count` places, `[count]`, in which pieces of so many consecutive ones stay together.
+    """Return a random order of `count` places, `[count]`, in which pieces of `consecutive` places stay together.
 
-    The first piece begins at a random place and the last ones go on at the beginning; what fills no piece comes last.
+    The first piece begins at a random place, and pieces wrap around at the end; places that fill no piece come last.
     """
     if consecutive == 1:
         return rng.permutation(count)

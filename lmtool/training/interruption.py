@@ -1,4 +1,4 @@
-"""SIGINT (Ctrl-C) and SIGTERM end a training after its current step, with a checkpoint."""
+"""End a training with a checkpoint after the current step on SIGINT (Ctrl-C) or SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from types import FrameType
 from lmtool.errors import Interrupted
 
 
-class Stop:
-    """The number of the signal that has come, 0 before."""
+class StopRequest:
+    """Number of the signal that has been received, 0 before."""
 
     def __init__(self) -> None:
         self.signal = 0
 
 
 @contextmanager
-def signals_noted() -> Iterator[Stop]:
-    """While the block runs, SIGINT and SIGTERM are only noted; the same signal again raises Interrupted at once.
+def defer_signals() -> Iterator[StopRequest]:
+    """Defer SIGINT and SIGTERM while the block runs; repeating the signal raises Interrupted immediately.
 
-    A different one does not: torchrun sends SIGTERM after the SIGINT that its processes have had too.
+    A different signal does not: torchrun sends SIGTERM after a SIGINT that its processes have received too.
     """
-    stop = Stop()
+    stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():  # the only one that Python delivers signals to
         yield stop
         return
 
     def note(number: int, frame: FrameType | None) -> None:
         if stop.signal == number:
-            raise Interrupted(number, "stopped at once: the steps since the last checkpoint are lost")
+            raise Interrupted(number, "stopped immediately: the steps since the last checkpoint are lost")
         stop.signal = stop.signal or number
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -25,15 +25,14 @@ from lmtool.system import parallel
 from lmtool.training import optimizers
 from lmtool.training.batches import Batches
 from lmtool.training.evaluation import mean_loss, share_most_likely
-from lmtool.training.interruption import Stop, signals_noted
-from lmtool.training.learning_rate import budget_done, learning_rate
-from lmtool.training.plan import Plan, Progress, Trained
+from lmtool.training.interruption import StopRequest, defer_signals
+from lmtool.training.plan import Plan, Progress, Trained, budget_done, learning_rate
 from lmtool.training.processes import Processes, SharedModel
 from lmtool.training.reporting import Reporter
 from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
 
-HIGHEST_LOSS = 1e6  # nats in size, from which no training comes back
-HIGHEST_VALID_LOSS = 700.0  # the same on valid, whose perplexity has to be a finite number
+MAX_LOSS = 1e6  # nats, in absolute value: from a larger one no training recovers
+MAX_VALID_LOSS = 700.0  # nats: the perplexity on valid must be finite
 
 
 def train(
@@ -50,10 +49,10 @@ def train(
 ) -> Trained:
     """Train until the budget is used up; the model then has the weights that were best on valid.
 
-    Writes into `out`: metrics.jsonl, with a line for each evaluation; the best weights; checkpoints. resume: a
-    checkpoint of the same plan to resume from. on_evaluation: called with each of these lines; where it returns True,
-    the training ends as if its budget were used up. Raises UserError where the loss diverges (the best weights before
-    that stay) or a checkpoint cannot be written, and Interrupted, after writing a checkpoint, on SIGINT and SIGTERM.
+    Writes to `out`: metrics.jsonl, with a line for each evaluation; the best weights; checkpoints. resume: a checkpoint
+    of the same plan to resume from. on_evaluation: called with each of these lines; if it returns True, the training
+    ends as if its budget were used up. Raises UserError if the loss diverges (the best weights so far are kept) or a
+    checkpoint cannot be written, and Interrupted, after writing a checkpoint, on SIGINT and SIGTERM.
     """
     with forms.only_plain(plan.training.forms is Forms.plain):
         training = _Training(model, train_split, valid_split, plan, out, processes or Processes(), bar=progress)
@@ -62,8 +61,8 @@ def train(
             if resume is not None:
                 training.restore(resume)
             else:
-                training.reporter.rewind(0)  # of a training that was cut off before its first checkpoint
-            with signals_noted() as stop:
+                training.reporter.rewind(0)  # of a training that ended before its first checkpoint
+            with defer_signals() as stop:
                 while training.advance(stop):
                     pass
             return training.result()
@@ -72,7 +71,7 @@ def train(
 
 
 class _Training:
-    """All that changes while a model is trained, which a checkpoint has to hold."""
+    """All that changes while a model is trained, and is therefore in a checkpoint."""
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class _Training:
         self.batch_size = self.batches.size // processes.size  # of this process
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         model.use_precision(Precision.fp32 if settings.forms is Forms.plain else settings.precision)
-        self._gradients_until_05 = _gradients(model)
+        self._legacy_gradients = _gradients(model)  # of checkpoints of 0.5, which do not name them
         dense = optimizers.use_gradients(model, settings.gradients, processes)
         if settings.compile:
             model.encoder.compile()
@@ -120,7 +119,7 @@ class _Training:
         )
         self.on_evaluation: Callable[[dict[str, Any]], object] | None = None
         self._ended = False  # by on_evaluation
-        self._computed_before: dict[str, Any] = {"precision": "fp32", "forms": []}  # by the process resumed from
+        self._computed_before: dict[str, Any] = {"precision": "fp32", "forms": []}  # before resuming
         self._last_save = time.perf_counter()
         if processes.rank:  # from here on each process draws its own dropout and noise
             torch.manual_seed(plan.seed + processes.rank)
@@ -128,26 +127,26 @@ class _Training:
 
     @property
     def epoch(self) -> float:
-        """Epochs done."""
+        """Number of epochs done."""
         return self.progress.step / self.batches.per_epoch
 
     @property
     def examples_per_second(self) -> float:
-        """Examples of all processes a second of training."""
+        """Examples of all processes per second of training."""
         return self.progress.step * self.batches.size / max(self.progress.clock, 1e-9)
 
     def done(self) -> float:
-        """Return the share of the budget that is used up."""
+        """Return the used share of the budget."""
         return budget_done(self.plan.training, epochs=self.epoch, steps=self.progress.step, seconds=self.progress.clock)
 
-    def advance(self, stop: Stop) -> bool:
-        """Make a step, or what is due before it: an evaluation, a checkpoint. Return False at the end.
+    def advance(self, stop: StopRequest) -> bool:
+        """Make one iteration of the loop, from the batch to the new weights; return False at the end.
 
-        One turn of the loop, from the batch to the new weights.
+        An evaluation that is due replaces the step; a checkpoint precedes it.
         """
         settings, progress = self.plan.training, self.progress
 
-        # What is due is agreed on by all processes: the share of the budget, a signal, whether a checkpoint is.
+        # What all processes agree on: the used share of the budget, a signal, whether a checkpoint is due.
         overdue = time.perf_counter() - self._last_save >= 60 * settings.save_every
         done, signal, save = self.processes.largest(self.done(), stop.signal, overdue)
         over = done >= 1 or self._ended or (settings.patience is not None and progress.waited >= settings.patience)
@@ -171,11 +170,11 @@ class _Training:
         )
 
         # The step: loss, gradients, clipping, update. Weights change only after the loss is known to be finite.
-        if self.network_step is not None:  # a form of all of it
-            value = self._converging(self.network_step.step(contexts, targets, progress.rate, HIGHEST_LOSS))
+        if self.network_step is not None:  # a form of the whole step
+            value = self._converging(self.network_step.step(contexts, targets, progress.rate, MAX_LOSS))
         else:
             loss = self.model(contexts, targets) if self.shared is None else self.shared(contexts, targets)
-            for parameter in self.parameters:  # what zero_grad does, without its hooks
+            for parameter in self.parameters:  # as zero_grad, without its hooks
                 parameter.grad = None
             loss.backward()
             if self.shared is not None:
@@ -198,12 +197,10 @@ class _Training:
             self.reporter.step(self.done(), self.epoch, mean, self.examples_per_second, progress.clock)
         return True
 
-    def evaluate(self, done: float, stop: Stop) -> None:
-        """Compute the loss on valid and accuracies, write a line of metrics, and save the weights if they are the best
-        so far.
-        """
+    def evaluate(self, done: float, stop: StopRequest) -> None:
+        """Compute the loss on valid and accuracies, write a line of metrics, and save the weights if they are best."""
         progress, settings = self.progress, self.plan.training
-        if settings.max_norm is not None:  # here, so that whatever is saved is within it
+        if settings.max_norm is not None:  # here, so that all saved weights are within it
             optimizers.renormalize_rows(self.model.encoder.embedding.weight, settings.max_norm)
 
         def check() -> None:
@@ -212,7 +209,7 @@ class _Training:
 
         train_loss = self.processes.mean(progress.loss_sum / progress.since)
         valid_loss = mean_loss(self.model, self.valid_split, self.processes, check)
-        valid_loss = self._converging(valid_loss, HIGHEST_VALID_LOSS, step=progress.step)
+        valid_loss = self._converging(valid_loss, MAX_VALID_LOSS, step=progress.step)
         train_accuracy, valid_accuracy = (
             share_most_likely(self.model, split, settings.accuracy_on, self.processes)
             for split in (self.train_split, self.valid_split)
@@ -254,7 +251,7 @@ class _Training:
     def save(self) -> None:
         """Write a checkpoint."""
         random = self.processes.everything(random_states(self.model.device))
-        loss_sums = self.processes.everything(self.progress.loss_sum)  # each has those of its own examples
+        loss_sums = self.processes.everything(self.progress.loss_sum)  # of each process's examples
         if not self.processes.first:
             return
         tensors = {f"model.{name}": tensor for name, tensor in model_tensors(self.model).items()}
@@ -276,12 +273,12 @@ class _Training:
         save_state(State(tensors, values), self.out)
 
     def restore(self, state: State) -> None:
-        """Continue from a checkpoint. Raises UserError where it is of another kind of training."""
+        """Continue from a checkpoint. Raises UserError if it is of another kind of training."""
         values = state.values
         _require_same("processes", values["processes"], self.processes.size, self.out)
         streaming = "streaming of the train split (training.memory)"
         _require_same(streaming, values["streamed"], self.batches.streamed, self.out)
-        gradients = values.get("gradients", self._gradients_until_05)  # missing before 0.6
+        gradients = values.get("gradients", self._legacy_gradients)
         _require_same("training.gradients", gradients, _gradients(self.model), self.out)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "random": {}}
         for name, tensor in state.tensors.items():
@@ -325,15 +322,15 @@ class _Training:
         )
 
     def computed_by(self) -> dict[str, Any]:
-        """Return the precision and the forms of the steps so far, by the names of Trained."""
+        """Return the precision and the forms of the steps so far, under the names of Trained."""
         used, before, whole = forms.used(self.model), self._computed_before, self.network_step
         names = {*before["forms"], *(each.name for each in used), *(["network_step"] if whole else [])}
         bf16 = whole.bf16 if whole else self.model.encodes_in_bf16(self.batch_size)
         bf16 = bf16 or before["precision"] == "bf16" or any(each.bf16 for each in used)
         return {"precision": "bf16" if bf16 else "fp32", "forms": sorted(names)}
 
-    def _converging(self, loss: float, limit: float = HIGHEST_LOSS, *, step: int | None = None) -> float:
-        """Return a loss that training can come back from. Raises UserError for any other."""
+    def _converging(self, loss: float, limit: float = MAX_LOSS, *, step: int | None = None) -> float:
+        """Return a loss that training can recover from. Raises UserError for any other."""
         if abs(loss) < limit:
             return loss
         best, step = self.out / CHECKPOINT, self.progress.step + 1 if step is None else step
@@ -342,10 +339,10 @@ class _Training:
 
 
 def _gradients(model: NeuralModel) -> str:
-    """Return which of training.gradients a model has."""
+    """Return the value of training.gradients that a model has."""
     return (Gradients.sparse if model.row_parameters() else Gradients.dense).name
 
 
 def _require_same(name: str, begun: object, now: object, out: Path) -> None:
     if begun != now:
-        raise UserError(f"{name}: {out} was begun with {begun}, not {now}, and can only be resumed with that")
+        raise UserError(f"{name}: {out} was begun with {begun}, not {now}, and can only be resumed with {begun}")

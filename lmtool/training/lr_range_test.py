@@ -1,7 +1,7 @@
 """The learning-rate range test: a few hundred steps at rising rates show which rates are usable.
 
 Smith (2017), "Cyclical Learning Rates for Training Neural Networks", section 3.3, here with rates that rise
-geometrically. He reads bounds off the curve; here a tenth of the rate at which the smoothed loss is lowest is proposed.
+geometrically. Smith reads bounds off the curve; here a tenth of the rate with the lowest smoothed loss is suggested.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from lmtool.neural.optimizers.base import clip_gradients
 from lmtool.runs.run import START, RangeTest, start_of
 from lmtool.training.optimizers import set_rate
 
-MARGIN = 10.0  # the rate at which the loss is lowest, divided by the proposed one
+MARGIN = 10.0  # ratio of the rate with the lowest loss to the suggested rate
 SMOOTHING = 0.95  # decay rate of the running mean of the losses
-DIVERGED = 1.0  # nats above the lowest loss, where the test ends
+DIVERGED = 1.0  # nats above the lowest loss at which the test ends
 
 
 def range_test(
@@ -35,7 +35,7 @@ def range_test(
     """Train for `steps` steps at rates from the first limit to the second, or until the loss diverges.
 
     batches: contexts int64 `[B, C]` and targets int64 `[B]`. clip_norm: of the gradients, as in training. The result
-    says if the lowest loss is at an edge of the range or within the noise of single batches.
+    says whether the lowest loss is at an edge of the range or within the noise of single batches.
     """
     model.train()
     rates: list[float] = []
@@ -79,6 +79,6 @@ def propose(rates: list[float], losses: list[float], smoothed: list[float], *, d
 
 
 def _running_mean(losses: list[float]) -> float:
-    """The exponentially weighted mean of the losses, with bias correction (Kingma & Ba 2015, section 3)."""
+    """Return the exponentially weighted mean of the losses, with bias correction (Kingma & Ba 2015, section 3)."""
     weights = SMOOTHING ** np.arange(len(losses))[::-1]
     return float(weights @ np.asarray(losses) / weights.sum())

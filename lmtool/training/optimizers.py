@@ -10,8 +10,8 @@ from lmtool.config.training import Gradients
 from lmtool.neural.devices import fits_dense
 from lmtool.neural.forms.network_step import NetworkStep, network_step
 from lmtool.neural.model import NeuralModel
-from lmtool.training.optim.base import ParameterGroups
-from lmtool.training.optim.sgd import SgdOptim
+from lmtool.neural.optimizers.base import ParameterGroups
+from lmtool.training.optim import SgdOptim
 from lmtool.training.processes import Processes
 
 

@@ -1,4 +1,4 @@
-"""What a training is given, what changes in it, and its outcome."""
+"""The plan of a training, its progress, its outcome; the used share of the budget and the learning rate."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 from lmtool.config.groups import OptimConfig, ScheduleConfig
 from lmtool.config.training import TrainingConfig
 
+MIN_WARMUP = 0.01  # share of the peak rate: at 0 the first step of a long budget would have no effect
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train. about: plain values that say what is trained on what; checkpoints keep it, and resuming compares
-    it. loss_is_log_prob: whether the training loss is -log p, as that of the output layer's settings.
+    """How to train. about: plain values that identify the model and the data; checkpoints keep them, and resuming
+    compares them. loss_is_log_prob: whether the training loss of the output layer is -log p.
     """
 
     training: TrainingConfig
@@ -26,10 +28,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The outcome of a training, by the names of result.json.
+    """The outcome of a training, under the names of result.json.
 
-    training_seconds: evaluations not counted. precision: bf16 where some of the products were in it, else fp32. forms:
-    the names of the fast forms that computed some of it.
+    training_seconds: without evaluations. precision: bf16 if some of the products were in it, else fp32. forms: names
+    of the fast forms that were used.
     """
 
     valid_perplexity: float
@@ -50,8 +52,8 @@ class Trained:
 @dataclass(slots=True)
 class Progress:
     """The state of a training. since: steps since the last evaluation, whose losses sum to loss_sum, in nats. clock:
-    seconds of training, evaluations not counted. best: the lowest loss on valid. waited: evaluations since the one that
-    had it. drops: how often the schedule has lowered the rate. rate: of the last step.
+    seconds of training without evaluations. best: the lowest loss on valid. waited: evaluations since then. drops:
+    number of times that the schedule has lowered the rate. rate: of the last step.
     """
 
     step: int = 0
@@ -62,3 +64,26 @@ class Progress:
     waited: int = 0
     drops: int = 0
     rate: float = 0.0
+
+
+def budget_done(training: TrainingConfig, *, epochs: float, steps: int, seconds: float) -> float:
+    """Return the used share of the budget, 1 at its end: by epochs, steps or minutes, whichever is furthest."""
+    shares = [0.0]
+    if training.epochs is not None:
+        shares.append(epochs / training.epochs)
+    if training.steps is not None:
+        shares.append(steps / training.steps)
+    if training.minutes is not None:
+        shares.append(seconds / 60 / training.minutes)
+    return max(shares)
+
+
+def learning_rate(schedule: ScheduleConfig, peak: float, *, done: float, steps: int, drops: int = 0) -> float:
+    """Return the learning rate of the next step: linearly up to `peak` in the warm-up, then as the schedule says.
+
+    done: used share of the budget. steps: made so far. drops: number of times that lowers_after has been true.
+    """
+    if done < schedule.warmup:
+        return peak * max(done / schedule.warmup, MIN_WARMUP)
+    left = (1 - done) / (1 - schedule.warmup)
+    return schedule.rate(peak, left=left, steps=steps, drops=drops)

@@ -1,10 +1,17 @@
-"""Training in several processes that torchrun starts: each has its share of every batch, all have the same weights."""
+"""Training in several processes started by torchrun: each has its share of every batch, all have the same weights.
+
+Dense gradients are averaged by torch's DistributedDataParallel. For sparse ones, the used rows of each process are sent
+to all, which add them up; that grows with the number of processes. If it were more than twice the parameter, the
+gradient of the whole parameter is summed by one all-reduce instead, with a mark for each used row.
+
+Legend of shapes: R rows of a parameter, U of them with a gradient in this process.
+"""
 
 from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +21,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lmtool.neural.forms.loops import coalesced, rows_gradient
 from lmtool.neural.model import NeuralModel
 from lmtool.system.arrays import FloatArray
-from lmtool.training.row_exchange import share_rows
 
-PATIENCE = datetime.timedelta(hours=6)  # how long the others wait while the first one makes the store
+TIMEOUT = datetime.timedelta(hours=6)  # how long the others wait while the first one makes the store
+MAX_GATHERED = 2  # times the rows of a parameter that are sent to all: an all-reduce moves each row twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,7 @@ class Processes:
         return self.rank, self.size
 
     def largest(self, *values: float) -> list[float]:
-        """The largest of each value over the processes."""
+        """Return the largest of each value over the processes."""
         if self.size == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64, device=_device())
@@ -47,7 +55,7 @@ class Processes:
         return list(tensor.tolist())
 
     def mean(self, value: float) -> float:
-        """The mean of a value over the processes."""
+        """Return the mean of a value over the processes."""
         if self.size == 1:
             return value
         tensor = torch.tensor(value, dtype=torch.float64, device=_device())
@@ -55,7 +63,7 @@ class Processes:
         return tensor.item() / self.size
 
     def everything(self, value: Any) -> list[Any]:
-        """The value of each process, by rank. It is pickled, so that only processes of ours may exchange it."""
+        """Return the value of each process, by rank. It is pickled: safe only because all processes are our own."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -63,7 +71,7 @@ class Processes:
         return values
 
     def from_first(self, value: Any) -> Any:
-        """The value of the first process, pickled as well."""
+        """Return the value of the first process, pickled as well."""
         if self.size == 1:
             return value
         box = [value]
@@ -71,11 +79,11 @@ class Processes:
         return box[0]
 
     def share(self, total: int) -> tuple[int, int]:
-        """This process's consecutive share of `total` items: the first, and the last + 1."""
+        """Return this process's consecutive share of `total` items: the first, and the last + 1."""
         return total * self.rank // self.size, total * (self.rank + 1) // self.size
 
     def joined(self, part: FloatArray) -> FloatArray:
-        """The parts of all processes, concatenated by rank."""
+        """Concatenate the parts of all processes by rank."""
         return part if self.size == 1 else np.concatenate(self.everything(part))
 
     def wait(self) -> None:
@@ -90,15 +98,15 @@ def _device() -> str:
 
 @contextmanager
 def joined_processes(device: torch.device) -> Iterator[Processes]:
-    """This process among those that torchrun started (WORLD_SIZE and RANK say which), or alone."""
+    """Join the processes that torchrun started (given by WORLD_SIZE and RANK), or be alone, while the block runs."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield Processes()
         return
-    if device.type == "cuda":  # told which GPU is whose: to guess can hang
-        dist.init_process_group("nccl", timeout=PATIENCE, device_id=device)
+    if device.type == "cuda":  # name the GPU of each process: guessing can hang
+        dist.init_process_group("nccl", timeout=TIMEOUT, device_id=device)
     else:
-        dist.init_process_group("gloo", timeout=PATIENCE)
+        dist.init_process_group("gloo", timeout=TIMEOUT)
     try:
         yield Processes(dist.get_rank(), size)
     finally:
@@ -106,9 +114,9 @@ def joined_processes(device: torch.device) -> Iterator[Processes]:
 
 
 class _DenseParameters(nn.Module):
-    """A model of whose parameters DistributedDataParallel sees only those with dense gradients.
+    """A model of which DistributedDataParallel sees only the parameters with dense gradients.
 
-    The model stands in a tuple, which registers no parameters; its other ones and its buffers, which never change, are
+    The model is in a tuple, which registers no parameters: its other ones, and its buffers, which never change, are
     thereby left alone.
     """
 
@@ -118,7 +126,7 @@ class _DenseParameters(nn.Module):
         self._model = (model,)
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """The training loss of the whole model."""
+        """Return the training loss of the whole model."""
         loss: Tensor = self._model[0](contexts, targets)
         return loss
 
@@ -126,8 +134,7 @@ class _DenseParameters(nn.Module):
 class SharedModel:
     """A model of several processes, whose gradients are the mean over them.
 
-    Dense gradients: by torch's DistributedDataParallel, while the backward pass still runs. Sparse gradients: by
-    exchanging the used rows afterwards.
+    Dense gradients are averaged while the backward pass still runs, sparse ones afterward.
     """
 
     def __init__(self, model: NeuralModel, processes: Processes) -> None:
@@ -151,3 +158,72 @@ class SharedModel:
         """Replace the sparse gradients by their mean over the processes; after the backward pass."""
         if self._sparse:
             share_rows(self._sparse, self._size)
+
+
+def share_rows(parameters: Sequence[nn.Parameter], size: int) -> None:
+    """Replace the sparse gradients of parameters `[R]` or `[R, H]` by their means over `size` processes.
+
+    Every process calls this. A parameter without a gradient counts as one with no rows. All exchanges are begun before
+    the first is waited for, so that one continues while another is added up.
+    """
+    own = [_rows_and_values(parameter) for parameter in parameters]
+    mine = torch.tensor([len(rows) for rows, _ in own], device=parameters[0].device)
+    counts = [torch.empty_like(mine) for _ in range(size)]
+    dist.all_gather(counts, mine)
+    used = torch.stack(counts, 1).tolist()  # of each parameter by each process
+    means = []
+    for parameter, (rows, values), numbers in zip(parameters, own, used, strict=True):
+        begin = _summed if size * max(numbers) > MAX_GATHERED * len(parameter) else _gathered
+        means.append(begin(parameter.shape, rows, values, numbers))
+    for parameter, mean in zip(parameters, means, strict=True):
+        parameter.grad = mean()
+
+
+def _rows_and_values(parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
+    """Return the rows `[U]` of a parameter's gradient, ascending, and their values `[U, ...]`."""
+    if parameter.grad is None:
+        none = torch.empty(0, dtype=torch.int64, device=parameter.device)
+        return none, parameter.detach().new_empty(0, *parameter.shape[1:])
+    grad = coalesced(parameter.grad)
+    return grad.indices()[0], grad.values()
+
+
+def _gathered(shape: torch.Size, rows: Tensor, values: Tensor, counts: list[int]) -> Callable[[], Tensor]:
+    """Send the rows of all processes to all; return a function that waits and returns the mean gradient, coalesced.
+
+    counts: the number of used rows of each process.
+    """
+    parts_of: list[list[Tensor]] = []
+    works = []
+    for part in (rows, values):
+        padded = part.new_zeros(max(counts), *part.shape[1:])
+        padded[: len(part)] = part
+        parts = [torch.empty_like(padded) for _ in counts]
+        parts_of.append(parts)
+        works.append(dist.all_gather(parts, padded, async_op=True))
+
+    def mean() -> Tensor:
+        for work in works:
+            work.wait()
+        all_rows, all_values = (
+            torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]) for parts in parts_of
+        )
+        total = torch.sparse_coo_tensor(all_rows[None], all_values / len(counts), shape, check_invariants=False)
+        return total.coalesce()
+
+    return mean
+
+
+def _summed(shape: torch.Size, rows: Tensor, values: Tensor, counts: list[int]) -> Callable[[], Tensor]:
+    """Sum the whole gradient over all processes; return a function that waits and returns its mean, coalesced."""
+    total = values.new_zeros(shape).index_copy_(0, rows, values)
+    used = torch.zeros(shape[0], dtype=torch.uint8, device=rows.device).index_fill_(0, rows, 1)
+    works = [dist.all_reduce(total, async_op=True), dist.all_reduce(used, dist.ReduceOp.MAX, async_op=True)]
+
+    def mean() -> Tensor:
+        for work in works:
+            work.wait()
+        rows = used.nonzero()[:, 0]
+        return rows_gradient(rows, total.index_select(0, rows).div_(len(counts)), shape, sparse=True)
+
+    return mean

@@ -16,19 +16,19 @@ from lmtool.runs.run import METRICS
 from lmtool.system.files import atomic_write, cannot_write, sync
 from lmtool.system.terminal import fitting, progress_bar, write_above
 
-LINE_EVERY = 10.0  # seconds between two lines without a terminal
-BAR_EVERY = 0.2  # seconds between two updates of the bar
-BESIDE = len("100 %|######| ")  # columns of the bar beside its text, at least
+LINE_INTERVAL = 10.0  # seconds between two lines without a terminal
+BAR_INTERVAL = 0.2  # seconds between two updates of the bar
+MIN_BAR_COLUMNS = len("100 %|######| ")  # columns of the bar without its text
 log = logging.getLogger(__name__)
 Line = dict[str, Any]
-Part = tuple[str, int]  # of a line, with its rank: those of the highest ranks are left out on a narrow terminal
+Part = tuple[str, int]  # part of a line and its rank: the highest ranks are left out on a narrow terminal
 
 
 class Reporter:
     """Reports on one training. out: the run folder; None for a process that reports nothing. loss_is_log_prob: whether
-    the training loss is -log p, so that there is a perplexity on train.
+    the training loss is -log p, which gives a perplexity on train.
 
-    Raises UserError where TensorBoard is wanted and not installed.
+    Raises UserError if TensorBoard is requested but not installed.
     """
 
     def __init__(self, out: Path | None, *, bar: bool, tensorboard: bool, loss_is_log_prob: bool) -> None:
@@ -39,20 +39,20 @@ class Reporter:
             dynamic_ncols=True,
             bar_format="{percentage:3.0f} %|{bar}| {desc}",
         )
-        self._every = LINE_EVERY if self._bar.disable else BAR_EVERY
+        self._every = LINE_INTERVAL if self._bar.disable else BAR_INTERVAL
         self._last_report = time.perf_counter()
         self._loss_is_log_prob = loss_is_log_prob
         self._board = _board(out) if tensorboard and out is not None else None
 
     def due(self, now: float) -> bool:
-        """Whether the last report is some time ago; now: of time.perf_counter."""
+        """Return whether it is time for the next report; now: of time.perf_counter."""
         return now - self._last_report >= self._every and self._out is not None
 
     def step(self, done: float, epoch: float, loss: float, speed: float, clock: float) -> None:
         """Report on the training so far.
 
-        done: the share of the budget that is used up. loss: the mean since the last evaluation, in nats. speed:
-        examples per second. clock: seconds of training.
+        done: used share of the budget. loss: the mean since the last evaluation, in nats. speed: examples per second.
+        clock: seconds of training.
         """
         self._last_report = time.perf_counter()
         left = _time(clock * (1 - done) / done) if done else "?"
@@ -62,7 +62,7 @@ class Reporter:
         else:
             columns = self._bar.format_dict["ncols"]
             self._bar.n = _percent(done)
-            self._bar.set_description_str(fitting(parts, None if columns is None else columns - BESIDE))
+            self._bar.set_description_str(fitting(parts, None if columns is None else columns - MIN_BAR_COLUMNS))
 
     def evaluation(self, done: float, line: Line) -> None:
         """Write a line of metrics.jsonl and report it."""
@@ -91,7 +91,7 @@ class Reporter:
         self._last_report = time.perf_counter()
 
     def sync(self) -> None:
-        """Have what was reported on the disk: a checkpoint continues it. Raises UserError where it fails."""
+        """Flush metrics.jsonl to disk before a checkpoint refers to it. Raises UserError if this fails."""
         if self._out is None:
             return
         try:
@@ -100,7 +100,7 @@ class Reporter:
             raise cannot_write(self._out / METRICS, error) from error
 
     def rewind(self, step: int) -> None:
-        """Remove what metrics.jsonl has of later steps, which will be made again."""
+        """Remove the lines of later steps from metrics.jsonl: they will be written again."""
         if self._out is None or not (self._out / METRICS).exists():
             return
         lines = []

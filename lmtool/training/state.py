@@ -1,7 +1,7 @@
 """Checkpoints to resume from: weights, optimizers, random states and positions, in a file that can execute nothing.
 
 A safetensors file holds the tensors and, in its header, the other values as JSON and a digest of both. It is written
-whole or not at all, and the previous one stays.
+whole or not at all, and the previous one is kept.
 """
 
 from __future__ import annotations
@@ -27,24 +27,22 @@ from lmtool.runs.run import STATE, STATE_BEFORE
 from lmtool.system.files import atomic_write, remove_stale
 
 FORMAT = 1
-UNFINISHED = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # under which safetensors writes a file before it renames it
+UNFINISHED = re.compile(r"\.tmp[0-9A-Za-z]{6}")  # name of a file of safetensors before it is renamed
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state of a training after some step. tensors: by name. values: those that are not tensors, as JSON has
-    them.
-    """
+    """The state of a training after some step: tensors by name, and other values as in JSON."""
 
     tensors: dict[str, Tensor]
     values: dict[str, Any]
 
 
 def save_state(state: State, folder: Path) -> None:
-    """Write a checkpoint, whole or not at all; the one that was there stays as the previous one.
+    """Write a checkpoint, whole or not at all; an existing one is kept as the previous one.
 
-    Raises UserError where it cannot be written: the two earlier ones are then as they were.
+    Raises UserError if it cannot be written: the two earlier ones are then unchanged.
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.tensors.items()}
     text = json.dumps({"format": FORMAT, **state.values})
@@ -52,16 +50,14 @@ def save_state(state: State, folder: Path) -> None:
     with atomic_write(folder / STATE) as temporary:
         try:
             safetensors.torch.save_file(tensors, temporary, metadata=notes)
-        except SafetensorError as error:  # which it raises in place of OSError
+        except SafetensorError as error:  # raised instead of OSError
             raise OSError(str(error)) from error
         if (folder / STATE).exists():
             (folder / STATE).replace(folder / STATE_BEFORE)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what processes that were killed have left in the run folder, which this process holds: checkpoints and
-    weights that were being written.
-    """
+    """Remove unfinished checkpoints and weights of killed processes from the run folder, whose lock is held."""
     remove_stale(folder)
     for path in folder.iterdir():
         if UNFINISHED.fullmatch(path.name):
@@ -69,10 +65,9 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def load_state(folder: Path) -> State | None:
-    """The last undamaged checkpoint; None where there is none at all.
+    """Read the last undamaged checkpoint; return None if there is no checkpoint.
 
-    Where the last one is damaged, a warning names it, and the previous one is read. Raises UserError where both are
-    damaged.
+    If the last one is damaged, a warning names it, and the previous one is read. Raises UserError if both are damaged.
     """
     damaged = []
     for path in (folder / STATE, folder / STATE_BEFORE):
@@ -92,13 +87,13 @@ def load_state(folder: Path) -> State | None:
 
 
 def read_state(path: Path) -> State:
-    """Read one checkpoint. Raises SafetensorError, OSError, ValueError or KeyError where it is damaged."""
+    """Read one checkpoint. Raises SafetensorError, OSError, ValueError or KeyError if it is damaged."""
     with safe_open(path, framework="pt") as file:
         notes = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
     text = notes["values"]
     if notes["digest"] != _digest(tensors, text):
-        raise ValueError("its digest is not that of its content")
+        raise ValueError("its digest does not match its content")
     values = json.loads(text)
     if values["format"] != FORMAT:
         raise ValueError(f"format {values['format']}, not {FORMAT}")
@@ -115,14 +110,14 @@ def _digest(tensors: dict[str, Tensor], text: str) -> str:
 
 
 def model_tensors(model: NeuralModel) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name; tied parameters once."""
+    """Return parameters and persistent buffers by name; tied parameters once."""
     named: dict[str, Tensor] = {name: parameter.detach() for name, parameter in model.named_parameters()}
     persistent = model.state_dict().keys()
     return named | {name: buffer for name, buffer in model.named_buffers() if name in persistent}
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
-    """The states of the generators of torch that training on a device draws from."""
+    """Return the states of the random generators of torch that training on a device draws from."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -141,7 +136,7 @@ def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
 
 @contextmanager
 def random_states_restored(device: torch.device) -> Iterator[None]:
-    """Restore torch's random states when the block ends: in Python they are the user's."""
+    """Restore torch's random states when the block ends, since in Python they are the user's."""
     random = random_states(device)
     try:
         yield

@@ -20,8 +20,7 @@ from lmtool.neural.forms.network_step import Network, NetworkStep, network_step,
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.neural.outputs.nce import NceOutput
 from lmtool.neural.outputs.softmax import SoftmaxOutput
-from lmtool.training.optim.adam import AdamOptim
-from lmtool.training.optim.sgd import SgdOptim
+from lmtool.training.optim import AdamOptim, SgdOptim
 from lmtool.training.optimizers import make_network_step
 
 WORDS, DIM, CONTEXT, HIDDEN = 23, 5, 3, 11

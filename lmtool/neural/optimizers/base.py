@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -24,6 +26,45 @@ from lmtool.system import parallel
 NUMBERS_PER_THREAD = 1 << 17  # numbers to change for which a second thread is worth its start
 
 Parameters = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterGroups:
+    """The parameters of one optimizer, matrices first, the order in which checkpoints number them.
+
+    spared: ids of those that weight decay spares.
+    """
+
+    parameters: list[nn.Parameter]
+    spared: frozenset[int]
+
+    @classmethod
+    def of(cls, parameters: Iterable[nn.Parameter], model: nn.Module) -> ParameterGroups:
+        """Sort parameters of a model by their role: weight decay spares biases and gains.
+
+        A module of the model declares them in a class attribute `decays`, names of its parameters and whether they are
+        decayed; any other parameter is decayed if it has two dimensions or more.
+        """
+        spared = frozenset(
+            id(parameter)
+            for module in model.modules()
+            for name, parameter in module.named_parameters(recurse=False)
+            if not getattr(module, "decays", {}).get(name, parameter.dim() > 1)
+        )
+        return cls(sorted(parameters, key=lambda p: p.dim() <= 1), spared)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether all parameters are on the CPU."""
+        return all(parameter.is_cpu for parameter in self.parameters)
+
+    def decayed(self, weight_decay: float, *, key: str = "weight_decay") -> list[dict[str, Any]]:
+        """Return the parameter groups that a `torch.optim.Optimizer` takes, none of them empty.
+
+        key: the name of the optimizer's argument, which is 0 for the spared parameters and `weight_decay` for the rest.
+        """
+        runs = groupby(self.parameters, key=lambda p: id(p) in self.spared)
+        return [{"params": list(run), key: 0.0 if spared else weight_decay} for spared, run in runs]
 
 
 @torch.no_grad()

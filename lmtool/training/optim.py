@@ -1,0 +1,181 @@
+"""Options of the group `optim`: updates of the weights. torch and the row optimizers are imported on use."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lmtool import neural
+from lmtool.config.groups import OptimConfig, OutputConfig
+from lmtool.config.rules import MISSING, require
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from lmtool.neural.optimizers.base import ParameterGroups
+
+
+@dataclass(slots=True)
+class SgdOptim(OptimConfig):
+    r"""Stochastic gradient descent, optionally with momentum.
+
+    .. math::
+
+        u &\leftarrow \text{momentum}\;u + g + \text{decay}\;w \\
+        w &\leftarrow w - \text{lr}\;u
+
+    g is the gradient of the weights w.
+
+    Source: Robbins & Monro (1951), "A stochastic approximation method", Annals of Mathematical Statistics 22; momentum:
+        Polyak (1964), USSR Computational Mathematics and Mathematical Physics 4.
+    Complexity: one more number for each weight with momentum, none without; for sparse gradients a step works only on
+        the rows with a gradient.
+    """
+
+    kind: str = "sgd"
+    momentum: float = MISSING
+
+    def __post_init__(self) -> None:
+        OptimConfig.__post_init__(self)
+        require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "from 0 to below 1")
+
+    def dense(self, groups: ParameterGroups) -> Optimizer:
+        """Build torch's SGD, fused; with momentum on a GPU, each operation works on all parameters together."""
+        from torch.optim import SGD
+
+        of_torch = groups.decayed(self.decay)
+        if self.momentum and not groups.on_cpu:
+            return SGD(of_torch, lr=self.lr, momentum=self.momentum, foreach=True)
+        if self.momentum:
+            # torch's fused step fails on a group in which some parameters have had their first gradient and others not.
+            of_torch = [group | {"params": [parameter]} for group in of_torch for parameter in group["params"]]
+        return SGD(of_torch, lr=self.lr, momentum=self.momentum, fused=True)
+
+    def sparse(self, groups: ParameterGroups) -> Optimizer:
+        """Build SGD for sparse gradients: updates, weight decay and momentum apply only to rows with a gradient."""
+        return neural.RowSGD(groups.decayed(self.decay, key="l2"), lr=self.lr, momentum=self.momentum)
+
+
+@dataclass(slots=True)
+class AdagradOptim(OptimConfig):
+    r"""Adagrad: the rate of each weight falls with the gradients that it has had.
+
+    .. math::
+
+        g &\leftarrow g + \text{decay}\;w \\
+        s &\leftarrow s + g^2 \\
+        w &\leftarrow w - \text{lr}\,\frac{g}{\sqrt{s} + \epsilon}
+
+    g is the gradient of the weights w.
+
+    Source: Duchi, Hazan & Singer (2011), "Adaptive subgradient methods for online learning and stochastic
+        optimization", JMLR 12.
+    Complexity: one more number for each weight; for sparse gradients a step works only on the rows with a gradient.
+    """
+
+    kind: str = "adagrad"
+    eps: float = MISSING
+
+    def __post_init__(self) -> None:
+        OptimConfig.__post_init__(self)
+        require(0 < self.eps < math.inf, "optim.eps", self.eps, "more than 0")
+
+    def dense(self, groups: ParameterGroups) -> Optimizer:
+        """Build torch's Adagrad, fused on a CPU, the only device for which torch has a fused step."""
+        from torch.optim import Adagrad
+
+        fused = groups.on_cpu
+        return Adagrad(groups.decayed(self.decay), lr=self.lr, eps=self.eps, fused=fused, foreach=not fused)
+
+    def sparse(self, groups: ParameterGroups) -> Optimizer:
+        """Build Adagrad for sparse gradients: updates and weight decay apply only to rows with a gradient."""
+        return neural.RowAdagrad(groups.decayed(self.decay, key="l2"), lr=self.lr, eps=self.eps)
+
+
+@dataclass(slots=True)
+class AdamSettings(OptimConfig):
+    """Settings of both kinds of Adam: decay rates of the means of the gradient and its square, and epsilon."""
+
+    beta1: float = MISSING
+    beta2: float = MISSING
+    eps: float = MISSING
+
+    def __post_init__(self) -> None:
+        OptimConfig.__post_init__(self)
+        require(0 <= self.beta1 < 1, "optim.beta1", self.beta1, "from 0 to below 1")
+        require(0 <= self.beta2 < 1, "optim.beta2", self.beta2, "from 0 to below 1")
+        require(0 < self.eps < math.inf, "optim.eps", self.eps, "more than 0")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `torch.optim.Adam` and the like, weight decay excluded."""
+        return {"lr": self.lr, "betas": (self.beta1, self.beta2), "eps": self.eps}
+
+
+@dataclass(slots=True)
+class AdamOptim(AdamSettings):
+    r"""Adam: the running mean of the gradient over the square root of its square's; weight decay is in both.
+
+    .. math::
+
+        g &\leftarrow g + \text{decay}\;w \\
+        m &\leftarrow \beta_1 m + (1 - \beta_1)\,g \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2 \\
+        w &\leftarrow w - \text{lr}\,\frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}
+
+    g is the gradient of the weights w in step t. With sparse gradients a row without one waits, and makes up for the
+    skipped steps when it has one again: k steps after the last one its m and v are multiplied by :math:`\beta_1^k` and
+    :math:`\beta_2^k`, and its step by :math:`(1 - \beta_1^k) / (1 - \beta_1)`, as dense Adam follows m until the next
+    one.
+
+    Source: Kingma & Ba (2015), "Adam: a method for stochastic optimization", ICLR, algorithm 1.
+    Complexity: two more numbers for each weight; for sparse gradients a step works only on the rows with a gradient.
+    """
+
+    kind: str = "adam"
+
+    def dense(self, groups: ParameterGroups) -> Optimizer:
+        """Build torch's Adam, fused."""
+        from torch.optim import Adam
+
+        return Adam(groups.decayed(self.decay), **self.arguments(), fused=True)
+
+    def sparse(self, groups: ParameterGroups) -> Optimizer:
+        """Build Adam for sparse gradients: rows make up for the steps without them, weight decay excluded."""
+        return neural.RowAdam(groups.decayed(self.decay, key="l2"), **self.arguments(), correct_skipped_steps=True)
+
+
+@dataclass(slots=True)
+class AdamwOptim(AdamSettings):
+    r"""Adam with decoupled weight decay: the decay is not divided by the size of the gradients.
+
+    .. math::
+
+        m &\leftarrow \beta_1 m + (1 - \beta_1)\,g \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2 \\
+        w &\leftarrow w - \text{lr} \left( \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon} +
+            \text{decay}\;w \right)
+
+    g is the gradient of the weights w in step t; without a setting, the decay is the output layer's default. With
+    sparse gradients a row without one waits, and makes up for the skipped steps when it has one again: k steps after
+    the last one its m and v are multiplied by :math:`\beta_1^k` and :math:`\beta_2^k`, w by :math:`(1 -
+    \text{lr}\,\text{decay})^k`, and its step by :math:`(1 - \beta_1^k) / (1 - \beta_1)`, as dense Adam follows m until
+    the next one.
+
+    Source: Loshchilov & Hutter (2019), "Decoupled weight decay regularization", ICLR, algorithm 2.
+    Complexity: two more numbers for each weight; for sparse gradients a step works only on the rows with a gradient.
+    """
+
+    kind: str = "adamw"
+
+    def suit(self, output: OutputConfig) -> None:
+        """Set the decay that suits the output layer, if none is given."""
+        self.weight_decay = output.weight_decay if self.weight_decay is None else self.weight_decay
+
+    def dense(self, groups: ParameterGroups) -> Optimizer:
+        """Build torch's AdamW, fused."""
+        from torch.optim import AdamW
+
+        return AdamW(groups.decayed(self.decay), **self.arguments(), fused=True)
+
+    def sparse(self, groups: ParameterGroups) -> Optimizer:
+        """Build AdamW for sparse gradients: rows make up for the steps without them, weight decay included."""
+        return neural.RowAdam(groups.decayed(self.decay), **self.arguments(), correct_skipped_steps=True)
