@@ -285,12 +285,9 @@ class LanguageModel(ABC):
         """Return how many of the last words of contexts `[N, C]` were seen together in training, `[N]`, from 0 to C."""
         raise NotImplementedError(f"{self._name} has no n-grams")
 
-    def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray | None:
-        """Return the length of the longest n-gram of the model that ends in each of the targets `[N]`, `[N]`.
-
-        None if the model has no n-grams.
-        """
-        return None
+    def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray:
+        """Return the length of the longest n-gram of the model that ends in each of the targets `[N]`, `[N]`."""
+        raise NotImplementedError(f"{self._name} has no n-grams")
 
     @property
     def hidden_dim(self) -> int | None:

@@ -9,7 +9,6 @@ import torch
 from lmtool.config.groups import EncoderConfig, OutputConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import SpecialTokens
-from lmtool.evaluation.score import score
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
 from lmtool.mixtures.linear import ClassMixture, Mixture
@@ -212,7 +211,7 @@ def test_contract(model: LanguageModel, toy: Corpus, request: pytest.FixtureRequ
     np.testing.assert_allclose(
         model.log_prob_candidates(contexts, candidates), np.take_along_axis(dist, candidates, axis=1), rtol=1e-6
     )
-    np.testing.assert_allclose(score(model, valid).log_prob, log_prob, rtol=1e-6)
+    np.testing.assert_allclose(model.score_text(valid), log_prob, rtol=1e-6)
 
 
 def test_what_fits(model: LanguageModel, toy: Corpus) -> None:

@@ -15,7 +15,6 @@ import lmtool
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
-from lmtool.evaluation.score import score
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import CachedMixture, UnigramCache
 from lmtool.mixtures.linear import Mixture
@@ -66,7 +65,7 @@ def test_the_same_as_by_text(kind: str, toy: Corpus) -> None:
     model = {**MODELS, **others}[kind](toy)
     valid = toy.split("valid")
     apart = dataclasses.replace(valid, independent_sentences=True)  # sentences that begin anew, as decoders have them
-    wanted = score(model, apart).log_prob
+    wanted = model.score_text(apart)
     np.testing.assert_allclose(scores_by_state(model, tokens_of(toy), valid.ids, valid.offsets), wanted, rtol=1e-6)
 
 

@@ -13,7 +13,7 @@ import torch
 from lmtool.data.corpus import Corpus, Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
-from lmtool.evaluation.score import score, split_accuracy
+from lmtool.evaluation.score import split_accuracy
 from lmtool.mixtures.cache import BLOCK, CachedMixture, NeuralCache, UnigramCache, neural_cache
 from lmtool.mixtures.linear import (
     ClassMixture,
@@ -263,7 +263,7 @@ def test_text_by_a_mixture_of_classes_by_hand() -> None:
     # After <s>, which is 1, and 0, 1: by the second model alone, and half by each.
     first, second = Last([[0.9, 0.1], [0.5, 0.5]], 1), Fixed([[0.2, 0.8], [0.6, 0.4]], 1)
     mixture = ClassMixture([first, second], np.array([[0.5, 0.5], [0, 1]]), first)
-    np.testing.assert_allclose(np.exp(score(mixture, text([0, 1, 1], bos=1)).log_prob), [0.6, 0.45, 0.4])
+    np.testing.assert_allclose(np.exp(mixture.score_text(text([0, 1, 1], bos=1))), [0.6, 0.45, 0.4])
 
 
 def test_the_unigram_cache_by_hand() -> None:
@@ -349,7 +349,7 @@ def test_a_cached_mixture_sums_to_one_and_scores_what_its_rows_say(kind: str, to
     model, valid = cached(kind, toy), toy.split("valid")
     rows = model.log_dist_text(valid, 0, valid.tokens)
     np.testing.assert_allclose(np.exp(rows).sum(axis=1), 1, atol=1e-6)
-    scores = score(model, valid).log_prob
+    scores = model.score_text(valid)
     np.testing.assert_allclose(scores, rows[np.arange(valid.tokens), valid.ids], rtol=1e-5)
     np.testing.assert_allclose(model.log_dist_text(valid, 7, 20), rows[7:20], rtol=1e-5)  # pieces are of one text
     assert split_accuracy(model, valid) == np.mean(rows[:, :-1].argmax(axis=1) == valid.ids)
@@ -368,7 +368,7 @@ def test_a_cache_alone_shares_its_weight_at_the_start() -> None:
     members = [Fixed([[0.9, 0.1], [0.5, 0.5]], 1), Fixed([[0.7, 0.3], [0.3, 0.7]], 1)]
     model = CachedMixture(members, np.array([0.0, 0.0, 1.0]), UnigramCache(5))
     assert model.across_sentences is False and model.dynamic and model.normalised is True
-    found = score(model, text([0, 0, 0], bos=1)).log_prob
+    found = model.score_text(text([0, 0, 0], bos=1))
     np.testing.assert_allclose(np.exp(found), [0.4, 1, 1])
     # Without a text the cache is empty.
     found = model.log_prob_candidates(np.array([[0], [1]]), np.array([[1, 0], [0, 0]]))
@@ -401,8 +401,8 @@ def test_weights_sum_to_one() -> None:
 def test_a_mixture_of_a_cached_one_reads_the_text_too(toy: Corpus) -> None:
     inner, other, valid = cached("unigram", toy), ngram(toy, 2), toy.split("valid")
     outer = Mixture([inner, other], np.array([0.25, 0.75]))
-    want = mix(np.stack([score(inner, valid).log_prob, score(other, valid).log_prob]), outer.weights)
-    np.testing.assert_allclose(score(outer, valid).log_prob, want, rtol=1e-9)
+    want = mix(np.stack([inner.score_text(valid), other.score_text(valid)]), outer.weights)
+    np.testing.assert_allclose(outer.score_text(valid), want, rtol=1e-9)
     dists = [inner.log_dist_text(valid, 0, valid.tokens), other.log_dist_text(valid, 0, valid.tokens)]
     most_likely = mix(np.stack(dists), outer.weights)[:, :-1].argmax(axis=1)
     assert split_accuracy(outer, valid) == np.mean(most_likely == valid.ids)

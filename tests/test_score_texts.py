@@ -18,7 +18,6 @@ import lmtool as python
 from lmtool.data import readers, text_records
 from lmtool.data.encode import TextBlock, split_of_text
 from lmtool.evaluation import score_journal
-from lmtool.evaluation.score import score
 from lmtool.evaluation.text_scores import Rows, TextsScorer
 from lmtool.mixtures.linear import Mixture
 from tests.conftest import neural
@@ -99,7 +98,7 @@ def test_every_kind_of_model_scores_a_text_as_it_scores_it_alone(name: str, runs
         alone = split_of_text([(text + "\n").encode()], "text", model.form)[0]
         assert (result.tokens, result.oov) == (alone.tokens, len(alone.oov_positions))
         if alone.tokens:
-            assert result.log_prob == pytest.approx(score(model.model, alone).log_prob.sum(), rel=1e-6)
+            assert result.log_prob == pytest.approx(model.model.score_text(alone).sum(), rel=1e-6)
 
 
 def test_difference_of_two_models(files: Run, runs: Path) -> None:
@@ -181,7 +180,7 @@ def test_a_run_that_was_cut_off_is_resumed(files: Run, monkeypatch: pytest.Monke
 def test_other_text_is_scored_anew(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["score", "arpa=de.arpa", "text=docs.jsonl", "column=text", "to=out.tsv"]
     with monkeypatch.context() as patch:
-        patch.setattr("lmtool.commands.score_outputs.write_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("lmtool.commands.score.write_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         files(*words, code=130)
     shutil.copytree("out.tsv.partial", "kept")
     assert "resuming: 4 texts" in files(*words)

@@ -15,7 +15,7 @@ from lmtool.config.groups import OptimConfig, ScheduleConfig
 from lmtool.config.training import Forms, Precision, TrainingConfig
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.evaluation.score import perplexity, score
+from lmtool.evaluation.score import perplexity
 from lmtool.neural.encoders.cbow import CbowModel
 from lmtool.neural.encoders.lbl import LblModel
 from lmtool.neural.encoders.nplm import Activation
@@ -78,7 +78,7 @@ def test_learns_keeps_the_best_and_repeats_itself(toy: Corpus, tmp_path: Path) -
     assert trained.valid_perplexity == min(line["valid_perplexity"] for line in lines) < 12
     assert trained.examples == 5 * 8 * 16  # 137 tokens make 8 batches of 16
     # The model in memory is the best one, as it was at its evaluation and as the checkpoint has it.
-    assert perplexity(score(model, toy.split("valid")).log_prob) == pytest.approx(trained.valid_perplexity, rel=1e-9)
+    assert perplexity(model.score_text(toy.split("valid"))) == pytest.approx(trained.valid_perplexity, rel=1e-9)
     fresh = build_neural(MODEL, SOFTMAX, toy.vocabulary)
     load_weights(fresh, tmp_path / CHECKPOINT)
     again, second = run(toy, tmp_path / "again", training())
@@ -134,7 +134,7 @@ def test_every_optimizer_learns_with_dense_and_with_sparse_gradients(
 ) -> None:
     torch.manual_seed(5)
     model = GOLDEN[name][0](toy)
-    before = perplexity(score(model, toy.split("valid")).log_prob)
+    before = perplexity(model.score_text(toy.split("valid")))
     _, trained = run(toy, tmp_path, training(), optim, model)
     assert trained.valid_perplexity < 0.7 * before
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from lmtool.data.corpus import Corpus
-from lmtool.evaluation.score import score
 from lmtool.neural.outputs.adaptive import AdaptiveOutput
 from lmtool.neural.outputs.classes import ClassesOutput
 from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
@@ -59,7 +58,7 @@ def main(store: Path) -> None:
                 assert all(parameter.grad._nnz() == 0 for parameter in model.row_parameters())
             first, last = processes.share(toy.split("valid").tokens)
             shares = processes.joined(model.score_tokens(toy.split("valid"), first, last))
-            np.testing.assert_allclose(shares, score(model, toy.split("valid")).log_prob, rtol=1e-12)
+            np.testing.assert_allclose(shares, model.score_text(toy.split("valid")), rtol=1e-12)
         assert processes.largest(float(processes.rank), -1.0) == [1.0, -1.0]
         assert processes.mean(float(processes.rank)) == 0.5
         assert processes.from_first(processes.rank) == 0

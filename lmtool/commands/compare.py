@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmtool.config.verbs import CompareConfig
-from lmtool.results import Comparison
+from lmtool.results import Comparison, finite_or_null
 from lmtool.runs.run import fitted_note
 from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
@@ -27,7 +27,7 @@ def run(config: CompareConfig, session: Session) -> Comparison:
     import numpy as np
 
     from lmtool.commands.mixture_members import scores_of
-    from lmtool.evaluation.score import finite_or_null, perplexity
+    from lmtool.evaluation.score import perplexity
     from lmtool.evaluation.significance import compare, resampled_units
 
     session.use_threads(config.threads)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lmtool.config.rules import require_whole
+from lmtool.config.groups import CountModelConfig, EncoderConfig
+from lmtool.config.options import origin
+from lmtool.config.overrides import key_of
+from lmtool.config.rules import require, require_whole
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import BITS, ConvertConfig
+from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.results import Written
-from lmtool.runs.run import Run, run_folder
+from lmtool.runs.run import VOCABULARY, Run, run_folder
 from lmtool.session import Session
+from lmtool.system.files import write_json
+
+if TYPE_CHECKING:
+    from lmtool.commands.ngram_runs import Text
+    from lmtool.data.vocabulary import Vocabulary
+    from lmtool.ngram.models.ngram_model import NgramModel
 
 SETTINGS = ConvertConfig
 
@@ -19,15 +31,11 @@ def run(config: ConvertConfig, session: Session) -> Written:
     """Make a run of an ARPA file, write a run's n-gram model as ARPA, make a run smaller, or mix runs into one."""
     session.use_threads(config.threads)
     if config.runs is not None:
-        from lmtool.commands.mix_ngrams import mix_ngrams
-
         return mix_ngrams(config, config.runs, session)
     if config.arpa is not None and config.to is None and config.run is None:
         session.require_new()
         return _read(config, config.arpa, session)
     if config.quantize is not None and config.arpa is None and config.to is None:
-        from lmtool.commands.convert_smaller import smaller_run
-
         session.require_new()
         return smaller_run(Run.open(run_folder(config.run)), config.quantize, config.store_dir, session)
     if config.to is not None and config.arpa is None and config.quantize is None:
@@ -67,3 +75,187 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
         session.note(note)
     about = save_ngram_run(session, plain_values(config), text, model, {"arpa": source})
     return Written(session.out, f"a run with the {about} of {source}", session.notes)
+
+
+WEIGHTS = (8, 16)  # the bits of the weights of neural models
+
+
+def smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Written:
+    """Make a run with the source's model in `bits` bits: an n-gram model's values, or a network's weights.
+
+    Raises UserError for a mixture, for a model that is quantised already, and for bits that the model does not have.
+    """
+    from lmtool.runs.corpus import save_tokeniser, save_vocabulary, tokeniser_in
+    from lmtool.runs.load import run_vocabulary
+
+    settings = source.settings("model") if source.kind == "train" else None
+    if settings is None:
+        raise UserError(f"{source.folder} is a mixture, which has no numbers of its own: quantise its members")
+    vocabulary = run_vocabulary(source, store_dir)
+    if isinstance(settings, CountModelConfig):
+        require_whole("quantize", bits, *BITS)
+        name, parameters = _quantise_table(source, settings, vocabulary, bits, session)
+    else:
+        assert isinstance(settings, EncoderConfig)
+        require(bits in WEIGHTS, "quantize", bits, f"8 or 16 for the weights of model={settings.kind}")
+        name, parameters = _quantise_weights(source, settings, vocabulary, bits, session)
+    size = (session.out / name).stat().st_size
+    result = {"run": str(source.folder), "quantize": bits, "parameters": parameters, "bytes": size}
+    write_json(session.out / "result.json", result)
+    save_vocabulary(vocabulary, session.out / VOCABULARY)
+    tokeniser = tokeniser_in(source.folder)
+    if tokeniser is not None:
+        save_tokeniser(tokeniser, session.out)
+    replace(source, folder=session.out, config=source.config | {"quantize": bits}).save()
+    before = (source.folder / name).stat().st_size
+    about = f"the model of {source.folder} in {bits} bits: {before / 1e6:,.1f} -> {size / 1e6:,.1f} MB"
+    session.say(f"{about}\nrun={session.out}")
+    return Written(session.out, about, session.notes)
+
+
+def _quantise_table(
+    source: Run, settings: CountModelConfig, vocabulary: Vocabulary, bits: int, session: Session
+) -> tuple[str, int]:
+    """Write the quantised n-gram model; returns its file's name and the number of n-grams."""
+    from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantised_notes
+
+    model = settings.load(source.folder, vocabulary)
+    if not isinstance(model, NgramModel):
+        raise UserError(f"{source.folder} is not an n-gram model or a neural one: only these are quantised")
+    small = NgramModel(model.table.quantised(bits), vocabulary)
+    small.save(session.out / NGRAM_FILE)
+    for note in quantised_notes(small):
+        session.note(note)
+    return NGRAM_FILE, sum(model.table.sizes)
+
+
+def _quantise_weights(
+    source: Run, settings: EncoderConfig, vocabulary: Vocabulary, bits: int, session: Session
+) -> tuple[str, int]:
+    """Write the quantised weights, and the tree; returns the weights' file's name and their number."""
+    from lmtool.runs.load import load_neural
+    from lmtool.runs.weights import CHECKPOINT, QUANTISED, TREE, read_notes, save_quantised, save_tree
+
+    notes = read_notes(source.folder / CHECKPOINT)
+    if QUANTISED in notes:
+        raise UserError(f"{source.folder} is quantised already, to {notes[QUANTISED]} bits: quantise the run before")
+    model = load_neural(source, settings, vocabulary)
+    save_quantised(model, session.out / CHECKPOINT, notes, bits)
+    if model.output.tree is not None:
+        save_tree(model.output.tree, session.out / TREE)
+    return CHECKPOINT, model.parameter_count
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A member of a static mixture with its weight. run: None for an ARPA file."""
+
+    name: str
+    model: NgramModel
+    weight: float
+    run: Run | None
+
+
+def mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Written:
+    """Mix the n-gram models of runs and ARPA files into one, into an ARPA file or a run.
+
+    Raises UserError for a member that is not an n-gram model, whose scores do not sum to one, or that mixes otherwise
+    than linearly.
+    """
+    import numpy as np
+
+    from lmtool.mixtures.static import mix_static, union_vocabulary
+    from lmtool.ngram.files.arpa_write import write_arpa
+    from lmtool.ngram.models.ngram_model import NgramModel
+
+    if config.to is None:
+        session.require_new()
+    members = [member for name, weight in _weighted(config, runs) for member in _members_of(name, weight)]
+    weights = np.array([member.weight for member in members])
+    session.say("\n".join(["weight  member", *(f"{m.weight:6.4f}  {m.name}" for m in members)]))
+    vocabularies = [member.model.vocabulary for member in members]
+    one_vocabulary = len({frozenset(vocabulary.words) for vocabulary in vocabularies}) == 1
+    vocabulary = vocabularies[0] if one_vocabulary else union_vocabulary(vocabularies)
+    models = [member.model for member in members]
+    if config.to is not None:
+        to, table = Path(config.to), mix_static(models, weights, vocabulary)
+        write_arpa(table, vocabulary, to)
+        about = f"{', '.join(f'{size:,}' for size in table.sizes)} n-grams of orders 1 to {table.order}"
+        session.say(f"wrote {to}: {about}")
+        return Written(to, about, session.notes)
+    from lmtool.commands.ngram_runs import save_ngram_run
+
+    text, vocabulary = _text(config, members, vocabulary, session, one_vocabulary)
+    model = NgramModel(mix_static(models, weights, vocabulary), vocabulary)
+    sources = [Run.open(Path(name)) for name in runs if Path(name).is_dir()]
+    mixed = {"members": [{"run": member.name, "weight": member.weight} for member in members]}
+    about = save_ngram_run(session, plain_values(config), text, model, mixed, *sources)
+    return Written(session.out, f"a run with {about}, mixed from {len(members)} models", session.notes)
+
+
+def _weighted(config: ConvertConfig, runs: list[str]) -> list[tuple[str, float]]:
+    """The names of runs= with their weights; a single mixture brings its own."""
+    if config.weights is not None:
+        return list(zip(runs, config.weights, strict=True))
+    if len(runs) > 1:
+        raise UserError(
+            "weights=null: give one for each run, as weights=[.6,.4], or fit them: lmtool ensemble "
+            f"runs=[{','.join(runs)}], then lmtool convert runs=[ITS FOLDER]"
+        )
+    return [(runs[0], 1.0)]
+
+
+def _members_of(name: str, weight: float) -> list[_Member]:
+    """The n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight."""
+    from lmtool.config.groups import CountModelConfig
+    from lmtool.ngram.models.ngram_model import NgramModel
+    from lmtool.runs.load import load_model, run_vocabulary
+
+    if Path(name).is_file():
+        from lmtool.ngram.files.arpa_model import arpa_model
+
+        return [_Member(name, _normalised(name, arpa_model(name)), weight, None)]
+    run = Run.open(Path(name))
+    if run.kind == "ensemble":
+        if run.mixture.get("method", "linear") != "linear" or "cache" in run.mixture:
+            how = f"method={run.mixture['method']}" + (" with a cache" if "cache" in run.mixture else "")
+            raise UserError(f"{name} mixes by {how}: only a linear mixture without a cache is an n-gram model")
+        shares = zip(run.members, run.weights, strict=True)
+        return [member for each, share in shares for member in _members_of(each, weight * share)]
+    settings = run.settings("model")
+    model = load_model(run, run_vocabulary(run)) if isinstance(settings, CountModelConfig) else None
+    if not isinstance(model, NgramModel):
+        raise UserError(f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it")
+    return [_Member(name, _normalised(name, model), weight, run)]
+
+
+def _normalised(name: str, model: NgramModel) -> NgramModel:
+    if not model.normalised:
+        raise UserError(f"{name} gives scores that do not sum to one: no mixture of them does; use another smoother")
+    return model
+
+
+def _text(
+    config: ConvertConfig, members: list[_Member], vocabulary: Vocabulary, session: Session, one_vocabulary: bool
+) -> tuple[Text, Vocabulary]:
+    """The text that the new run is evaluated on, and its vocabulary: those of data= where the command line names it,
+    else of the first run, with the words of all members.
+    """
+    from lmtool.commands.ngram_runs import Text, store_with_words
+    from lmtool.data.corpus import Corpus
+
+    chosen = any(key_of(word).split(".")[0].split("@")[0] == "data" for word in session.begun.overrides)
+    first = next((member.run for member in members if member.run is not None), None)
+    if not chosen and first is None:
+        raise UserError(
+            "runs= has ARPA files alone: name the text that the new run is evaluated on by data=, or give to="
+        )
+    if not chosen and one_vocabulary and first is not None:
+        return Text.of_run(first), vocabulary
+    data = config.data if chosen or first is None else first.settings("data")
+    place = origin("data", data.kind)
+    data, store = store_with_words(data, vocabulary.words, config.store_dir, session, "the members")
+    with Corpus.open(store) as corpus:
+        if vocabulary.eos is not None and corpus.vocabulary.eos is None:
+            raise UserError(f"data={data.name} has no sentences, but the members have: use data.sentences=true")
+        return Text.of_corpus(data, corpus, {} if place is None else {"data": place}), corpus.vocabulary

@@ -30,8 +30,7 @@ AT_ONCE = 1 << 23  # probabilities that are held at once
 
 def run(config: DistilConfig, session: Session) -> TrainedRun:
     """Distil a model into the n-grams of another one, and score valid."""
-    from lmtool.commands.ngram_runs import Text, save_ngram_run
-    from lmtool.commands.prune_to_size import prune_to_size
+    from lmtool.commands.ngram_runs import Text, prune_to_size, save_ngram_run
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.distillation import ExpectedProbabilities
     from lmtool.ngram.likely_ngrams import LikelyNgrams

@@ -1,4 +1,4 @@
-"""`lmtool ensemble`: runs -> the perplexity of their mixture."""
+"""`lmtool ensemble`: runs -> the perplexity of their mixture; saved scores of the same text -> their mixture."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from lmtool.config.settings import plain_values
-from lmtool.config.verbs import EnsembleConfig, FitOn
+from lmtool.config.verbs import EnsembleConfig, FitOn, MixMethod
 from lmtool.errors import UserError
-from lmtool.results import NOT_COMPARABLE, Evaluation, MixedRun
+from lmtool.results import NOT_COMPARABLE, Evaluation, MixedRun, finite_or_null
 from lmtool.runs.run import Run, all_fitted, fitted_by, fitted_note
 from lmtool.session import Session
 from lmtool.system.files import write_json
@@ -19,33 +19,46 @@ SETTINGS = EnsembleConfig
 
 def run(config: EnsembleConfig, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
+    from lmtool.commands.mixture_members import is_run, require_one_unit
+
+    session.use_threads(config.threads)
+    require_one_unit(config.runs)
+    if all(is_run(name) or not Path(name).exists() for name in config.runs):
+        mixed, extra = _mix_runs(config, session)
+    else:
+        mixed, extra = _mix_scores(config, session)
+    lines = zip(mixed.names, mixed.weights, mixed.perplexities, strict=True)
+    members = [finite_or_null({"run": name, "weight": weight, "perplexity": value}) for name, weight, value in lines]
+    evaluation = mixed.evaluation
+    result = evaluation.as_json() | extra | {"weights": mixed.weights, "members": members}
+    write_json(session.out / "result.json", result)
+    session.say(f"{mixed.table_text()}\n\n{evaluation.lines()}")
+    if not evaluation.normalised:
+        session.note(f"a member's scores do not sum to one, so that the mixture's do not: {NOT_COMPARABLE}")
+    return mixed
+
+
+def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
+    """Mix the models of runs into a run; return also the further entries of result.json."""
     import numpy as np
 
-    from lmtool.commands.mix_scores import mix_scores
-    from lmtool.commands.mixture_members import is_run, require_one_unit
     from lmtool.evaluation.cloze import only_questions, score_questions
-    from lmtool.evaluation.score import Scores, perplexity, reads_across, report, score
+    from lmtool.evaluation.score import perplexity, reads_across
     from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
     from lmtool.mixtures.fit import build_mixture, fit_mixture
     from lmtool.runs.corpus import open_run_corpus, save_words
     from lmtool.runs.load import load_model
 
-    session.use_threads(config.threads)
-    out = session.out
-    require_one_unit(config.runs)
-    if not all(is_run(name) or not Path(name).exists() for name in config.runs):
-        evaluation, weights, member_perplexities, extra = mix_scores(config, session)
-        mixed = MixedRun(out, config.runs, weights, member_perplexities, evaluation, session.notes)
-        return _finished(mixed, extra, session)
-    members = [Run.open(Path(folder)) for folder in config.runs]
+    out, members = session.out, [Run.open(Path(folder)) for folder in config.runs]
     _require_one_store(members)
     with open_run_corpus(members[0], config.store_dir, progress=session.progress) as corpus:
         models = [load_model(member, corpus.vocabulary, config.device) for member in members]
         # Weights fitted on questions are not for text, where whole distributions would have to be mixed.
         questions_only = config.fit_on is FitOn.cloze or only_questions(corpus, config.split)
         text = None if questions_only else corpus.split(config.split)
-        scored = {} if text is None else {id(model): score(model, text, progress=session.progress) for model in models}
-        log_probs = [scored[id(model)].log_prob for model in models] if scored else []
+        start, seconds = time.perf_counter(), 0.0
+        log_probs = [] if text is None else [model.score_text(text, progress=session.progress) for model in models]
+        seconds += time.perf_counter() - start
         known = np.stack(log_probs) if log_probs and config.fit_split == config.split else None
         fitted = fit_mixture(config, models, corpus, known, session.say)
         if questions_only and corpus.cloze(config.split) is None:
@@ -54,24 +67,28 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
             session.note("the weights have not converged: there may be better ones")
         own = fitted_by(plain_values(config))
         found = {"the mixture": own.get(config.split, [])}
-        for note in fitted_note(
-            found | {str(m.folder): m.fitted_on.get(config.split, []) for m in members}, config.split
-        ):
+        found |= {str(member.folder): member.fitted_on.get(config.split, []) for member in members}
+        for note in fitted_note(found, config.split):
             session.note(note)
         mixture = build_mixture(models, fitted.weights, fitted.mixture, corpus.vocabulary)
         cloze = score_questions(mixture, corpus, config.split, out, session.say, session.note)
-        evaluation = Evaluation(str(out), config.split, None, None, mixture.normalised, cloze)
-        if text is not None:
-            # The members' log-probabilities are known: only the mixing remains.
+        if text is None:
+            evaluation = Evaluation(str(out), config.split, mixture.normalised, cloze=cloze)
+        else:
             start = time.perf_counter()
             log_prob = mixture.mix_scores(np.stack(log_probs), text)
-            seconds = time.perf_counter() - start + sum(of_member.seconds for of_member in scored.values())
-            evaluation.across_sentences = reads_across(mixture, text)
-            evaluation.report = report(config.split, text, Scores(log_prob, seconds), cloze)
-            evaluation.scores = TokenScores(
-                log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised
+            seconds += time.perf_counter() - start
+            scores = TokenScores(log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised)
+            evaluation = Evaluation.of(
+                str(out),
+                scores,
+                characters=text.characters,
+                words=text.words,
+                seconds=seconds,
+                cloze=cloze,
+                across_sentences=reads_across(mixture, text),
             )
-            evaluation.scores.save(out / SCORES_FILE)
+            scores.save(out / SCORES_FILE)
         save_words(corpus, out)
     Run(
         folder=out,
@@ -96,7 +113,7 @@ def run(config: EnsembleConfig, session: Session) -> MixedRun:
     mixed = MixedRun(
         out, names, fitted.weights.tolist(), perplexities, evaluation, session.notes, store_dir=config.store_dir
     )
-    return _finished(mixed, extra, session)
+    return mixed, extra
 
 
 def _require_one_store(members: list[Run]) -> None:
@@ -108,17 +125,44 @@ def _require_one_store(members: list[Run]) -> None:
             )
 
 
-def _finished(mixed: MixedRun, extra: dict[str, Any], session: Session) -> MixedRun:
-    """Write result.json; print the table of members and the report of the mixture."""
-    from lmtool.evaluation.score import finite_or_null
+def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[str, Any]]:
+    """Mix runs and saved scores of the same tokens, token by token, into a scores.h5; return also the further entries
+    of result.json.
 
-    lines = zip(mixed.names, mixed.weights, mixed.perplexities, strict=True)
-    members = [finite_or_null({"run": name, "weight": weight, "perplexity": value}) for name, weight, value in lines]
-    evaluation = mixed.evaluation
-    write_json(
-        session.out / "result.json", evaluation.as_json() | extra | {"weights": mixed.weights, "members": members}
+    Raises UserError for what needs more than scores: other methods, caches, weights from another split.
+    """
+    import numpy as np
+
+    from lmtool.commands.mixture_members import scores_of
+    from lmtool.evaluation.score import perplexity
+    from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
+    from lmtool.mixtures.fit import fit_record
+    from lmtool.mixtures.linear import fit_weights, mix
+
+    if config.method is not MixMethod.linear or config.cache is not None:
+        raise UserError("runs= names scores without a model, which mix only with method=linear and cache=null")
+    if config.weights is None and config.fit_split != config.split:
+        raise UserError(
+            f"fit_split={config.fit_split}: runs= names scores without a model, of one text alone; give weights=, or "
+            f"fit them on it with fit_split={config.split}"
+        )
+    start = time.perf_counter()
+    members, tokens = scores_of(config.runs, config.split, config.store_dir, config.device, progress=session.progress)
+    log_prob = np.stack([member.log_prob for member in members])
+    weights, extra = np.array(config.weights), dict[str, Any]()
+    if config.weights is None:
+        fit = fit_weights(log_prob)
+        weights, extra = fit.weights, {"fit": fit_record(config, fit.iterations, fit.gap)}
+        session.say(f"EM on the text itself: {fit.iterations} steps, within {fit.gap:.1e} nats of the optimum")
+    name, own = members[0].split, ["weights"] if config.weights is None else []
+    for note in fitted_note({"the mixture": own} | {member.name: member.fitted for member in members}, name):
+        session.note(note)
+    scores = TokenScores(mix(log_prob, weights), tokens, name, all(member.normalised for member in members))
+    scores.save(session.out / SCORES_FILE)
+    session.note(
+        "some members have scores but no model, so that this mixture is not a run; its scores.h5 can be "
+        "compared and mixed"
     )
-    session.say(f"{mixed.table_text()}\n\n{evaluation.lines()}")
-    if not evaluation.normalised:
-        session.note(f"a member's scores do not sum to one, so that the mixture's do not: {NOT_COMPARABLE}")
-    return mixed
+    evaluation = Evaluation.of(str(session.out), scores, seconds=time.perf_counter() - start)
+    perplexities: list[float | None] = [perplexity(member.log_prob) for member in members]
+    return MixedRun(session.out, config.runs, weights.tolist(), perplexities, evaluation, session.notes), extra

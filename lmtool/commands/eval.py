@@ -1,13 +1,15 @@
-"""`lmtool eval`: run + store, or any text -> perplexity."""
+"""`lmtool eval`: run + store, any text or n-best lists -> perplexity, or the lists in a new order."""
 
 from __future__ import annotations
 
 import math
 import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lmtool.config.verbs import EvalConfig
+from lmtool.errors import UserError
 from lmtool.results import NOT_COMPARABLE, Evaluation, Rescored
 from lmtool.runs.run import Run, fitted_note
 from lmtool.session import Session
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
     from lmtool.text_model import TextModel
 
 SETTINGS = EvalConfig
+TOKENS_PER_CHUNK = 1 << 16  # whose matched lengths are found at once
 
 
 def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
     """Score a split, a text or n-best lists with a finished run's model."""
-    from lmtool.commands.eval_nbest import rescore
     from lmtool.evaluation.token_scores import SCORES_FILE
     from lmtool.runs.load import load_named
     from lmtool.runs.run import run_folder
@@ -35,7 +37,7 @@ def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
     else:
         loaded = load_named(config.run, config.arpa, config.device, config.store_dir).reading(config.blank_lines)
         if config.nbest is not None:
-            return rescore(config, loaded, session)
+            return _rescore(config, config.nbest, loaded, session)
         evaluation = _of_text(config, loaded, session)
     result = evaluation.as_json()
     if evaluation.scores is not None:
@@ -49,18 +51,20 @@ def run(config: EvalConfig, session: Session) -> Evaluation | Rescored:
 
 
 def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation:
-    """Score a split of the run's data, and its cloze questions where it has some."""
+    """Score a split of the run's data, and its cloze questions, if any."""
     from lmtool.data.oov import oov_warning
-    from lmtool.evaluation.cloze import only_questions
+    from lmtool.evaluation.cloze import only_questions, score_questions
     from lmtool.runs.corpus import open_run_corpus
     from lmtool.runs.load import load_model
 
     name, run = config.split, str(finished.folder)
     with open_run_corpus(finished, config.store_dir, progress=session.progress) as corpus:
         model = load_model(finished, corpus.vocabulary, config.device)
-        cloze = _questions(finished, model, corpus, name, session)
+        cloze = score_questions(model, corpus, name, session.out, session.say, session.note)
+        if cloze is not None:
+            cloze |= _local_cloze(finished, corpus, name)
         if only_questions(corpus, name):
-            return Evaluation(run, name, None, None, model.normalised, cloze, notes=session.notes)
+            return Evaluation(run, name, model.normalised, cloze=cloze, notes=session.notes)
         split = corpus.split(name)
         for warning in oov_warning(corpus, name):
             session.warn(warning)
@@ -69,8 +73,26 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
     return _scored(config, model, split, corpus.vocabulary, session, run=run, name=name, cloze=cloze)
 
 
+def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
+    """Return the results of questions scored by the counts of their candidates alone, if the run's smoother does so."""
+    if run.kind != "train" or not run.config.get("smoother"):
+        return {}
+    from lmtool.evaluation.cloze import cloze_report
+
+    smoother, settings = run.settings("smoother"), run.settings("counts")
+    if not smoother.scores_candidates_alone() or not run.settings("model").counts_words:
+        return {}
+    counts = settings.count(corpus, int(run.config["model"]["order"]), settings.storage(corpus))
+    questions = corpus.cloze(split)
+    assert questions is not None, "the caller has scored them"
+    contexts = questions.contexts_matrix(counts.order - 1, corpus.vocabulary.bos)
+    log_prob = smoother.cloze_log_prob(counts, contexts, questions.candidates)
+    report = cloze_report(log_prob, questions.answers)
+    return {"local_perplexity": report["perplexity"], "local_accuracy": report["accuracy"]}
+
+
 def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluation:
-    """Score files, or standard input, tokenised as the run's data were; the run's store is not needed."""
+    """Score files or standard input, tokenized as the run's data were; the run's store is not needed."""
     from lmtool.data.encode import split_of_text
     from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
     from lmtool.data.text_files import text_files
@@ -102,7 +124,7 @@ def _scored(
     name: str,
     cloze: dict[str, float] | None = None,
 ) -> Evaluation:
-    """Score text by the settings; prints its tokens where they ask for it."""
+    """Score text by the settings; print its tokens if they ask for it."""
     from lmtool.ngram.models.ngram_model import evenly, quantised_notes
 
     evaluation = evaluate_split(
@@ -141,34 +163,38 @@ def evaluate_split(
     unnormalised: bool = False,
     cloze: dict[str, float] | None = None,
 ) -> Evaluation:
-    """Score text with a model. run, name: of the model and the text, for the report; cloze: the results of its
-    questions; accuracy, unnormalised: as in EvalConfig.
+    """Score text with a model.
 
-    Raises UserError for unnormalised scores of a model that has none, and for the accuracy of one with a cache.
+    run, name: of the model and the text, for the report. cloze: results of the text's questions. accuracy,
+    unnormalised: as in EvalConfig. Raises UserError for unnormalised scores of a model that has none.
     """
     from lmtool.data.oov import text_warning
-    from lmtool.evaluation.score import READ_ALONE, log_z, reads_across, report, score, split_accuracy
+    from lmtool.evaluation.score import READ_ALONE, log_z, reads_across, split_accuracy
     from lmtool.evaluation.token_scores import TokenScores, tokens_of
 
-    scores = score(model, split, progress=session.progress, unnormalised=unnormalised)
-    right = split_accuracy(model, split, progress=session.progress) if accuracy else None
-    normalised = model.normalised and not unnormalised
+    start = time.perf_counter()
+    if unnormalised:
+        log_prob = model.score_tokens(split, 0, split.tokens, unnormalized=True, progress=session.progress)
+    else:
+        log_prob = model.score_text(split, progress=session.progress)
+    seconds = time.perf_counter() - start
     across = reads_across(model, split)
     if across is False:
         session.note(READ_ALONE)
     if split.oov_words is not None:
         for warning in text_warning(name, len(split.oov_words), split.tokens, split.oov_words, vocabulary):
             session.warn(warning)
-    return Evaluation(
+    return Evaluation.of(
         run,
-        name,
-        report(name, split, scores, cloze, right),
-        TokenScores(scores.log_prob, tokens_of(split, vocabulary), name, normalised),
-        normalised,
-        cloze,
-        log_z(model, split),
-        across,
-        session.notes,
+        TokenScores(log_prob, tokens_of(split, vocabulary), name, model.normalised and not unnormalised),
+        characters=split.characters,
+        words=split.words,
+        seconds=seconds,
+        accuracy=split_accuracy(model, split, progress=session.progress) if accuracy else None,
+        cloze=cloze,
+        log_z=log_z(model, split),
+        across_sentences=across,
+        notes=session.notes,
     )
 
 
@@ -178,45 +204,81 @@ def _print_detail(
     """Print SRILM's lines; those of n-gram models name the length of the n-gram that was matched."""
     import numpy as np
 
-    from lmtool.evaluation.srilm_debug import detail_lines
-    from lmtool.ngram.models.ngram_model import NgramModel
+    from lmtool.evaluation.other_tools import detail_lines
 
     matched = None
-    if isinstance(model, NgramModel):
-        matched = np.concatenate(
-            [
-                model.matched_lengths(
-                    split.contexts(first, min(first + 65536, split.tokens), model.context_size),
-                    split.ids[first : first + 65536].astype(np.int64),
-                )
-                for first in range(0, split.tokens, 65536)
-            ]
+    if model.context_classes is not None:
+        chunks = (
+            np.arange(at, min(at + TOKENS_PER_CHUNK, split.tokens)) for at in range(0, split.tokens, TOKENS_PER_CHUNK)
         )
-    tokens, starts = evaluation.token_scores.tokens, split.as_stream(model.across_sentences).offsets
-    for line in detail_lines(tokens, evaluation.log_probs, matched, starts, sentences=sentences, name=evaluation.split):
+        matched = np.concatenate([model.matched_lengths(*model.contexts_of(split, chunk)) for chunk in chunks])
+    scores, starts = evaluation.token_scores, split.as_stream(model.across_sentences).offsets
+    for line in detail_lines(scores.tokens, scores.log_prob, matched, starts, sentences=sentences, name=scores.split):
         session.say(line)
 
 
-def _questions(run: Run, model: LanguageModel, corpus: Corpus, split: str, session: Session) -> dict[str, float] | None:
-    from lmtool.evaluation.cloze import score_questions
+def _rescore(config: EvalConfig, nbest_file: str, loaded: TextModel, session: Session) -> Rescored:
+    """Score the hypotheses of n-best lists, choose the weight, write the lists best first.
 
-    cloze = score_questions(model, corpus, split, session.out, session.say, session.note)
-    return None if cloze is None else cloze | _local_cloze(run, corpus, split)
+    Raises UserError for a dynamic model, for lists that cannot be read, and if a hypothesis has probability 0.
+    """
+    import numpy as np
 
+    from lmtool.data.text_form import split_words
+    from lmtool.evaluation.nbest import (
+        best_weight,
+        chosen,
+        hypothesis_log_prob,
+        read_nbest,
+        read_references,
+        word_errors,
+        write_nbest,
+    )
 
-def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
-    """The questions scored by the counts of their candidates alone, where the run's smoother does so."""
-    if run.kind != "train" or not run.config.get("smoother"):
-        return {}
-    from lmtool.evaluation.cloze import cloze_report
-
-    smoother, settings = run.settings("smoother"), run.settings("counts")
-    if not smoother.scores_candidates_alone() or not run.settings("model").counts_words:
-        return {}
-    counts = settings.count(corpus, int(run.config["model"]["order"]), settings.storage(corpus))
-    questions = corpus.cloze(split)
-    assert questions is not None, "the caller has scored them"
-    contexts = questions.contexts_matrix(counts.order - 1, corpus.vocabulary.bos)
-    log_prob = smoother.cloze_log_prob(counts, contexts, questions.candidates)
-    report = cloze_report(log_prob, questions.answers)
-    return {"local_perplexity": report["perplexity"], "local_accuracy": report["accuracy"]}
+    if loaded.dynamic:
+        raise UserError(f"nbest={nbest_file}: {loaded.name} has a cache, which needs running text: take another")
+    nbest = read_nbest(nbest_file, config.nbest_costs)
+    references = read_references(config.nbest_reference, nbest) if config.nbest_reference is not None else None
+    start = time.perf_counter()
+    log_prob = hypothesis_log_prob(nbest, loaded.score)
+    seconds = time.perf_counter() - start
+    if np.isneginf(log_prob).any():
+        words = nbest.texts[int(np.isneginf(log_prob).argmax())]
+        raise UserError(f"{loaded.name} gives {words!r} of {nbest_file} probability 0: take a smoothed model")
+    rates: dict[str, float] = {}
+    weight, tuned = config.nbest_weight, False
+    if references is not None:
+        of_list = np.repeat(np.arange(len(references)), np.diff(nbest.offsets))
+        errors = np.array([word_errors(w, references[k]) for w, k in zip(nbest.texts, of_list.tolist(), strict=True)])
+        if weight is None:
+            weight, tuned = best_weight(nbest.total, log_prob, errors, nbest.offsets).weight, True
+        reference_words = sum(len(split_words(line)) for line in references)
+        if reference_words == 0:
+            raise UserError(f"{config.nbest_reference} has no words: give the right transcriptions")
+        new, old = (errors[chosen(nbest.total, log_prob, nbest.offsets, by)].sum() for by in (weight, 0.0))
+        best = np.minimum.reduceat(errors, nbest.offsets[:-1]).sum()
+        names = ("word_error_rate", "word_error_rate_before", "word_error_rate_oracle")
+        rates = {name: float(count / reference_words) for name, count in zip(names, (new, old, best), strict=True)}
+    weight = 1.0 if weight is None else weight
+    files = write_nbest(session.out, nbest, log_prob, nbest.total + weight * log_prob)
+    result: dict[str, Any] = {"nbest": nbest_file, "lists": len(nbest.lists), "hypotheses": len(nbest.texts)}
+    result |= {"seconds": seconds} | ({"tuned": True} if tuned else {})
+    result |= {"reference_words": reference_words} | rates if rates else {}
+    write_json(session.out / "result.json", result | {"weight": weight})
+    rescored = Rescored(
+        run=loaded.name,
+        lists=len(nbest.lists),
+        hypotheses=len(nbest.texts),
+        weight=weight,
+        word_error_rate=rates.get("word_error_rate"),
+        word_error_rate_before=rates.get("word_error_rate_before"),
+        word_error_rate_oracle=rates.get("word_error_rate_oracle"),
+        tuned=tuned,
+        files=list(files),
+        notes=session.notes,
+    )
+    session.say(f"{rescored.heading()}\n{rescored.lines()}")
+    if rescored.tuned:
+        session.note("the weight was tuned on these lists themselves; use it for other lists by nbest_weight=")
+    session.say(f"wrote {', '.join(str(path) for path in files)}")
+    return rescored

@@ -139,7 +139,7 @@ def _write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> list[
 
 def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Session) -> None:
     """Say what other tools make of a model that gives contexts it does not have a weight, as the format does not."""
-    from lmtool.evaluation.score import perplexity, score
+    from lmtool.evaluation.score import perplexity
     from lmtool.ngram.files.arpa_write import arpa_form
     from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.runs.corpus import open_run_corpus
@@ -150,7 +150,7 @@ def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Sess
         return
     other = NgramModel(arpa_form(model.table), model.vocabulary)
     with open_run_corpus(run, store_dir, progress=False) as corpus:
-        here, there = (perplexity(score(scorer, corpus.split("valid")).log_prob) for scorer in (model, other))
+        here, there = (perplexity(scorer.score_text(corpus.split("valid"))) for scorer in (model, other))
     session.note(
         "written so that other tools get the same scores, which do not sum to one, but for the first "
         f"{order - 2} words of sentences that begin in an unseen way: perplexity of valid {here:.4f} here, "

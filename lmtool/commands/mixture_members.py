@@ -99,7 +99,6 @@ def _scores_of_lmtool(name: str, split: str, store_dir: str, device: str, progre
 
 
 def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -> TokenScores:
-    from lmtool.evaluation.score import score
     from lmtool.evaluation.token_scores import tokens_of
     from lmtool.runs.corpus import open_run_corpus
     from lmtool.runs.load import load_model
@@ -107,8 +106,8 @@ def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -
     with open_run_corpus(run, store_dir, progress=progress) as corpus:
         model = load_model(run, corpus.vocabulary, device)
         text = corpus.split(split)
-        scores = score(model, text, progress=progress)
-        return TokenScores(scores.log_prob, tokens_of(text, corpus.vocabulary), split, model.normalised)
+        log_prob = model.score_text(text, progress=progress)
+        return TokenScores(log_prob, tokens_of(text, corpus.vocabulary), split, model.normalised)
 
 
 def _fitted_and_across(path: Path, split: str) -> tuple[Sequence[str], bool | None]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.data import DataConfig
+from lmtool.config.rules import ngrams_to_keep
 from lmtool.config.settings import plain_values
 from lmtool.data.remote import absolute
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError
+from lmtool.results import sizes_text
 from lmtool.runs.corpus import tokeniser_in
 from lmtool.runs.run import VOCABULARY, Run, all_fitted
 from lmtool.session import Session
@@ -20,6 +22,7 @@ from lmtool.system.files import atomic_write, write_json
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.ngram.models.ngram_model import NgramModel
+    from lmtool.ngram.tables.backoff import BackoffTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,6 @@ def save_ngram_run(
     settings: of the verb, in plain values. result: what result.json has beside the number of n-grams. sources: the runs
     that it is made of, whose fits it inherits.
     """
-    from lmtool.evaluation.printing import sizes_text
     from lmtool.ngram.models.ngram_model import NGRAM_FILE
     from lmtool.runs.corpus import save_tokeniser, save_vocabulary
 
@@ -109,3 +111,31 @@ def store_with_words(
     prepared = preprocess(data, store_dir, progress=session.progress)
     session.say(f"data={data.name} has other words: its store was written with those of {what}")
     return data, prepared.path
+
+
+def prune_to_size(
+    wanted: object,
+    table: BackoffTable,
+    eos: int | None,
+    session: Session,
+    by_gain: Callable[[int], tuple[BackoffTable, float]] | None = None,
+) -> BackoffTable:
+    """The table of as many n-grams as are wanted, a number or a share; the same table where it has no more.
+
+    eos: the id of `</s>`. by_gain: prunes to a number of n-grams by expected gain, and returns the threshold too; None
+    for pruning by entropy. Raises UserError where less is wanted than the 1-grams.
+    """
+    from lmtool.ngram.pruning.entropy import prune_to_size_by_entropy
+
+    total, size = sum(table.sizes), ngrams_to_keep(wanted, "prune_to", table.sizes)
+    if size >= total:
+        session.say(f"prune_to={wanted}: all {total:,} n-grams stay")
+        return table
+    if by_gain is None:
+        pruned, threshold = prune_to_size_by_entropy(table, size, eos)
+        found = f"prune_entropy={threshold:.4g}"
+    else:
+        pruned, threshold = by_gain(size)
+        found = f"expected gains of {threshold:.4g} nats per token and more"
+    session.say(f"pruned from {total:,} n-grams to {sum(pruned.sizes):,}: {found}")
+    return pruned

@@ -22,7 +22,6 @@ from lmtool.data.preprocess import preprocess
 from lmtool.data.remote import place
 from lmtool.data.split import StoredTokens
 from lmtool.errors import UserError
-from lmtool.evaluation.printing import training_line
 from lmtool.neural.devices import choose_device, has_bf16, repeatable
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.plots import can_plot
@@ -134,7 +133,10 @@ def _run(
         result = trained.as_json() | {"seconds": time.perf_counter() - start, "options": session.choices}
         if processes.first:
             _keep(result, config, model, settings, corpus, session)
-    return TrainedRun.of(out, result, config.store_dir, session.notes)
+    run = TrainedRun.of(out, result, config.store_dir, session.notes)
+    if processes.first:
+        session.say(run.line())
+    return run
 
 
 def _state_to_resume(config: TrainConfig, session: Session, processes: Processes) -> State | None:
@@ -248,4 +250,3 @@ def _keep(
     session.say(
         f"fast forms: {', '.join(result['forms'])}" if result["forms"] else "computed by the plain formulas alone"
     )
-    session.say(training_line(result, out))

@@ -11,7 +11,7 @@ from lmtool.config.groups import CountModelConfig, EstimationRequest
 from lmtool.config.settings import plain_values
 from lmtool.config.verbs import TrainConfig
 from lmtool.errors import UserError
-from lmtool.results import NOT_COMPARABLE, TrainedRun
+from lmtool.results import NOT_COMPARABLE, TrainedRun, finite_or_null, sizes_text
 from lmtool.session import Session
 from lmtool.system.files import write_json
 
@@ -30,8 +30,6 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
     from lmtool.data.readers import read_text
     from lmtool.data.text_files import text_files
     from lmtool.data.text_form import split_words
-    from lmtool.evaluation.printing import training_line
-    from lmtool.evaluation.score import finite_or_null
     from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 
     out = session.out
@@ -52,8 +50,9 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
         result |= {"seconds": time.perf_counter() - start, "options": session.choices}
         write_json(out / "result.json", finite_or_null(result))
         save_trained(out, plain_values(config), session.choices, corpus)
-    session.say(training_line(result, out))
-    return TrainedRun.of(out, result, config.store_dir, session.notes)
+    trained = TrainedRun.of(out, result, config.store_dir, session.notes)
+    session.say(trained.line())
+    return trained
 
 
 def _estimate(
@@ -62,8 +61,7 @@ def _estimate(
     """Steps 1 to 7: choose the units, count, tune, estimate, prune, quantise, score valid; returns what goes into
     result.json. listed: with limit_vocabulary, which words of `whole` are those of `corpus`, bool `[V]`; else None.
     """
-    from lmtool.commands.prune_to_size import prune_to_size
-    from lmtool.evaluation.printing import sizes_text
+    from lmtool.commands.ngram_runs import prune_to_size
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.estimation.estimate import estimate
     from lmtool.ngram.models.ngram_model import quantised_notes

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from lmtool.config.model_verbs import VerifyConfig
+from lmtool.data.remote import is_address
 from lmtool.errors import UserError
-from lmtool.runs.run import newest
+from lmtool.runs.run import STATE, STATE_BEFORE, Run, newest
 from lmtool.session import Session
-from lmtool.system.files import write_json
+from lmtool.system.checksummed_file import checksum_of
+from lmtool.system.files import has_checksum, read_json, write_json
 
 SETTINGS = VerifyConfig
 
 
 def run(config: VerifyConfig, session: Session) -> None:
     """Read the files with checksums below the paths, print how each is, and fail where one is damaged."""
-    from lmtool.commands.verify_files import Condition, files_of, verified
     from lmtool.data.text_form import visible
     from lmtool.system.terminal import Cell, text_table
 
@@ -39,3 +44,109 @@ def run(config: VerifyConfig, session: Session) -> None:
     if damaged:
         some = "; ".join(f"{file.path}: {file.damage}" for file in damaged[:3])
         raise UserError(f"{len(damaged)} of {len(files)} files damaged ({some}): take a copy, or make them again")
+
+
+KINDS = (".h5", ".json", ".safetensors")
+HIDDEN = "."  # the begin of the names of folders with Hydra's own files, and of files that are being written
+
+
+class Condition(Enum):
+    """whole: as it was written. damaged: not so. unverified: it has no checksum."""
+
+    whole = "whole"
+    damaged = "damaged"
+    unverified = "unverified"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A file that was read to its end. damage: what is wrong with it, None where nothing is known to be."""
+
+    path: Path
+    bytes: int
+    condition: Condition
+    damage: str | None = None
+
+
+def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
+    """The files below the paths that have checksums, each with the one that a run.json has of it, if any does; of a run
+    also its store, and its members if it is a mixture.
+
+    Raises UserError for a path that is not there.
+    """
+    found: dict[Path, str | None] = {}
+    waiting, seen = list(paths), set()
+    while waiting:
+        path = waiting.pop(0)  # those that were named first, under their names
+        if not path.exists():
+            raise UserError(f"{path} is not there: name runs, stores and folders of them")
+        if path.resolve() in seen:
+            continue
+        seen.add(path.resolve())
+        for file in [path] if path.is_file() else _below(path):
+            if path.is_file() or file.suffix in KINDS:
+                found.setdefault(file, None)
+            if file.name == "run.json":
+                waiting += _of_run(file.parent, found)
+    return _once(found)
+
+
+def _once(found: dict[Path, str | None]) -> dict[Path, str | None]:
+    """Each file once, by the relative path where it has one: a mixture names its members by absolute ones."""
+    names: dict[str, Path] = {}
+    checksums: dict[Path, str | None] = {}
+    for path in sorted(found, key=Path.is_absolute):
+        name = names.setdefault(os.path.realpath(path), path)
+        checksums[name] = checksums.get(name) or found[path]
+    return checksums
+
+
+def _below(folder: Path) -> list[Path]:
+    inside = (path for path in folder.rglob("*") if path.is_file() or (path.is_symlink() and not path.exists()))
+    return [path for path in inside if not any(part.startswith(HIDDEN) for part in path.relative_to(folder).parts)]
+
+
+def _of_run(folder: Path, found: dict[Path, str | None]) -> list[Path]:
+    """Add the files that a run.json names; returns the paths that it refers to."""
+    try:
+        run = Run.open(folder)
+    except UserError:  # it is damaged, which is found when it is verified
+        return []
+    found.update({folder / name: checksum for name, checksum in run.checksums.items()})
+    others = [Path(member) for member in run.members]
+    if not is_address(run.store):
+        others.append(Path(run.store))
+    return [path for path in others if path.exists()]
+
+
+def verified(path: Path, checksum: str | None) -> Verified:
+    """Read a file to its end and compare its checksums. checksum: what a run.json has of it, None where none has."""
+    size = path.stat().st_size if path.is_file() else 0
+    try:
+        has_any = _has_right_checksum(path)
+        if checksum is not None and checksum_of(path) != checksum:
+            return Verified(path, size, Condition.damaged, "its checksum is not the one in run.json")
+    except Exception as error:  # each library has its own
+        return Verified(path, size, Condition.damaged, str(error).splitlines()[0] if str(error) else repr(error))
+    return Verified(path, size, Condition.whole if has_any or checksum is not None else Condition.unverified)
+
+
+def _has_right_checksum(path: Path) -> bool:
+    """Whether a file has a checksum of its own, which is right. Raises an error of its library where it is not."""
+    if path.suffix == ".json":
+        read_json(path, "make it again")
+        return has_checksum(path)
+    if path.name in (STATE, STATE_BEFORE):
+        from lmtool.training.state import read_state
+
+        read_state(path)
+        return True
+    if path.suffix == ".safetensors":
+        from lmtool.runs.weights import read_tensors
+
+        return read_tensors(path)[2]
+    if path.suffix == ".h5":
+        from lmtool.system.hdf5_files import verify_hdf5
+
+        return verify_hdf5(path)
+    return False

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from lmtool.evaluation.printing import CONTEXTS
 from lmtool.plots.axes import MINUS
 from lmtool.report.content import Table
 from lmtool.report.reading import NORMALISED, Entry, Sweep
+from lmtool.results import CONTEXTS
 from lmtool.system.terminal import Cell
 
 

@@ -1,17 +1,24 @@
-"""What all results have: a heading, a table, notes, and how these are shown."""
+"""What all results share: a heading, a table or figures, notes, and how they are displayed."""
 
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.system.terminal import Cell, html_table, text_table
+from lmtool.system.terminal import Cell, cell_text, html_table, text_table
 
 if TYPE_CHECKING:
     import pandas
 
+    from lmtool.trees.analysis import TreeAnalysis
+    from lmtool.trees.tree import Tree
+
+NOT_COMPARABLE = "do not compare this perplexity with others"
 Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 
@@ -22,15 +29,15 @@ class Result:
 
     @property
     def metric(self) -> float | None:
-        """What a sweep compares; None where there is nothing to compare."""
+        """The number that a sweep compares; None if there is nothing to compare."""
         return None
 
     def heading(self) -> str:
-        """What it is, in one line or two."""
+        """Return what the result is, in one line or two."""
         raise NotImplementedError
 
     def table_text(self) -> str:
-        """The table in plain text; empty where it has no rows."""
+        """Return the table in plain text; empty if it has no rows."""
         header, rows = self._table()
         return text_table(header, rows) if rows else ""
 
@@ -39,12 +46,12 @@ class Result:
 
     @property
     def rows(self) -> list[dict[str, Cell]]:
-        """The table, a dictionary per row, with all digits."""
+        """The table, one dictionary per row, with all digits."""
         header, rows = self._table()
         return [dict(zip(header, row, strict=True)) for row in rows]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The table as a DataFrame. Raises UserError where pandas is not installed."""
+        """Return the table as a DataFrame. Raises UserError if pandas is not installed."""
         return frame(self.rows)
 
     def __repr__(self) -> str:
@@ -57,10 +64,88 @@ class Result:
         return "".join([f"<p>{html.escape(self.heading())}</p>", *table, *notes])
 
 
+class Figures(Result):
+    """A result of single figures, each with a name; names of figures that explain the one above are indented."""
+
+    name_width = 20
+
+    def _figures(self) -> Sequence[tuple[str, Cell]]:
+        raise NotImplementedError
+
+    def lines(self) -> str:
+        """Return the names and values of all figures, one per line."""
+        return "\n".join(f"{name:<{self.name_width}} {cell_text(value):>12}" for name, value in self._figures())
+
+    def _table(self) -> Table:
+        return ["", "value"], [[name.strip(), value] for name, value in self._figures()]
+
+
+@dataclass(repr=False)
+class Written(Result):
+    """What `export`, `convert` and `report` wrote. path: the file or folder. about: its content, in one line."""
+
+    path: Path
+    about: str
+    notes: list[str] = field(default_factory=list)
+
+    def heading(self) -> str:
+        """Return the path and what it holds."""
+        return f"{self.path}: {self.about}"
+
+    def _table(self) -> Table:
+        return [], []
+
+
+@dataclass(repr=False)
+class BuiltTree(Result):
+    """What `tree` built: a tree over a vocabulary.
+
+    analysis: its depths, in decisions. words: those displayed, each with count, share, depth and code. drawing: its top
+    levels as text. build_seconds: time to build it.
+    """
+
+    kind: str
+    tree: Tree
+    analysis: TreeAnalysis
+    words: list[list[Cell]]
+    drawing: str
+    build_seconds: float
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def metric(self) -> float:
+        """The mean depth weighted by frequency, in decisions."""
+        return self.analysis.weighted_mean_depth
+
+    def heading(self) -> str:
+        """Return the size of the tree, its depths and the time that it took."""
+        a = self.analysis
+        sizes = f"{a.words:,} words, {a.leaves:,} leaves, {a.nodes:,} inner nodes"
+        depths = f"{a.minimal_depth} to {a.maximal_depth}, mean over words {a.mean_depth:.3f}"
+        return (
+            f"tree={self.kind}: {sizes}; built in {self.build_seconds:.1f} s\n"
+            f"depth: {depths}, weighted by frequency {a.weighted_mean_depth:.3f} (at least the entropy, "
+            f"{a.entropy:.3f} bits)"
+        )
+
+    def _table(self) -> Table:
+        return ["word", "count", "share", "depth", "code"], self.words
+
+
 def frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
-    """A table as a DataFrame. Raises UserError where pandas is not installed."""
+    """Return a table as a DataFrame. Raises UserError if pandas is not installed."""
     try:
         import pandas
     except ImportError:
         raise UserError("to_pandas needs pandas: pip install pandas; .rows has the same as dictionaries") from None
     return pandas.DataFrame(rows)
+
+
+def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with None instead of inf and nan, which JSON does not have."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def sizes_text(sizes: Sequence[int]) -> str:
+    """Return the number of n-grams of each order, one line each."""
+    return "\n".join(["order  n-grams", *(f"{order:5}  {count:,}" for order, count in enumerate(sizes, start=1))])

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 class TrainedRun(Result):
     """What `train` made: a run folder.
 
-    valid_perplexity: of the saved model on valid. parameters: weights, or n-grams of all orders. ngrams: by order; None
-    for a neural model. examples: predicted tokens of train that were used, all epochs together. seconds: of the whole
-    call. options: the option chosen in each group. normalised: whether its distributions sum to one.
+    valid_perplexity: of the saved model on valid. parameters: number of weights, or of n-grams of all orders. ngrams:
+    number of n-grams by order; None for a neural model. examples: number of predicted tokens of train that were used,
+    in all epochs. seconds: duration of the whole call. options: the option chosen in each group. normalised: whether
+    the distributions sum to one.
     """
 
     folder: Path
@@ -46,7 +47,7 @@ class TrainedRun(Result):
     def of(
         cls, folder: Path, saved: Mapping[str, Any], store_dir: str | None = None, notes: list[str] | None = None
     ) -> TrainedRun:
-        """The result of a finished training. saved: result.json, where null stands for inf."""
+        """Return the result of a finished training. saved: the content of result.json, where null stands for inf."""
         names = ("parameters", "examples", "examples_per_second", "epochs", "seconds")
         perplexity = saved["valid_perplexity"]
         return cls(
@@ -67,7 +68,7 @@ class TrainedRun(Result):
 
     @cached_property
     def model(self) -> TextModel:
-        """The model, loaded when it is first asked for."""
+        """The model, loaded on first use."""
         from lmtool.runs.load import load
 
         return load(self.folder, store_dir=self.store_dir)
@@ -78,8 +79,13 @@ class TrainedRun(Result):
         path = self.folder / METRICS
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
+    def line(self) -> str:
+        """Return valid perplexity, size, seconds and run folder in one line: the last one that a training prints."""
+        size = f"{self.parameters:,} {'parameters' if self.ngrams is None else 'n-grams'}"
+        return f"valid perplexity {self.valid_perplexity:.4f}, {size}, {self.seconds:.1f} s; run={self.folder}"
+
     def heading(self) -> str:
-        """What it is."""
+        """Return the folder and the options."""
         return f"run {self.folder} ({', '.join(f'{group}={name}' for group, name in self.options.items())})"
 
     def _table(self) -> Table:
@@ -94,8 +100,8 @@ class TrainedRun(Result):
 class RateTest(Result):
     """What `train` with lr_range=true measured (Smith 2017).
 
-    rates, losses, smoothed: by step, the losses in nats. proposed: a tenth of the rate of the lowest smoothed loss, of
-    which the first 20 steps are left out, and at least the lowest rate.
+    rates, losses, smoothed: by step, the losses in nats. proposed: a tenth of the rate with the lowest smoothed loss
+    after the first 20 steps, and at least the lowest rate.
     """
 
     rates: list[float]
@@ -107,11 +113,11 @@ class RateTest(Result):
 
     @property
     def metric(self) -> float:
-        """Nothing that a sweep could compare: not a number."""
+        """Not a number: a sweep has nothing to compare."""
         return float("nan")
 
     def heading(self) -> str:
-        """What it is."""
+        """Return the proposed rate."""
         return f"proposed: optim.lr={self.proposed:.2g}, a tenth of where the loss was lowest"
 
     def _table(self) -> Table:
@@ -122,10 +128,10 @@ class RateTest(Result):
 
 @dataclass(repr=False)
 class MixedRun(Result):
-    """What `ensemble` made: a mixture, which is a run unless a member has scores alone.
+    """What `ensemble` made: a mixture, which is a run unless a member has only scores.
 
-    folder: the run folder. names, weights, perplexities: of the members, a cache included; perplexity on split, None
-    where it is not known. evaluation: of the mixture on `split`.
+    folder: the run folder. names, weights, perplexities: of the members, including a cache; the perplexity is that on
+    `split`, None if it is not known. evaluation: of the mixture on `split`.
     """
 
     folder: Path
@@ -138,24 +144,24 @@ class MixedRun(Result):
 
     @property
     def metric(self) -> float | None:
-        """The mixture's perplexity; that of the questions where no text was scored."""
+        """The mixture's perplexity; that of the cloze questions if no text was scored."""
         cloze = self.evaluation.cloze
-        return self.evaluation.metric if self.evaluation.report is not None or cloze is None else cloze["perplexity"]
+        return self.evaluation.metric if self.evaluation.scores is not None or cloze is None else cloze["perplexity"]
 
     @property
     def perplexity(self) -> float:
-        """The mixture's perplexity. Raises UserError where no text was scored."""
+        """The mixture's perplexity; nan if no text was scored."""
         return self.evaluation.perplexity
 
     @cached_property
     def model(self) -> TextModel:
-        """The mixture's model, loaded when it is first asked for."""
+        """The mixture's model, loaded on first use."""
         from lmtool.runs.load import load
 
         return load(self.folder, store_dir=self.store_dir)
 
     def heading(self) -> str:
-        """What it is."""
+        """Return the folder and the text."""
         return f"mixture {self.folder} on {self.evaluation.split}"
 
     def _table(self) -> Table:
@@ -165,7 +171,7 @@ class MixedRun(Result):
 
 @dataclass(repr=False)
 class SweepTable(Result):
-    """What a sweep found: one row per job. folder: of the sweep; each job has a folder in it."""
+    """What a sweep found: one row per job. folder: the sweep's folder, which has one for each job."""
 
     folder: Path
     header: list[str]
@@ -173,18 +179,18 @@ class SweepTable(Result):
     notes: list[str] = field(default_factory=list)
 
     def run(self, job: int | str) -> Path:
-        """The run folder of a job, by its name in the table."""
+        """Return the run folder of a job, by its name in the table."""
         return self.folder / str(job)
 
     @property
     def best(self) -> dict[str, Cell]:
-        """The first row: that of the best job. Raises UserError where no job was done."""
+        """The first row, which is that of the best job. Raises UserError if no job was done."""
         if not self.table:
             raise UserError(f"{self.folder}: no job was done")
         return self.rows[0]
 
     def heading(self) -> str:
-        """What it is."""
+        """Return the folder."""
         return f"sweep {self.folder}"
 
     def _table(self) -> Table:

@@ -1,90 +1,106 @@
-"""What `eval` and `compare` return."""
+"""What `eval`, `compare` and `score` return."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.errors import UserError
-from lmtool.results.base import Result, Table, frame
+from lmtool.results.base import Figures, Result, Table, finite_or_null, frame
 from lmtool.system.terminal import Cell
 
 if TYPE_CHECKING:
     import pandas
 
-    from lmtool.evaluation.score import Report
     from lmtool.evaluation.token_scores import TokenScores
     from lmtool.system.arrays import FloatArray, IntArray
 
+CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # of a model that may cross them
+MAX_NATS = 709.0  # exp of this is still finite in float64
+FIGURES = (
+    *("split", "tokens", "oov", "perplexity", "perplexity_without_oov", "perplexity_per_word", "bits_per_word"),
+    *("bits_per_character", "log_prob", "seconds", "tokens_per_second"),
+)  # in every result.json of eval
+
 
 @dataclass(repr=False)
-class Evaluation(Result):
-    """What `eval` found: a model's scores of one text.
+class Evaluation(Figures):
+    """What `eval` found: a model's scores of one text, with counts and perplexities.
 
-    run: the run folder or ARPA file. report: all figures; None where only cloze questions were scored. scores: of each
-    token; None without text. normalised: whether the scores sum to one. log_z: mean and standard deviation of the
-    log of their sum, where that is known. cloze: of the split's questions, by the names of result.json.
-    across_sentences: whether contexts crossed the sentences of the text; None for a model that reads single sentences.
+    run: the run folder or ARPA file. split: the name of the text. normalised: whether the scores sum to one. scores:
+    log p beside the tokens, as in scores.h5; None, with a perplexity of nan, if the split has only cloze questions.
+    tokens: N, the number of predicted tokens; oov: the number of them that are `<unk>` for a word outside the
+    vocabulary. perplexity: exp(-mean log p) over all predicted tokens; perplexity_without_oov: over those in the
+    vocabulary, None if there are none; perplexity_per_word: exp(-log_prob / number of words and sentence ends), for
+    models whose tokens differ. bits_per_word: by tokens; bits_per_character: by the characters of the raw text, with
+    spaces and newlines. log_prob: the sum, in nats. accuracy: the share of tokens that are the most likely word. log_z:
+    mean and standard deviation of the log of the scores' sum. cloze: results of the split's questions, named as in
+    result.json. across_sentences: whether contexts crossed the sentences of the text; None for a model that reads
+    single sentences. Figures that are not known are None.
     """
 
     run: str
     split: str
-    report: Report | None
-    scores: TokenScores | None
     normalised: bool
+    scores: TokenScores | None = None
+    tokens: int = 0
+    oov: int = 0
+    perplexity: float = math.nan
+    perplexity_without_oov: float | None = None
+    perplexity_per_word: float | None = None
+    bits_per_word: float = math.nan
+    bits_per_character: float | None = None
+    log_prob: float = 0.0
+    seconds: float = 0.0
+    accuracy: float | None = None
     cloze: dict[str, float] | None = None
     log_z: dict[str, float] | None = None
     across_sentences: bool | None = None
     notes: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of(
+        cls, run: str, scores: TokenScores, *, characters: int = 0, words: int | None = None, **known: Any
+    ) -> Evaluation:
+        """Compute the figures of scores. characters, words: of the text, as in Split. known: further attributes."""
+        import numpy as np
+
+        from lmtool.evaluation.score import perplexity
+
+        log_prob, tokens = scores.log_prob, scores.tokens.count
+        total, is_known = float(log_prob.sum(dtype=np.float64)), np.ones(tokens, dtype=bool)
+        is_known[scores.tokens.oov_positions] = False
+        per_word = None if words is None else math.exp(-total / words) if -total / words < MAX_NATS else math.inf
+        return cls(
+            run,
+            scores.split,
+            scores.normalised,
+            scores,
+            tokens=tokens,
+            oov=int(tokens - is_known.sum()),
+            perplexity=perplexity(log_prob),
+            perplexity_without_oov=perplexity(log_prob[is_known]) if is_known.any() else None,
+            perplexity_per_word=perplexity(log_prob) if words == tokens else per_word,
+            bits_per_word=-total / tokens / math.log(2),
+            bits_per_character=-total / characters / math.log(2) if characters else None,
+            log_prob=total,
+            **known,
+        )
+
     @property
-    def _report(self) -> Report:
-        if self.report is None:
-            raise UserError(f"{self.split} has cloze questions and no text: see .cloze")
-        return self.report
+    def report(self) -> Evaluation | None:
+        """The evaluation itself, whose attributes the figures are since 0.7; None if it has no text."""
+        return None if self.scores is None else self
 
     @property
     def token_scores(self) -> TokenScores:
-        """The scores beside the tokens, as scores.h5 holds them. Raises UserError without text."""
+        """The scores beside the tokens. Raises UserError if there is no text, as the following do."""
         if self.scores is None:
             raise UserError(f"{self.split} has cloze questions and no text: see .cloze")
         return self.scores
-
-    @property
-    def metric(self) -> float | None:
-        """Perplexity; None without text."""
-        return None if self.report is None else self.report.perplexity
-
-    @property
-    def perplexity(self) -> float:
-        """exp(-mean log p) over all predicted tokens. Raises UserError without text, as the following do."""
-        return self._report.perplexity
-
-    @property
-    def perplexity_without_oov(self) -> float | None:
-        """Over the tokens in the vocabulary; None where there are none."""
-        return self._report.perplexity_without_oov
-
-    @property
-    def perplexity_per_word(self) -> float | None:
-        """exp(-sum log p / words and sentence ends), for models whose tokens differ; None where that is not known."""
-        return self._report.perplexity_per_word
-
-    @property
-    def bits_per_character(self) -> float | None:
-        """By the characters of the raw text, with spaces and newlines; None where these are not known."""
-        return self._report.bits_per_character
-
-    @property
-    def tokens(self) -> int:
-        """N, the number of predicted tokens."""
-        return self._report.tokens
-
-    @property
-    def oov(self) -> int:
-        """The number of tokens that are `<unk>` in place of a word outside the vocabulary."""
-        return self._report.oov
 
     @property
     def log_probs(self) -> FloatArray:
@@ -107,8 +123,21 @@ class Evaluation(Result):
         """The positions of tokens outside the vocabulary, int64 `[oov]`."""
         return self.token_scores.tokens.oov_positions
 
+    @property
+    def tokens_per_second(self) -> float:
+        """Speed of scoring."""
+        return self.tokens / max(self.seconds, 1e-9)
+
+    @property
+    def metric(self) -> float | None:
+        """Perplexity; None without text."""
+        return None if self.scores is None else self.perplexity
+
     def tokens_to_pandas(self) -> pandas.DataFrame:
-        """A DataFrame with a row per token: sentence (from 0), word, log_prob, oov. Raises UserError without pandas."""
+        """Return a DataFrame with a row per token: sentence (from 0), word, log_prob, oov.
+
+        Raises UserError if pandas is not installed.
+        """
         import numpy as np
 
         sentences = np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets)).tolist()
@@ -119,45 +148,56 @@ class Evaluation(Result):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For result.json."""
-        if self.report is None:
+        """Return the content of result.json: inf as null, and the last figures only if they are known."""
+        if self.scores is None:
             return {"split": self.split, "cloze": self.cloze}
-        known = {"log_z": self.log_z or None, "across_sentences": self.across_sentences}
-        known = {key: value for key, value in known.items() if value is not None}
-        return self.report.as_json() | {"normalised": self.normalised} | known
+        cloze = None if self.cloze is None else finite_or_null(self.cloze)
+        last = {"accuracy": self.accuracy, "cloze": cloze, "normalised": self.normalised, "log_z": self.log_z or None}
+        last |= {"across_sentences": self.across_sentences}
+        known = {key: value for key, value in last.items() if value is not None}
+        return finite_or_null({name: getattr(self, name) for name in FIGURES} | known)
 
-    def _lines(self) -> list[tuple[str, Cell]]:
-        from lmtool.evaluation.printing import CONTEXTS, cloze_rows, report_rows
-
-        if self.report is None:
-            return [*cloze_rows(self.cloze)]
-        spread = self.log_z
-        about = f"{spread['mean']:.4f} +- {spread['std']:.4f} ({spread['contexts']:,} contexts)" if spread else ""
-        rows: list[tuple[str, Cell]] = [*report_rows(self.report)]
-        rows += [("log Z of the scores", about)] if spread else []
-        contexts = CONTEXTS.get(self.across_sentences)
-        return rows if contexts is None else [*rows, ("contexts", contexts)]
-
-    def lines(self) -> str:
-        """The names and values of all figures, a line each."""
-        from lmtool.evaluation.printing import rows_text
-
-        return rows_text(self._lines())
+    def _figures(self) -> list[tuple[str, Cell]]:
+        cloze, log_z = self.cloze or {}, self.log_z
+        rows: list[tuple[str, Cell]] = [
+            (f"tokens ({self.split})", self.tokens),
+            ("  out of vocabulary", self.oov),
+            ("perplexity", self.perplexity),
+            ("  without OOVs", self.perplexity_without_oov if self.oov else None),
+            ("perplexity per word", self.perplexity_per_word),
+            ("bits per word", self.bits_per_word),
+            ("bits per character", self.bits_per_character),
+            ("accuracy", self.accuracy),
+            ("tokens per second", round(self.tokens_per_second)),
+        ]
+        rows = [] if self.scores is None else rows
+        rows += [
+            ("cloze questions", int(cloze["questions"]) if cloze else None),
+            ("  perplexity", cloze.get("perplexity")),
+            ("  accuracy", cloze.get("accuracy")),
+            ("  perplexity (local)", cloze.get("local_perplexity")),
+            ("  accuracy (local)", cloze.get("local_accuracy")),
+        ]
+        if log_z:
+            spread = f"{log_z['mean']:.4f} +- {log_z['std']:.4f} ({log_z['contexts']:,} contexts)"
+            rows.append(("log Z of the scores", spread))
+        rows.append(("contexts", CONTEXTS.get(self.across_sentences)))
+        return [(name, value) for name, value in rows if value is not None]
 
     def heading(self) -> str:
-        """The run and the text."""
+        """Return the run and the text."""
         return f"run {self.run} on {self.split}"
-
-    def _table(self) -> Table:
-        return ["", "value"], [[name.strip(), value] for name, value in self._lines()]
 
 
 @dataclass(repr=False)
-class Rescored(Result):
-    """What `eval nbest=` made: lists in a new order. files: what was written. word_error_rate and those before and of
-    the best hypotheses (oracle): shares of the reference words; None without references. tuned: whether the weight was
-    fitted on these lists.
+class Rescored(Figures):
+    """What `eval nbest=` made: lists in a new order.
+
+    files: the paths written. word_error_rate, and those before and of the best hypotheses (oracle): shares of the
+    reference words; None without references. tuned: whether the weight was fitted on these lists.
     """
+
+    name_width = 24
 
     run: str
     lists: int
@@ -175,7 +215,7 @@ class Rescored(Result):
         """The word error rate."""
         return self.word_error_rate
 
-    def _lines(self) -> list[tuple[str, Cell]]:
+    def _figures(self) -> list[tuple[str, Cell]]:
         rows: list[tuple[str, Cell]] = [
             ("lists", self.lists),
             ("hypotheses", self.hypotheses),
@@ -186,24 +226,15 @@ class Rescored(Result):
         ]
         return [(name, value) for name, value in rows if value is not None]
 
-    def lines(self) -> str:
-        """The names and values of all figures, a line each."""
-        from lmtool.evaluation.printing import rows_text
-
-        return rows_text(self._lines(), 24)
-
     def heading(self) -> str:
-        """The run."""
+        """Return the run."""
         return f"run {self.run}"
-
-    def _table(self) -> Table:
-        return ["", "value"], [[name.strip(), value] for name, value in self._lines()]
 
 
 @dataclass(repr=False)
 class Comparison(Result):
     """What `compare` found. header: the names of the columns. table: a row per model, the first one without tests.
-    split, tokens: what was scored, and its number of tokens. resampled: what was resampled, in one line.
+    split, tokens: the text that was scored, and its number of tokens. resampled: what was resampled, in one line.
     """
 
     header: list[str]
@@ -214,8 +245,78 @@ class Comparison(Result):
     notes: list[str] = field(default_factory=list)
 
     def heading(self) -> str:
-        """What it is."""
+        """Return what was resampled."""
         return self.resampled
 
     def _table(self) -> Table:
         return self.header, self.table
+
+
+@dataclass(repr=False)
+class ScoredTexts(Figures):
+    """What `score` found of many texts together.
+
+    empty: number of texts without a token. tokens, oov, log_prob: of all texts. run_out: the second run, if any.
+    resumed: number of texts whose scores were there already; tokens_per_second: of the other texts, None if there are
+    none. buckets: for each its name, limit (None for the last), number of texts and share of OOVs. kept: the number of
+    texts written by filter=. most, least, most_oov: the limits that they passed. across_sentences: as in Evaluation.
+    to, filter: the files written.
+    """
+
+    name_width = 24
+
+    run: str
+    run_out: str | None
+    text: str
+    texts: int
+    empty: int
+    tokens: int
+    oov: int
+    log_prob: float
+    seconds: float = 0.0
+    tokens_per_second: float | None = None
+    resumed: int = 0
+    buckets: list[tuple[str, float | None, int, float]] = field(default_factory=list)
+    kept: int | None = None
+    most: float | None = None
+    least: float | None = None
+    most_oov: float | None = None
+    across_sentences: bool | None = None
+    to: Path | None = None
+    filter: Path | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def perplexity(self) -> float | None:
+        """exp(-log_prob / tokens); None without tokens."""
+        if not self.tokens:
+            return None
+        return math.exp(min(-self.log_prob / self.tokens, MAX_NATS)) if self.log_prob > -math.inf else math.inf
+
+    @property
+    def metric(self) -> float | None:
+        """Perplexity."""
+        return self.perplexity
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of result.json."""
+        values = asdict(self) | {"perplexity": self.perplexity}
+        values |= {"to": self.to and str(self.to), "filter": self.filter and str(self.filter)}
+        del values["notes"]
+        return finite_or_null(values)
+
+    def heading(self) -> str:
+        """Return the runs and the text."""
+        return f"run {self.run}{f', out {self.run_out}' if self.run_out else ''} on {self.text}"
+
+    def _figures(self) -> Sequence[tuple[str, Cell]]:
+        speed = round(self.tokens_per_second) if self.tokens_per_second else None
+        oov_limit = None if self.most_oov is None else f"{100 * self.most_oov:.4g} %"
+        first: list[tuple[str, Cell]] = [("texts", self.texts), ("  without tokens", self.empty)]
+        first += [("tokens", self.tokens), ("  OOVs", self.oov), ("perplexity", self.perplexity)]
+        last: list[tuple[str, Cell]] = [("contexts", CONTEXTS.get(self.across_sentences)), ("tokens per second", speed)]
+        for name, limit, count, share in self.buckets:
+            to = "" if limit is None else f", to {limit:.4f}"
+            last.append((f"bucket {name}", f"{count:,} texts{to}, {100 * share:.2f} % OOVs"))
+        last += [("kept", self.kept), ("  at most", self.most), ("  at least", self.least), ("OOVs at most", oov_limit)]
+        return [*first, *((name, value) for name, value in last if value is not None)]

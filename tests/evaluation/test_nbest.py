@@ -10,8 +10,16 @@ import pytest
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.nbest import hypothesis_log_prob, ranked, read_nbest, read_references, write_nbest
-from lmtool.evaluation.word_errors import best_weight, chosen, word_errors
+from lmtool.evaluation.nbest import (
+    best_weight,
+    chosen,
+    hypothesis_log_prob,
+    ranked,
+    read_nbest,
+    read_references,
+    word_errors,
+    write_nbest,
+)
 from lmtool.text_model import TextModel
 from tests.test_ensemble import Fixed
 

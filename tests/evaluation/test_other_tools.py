@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from lmtool.errors import UserError
-from lmtool.evaluation.other_tools import OtherScores, aligned, read_scores, tokens_of_file
-from lmtool.evaluation.srilm_debug import detail_lines
+from lmtool.evaluation.other_tools import OtherScores, aligned, detail_lines, read_scores, tokens_of_file
 from tests.evaluation.test_token_scores import TEXT, tokens
 
 WORDS = ["a", "b", "</s>", "zzz", "a", "</s>"]

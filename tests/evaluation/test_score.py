@@ -19,26 +19,35 @@ from lmtool.data.corpus import Split
 from lmtool.errors import UserError
 from lmtool.evaluation import score as scoring
 from lmtool.evaluation.cloze import cloze_report, save_cloze, score_questions
-from lmtool.evaluation.score import Scores, log_z, perplexity, report
+from lmtool.evaluation.score import log_z, perplexity
+from lmtool.evaluation.token_scores import Tokens, TokenScores
 from lmtool.mixtures.linear import Mixture
+from lmtool.results import Evaluation
 from tests.test_ensemble import Fixed
 
 SPLIT = Split(
     ids=np.array([0, 1, 2, 0], dtype=np.uint8), offsets=np.array([0, 4]), oov_positions=np.array([2]), characters=10,
     bos=3, words=2,
 )  # fmt: skip
-SCORES = Scores(np.log([0.5, 0.25, 0.125, 0.5]), seconds=2.0)  # 1 + 2 + 3 + 1 = 7 bits
+LOG_PROB = np.log([0.5, 0.25, 0.125, 0.5])  # 1 + 2 + 3 + 1 = 7 bits
+WORDS = ("a", "b", "<unk>", "<s>")
+
+
+def evaluation(split: Split = SPLIT, log_prob: np.ndarray = LOG_PROB, **known: Any) -> Evaluation:
+    tokens = Tokens(split.ids, WORDS, split.offsets, split.oov_positions)
+    scores = TokenScores(log_prob, tokens, "valid", True)
+    return Evaluation.of("run", scores, characters=split.characters, words=split.words, **({"seconds": 2.0} | known))
 
 
 def test_the_report_of_four_tokens() -> None:
-    found = report("valid", SPLIT, SCORES)
+    found = evaluation()
     assert (found.split, found.tokens, found.oov, found.tokens_per_second) == ("valid", 4, 1, 2.0)
     assert found.perplexity == pytest.approx(2 ** (7 / 4)) and found.bits_per_word == pytest.approx(1.75)
     assert found.perplexity_without_oov == pytest.approx(2 ** (4 / 3))
     assert found.perplexity_per_word == pytest.approx(2**3.5) and found.bits_per_character == pytest.approx(0.7)
     assert found.log_prob == pytest.approx(-7 * math.log(2))
     assert "accuracy" not in found.as_json() and "cloze" not in found.as_json()
-    kept = report("valid", SPLIT, SCORES, cloze={"perplexity": math.inf}, accuracy=0.5).as_json()
+    kept = evaluation(cloze={"perplexity": math.inf}, accuracy=0.5).as_json()
     assert kept["accuracy"] == 0.5 and kept["cloze"] == {"perplexity": None}
 
 
@@ -70,32 +79,29 @@ def test_a_bar_is_at_its_end_when_all_is_scored(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(scoring, "token_bar", bar)
     monkeypatch.setattr(language_model, "token_bar", bar)
     model: Any = Fixed([[0.5, 0.25, 0.125, 0.125]] * 4, 1)
-    assert scoring.score(model, SPLIT, progress=True).log_prob.tolist() == np.log([0.5, 0.25, 0.125, 0.5]).tolist()
+    assert model.score_text(SPLIT, progress=True).tolist() == np.log([0.5, 0.25, 0.125, 0.5]).tolist()
     assert sum(steps) == 4
     assert scoring.split_accuracy(model, SPLIT, progress=True) == 0.5 and sum(steps) == 8
     monkeypatch.setattr(language_model, "TOKENS_PER_CHUNK", 3)
-    found = scoring.score(model, SPLIT, progress=True)
-    assert sum(steps) == 12 and found.log_prob.tolist() == np.log([0.5, 0.25, 0.125, 0.5]).tolist()
+    found = model.score_text(SPLIT, progress=True)
+    assert sum(steps) == 12 and found.tolist() == np.log([0.5, 0.25, 0.125, 0.5]).tolist()
 
 
 def test_each_kind_of_model_scores_a_text_in_its_way() -> None:
     table = [[0.5, 0.25, 0.125, 0.125], [0.25] * 4, [0.125] * 4, [0.25] * 4]
     model: Any = Fixed(table, 1)  # 0 after <s>, 1 after 0, 2 after 1, 0 after 2
     one = np.array([0.25, 0.25, 0.25, 0.125])
-    assert np.exp(scoring.score(model, SPLIT).log_prob) == pytest.approx(one)
+    assert np.exp(model.score_text(SPLIT)) == pytest.approx(one)
     assert np.exp(model.score_tokens(SPLIT, 1, 3)) == pytest.approx(one[1:3])
     mixture: Any = Mixture([model, Fixed([[0.5, 0.125, 0.25, 0.125]] * 4, 1)], np.array([0.5, 0.5]))
     both = (one + np.array([0.5, 0.125, 0.25, 0.5])) / 2
-    assert np.exp(scoring.score(mixture, SPLIT).log_prob) == pytest.approx(both)
+    assert np.exp(mixture.score_text(SPLIT)) == pytest.approx(both)
     assert np.exp(mixture.mix_scores(np.log(np.full((2, 4), 0.5)), SPLIT)) == pytest.approx([0.5] * 4)
-    whole: Any = Fixed(table, 1)
-    whole.score_text = lambda text, *, progress: -1.0 * text.ids - text.offsets[-1]
-    assert scoring.score(whole, SPLIT).log_prob.tolist() == [-4, -5, -6, -4]
     with pytest.raises(UserError, match="unnormalised=true: this model has no scores"):
-        scoring.score(model, SPLIT, unnormalised=True)
+        model.score_tokens(SPLIT, 0, 4, unnormalized=True)
     rough: Any = Z([[0.25] * 4], 1)
     rough.unnormalized_log_prob = lambda contexts, targets: contexts[:, 0] - 10.0 * targets
-    assert scoring.score(rough, SPLIT, unnormalised=True).log_prob.tolist() == [3, -10, -19, 2]
+    assert rough.score_tokens(SPLIT, 0, 4, unnormalized=True).tolist() == [3, -10, -19, 2]
 
 
 def test_accuracy_by_hand() -> None:
@@ -142,16 +148,16 @@ def test_questions_are_reported_where_all_answers_are_known(answers: list[int], 
 
 
 def test_what_is_not_known_of_a_text() -> None:
-    found = report("valid", replace(SPLIT, words=None, characters=0, oov_positions=np.arange(4)), SCORES)
+    found = evaluation(replace(SPLIT, words=None, characters=0, oov_positions=np.arange(4)))
     assert found.perplexity_per_word is found.bits_per_character is found.perplexity_without_oov is None
-    assert found.oov == 4 and report("valid", replace(SPLIT, words=4), SCORES).perplexity_per_word == found.perplexity
+    assert found.oov == 4 and evaluation(replace(SPLIT, words=4)).perplexity_per_word == found.perplexity
 
 
 def test_numbers_that_no_float_holds() -> None:
     # 710 nats a word: exp(709) is a float, exp(710) is none.
     for nats, finite in ((708.0, True), (710.0, False)):
-        scores = Scores(np.full(4, -nats / 2), 1.0)  # four tokens of two words
-        assert math.isfinite(report("valid", SPLIT, scores).perplexity_per_word or 0.0) == finite
-    impossible = Scores(np.array([-1.0, -np.inf, -1.0, -1.0]), 1.0)
-    found = report("valid", SPLIT, impossible)
-    assert perplexity(impossible.log_prob) == found.perplexity == math.inf and found.as_json()["perplexity"] is None
+        found = evaluation(log_prob=np.full(4, -nats / 2))  # four tokens of two words
+        assert math.isfinite(found.perplexity_per_word or 0.0) == finite
+    impossible = np.array([-1.0, -np.inf, -1.0, -1.0])
+    found = evaluation(log_prob=impossible)
+    assert perplexity(impossible) == found.perplexity == math.inf and found.as_json()["perplexity"] is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lmtool.evaluation.srilm_debug import detail_lines
+from lmtool.evaluation.other_tools import detail_lines
 from tests.evaluation.test_token_scores import TEXT, tokens
 
 

@@ -14,9 +14,8 @@ from lmtool.data.text_records import blocks_of
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation import score_journal
-from lmtool.evaluation.quantiles import quantiles
 from lmtool.evaluation.score_journal import ScoreJournal
-from lmtool.evaluation.score_table import Buckets, require_table, write_table
+from lmtool.evaluation.score_table import Buckets, quantiles, require_table, write_table
 from lmtool.evaluation.text_scores import (
     TEXT,
     TWO,

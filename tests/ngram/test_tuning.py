@@ -7,7 +7,7 @@ import pytest
 
 from lmtool.data.corpus import Corpus, Split
 from lmtool.errors import UserError
-from lmtool.evaluation.score import perplexity, score
+from lmtool.evaluation.score import perplexity
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.estimation.tuning import fit_and_tune
@@ -35,14 +35,14 @@ def test_tuning_finds_the_best(name: str, toy: Corpus) -> None:
 
     def model_perplexity(smoother: Smoother) -> float:
         table = estimate(counts, smoother, fit=False)
-        return perplexity(score(NgramModel(table, toy.vocabulary), valid).log_prob)
+        return perplexity(NgramModel(table, toy.vocabulary).score_text(valid))
 
     tuned = fit_and_tune(counts, smoother, valid, Storage())
     assert tuned.after < tuned.before
     assert model_perplexity(smoother) == pytest.approx(tuned.after, rel=1e-6)
     untuned = SMOOTHERS[name](len(toy.vocabulary) - 1)
     table = estimate(counts, untuned)
-    assert perplexity(score(NgramModel(table, toy.vocabulary), valid).log_prob) == pytest.approx(tuned.before, rel=1e-6)
+    assert perplexity(NgramModel(table, toy.vocabulary).score_text(valid)) == pytest.approx(tuned.before, rel=1e-6)
     best = smoother.values.copy()
     low, high = np.array(smoother.low), np.array(smoother.high)
     for step in (-0.02, 0.02):

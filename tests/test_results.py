@@ -1,4 +1,4 @@
-"""What commands print of their results."""
+"""What results print."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtool.evaluation.printing import training_line
+from lmtool.results import TrainedRun
 
 
 @pytest.mark.parametrize(
@@ -18,5 +18,6 @@ from lmtool.evaluation.printing import training_line
     ],
 )
 def test_the_last_line_of_a_training(result: dict[str, object], said: str) -> None:
-    line = training_line(result | {"seconds": 1.25}, Path("out/run"))
-    assert line == f"valid perplexity {said}, 1.2 s; run=out/run"
+    unused = {"examples": 1, "examples_per_second": 1.0, "epochs": 1, "options": {}}
+    trained = TrainedRun.of(Path("out/run"), result | unused | {"seconds": 1.25})
+    assert trained.line() == f"valid perplexity {said}, 1.2 s; run=out/run"
