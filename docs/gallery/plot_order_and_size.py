@@ -18,7 +18,7 @@ known = corpus.vocabulary.words
 
 
 def sentences(split):
-    """Return the sentences of a split, each a list of words without `</s>`."""
+    """Return the sentences of a split, each a list of words without </s>."""
     text = corpus.split(split)
     tokens = [known[token] for token in text.ids]
     return [tokens[first : last - 1] for first, last in zip(text.offsets[:-1], text.offsets[1:], strict=True)]
