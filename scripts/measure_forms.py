@@ -177,7 +177,7 @@ def encoders() -> Iterator[Case]:
     import torch
 
     from lmtool.neural.encoders.history import History
-    from lmtool.neural.encoders.nplm import Activation, NplmModel
+    from lmtool.neural.encoders.options import Activation, NplmModel
 
     def nplm(units: int, *, gated: bool, norm: bool, dropout: float) -> Any:
         settings = NplmModel("nplm", 5, 30, False, dropout, hidden_dim=units, layers=1, direct=False, gated=gated,
@@ -253,7 +253,7 @@ def networks() -> Iterator[Case]:
     """Whole steps of the paper's network, beside the ordinary step."""
     import torch
 
-    from lmtool.neural.encoders.nplm import Activation, NplmModel
+    from lmtool.neural.encoders.options import Activation, NplmModel
     from lmtool.neural.forms.network_step import network_step
     from lmtool.neural.model import NeuralModel
     from lmtool.neural.outputs.softmax import FullSoftmax

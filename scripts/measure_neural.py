@@ -142,14 +142,17 @@ def _steps(store: Path, name: str, embed: int, hidden: int, batch: int, *, plain
 def model_of(corpus: Any, name: str, embed: int, hidden: int, context: int = 5) -> Any:
     import numpy as np
 
-    from lmtool.neural.encoders.nplm import Activation, NplmModel
+    from lmtool.neural.encoders.options import Activation, NplmModel
     from lmtool.neural.model import build_neural
-    from lmtool.neural.outputs.adaptive import AdaptiveOutput
-    from lmtool.neural.outputs.classes import ClassesOutput
-    from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
-    from lmtool.neural.outputs.nce import NceOutput
-    from lmtool.neural.outputs.sampled import SampledOutput
-    from lmtool.neural.outputs.softmax import SoftmaxOutput
+    from lmtool.neural.outputs.options import (
+        AdaptiveOutput,
+        ClassesOutput,
+        HierarchicalOutput,
+        NceOutput,
+        NodeForm,
+        SampledOutput,
+        SoftmaxOutput,
+    )
     from lmtool.trees import huffman_tree
 
     outputs = {

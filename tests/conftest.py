@@ -20,8 +20,9 @@ import pytest
 from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.config.groups import OutputConfig
 from lmtool.data.corpus import Corpus
-from lmtool.neural.encoders.nplm import Activation, NplmModel
-from lmtool.neural.outputs.softmax import Precision, SoftmaxOutput
+from lmtool.neural.encoders.options import Activation, NplmModel
+from lmtool.neural.outputs.options import SoftmaxOutput
+from lmtool.neural.outputs.softmax import Precision
 from lmtool.system import parallel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,7 +75,7 @@ def neural(corpus: Corpus, output: OutputConfig = SOFTMAX, tree: object = None, 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     from lmtool.data.preprocess import preprocess
-    from lmtool.data.sources.toy import ToyData
+    from lmtool.data.sources.builtin import ToyData
 
     data = ToyData(kind="toy", name="toy", sentences=True, vocabulary=RULES)
     return Corpus.open(preprocess(data, tmp_path_factory.mktemp("stores"), progress=False).path)

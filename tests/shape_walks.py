@@ -30,8 +30,7 @@ from lmtool.neural import (
     RowSGD,
     SampledSoftmax,
 )
-from lmtool.neural.encoders.cbow import CbowModel
-from lmtool.neural.encoders.lbl import LblModel
+from lmtool.neural.encoders.options import CbowModel, LblModel
 from lmtool.neural.optimizers.base import RowOptimizer
 from lmtool.trees import Tree, from_codes, huffman_tree
 from tests.conftest import nplm

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lmtool as python
-from lmtool.data.sources.toy import TEST, VALID
+from lmtool.data.sources.builtin import TEST, VALID
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import arpa_model
 

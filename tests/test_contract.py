@@ -13,14 +13,16 @@ from lmtool.language_model import LanguageModel
 from lmtool.mixtures.cache import CachedMixture, NeuralCache, UnigramCache
 from lmtool.mixtures.linear import ClassMixture, Mixture
 from lmtool.mixtures.log_linear import LogLinear
-from lmtool.neural.encoders.cbow import CbowModel
-from lmtool.neural.encoders.lbl import LblModel
+from lmtool.neural.encoders.options import CbowModel, LblModel
 from lmtool.neural.model import build_neural
-from lmtool.neural.outputs.adaptive import AdaptiveOutput
-from lmtool.neural.outputs.classes import ClassesOutput
-from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
-from lmtool.neural.outputs.nce import NceOutput
-from lmtool.neural.outputs.sampled import SampledOutput
+from lmtool.neural.outputs.options import (
+    AdaptiveOutput,
+    ClassesOutput,
+    HierarchicalOutput,
+    NceOutput,
+    NodeForm,
+    SampledOutput,
+)
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.class_model import Classes, ClassNgramModel

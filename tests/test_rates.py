@@ -15,16 +15,18 @@ import torch
 
 from lmtool.config.groups import OptimConfig
 from lmtool.data.corpus import Corpus
-from lmtool.neural.encoders.cbow import CbowModel
-from lmtool.neural.encoders.lbl import LblModel
+from lmtool.neural.encoders.options import CbowModel, LblModel
 from lmtool.neural.model import build_neural
 from lmtool.neural.optimizers.base import ParameterGroups
 from lmtool.neural.optimizers.rows import RowAdagrad, RowAdam, RowSGD
-from lmtool.neural.outputs.adaptive import AdaptiveOutput
-from lmtool.neural.outputs.classes import ClassesOutput
-from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
-from lmtool.neural.outputs.nce import NceOutput
-from lmtool.neural.outputs.sampled import SampledOutput
+from lmtool.neural.outputs.options import (
+    AdaptiveOutput,
+    ClassesOutput,
+    HierarchicalOutput,
+    NceOutput,
+    NodeForm,
+    SampledOutput,
+)
 from lmtool.training import lr_range_test
 from lmtool.training.lr_range_test import propose, range_test
 from lmtool.training.optim import AdagradOptim, AdamOptim, AdamwOptim, SgdOptim

@@ -24,8 +24,7 @@ from lmtool.data import split as split_module
 from lmtool.data.corpus import Corpus
 from lmtool.errors import Interrupted, UserError
 from lmtool.neural.model import build_neural
-from lmtool.neural.outputs.nce import NceOutput
-from lmtool.neural.outputs.sampled import SampledOutput
+from lmtool.neural.outputs.options import NceOutput, SampledOutput
 from lmtool.runs.run import METRICS, STATE, STATE_BEFORE
 from lmtool.runs.weights import CHECKPOINT
 from lmtool.training import loop

@@ -16,15 +16,17 @@ from lmtool.config.training import Forms, Precision, TrainingConfig
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity
-from lmtool.neural.encoders.cbow import CbowModel
-from lmtool.neural.encoders.lbl import LblModel
-from lmtool.neural.encoders.nplm import Activation
+from lmtool.neural.encoders.options import Activation, CbowModel, LblModel
 from lmtool.neural.model import NeuralModel, build_neural
-from lmtool.neural.outputs.adaptive import AdaptiveOutput
-from lmtool.neural.outputs.classes import ClassesOutput
-from lmtool.neural.outputs.hierarchical import HierarchicalOutput, HierarchicalSoftmax, NodeForm
-from lmtool.neural.outputs.nce import NceOutput
-from lmtool.neural.outputs.sampled import SampledOutput
+from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
+from lmtool.neural.outputs.options import (
+    AdaptiveOutput,
+    ClassesOutput,
+    HierarchicalOutput,
+    NceOutput,
+    NodeForm,
+    SampledOutput,
+)
 from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights, save_quantised, save_weights
 from lmtool.training.loop import train

@@ -17,16 +17,10 @@ from lmtool.config.training import Forms, Precision
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.neural import forms
-from lmtool.neural.encoders.cbow import CbowModel
-from lmtool.neural.encoders.lbl import LblModel
-from lmtool.neural.encoders.nplm import Activation
+from lmtool.neural.encoders.options import Activation, CbowModel, LblModel
 from lmtool.neural.model import build_neural
 from lmtool.neural.optimizers import rows
-from lmtool.neural.outputs.adaptive import AdaptiveOutput
-from lmtool.neural.outputs.classes import ClassesOutput
-from lmtool.neural.outputs.nce import NceOutput
-from lmtool.neural.outputs.sampled import SampledOutput
-from lmtool.neural.outputs.softmax import SoftmaxOutput
+from lmtool.neural.outputs.options import AdaptiveOutput, ClassesOutput, NceOutput, SampledOutput, SoftmaxOutput
 from lmtool.runs.run import METRICS
 from lmtool.training.optim import SgdOptim
 from lmtool.trees import huffman_tree

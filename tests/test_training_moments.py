@@ -19,7 +19,7 @@ from lmtool.config.training import Gradients
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.neural.model import NeuralModel, build_neural
-from lmtool.neural.outputs.nce import NceOutput
+from lmtool.neural.outputs.options import NceOutput
 from lmtool.runs.run import METRICS
 from lmtool.runs.weights import CHECKPOINT, load_weights
 from lmtool.training import loop

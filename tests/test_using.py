@@ -20,7 +20,7 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
-from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.neural.outputs.options import HierarchicalOutput, NodeForm
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import read_json, write_json
 from lmtool.system.spelling import close_words

@@ -12,9 +12,7 @@ import numpy as np
 import torch
 
 from lmtool.data.corpus import Corpus
-from lmtool.neural.outputs.adaptive import AdaptiveOutput
-from lmtool.neural.outputs.classes import ClassesOutput
-from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.neural.outputs.options import AdaptiveOutput, ClassesOutput, HierarchicalOutput, NodeForm
 from lmtool.training import processes as module
 from lmtool.training.batches import Batches
 from lmtool.training.processes import SharedModel, joined_processes

@@ -152,11 +152,6 @@ def require_whole(key: str, value: int | None, low: int = 1, high: int | None = 
     require(fits, key, value, f"{rule}, or null" if null else rule)
 
 
-def require_seed(key: str, value: int | None, *, null: bool = False) -> None:
-    """Raise UserError for a number that is not a seed."""
-    require_whole(key, value, 0, null=null)
-
-
 def require_block(value: Any, key: str = "block") -> None:
     """Raise UserError unless `value` is auto, sentence, or a whole number of 1 or more: the size of a block."""
     whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << BITS

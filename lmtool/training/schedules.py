@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lmtool.config.groups import ScheduleConfig
-from lmtool.config.rules import MISSING, require, require_whole
+from lmtool.config.rules import require, setting
 from lmtool.errors import UserError
 
 
@@ -90,11 +90,7 @@ class InverseSchedule(ScheduleConfig):
     """
 
     kind: str = "inverse"
-    decay: float = MISSING
-
-    def __post_init__(self) -> None:
-        ScheduleConfig.__post_init__(self)
-        require(0 < self.decay < math.inf, "schedule.decay", self.decay, "more than 0")
+    decay: float = setting(above=0)
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
         """Return peak / (1 + decay steps)."""
@@ -117,13 +113,8 @@ class PlateauSchedule(ScheduleConfig):
     """
 
     kind: str = "plateau"
-    factor: float = MISSING
-    patience: int = MISSING
-
-    def __post_init__(self) -> None:
-        ScheduleConfig.__post_init__(self)
-        require(0 < self.factor < 1, "schedule.factor", self.factor, "above 0 and below 1")
-        require_whole("schedule.patience", self.patience)
+    factor: float = setting(above=0, below=1)
+    patience: int = setting(min=1)
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
         """Return peak factor^drops."""
@@ -148,15 +139,13 @@ class StepsSchedule(ScheduleConfig):
     """
 
     kind: str = "steps"
-    at: list[int] = MISSING
-    factor: float = MISSING
+    at: list[int] = setting(min=1)
+    factor: float = setting(above=0, max=1)
 
     def __post_init__(self) -> None:
         ScheduleConfig.__post_init__(self)
-        rising = bool(self.at) and self.at[0] >= 1 and all(a < b for a, b in zip(self.at, self.at[1:], strict=False))
-        require(rising, "schedule.at", self.at, "numbers of steps, 1 or more each, rising, as [10000]")
-        require_whole("schedule.at", self.at[-1])
-        require(0 < self.factor <= 1, "schedule.factor", self.factor, "above 0 and at most 1")
+        rule = "ascending numbers of steps, such as [10000]"
+        require(self.at == sorted(set(self.at)), "schedule.at", self.at, rule)
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
         """Return peak factor^k after k of the milestones."""

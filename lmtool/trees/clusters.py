@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.rules import require_seed
+from lmtool.config.rules import require_whole
 from lmtool.errors import UserError
 from lmtool.system.arrays import as_array, described, word_counts
 from lmtool.trees.builders import arranged
@@ -39,7 +39,7 @@ def clusters_tree(
     or a shape that does not fit.
     """
     require_division(split, method, epsilon)
-    require_seed("tree.seed", seed)
+    require_whole("tree.seed", seed, 0)
     counts = word_counts("clusters_tree: counts", counts)
     vectors = as_array("clusters_tree: vectors", vectors)
     if vectors.ndim != 2 or len(vectors) != len(counts) or not vectors.shape[1] or vectors.dtype.kind not in "iuf":

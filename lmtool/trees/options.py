@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmtool import trees
 from lmtool.config.groups import TreeConfig
-from lmtool.config.rules import MISSING, require, require_seed, require_whole
+from lmtool.config.rules import MISSING, require, setting
 from lmtool.errors import UserError
 from lmtool.trees.base import TreeWords
 
@@ -56,10 +56,7 @@ class RandomTree(TreeConfig):
     """
 
     kind: str = "random"
-    seed: int = MISSING
-
-    def __post_init__(self) -> None:
-        require_seed("tree.seed", self.seed)
+    seed: int = setting(min=0)
 
     def build(self, words: TreeWords) -> Tree:
         """Build the tree of the seed, whatever the words."""
@@ -128,10 +125,7 @@ class ClassesTree(TreeConfig):
     """
 
     kind: str = "classes"
-    classes: int | None = MISSING
-
-    def __post_init__(self) -> None:
-        require_whole("tree.classes", self.classes, null=True)
+    classes: int | None = setting(min=1)
 
     def build(self, words: TreeWords) -> Tree:
         """Build the tree of the words' counts. Raises UserError for more classes than words."""
@@ -156,14 +150,9 @@ class BrownTree(TreeConfig):
     """
 
     kind: str = "brown"
-    clusters: int = MISSING
-    words: int | None = None
-    tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        require_whole("tree.clusters", self.clusters, 2, 4096)
-        require_whole("tree.words", self.words, 2, null=True)
-        require_whole("tree.tokens", self.tokens, null=True)
+    clusters: int = setting(min=2, max=4096)
+    words: int | None = setting(None, min=2)
+    tokens: int | None = setting(None, min=1)
 
     def build(self, words: TreeWords) -> Tree:
         """Build the brown_tree of the train split, and a Huffman tree of the words that are not clustered beside it."""
@@ -217,17 +206,15 @@ class ClustersTree(TreeConfig):
     kind: str = "clusters"
     run: str | None = MISSING
     representation: Representation | None = MISSING
-    dimensions: int = MISSING
-    tokens: int | None = MISSING
+    dimensions: int = setting(min=1)
+    tokens: int | None = setting(min=1)
     split: Division = MISSING
     method: Method = MISSING
-    epsilon: float = MISSING
-    seed: int = MISSING
+    epsilon: float = setting(min=0, below=0.5)
+    seed: int = setting(min=0)
 
     def __post_init__(self) -> None:
-        require_seed("tree.seed", self.seed)
-        require_whole("tree.dimensions", self.dimensions)
-        require_whole("tree.tokens", self.tokens, null=True)
+        TreeConfig.__post_init__(self)
         if self.run is None and self.representation in (Representation.contexts, Representation.embeddings):
             name = self.representation.value
             raise UserError(
@@ -255,7 +242,7 @@ def require_division(split: str, method: str, epsilon: float) -> None:
     """Raise UserError for settings of tree=clusters that are unknown, out of range, or contradict each other."""
     require(split in Division.__members__, "tree.split", split, f"one of {', '.join(Division.__members__)}")
     require(method in Method.__members__, "tree.method", method, f"one of {', '.join(Method.__members__)}")
-    require(0 <= epsilon < 0.5, "tree.epsilon", epsilon, "from 0 to below 0.5; 0.25 and 0.4 are the paper's")
+    require(0 <= epsilon < 0.5, "tree.epsilon", epsilon, "from 0 to below 0.5")
     if epsilon and (split, method) != ("adaptive", "gaussians"):
         raise UserError(
             f"tree.epsilon={epsilon}: several codes per word need tree.split=adaptive and tree.method=gaussians; "

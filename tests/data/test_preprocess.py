@@ -25,9 +25,8 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.encode import split_of_text
 from lmtool.data.preprocess import Prepared, preprocess, settings_json, store_path
 from lmtool.data.sources.base import DrawnIds, ExternalCounts, NoSource, Source, SplitConfig, SplitUnit
-from lmtool.data.sources.synthetic import SyntheticData
+from lmtool.data.sources.builtin import SyntheticData, ToyData
 from lmtool.data.sources.text import TextData
-from lmtool.data.sources.toy import ToyData
 from lmtool.data.text_files import DownloadConfig
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import RESERVED

@@ -23,8 +23,8 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.readers import read_blocks, read_stream, read_text
 from lmtool.data.sources.base import cut_points
-from lmtool.data.sources.synthetic import SyntheticData, draw, entropy, successors, zipf
-from lmtool.data.sources.toy import sentences
+from lmtool.data.sources.builtin import SyntheticData, sentences
+from lmtool.data.sources.synthetic import draw, entropy, successors, zipf
 from lmtool.data.text_files import DownloadConfig, fetch
 from lmtool.errors import UserError
 from tests.conftest import RULES

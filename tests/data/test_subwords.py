@@ -17,7 +17,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.encode import split_of_text
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sentencepiece_model import subwords_of_model
-from lmtool.data.sources.synthetic import SyntheticData
+from lmtool.data.sources.builtin import SyntheticData
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.text_form import TextForm
 from lmtool.data.train_subwords import LETTERS, _expected, _lost, _seeds, train_subwords, unigram_pieces

@@ -19,7 +19,7 @@ from lmtool.errors import UserError
 from lmtool.neural import Encoder, OutputLayer
 from lmtool.neural.forms import used
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.neural.outputs.options import HierarchicalOutput, NodeForm
 from tests.conftest import neural, nplm
 
 

@@ -30,9 +30,8 @@ from lmtool.neural import (
     SampledSoftmax,
     forms,
 )
-from lmtool.neural.encoders.cbow import CbowModel
-from lmtool.neural.encoders.lbl import LblModel
-from lmtool.neural.encoders.nplm import NPLM, Activation
+from lmtool.neural.encoders.nplm import NPLM
+from lmtool.neural.encoders.options import Activation, CbowModel, LblModel
 from lmtool.neural.forms import Form, chosen, hidden_units, only_plain, registered, tiles, used
 from lmtool.neural.forms.network_step import network_step
 from lmtool.neural.model import NeuralModel

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM, Activation
+from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
+from lmtool.neural.encoders.options import Activation
 from lmtool.neural.forms import chosen, only_plain
 from lmtool.neural.forms import hidden_units as file
 from lmtool.neural.forms.hidden_units import NUMBERS, hashed_dropout, hidden_units, kept, slopes_of

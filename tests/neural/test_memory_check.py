@@ -8,8 +8,7 @@ import torch
 from lmtool.config.groups import EncoderConfig
 from lmtool.errors import UserError
 from lmtool.neural import model as neural_model
-from lmtool.neural.encoders.cbow import CbowModel
-from lmtool.neural.encoders.lbl import LblModel
+from lmtool.neural.encoders.options import CbowModel, LblModel
 from tests.conftest import nplm
 
 

@@ -13,13 +13,13 @@ from torch.nn import functional as F
 from lmtool.config.training import Precision
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.neural import devices
-from lmtool.neural.encoders.nplm import FUNCTIONS, Activation, NplmModel
+from lmtool.neural.encoders.nplm import FUNCTIONS
+from lmtool.neural.encoders.options import Activation, NplmModel
 from lmtool.neural.forms import network_step as file
 from lmtool.neural.forms import only_plain, softmax_chunks, tiles
 from lmtool.neural.forms.network_step import Network, NetworkStep, network_step, weights_of
 from lmtool.neural.model import NeuralModel, build_neural
-from lmtool.neural.outputs.nce import NceOutput
-from lmtool.neural.outputs.softmax import SoftmaxOutput
+from lmtool.neural.outputs.options import NceOutput, SoftmaxOutput
 from lmtool.training.optim import AdamOptim, SgdOptim
 from lmtool.training.optimizers import make_network_step
 

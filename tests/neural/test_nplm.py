@@ -10,11 +10,12 @@ import torch
 from lmtool.config.data import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.neural.encoders.cbow import CBOW, CbowModel
-from lmtool.neural.encoders.lbl import LBL, LblModel
-from lmtool.neural.encoders.nplm import NPLM, Activation
+from lmtool.neural.encoders.cbow import CBOW
+from lmtool.neural.encoders.lbl import LBL
+from lmtool.neural.encoders.nplm import NPLM
+from lmtool.neural.encoders.options import Activation, CbowModel, LblModel
 from lmtool.neural.model import build_neural
-from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
+from lmtool.neural.outputs.options import HierarchicalOutput, NodeForm
 from lmtool.trees import balanced_tree
 from tests.conftest import SOFTMAX, neural, nplm
 

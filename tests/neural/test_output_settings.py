@@ -21,13 +21,16 @@ from lmtool.neural import (
 )
 from lmtool.neural.forms import network_step
 from lmtool.neural.model import NeuralModel
-from lmtool.neural.outputs.adaptive import AdaptiveOutput
 from lmtool.neural.outputs.base import OutputLayer
-from lmtool.neural.outputs.classes import ClassesOutput
-from lmtool.neural.outputs.hierarchical import HierarchicalOutput, NodeForm
-from lmtool.neural.outputs.nce import NceOutput
-from lmtool.neural.outputs.sampled import SampledOutput
-from lmtool.neural.outputs.softmax import SoftmaxOutput
+from lmtool.neural.outputs.options import (
+    AdaptiveOutput,
+    ClassesOutput,
+    HierarchicalOutput,
+    NceOutput,
+    NodeForm,
+    SampledOutput,
+    SoftmaxOutput,
+)
 from lmtool.neural.outputs.tree_nodes import MorinBengioNodes
 from lmtool.trees import balanced_tree
 from tests.conftest import nplm
@@ -53,10 +56,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: HierarchicalOutput("hierarchical", NodeForm.dot, 0, 1), "output.hidden_dim=0"),
     (lambda: HierarchicalOutput("hierarchical", NodeForm.dot, 1, 0), "output.node_dim=0"),
     (lambda: SampledOutput("sampled", 0, 1.0), "output.samples=0"),
-    (lambda: SampledOutput("sampled", 1, -0.01), "output.power=-0.01: must be from 0 .uniform. to 2"),
+    (lambda: SampledOutput("sampled", 1, -0.01), "output.power=-0.01: must be from 0 to 2"),
     (lambda: SampledOutput("sampled", 1, 2.01), "output.power=2.01"),
     (lambda: nce(noise=0), "output.noise=0"),
-    (lambda: nce(power=-0.01), "output.power=-0.01: must be from 0 .uniform. to 2"),
+    (lambda: nce(power=-0.01), "output.power=-0.01: must be from 0 to 2"),
     (lambda: nce(power=2.01), "output.power=2.01"),
     # Those that do not fit nine words.
     (lambda: AdaptiveOutput("adaptive", [3, 9], 1.0).build(D, COUNTS, None, None), "output.cutoffs=.*from 1 to 8"),

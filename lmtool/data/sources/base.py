@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from lmtool.config.rules import MISSING, require, require_seed
+from lmtool.config.rules import MISSING, Settings, require, setting
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ class SplitUnit(Enum):
 
 
 @dataclass(slots=True)
-class SplitConfig:
+class SplitConfig(Settings):
     """How data.train is cut into train, valid and test, which is the rest; null in all of them is no cut.
 
     unit: lines unless it is given; with tokens a sentence stays whole, in the split that its first token falls in.
@@ -161,16 +160,15 @@ class SplitConfig:
     where none is, they are 0.8 and 0.1. shuffle_seed: of a shuffle of the lines beforehand; None for their order.
     """
 
+    prefix: ClassVar[str] = "data.split."
+
     unit: SplitUnit | None = MISSING
-    train: float | None = MISSING
-    valid: float | None = MISSING
-    shuffle_seed: int | None = MISSING
+    train: float | None = setting(above=0)
+    valid: float | None = setting(above=0)
+    shuffle_seed: int | None = setting(min=0)
 
     def __post_init__(self) -> None:
-        for name, value in (("train", self.train), ("valid", self.valid)):
-            rule = "more than 0: a count, or a fraction below 1"
-            require(value is None or 0 < value < math.inf, f"data.split.{name}", value, rule)
-        require_seed("data.split.shuffle_seed", self.shuffle_seed, null=True)
+        Settings.__post_init__(self)
         if self.is_given():
             self._fill_in()
 

@@ -18,71 +18,18 @@ Complexity: O(1) for each token that is drawn, by alias tables; O(T K) for the e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.data import DataConfig
-from lmtool.config.rules import MISSING, require, require_seed, require_whole
-from lmtool.data.sources.base import DrawnIds, Source
+from lmtool.data.sources.builtin import SyntheticData
 from lmtool.data.tokenizer import EOS_ID, RESERVED
-from lmtool.errors import UserError
 from lmtool.system.alias_table import alias_table
 from lmtool.system.arrays import FloatArray, IntArray
 
 CHUNK = 1 << 20  # tokens drawn at once
-
-
-@dataclass(slots=True)
-class SyntheticData(DataConfig):
-    """A seeded source whose entropy is known in closed form."""
-
-    tokens: int = MISSING
-    valid_tokens: int = MISSING
-    test_tokens: int = MISSING
-    types: int = MISSING
-    zipf_exponent: float = MISSING
-    repeat: float = MISSING
-    successors: int = MISSING
-    sentence_length: float = MISSING
-    seed: int = MISSING
-
-    def __post_init__(self) -> None:
-        DataConfig.__post_init__(self)
-        for name in ("tokens", "valid_tokens", "test_tokens"):
-            require_whole(f"data.{name}", getattr(self, name))
-        # A steeper Zipf's law than exponent 100 leaves nothing but its first word.
-        require_whole("data.types", self.types, 2, 100_000_000)
-        require(0 <= self.zipf_exponent <= 100, "data.zipf_exponent", self.zipf_exponent, "from 0 to 100")
-        require(0 <= self.repeat < 1, "data.repeat", self.repeat, "from 0 to below 1")
-        require(1 <= self.successors <= self.types, "data.successors", self.successors, "from 1 to data.types")
-        # Sentences are drawn whole, in memory.
-        length = self.sentence_length
-        require(1 < length <= 1e6, "data.sentence_length", length, "more than 1 and at most 1000000")
-        require_seed("data.seed", self.seed)
-        if self.vocabulary.unit.is_subword:
-            unit = self.vocabulary.unit.value
-            raise UserError(f"data.vocabulary.unit={unit}: data.kind=synthetic draws words, and has no text to cut")
-        if self.vocabulary.size is not None:
-            size = self.vocabulary.size
-            raise UserError(f"data.vocabulary.size={size}: data.kind=synthetic knows all its words; set data.types")
-
-    def source(self, *, progress: bool, download: bool) -> Source:
-        """The ids, drawn when the splits are written."""
-        return Source(
-            splits={},
-            stamp={"seed": self.seed},
-            drawn=DrawnIds(
-                types=partial(type_names, self),
-                tokens={"train": self.tokens, "valid": self.valid_tokens, "test": self.test_tokens},
-                draw=partial(draw, self),
-                entropy=partial(entropy, self),
-            ),
-        )
 
 
 def zipf(data: SyntheticData) -> FloatArray:

@@ -10,17 +10,16 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from numbers import Real
 from pathlib import Path
 from typing import IO, Any
 
-from lmtool.config.data import DataConfig, Unit, VocabularyConfig
-from lmtool.config.rules import MISSING
+from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.preprocess import preprocess
-from lmtool.data.sources.base import Blocks, NoSource, Source, TextNotRetained, cut_by_lines, cut_points
+from lmtool.data.sources.base import Blocks, Source, cut_by_lines, cut_points
+from lmtool.data.sources.builtin import TextsData
 from lmtool.data.text_form import split_words
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write
@@ -29,23 +28,6 @@ IN_MEMORY = 32 << 20  # bytes of a split's text that stay in memory; a longer on
 BLOCK = 4 << 20  # bytes read at once
 SENTENCES = 1 << 12  # sentences written at once
 MARK = "\ufeff"  # the byte-order mark that a file may begin with
-MADE_BY = "lmtool.Corpus.from_texts(train=[...], valid=[...])"
-
-
-@dataclass(slots=True)
-class TextsData(DataConfig):
-    """Text given from Python. digest: SHA-256 of the text and of a given vocabulary; None where nothing was given."""
-
-    digest: str | None = MISSING
-
-    def source(self, *, progress: bool, download: bool) -> Source:
-        """Raises NoSource, or TextNotRetained: the text is there only while Corpus.from_texts makes its store."""
-        if self.digest is None:
-            raise NoSource(f"data={self.kind} is text given from Python: make its store by {MADE_BY}")
-        raise TextNotRetained(
-            f"the text of data.name={self.name} was given from Python and its store is gone: give the same text again, "
-            f"by {MADE_BY}; without it a run scores only other text, with text=FILE"
-        )
 
 
 def write_texts(

@@ -15,21 +15,9 @@ Complexity: O(C E) for each example; V E weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
-from lmtool.config.groups import EncoderConfig
 from lmtool.neural.encoders.base import Encoder
-
-
-@dataclass(slots=True)
-class CbowModel(EncoderConfig):
-    """Mean of the context's vectors (Mikolov et al. 2013)."""
-
-    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> CBOW:
-        """Return the encoder; its hidden has the dimension of the embeddings, tied or not."""
-        return CBOW(self, vocabulary_size, sparse=sparse)
 
 
 class CBOW(Encoder):

@@ -16,30 +16,11 @@ Complexity: O(C E^2) for each example, diagonal O(C E); V E + C E^2 weights, dia
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from lmtool.config.groups import EncoderConfig
-from lmtool.config.rules import MISSING
 from lmtool.neural.encoders.base import Encoder
-
-
-@dataclass(slots=True)
-class LblModel(EncoderConfig):
-    """Log-bilinear model (Mnih & Hinton 2007). diagonal: the matrix of each position is diagonal."""
-
-    diagonal: bool = MISSING
-
-    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> LBL:
-        """Return the encoder; its hidden has the dimension of the embeddings, tied or not."""
-        return LBL(self, vocabulary_size, sparse=sparse)
-
-    def weight_count(self, vocabulary_size: int) -> int:
-        """Count the weights of the embeddings `[V, E]` and of the matrices of the positions."""
-        matrix = self.embedding_dim * (1 if self.diagonal else self.embedding_dim)
-        return EncoderConfig.weight_count(self, vocabulary_size) + self.context_size * matrix
+from lmtool.neural.encoders.options import LblModel
 
 
 class LBL(Encoder):

@@ -25,8 +25,6 @@ Complexity: O(((C + K) E + (layers - 1) H) H) for each example, twice that with 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
 from itertools import pairwise
 from typing import cast
 
@@ -34,25 +32,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.config.data import Unit
-from lmtool.config.groups import EncoderConfig
-from lmtool.config.rules import MISSING, require, require_whole
-from lmtool.errors import UserError
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.history import CONSECUTIVE, History
-
-FAR_BACK = 100  # words, of model.history=null
-SHORT = 20_000  # tokens of a train split below which null stands for none
-
-
-class Activation(Enum):
-    """The non-linearity of the hidden layers."""
-
-    tanh = "tanh"
-    gelu = "gelu"
-    relu = "relu"
-    sigmoid = "sigmoid"
-
+from lmtool.neural.encoders.options import Activation, NplmModel
 
 FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.tanh: torch.tanh,
@@ -60,84 +42,6 @@ FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.relu: F.relu,
     Activation.sigmoid: torch.sigmoid,
 }
-
-
-@dataclass(slots=True)
-class NplmModel(EncoderConfig):
-    """Neural probabilistic language model (Bengio et al. 2003); conf/model/nplm.yaml says what each setting does."""
-
-    hidden_dim: int = MISSING
-    layers: int = 1
-    direct: bool = MISSING
-    activation: Activation = MISSING
-    layer_norm: bool = MISSING
-    gated: bool = False
-    input_dropout: float = 0.0
-    projection_dim: int | None = None
-    history: int | None = 0
-    forgetting: list[float] = field(default_factory=lambda: [0.6, 0.85, 0.95, 1.0])
-    init_std: float | None = None
-
-    def __post_init__(self) -> None:
-        EncoderConfig.__post_init__(self)
-        require_whole("model.history", self.history, 0, null=True)
-        std = self.init_std
-        require(std is None or 0 < std < 1e6, "model.init_std", std, "a number above 0 and below a million, or null")
-        factors = self.forgetting
-        rule = "one number or more above 0 and at most 1"
-        require(bool(factors) and all(0 < a <= 1 for a in factors), "model.forgetting", factors, rule)
-        require_whole("model.hidden_dim", self.hidden_dim)
-        require_whole("model.layers", self.layers, 0, 100)
-        projection = self.projection_dim
-        require_whole("model.projection_dim", projection, null=True)
-        if self.tied and not self.can_tie():
-            raise UserError(
-                f"model.projection_dim={projection}: with model.tied=true it must be model.embedding_dim, "
-                f"{self.embedding_dim}, or null"
-            )
-        require(0 <= self.input_dropout < 1, "model.input_dropout", self.input_dropout, "from 0 to below 1")
-
-    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> NPLM:
-        """Return the encoder; tied, a linear map brings its hidden to the dimension of the embeddings."""
-        return NPLM(self, vocabulary_size, tied=tied, sparse=sparse)
-
-    def can_tie(self) -> bool:
-        """Return False where projection_dim gives the hidden another dimension than the embeddings'."""
-        return self.projection_dim in (None, self.embedding_dim)
-
-    def suit(self, unit: Unit, tokens: int) -> None:
-        """Read far back in text of words or pieces, unless it is short: there, as by letters, more steps pay more."""
-        far = unit is not Unit.char and tokens >= SHORT
-        self.history = (FAR_BACK if far else 0) if self.history is None else self.history
-        self.across_sentences = far if self.across_sentences is None else self.across_sentences
-
-    def words_back(self) -> int:
-        """Return the length of the history in words, 0 where it is no longer than the context."""
-        return self.history if self.history and self.history > self.context_size else 0
-
-    def input_dim(self) -> int:
-        """Return the dimension of x: an embedding for each word of the context and for each sum over the history."""
-        return (self.context_size + (len(self.forgetting) if self.words_back() else 0)) * self.embedding_dim
-
-    def weight_count(self, vocabulary_size: int) -> int:
-        """Count the weights of the embeddings `[V, E]`, the hidden layers and the projection."""
-        count = EncoderConfig.weight_count(self, vocabulary_size)
-        last = self.hidden_dim if self.layers else self.input_dim()
-        if self.layers:
-            computed = self.hidden_dim * (2 if self.gated else 1)
-            count += (self.input_dim() + (self.layers - 1) * self.hidden_dim) * computed
-        return count + (0 if self.projection_dim is None else last * self.projection_dim)
-
-    def size_settings(self) -> list[str]:
-        """Return the names of the settings that weight_count depends on."""
-        names = [*EncoderConfig.size_settings(self), "layers", "hidden_dim"]
-        return names if self.projection_dim is None else [*names, "projection_dim"]
-
-    def initialise(self, network: nn.Module) -> None:
-        """Draw all parameters from a normal distribution with mean 0 and standard deviation init_std, if it is set."""
-        if self.init_std is not None:
-            for parameter in network.parameters():
-                nn.init.normal_(parameter, std=self.init_std)
 
 
 class NPLM(Encoder):

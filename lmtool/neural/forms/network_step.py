@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from lmtool.config.training import Precision
 from lmtool.neural.checks import all_below
-from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM, Activation
+from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
+from lmtool.neural.encoders.options import Activation
 from lmtool.neural.forms import allowed, tiles
 from lmtool.neural.forms.fast_math import exp_below
 from lmtool.neural.forms.hidden_units import NUMBERS, activate, slopes, slopes_of

@@ -18,43 +18,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from lmtool.config.groups import OutputConfig
-from lmtool.config.rules import MISSING, is_number, require, require_whole
-from lmtool.errors import UserError
+from lmtool.config.rules import is_number
 from lmtool.neural.checks import require_counts, require_size
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.word_scores import log_unigram
-from lmtool.trees.tree import Tree
 
 MOST = 1000  # of div_value
-
-
-@dataclass(slots=True)
-class AdaptiveOutput(OutputConfig):
-    """Adaptive softmax (Grave et al. 2017); conf/output/adaptive.yaml says what each setting does."""
-
-    cutoffs: list[int] | None = MISSING
-    div_value: float = MISSING
-
-    def __post_init__(self) -> None:
-        ends = self.cutoffs
-        rule = "ascending numbers of words, 1 or more, or null"
-        ascending = ends is None or (bool(ends) and ends == sorted(set(ends)) and ends[0] >= 1)
-        require(ascending, "output.cutoffs", ends, rule)
-        require_whole("output.cutoffs", max(ends or [1]))
-        require(1 <= self.div_value <= MOST, "output.div_value", self.div_value, f"from 1 to {MOST}")
-
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> AdaptiveSoftmax:
-        """The layer. Raises UserError for cutoffs beyond the vocabulary and tails without a dimension."""
-        try:
-            return AdaptiveSoftmax(dim, counts, cutoffs=self.cutoffs, div_value=self.div_value)
-        except ValueError as error:
-            raise UserError(f"output.{error}") from None
 
 
 def default_cutoffs(outputs: int) -> list[int]:

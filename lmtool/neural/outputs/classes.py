@@ -17,7 +17,6 @@ Complexity: O(D (C + words of the target's class)) for each example, with C of a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -25,34 +24,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.config.groups import OutputConfig
-from lmtool.config.rules import MISSING, require_whole
 from lmtool.neural.checks import require_counts, require_ids, require_size
-from lmtool.neural.outputs.base import OutputLayer, require_at_most_words
+from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.word_scores import log_unigram
 from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, segments
-from lmtool.trees.builders import class_of_words
-from lmtool.trees.tree import Tree
-
-
-@dataclass(slots=True)
-class ClassesOutput(OutputConfig):
-    """Softmax over classes, then over a class's words (Goodman 2001). classes: how many; null: the square root of O."""
-
-    classes: int | None = MISSING
-
-    def __post_init__(self) -> None:
-        require_whole("output.classes", self.classes, null=True)
-
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> ClassSoftmax:
-        """The layer over classes of about equal frequency, with sparse gradients.
-
-        Raises UserError for more classes than words.
-        """
-        if self.classes is not None:
-            require_at_most_words("classes", self.classes, len(counts))
-        classes = class_of_words(counts.numpy(), self.classes)
-        return ClassSoftmax(dim, counts, torch.from_numpy(classes), sparse=True)
 
 
 class ClassSoftmax(OutputLayer, RowScores):

@@ -20,16 +20,11 @@ Complexity: O(D d) for each example, d being the depth of its word, about log2 O
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.config.groups import OutputConfig
-from lmtool.config.rules import MISSING, require_whole
 from lmtool.neural.checks import described, require_counts, require_ids, require_size
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
@@ -37,38 +32,6 @@ from lmtool.neural.rows import Pairs, log_sum_exp, segments
 from lmtool.trees.tree import Tree
 
 DISTRIBUTIONS_AT_ONCE = 256
-
-
-class NodeForm(Enum):
-    """How a node of the tree scores its decision."""
-
-    dot = "dot"
-    morin_bengio = "morin_bengio"
-
-
-@dataclass(slots=True)
-class HierarchicalOutput(OutputConfig):
-    """Softmax over a tree (Morin & Bengio 2005). hidden_dim, node_dim: of the nodes' form morin_bengio."""
-
-    needs_tree = True
-    weight_decay = 0.4  # each node has vectors of its own, far more weights than words that are tied to the embeddings
-
-    nodes: NodeForm = MISSING
-    hidden_dim: int = MISSING
-    node_dim: int = MISSING
-
-    def __post_init__(self) -> None:
-        for name in ("hidden_dim", "node_dim"):
-            require_whole(f"output.{name}", getattr(self, name))
-
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> HierarchicalSoftmax:
-        """Return the layer over a tree, with sparse gradients; it starts at the unigram distribution."""
-        assert tree is not None, "needs_tree"
-        if self.nodes is NodeForm.dot:
-            return HierarchicalSoftmax(dim, tree, counts, sparse=True)
-        sizes = {"hidden_dim": self.hidden_dim, "node_dim": self.node_dim}
-        nodes = MorinBengioNodes(dim, node_log_odds(tree, counts), **sizes, sparse=True)
-        return HierarchicalSoftmax(dim, tree, counts, nodes=nodes)
 
 
 def node_log_odds(tree: Tree, counts: Tensor) -> Tensor:

@@ -20,42 +20,14 @@ Complexity: O(D k) for each example in training, whatever O; O(D O) for exact pr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.config.groups import OutputConfig
-from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.neural.checks import require_counts, require_ids
-from lmtool.neural.outputs.base import require_at_most_words
 from lmtool.neural.outputs.noise import Noise, noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
-from lmtool.trees.tree import Tree
-
-
-@dataclass(slots=True)
-class NceOutput(OutputConfig):
-    """Noise-contrastive estimation (Mnih & Teh 2012); conf/output/nce.yaml says what each setting does."""
-
-    can_tie = True
-    loss_is_log_prob = False
-
-    noise: int = MISSING
-    shared: bool = MISSING
-    power: float = MISSING
-    learn_normaliser: bool = MISSING
-
-    def __post_init__(self) -> None:
-        require_whole("output.noise", self.noise)
-        require(0 <= self.power <= 2, "output.power", self.power, "from 0 (uniform) to 2")
-
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> NCELoss:
-        """Return the layer, with sparse gradients. Raises UserError for more noise words than there are words."""
-        require_at_most_words("noise", self.noise, len(counts))
-        names = "noise", "shared", "power", "learn_normaliser"
-        return NCELoss(dim, counts, vectors, sparse=True, **{name: getattr(self, name) for name in names})
 
 
 class NCELoss(WordScores):

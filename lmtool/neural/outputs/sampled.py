@@ -21,39 +21,13 @@ Complexity: O(D k) for each example in training, whatever O; O(D O) for exact pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.config.groups import OutputConfig
-from lmtool.config.rules import MISSING, require, require_whole
 from lmtool.neural.checks import require_counts, require_ids
-from lmtool.neural.outputs.base import require_at_most_words
 from lmtool.neural.outputs.noise import Noise, noise_distribution
 from lmtool.neural.outputs.word_scores import WordScores
-from lmtool.trees.tree import Tree
-
-
-@dataclass(slots=True)
-class SampledOutput(OutputConfig):
-    """Softmax over sampled words (Jean et al. 2015); conf/output/sampled.yaml says what each setting does."""
-
-    can_tie = True
-    loss_is_log_prob = False
-
-    samples: int = MISSING
-    power: float = MISSING
-
-    def __post_init__(self) -> None:
-        require_whole("output.samples", self.samples)
-        require(0 <= self.power <= 2, "output.power", self.power, "from 0 (uniform) to 2")
-
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> SampledSoftmax:
-        """Return the layer, with sparse gradients. Raises UserError for more samples than there are words."""
-        require_at_most_words("samples", self.samples, len(counts))
-        return SampledSoftmax(dim, counts, vectors, samples=self.samples, power=self.power, sparse=True)
 
 
 class SampledSoftmax(WordScores):

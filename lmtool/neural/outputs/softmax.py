@@ -12,31 +12,13 @@ Complexity: O(D O) for each example, in training as for a distribution; D O weig
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.config.groups import OutputConfig
 from lmtool.config.training import Precision
 from lmtool.neural.outputs.word_scores import WordScores
-from lmtool.trees.tree import Tree
 
 NO_TARGET = -(1 << 63)  # cross_entropy would leave out targets of -100, which are an error here
-
-
-@dataclass(slots=True)
-class SoftmaxOutput(OutputConfig):
-    """Softmax over all words (Bengio et al. 2003)."""
-
-    can_tie = True
-    dense_gradient = True
-
-    precision: Precision | None = None
-
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> FullSoftmax:
-        """Return the layer."""
-        return FullSoftmax(dim, counts, vectors, precision=self.precision)
 
 
 class FullSoftmax(WordScores):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import CountsConfig, DataConfig, EstimationRequest
-from lmtool.config.rules import MISSING, require, require_whole, size_in_bytes
+from lmtool.config.rules import MISSING, require, setting, size_in_bytes
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,11 +28,7 @@ MAX_WEIGHT = 1000  # of the counts of a file: products with counts of the maximu
 class LimitedMemory(CountsConfig):
     """A way to count within a limit of memory. memory: limit of the process, such as 512MiB, or None."""
 
-    memory: str | None = MISSING
-
-    def __post_init__(self) -> None:
-        if self.memory is not None:
-            size_in_bytes(self.memory, "counts.memory")
+    memory: str | None = setting(check=size_in_bytes)
 
     def storage(self, corpus: Corpus) -> Storage:
         """Return storage in `memory`, or in three quarters of the free memory; temporary files lie beside the store."""
@@ -163,13 +159,12 @@ class SparkCounts(LimitedMemory):
     kind: str = "spark"
     master: str = MISSING
     folder: str | None = MISSING
-    partitions: int | None = MISSING
+    partitions: int | None = setting(min=1)
     keep: bool = MISSING
     options: dict[str, Any] | None = MISSING
 
     def __post_init__(self) -> None:
         LimitedMemory.__post_init__(self)
-        require_whole("counts.partitions", self.partitions, null=True)
         require(bool(self.master), "counts.master", repr(self.master), "a master's address, such as local[2]")
 
     def prepare(self, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Prepared | None:

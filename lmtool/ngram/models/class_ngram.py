@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from lmtool.config.groups import CountModelConfig
-from lmtool.config.rules import MISSING, require_whole
+from lmtool.config.rules import MISSING, setting
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,17 +51,11 @@ class ClassNgramConfig(CountModelConfig):
     counts_words: ClassVar[bool] = False
     files: ClassVar[tuple[str, ...]] = ("model.h5", "classes.txt")
 
-    classes: int = MISSING
+    classes: int = setting(min=1, max=4096)
     start: Start = MISSING
-    passes: int = MISSING
-    tokens: int | None = MISSING
+    passes: int = setting(min=0)
+    tokens: int | None = setting(min=2)
     file: str | None = MISSING
-
-    def __post_init__(self) -> None:
-        CountModelConfig.__post_init__(self)
-        require_whole("model.classes", self.classes, 1, 4096)
-        require_whole("model.passes", self.passes, 0)
-        require_whole("model.tokens", self.tokens, 2, null=True)
 
     def units(self, corpus: Corpus) -> Units:
         """The classes, read or learned.

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from lmtool.config.groups import CountModelConfig
-from lmtool.config.rules import MISSING, require_whole
+from lmtool.config.rules import setting
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,11 +36,7 @@ class SkipNgramConfig(CountModelConfig):
 
     counts_words: ClassVar[bool] = False
 
-    step: int = MISSING
-
-    def __post_init__(self) -> None:
-        CountModelConfig.__post_init__(self)
-        require_whole("model.step", self.step, 1, 16)
+    step: int = setting(min=1, max=16)
 
     def units(self, corpus: Corpus) -> Units:
         """Every s-th word. Raises UserError where the text of train is not there."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, require_whole
+from lmtool.config.rules import setting
 from lmtool.ngram.smoothers.base import MAX_R, Form, Smoother
 
 if TYPE_CHECKING:
@@ -36,12 +36,8 @@ class GoodTuringConfig(SmootherConfig):
     """
 
     kind: str = "good_turing"
-    largest: int = MISSING
-    largest_unigram: int = MISSING
-
-    def __post_init__(self) -> None:
-        for name in ("largest", "largest_unigram"):
-            require_whole(f"smoother.{name}", getattr(self, name), 0, MAX_R - 1)
+    largest: int = setting(min=0, max=MAX_R - 1)
+    largest_unigram: int = setting(min=0, max=MAX_R - 1)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return Good-Turing discounting for n-grams of up to `order` words."""

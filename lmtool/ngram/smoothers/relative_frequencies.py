@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, is_number, require
+from lmtool.config.rules import MISSING, setting
 from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother
 
 if TYPE_CHECKING:
@@ -59,12 +59,8 @@ class LaplaceConfig(SmootherConfig):
     """
 
     kind: str = "laplace"
-    alpha: Any = MISSING
+    alpha: Any = setting(above=0, max=1e9, words=(TUNED,))
     tune_on: str = MISSING
-
-    def __post_init__(self) -> None:
-        valid = self.alpha == TUNED or (is_number(self.alpha, 0, 1e9) and self.alpha > 0)
-        require(valid, "smoother.alpha", self.alpha, "a number above 0 and at most 1e9, or tuned")
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return additive smoothing over all words of the vocabulary except `<s>`; tuning starts with alpha = 1."""
@@ -113,10 +109,7 @@ class StupidBackoffConfig(SmootherConfig):
     """
 
     kind: str = "stupid_backoff"
-    alpha: float = MISSING
-
-    def __post_init__(self) -> None:
-        require(0 < self.alpha <= 1, "smoother.alpha", self.alpha, "above 0 and at most 1")
+    alpha: float = setting(above=0, max=1)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return stupid backoff for n-grams of up to `order` words."""

@@ -1,4 +1,4 @@
-"""Text that needs no file: some twenty short sentences, and the docstrings of Python's standard library."""
+"""Data sets without files: short sentences, docstrings of Python, drawn words, text given from Python."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from lmtool.config.data import DataConfig
-from lmtool.config.rules import MISSING, require, require_seed, require_whole
-from lmtool.data.sources.base import Source
+from lmtool.config.rules import MISSING, require, setting
+from lmtool.data.sources.base import DrawnIds, NoSource, Source, TextNotRetained
 from lmtool.errors import UserError
 
 TRAIN = """\
@@ -92,18 +92,10 @@ class PydocData(DataConfig):
     """
 
     kind: str = "pydoc"
-    min_words: int = MISSING
-    seed: int = MISSING
-    valid_fraction: float = MISSING
-    test_fraction: float = MISSING
-
-    def __post_init__(self) -> None:
-        DataConfig.__post_init__(self)
-        require_whole("data.min_words", self.min_words, 0)
-        require_seed("data.seed", self.seed)
-        for name in ("valid_fraction", "test_fraction"):
-            value = getattr(self, name)
-            require(0 < value < 0.5, f"data.{name}", value, "between 0 and 0.5")
+    min_words: int = setting(min=0)
+    seed: int = setting(min=0)
+    valid_fraction: float = setting(above=0, below=0.5)
+    test_fraction: float = setting(above=0, below=0.5)
 
     def source(self, *, progress: bool, download: bool) -> Source:
         """The docstrings; the library is read when the first split is."""
@@ -175,3 +167,64 @@ def sentences(docstring: str, min_words: int) -> list[str]:
         if sum(token[0].isalpha() for token in tokens) >= min_words:
             kept.append(" ".join(tokens))
     return kept
+
+
+@dataclass(slots=True)
+class SyntheticData(DataConfig):
+    """A seeded source whose entropy is known in closed form."""
+
+    kind: str = "synthetic"
+    tokens: int = setting(min=1)
+    valid_tokens: int = setting(min=1)
+    test_tokens: int = setting(min=1)
+    types: int = setting(min=2, max=100_000_000)
+    zipf_exponent: float = setting(min=0, max=100)  # a steeper law leaves only its first word
+    repeat: float = setting(min=0, below=1)
+    successors: int = setting(min=1)
+    sentence_length: float = setting(above=1, max=1e6)  # sentences are drawn whole, in memory
+    seed: int = setting(min=0)
+
+    def __post_init__(self) -> None:
+        DataConfig.__post_init__(self)
+        require(self.successors <= self.types, "data.successors", self.successors, "from 1 to data.types")
+        if self.vocabulary.unit.is_subword:
+            unit = self.vocabulary.unit.value
+            raise UserError(f"data.vocabulary.unit={unit}: data.kind=synthetic draws words, and has no text to cut")
+        if self.vocabulary.size is not None:
+            size = self.vocabulary.size
+            raise UserError(f"data.vocabulary.size={size}: data.kind=synthetic knows all its words; set data.types")
+
+    def source(self, *, progress: bool, download: bool) -> Source:
+        """Return the ids, drawn when the splits are written."""
+        from lmtool.data.sources.synthetic import draw, entropy, type_names
+
+        return Source(
+            splits={},
+            stamp={"seed": self.seed},
+            drawn=DrawnIds(
+                types=partial(type_names, self),
+                tokens={"train": self.tokens, "valid": self.valid_tokens, "test": self.test_tokens},
+                draw=partial(draw, self),
+                entropy=partial(entropy, self),
+            ),
+        )
+
+
+MADE_BY = "lmtool.Corpus.from_texts(train=[...], valid=[...])"
+
+
+@dataclass(slots=True)
+class TextsData(DataConfig):
+    """Text given from Python. digest: SHA-256 of the text and of a given vocabulary; None if nothing was given."""
+
+    kind: str = "texts"
+    digest: str | None = MISSING
+
+    def source(self, *, progress: bool, download: bool) -> Source:
+        """Raise NoSource or TextNotRetained: the text exists only while Corpus.from_texts makes its store."""
+        if self.digest is None:
+            raise NoSource(f"data={self.kind} is text given from Python: make its store by {MADE_BY}")
+        raise TextNotRetained(
+            f"the text of data.name={self.name} was given from Python and its store is gone: give the same text again, "
+            f"by {MADE_BY}; without it a run scores only other text, with text=FILE"
+        )

@@ -1,0 +1,139 @@
+"""Networks of the group `model`: the settings of their encoders, which are imported when built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from lmtool.config.data import Unit
+from lmtool.config.groups import EncoderConfig
+from lmtool.config.rules import MISSING, setting
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lmtool.neural.encoders.cbow import CBOW
+    from lmtool.neural.encoders.lbl import LBL
+    from lmtool.neural.encoders.nplm import NPLM
+
+DEFAULT_HISTORY_WORDS = 100  # of model.history=null
+MIN_HISTORY_TOKENS = 20_000  # tokens of the train split below which null means no history
+
+
+@dataclass(slots=True)
+class CbowModel(EncoderConfig):
+    """Mean of the context's vectors (Mikolov et al. 2013)."""
+
+    kind: str = "cbow"
+
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> CBOW:
+        """Return the encoder; its hidden has the dimension of the embeddings, tied or not."""
+        from lmtool.neural.encoders.cbow import CBOW
+
+        return CBOW(self, vocabulary_size, sparse=sparse)
+
+
+@dataclass(slots=True)
+class LblModel(EncoderConfig):
+    """Log-bilinear model (Mnih & Hinton 2007). diagonal: whether the matrix of each position is diagonal."""
+
+    kind: str = "lbl"
+    diagonal: bool = MISSING
+
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> LBL:
+        """Return the encoder; its hidden has the dimension of the embeddings, tied or not."""
+        from lmtool.neural.encoders.lbl import LBL
+
+        return LBL(self, vocabulary_size, sparse=sparse)
+
+    def weight_count(self, vocabulary_size: int) -> int:
+        """Count the weights of the embeddings `[V, E]` and of the matrices of the positions."""
+        matrix = self.embedding_dim * (1 if self.diagonal else self.embedding_dim)
+        return EncoderConfig.weight_count(self, vocabulary_size) + self.context_size * matrix
+
+
+class Activation(Enum):
+    """The non-linearity of the hidden layers."""
+
+    tanh = "tanh"
+    gelu = "gelu"
+    relu = "relu"
+    sigmoid = "sigmoid"
+
+
+def _factors() -> list[float]:
+    return [0.6, 0.85, 0.95, 1.0]
+
+
+@dataclass(slots=True)
+class NplmModel(EncoderConfig):
+    """Neural probabilistic language model (Bengio et al. 2003); conf/model/nplm.yaml explains each setting."""
+
+    kind: str = "nplm"
+    hidden_dim: int = setting(min=1)
+    layers: int = setting(1, min=0, max=100)
+    direct: bool = MISSING
+    activation: Activation = MISSING
+    layer_norm: bool = MISSING
+    gated: bool = False
+    input_dropout: float = setting(0.0, min=0, below=1)
+    projection_dim: int | None = setting(None, min=1)
+    history: int | None = setting(0, min=0)
+    forgetting: list[float] = setting(_factors, above=0, max=1)
+    init_std: float | None = setting(None, above=0, below=1e6)
+
+    def __post_init__(self) -> None:
+        EncoderConfig.__post_init__(self)
+        if self.tied and not self.can_tie():
+            raise UserError(
+                f"model.projection_dim={self.projection_dim}: with model.tied=true it must be model.embedding_dim, "
+                f"{self.embedding_dim}, or null"
+            )
+
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> NPLM:
+        """Return the encoder; tied, a linear map brings its hidden to the dimension of the embeddings."""
+        from lmtool.neural.encoders.nplm import NPLM
+
+        return NPLM(self, vocabulary_size, tied=tied, sparse=sparse)
+
+    def can_tie(self) -> bool:
+        """Return False if projection_dim gives the hidden another dimension than the embeddings'."""
+        return self.projection_dim in (None, self.embedding_dim)
+
+    def suit(self, unit: Unit, tokens: int) -> None:
+        """Set a long history for text of words or subwords unless it is short (more steps help there)."""
+        far = unit is not Unit.char and tokens >= MIN_HISTORY_TOKENS
+        self.history = (DEFAULT_HISTORY_WORDS if far else 0) if self.history is None else self.history
+        self.across_sentences = far if self.across_sentences is None else self.across_sentences
+
+    def words_back(self) -> int:
+        """Return the length of the history in words, 0 if it is no longer than the context."""
+        return self.history if self.history and self.history > self.context_size else 0
+
+    def input_dim(self) -> int:
+        """Return the dimension of x: an embedding for each word of the context and for each sum over the history."""
+        return (self.context_size + (len(self.forgetting) if self.words_back() else 0)) * self.embedding_dim
+
+    def weight_count(self, vocabulary_size: int) -> int:
+        """Count the weights of the embeddings `[V, E]`, the hidden layers and the projection."""
+        count = EncoderConfig.weight_count(self, vocabulary_size)
+        last = self.hidden_dim if self.layers else self.input_dim()
+        if self.layers:
+            computed = self.hidden_dim * (2 if self.gated else 1)
+            count += (self.input_dim() + (self.layers - 1) * self.hidden_dim) * computed
+        return count + (0 if self.projection_dim is None else last * self.projection_dim)
+
+    def size_settings(self) -> list[str]:
+        """Return the names of the settings that weight_count depends on."""
+        names = [*EncoderConfig.size_settings(self), "layers", "hidden_dim"]
+        return names if self.projection_dim is None else [*names, "projection_dim"]
+
+    def initialise(self, network: nn.Module) -> None:
+        """Draw all parameters from a normal distribution with mean 0 and standard deviation init_std, if it is set."""
+        from torch import nn
+
+        if self.init_std is not None:
+            for parameter in network.parameters():
+                nn.init.normal_(parameter, std=self.init_std)

@@ -1,0 +1,164 @@
+"""Options of the group `output`: the settings of the output layers, which are imported when built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from lmtool.config.groups import OutputConfig
+from lmtool.config.rules import MISSING, require, require_whole, setting
+from lmtool.config.training import Precision
+from lmtool.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
+    from lmtool.neural.outputs.classes import ClassSoftmax
+    from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
+    from lmtool.neural.outputs.nce import NCELoss
+    from lmtool.neural.outputs.sampled import SampledSoftmax
+    from lmtool.neural.outputs.softmax import FullSoftmax
+    from lmtool.trees.tree import Tree
+
+
+@dataclass(slots=True)
+class SoftmaxOutput(OutputConfig):
+    """Softmax over all words (Bengio et al. 2003)."""
+
+    can_tie = True
+    dense_gradient = True
+
+    kind: str = "softmax"
+    precision: Precision | None = None
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> FullSoftmax:
+        """Return the layer."""
+        from lmtool.neural.outputs.softmax import FullSoftmax
+
+        return FullSoftmax(dim, counts, vectors, precision=self.precision)
+
+
+@dataclass(slots=True)
+class AdaptiveOutput(OutputConfig):
+    """Adaptive softmax (Grave et al. 2017); conf/output/adaptive.yaml explains each setting."""
+
+    kind: str = "adaptive"
+    cutoffs: list[int] | None = MISSING
+    div_value: float = setting(min=1, max=1000)
+
+    def __post_init__(self) -> None:
+        OutputConfig.__post_init__(self)
+        ends = self.cutoffs
+        ascending = ends is None or (bool(ends) and ends == sorted(set(ends)) and ends[0] >= 1)
+        require(ascending, "output.cutoffs", ends, "ascending numbers of words, 1 or more, or null")
+        require_whole("output.cutoffs", max(ends or [1]))
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> AdaptiveSoftmax:
+        """Return the layer. Raises UserError for cutoffs beyond the vocabulary and tails without a dimension."""
+        from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
+
+        try:
+            return AdaptiveSoftmax(dim, counts, cutoffs=self.cutoffs, div_value=self.div_value)
+        except ValueError as error:
+            raise UserError(f"output.{error}") from None
+
+
+@dataclass(slots=True)
+class ClassesOutput(OutputConfig):
+    """Softmax over classes, then over a class's words (Goodman 2001). classes: number; null: the square root of O."""
+
+    kind: str = "classes"
+    classes: int | None = setting(min=1)
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> ClassSoftmax:
+        """Return the layer over classes of about equal frequency, with sparse gradients.
+
+        Raises UserError for more classes than words.
+        """
+        import torch
+
+        from lmtool.neural.outputs.base import require_at_most_words
+        from lmtool.neural.outputs.classes import ClassSoftmax
+        from lmtool.trees.builders import class_of_words
+
+        if self.classes is not None:
+            require_at_most_words("classes", self.classes, len(counts))
+        classes = class_of_words(counts.numpy(), self.classes)
+        return ClassSoftmax(dim, counts, torch.from_numpy(classes), sparse=True)
+
+
+class NodeForm(Enum):
+    """How a node of the tree scores its decision."""
+
+    dot = "dot"
+    morin_bengio = "morin_bengio"
+
+
+@dataclass(slots=True)
+class HierarchicalOutput(OutputConfig):
+    """Softmax over a tree (Morin & Bengio 2005). hidden_dim, node_dim: of the nodes' form morin_bengio."""
+
+    needs_tree = True
+    weight_decay = 0.4  # each node has its own vectors, far more weights than words that are tied to the embeddings
+
+    kind: str = "hierarchical"
+    nodes: NodeForm = MISSING
+    hidden_dim: int = setting(min=1)
+    node_dim: int = setting(min=1)
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> HierarchicalSoftmax:
+        """Return the layer over a tree, with sparse gradients; it starts at the unigram distribution."""
+        from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax, node_log_odds
+        from lmtool.neural.outputs.tree_nodes import MorinBengioNodes
+
+        assert tree is not None, "needs_tree"
+        if self.nodes is NodeForm.dot:
+            return HierarchicalSoftmax(dim, tree, counts, sparse=True)
+        sizes = {"hidden_dim": self.hidden_dim, "node_dim": self.node_dim}
+        nodes = MorinBengioNodes(dim, node_log_odds(tree, counts), **sizes, sparse=True)
+        return HierarchicalSoftmax(dim, tree, counts, nodes=nodes)
+
+
+@dataclass(slots=True)
+class NceOutput(OutputConfig):
+    """Noise-contrastive estimation (Mnih & Teh 2012); conf/output/nce.yaml explains each setting."""
+
+    can_tie = True
+    loss_is_log_prob = False
+
+    kind: str = "nce"
+    noise: int = setting(min=1)
+    shared: bool = MISSING
+    power: float = setting(min=0, max=2)
+    learn_normaliser: bool = MISSING
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> NCELoss:
+        """Return the layer, with sparse gradients. Raises UserError for more noise words than there are words."""
+        from lmtool.neural.outputs.base import require_at_most_words
+        from lmtool.neural.outputs.nce import NCELoss
+
+        require_at_most_words("noise", self.noise, len(counts))
+        names = "noise", "shared", "power", "learn_normaliser"
+        return NCELoss(dim, counts, vectors, sparse=True, **{name: getattr(self, name) for name in names})
+
+
+@dataclass(slots=True)
+class SampledOutput(OutputConfig):
+    """Softmax over sampled words (Jean et al. 2015); conf/output/sampled.yaml explains each setting."""
+
+    can_tie = True
+    loss_is_log_prob = False
+
+    kind: str = "sampled"
+    samples: int = setting(min=1)
+    power: float = setting(min=0, max=2)
+
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> SampledSoftmax:
+        """Return the layer, with sparse gradients. Raises UserError for more samples than there are words."""
+        from lmtool.neural.outputs.base import require_at_most_words
+        from lmtool.neural.outputs.sampled import SampledSoftmax
+
+        require_at_most_words("samples", self.samples, len(counts))
+        return SampledSoftmax(dim, counts, vectors, samples=self.samples, power=self.power, sparse=True)
