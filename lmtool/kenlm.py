@@ -116,16 +116,13 @@ class _NgramStates:
     """States of an n-gram model: single_state.SingleStates."""
 
     def __init__(self, model: NgramModel, marks: SpecialTokens) -> None:
-        scorer = model.incremental(marks)
-        self._states, self._ngrams = SingleStates(scorer.arrays), scorer.ngrams
+        self._states = SingleStates(model.lookup)
         self._bos = marks.bos
         self._inner = 8 * (self._states.order - 1)  # bytes without the matched length
 
     def begin(self, state: State, *, sentence_start: bool) -> None:
         self._renew(state, sentence_start=sentence_start)
-        ngrams = self._ngrams(self._states.words_scored())
-        if ngrams is not None:
-            self._states.use(ngrams)
+        self._states.use_hash()
 
     def _renew(self, state: State, *, sentence_start: bool) -> None:
         numbers = self._states.new_state()

@@ -20,13 +20,15 @@ from lmtool.mixtures.cache import CachedMixture, UnigramCache
 from lmtool.mixtures.linear import Mixture
 from lmtool.ngram.files.arpa_model import arpa_model
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.query import ngram_hash
-from lmtool.ngram.query.ngram_hash import hash_ngrams
+from lmtool.ngram.query import find
+from lmtool.ngram.query.find import hash_ngrams
 from lmtool.ngram.query.single_state import SingleStates
+from lmtool.ngram.query.states import NgramScorer
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from lmtool.states import State, States
 from lmtool.system import parallel
 from lmtool.system.arrays import IntArray
+from tests.ngram.plain import fixed_lookup
 from tests.test_contract import MODELS, ngram
 
 KINDS = ("unigram", "ngram", "witten_bell-backed_off", "nplm", "nplm-across", "mixture", "mixture-across")
@@ -78,16 +80,14 @@ def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> Non
     }
     model = {**MODELS, **others}[kind](toy)
     assert isinstance(model, NgramModel)
-    plain, hashed = (model.incremental(tokens_of(toy)) for _ in range(2))
-    table = hash_ngrams(model.table)
-    assert table is not None and len(table.entries) > sum(model.table.sizes[1:])
-    plain.ngrams, hashed.ngrams = lambda words: None, lambda words: table
+    lookups = fixed_lookup(model.table, 1), fixed_lookup(model.table, model.table.order)
+    assert len(lookups[0].compiled.ngrams.entries) == 0
+    assert len(lookups[1].compiled.ngrams.entries) > sum(model.table.sizes[1:])
+    plain, hashed = (NgramScorer(lookup, tokens_of(toy)) for lookup in lookups)
     valid, rng = toy.split("valid"), np.random.default_rng(5)
     states = np.stack([plain.initial_state(sentence_start=at % 2 == 0) for at in range(64)])
-    singles, single_states = [SingleStates(plain.arrays) for _ in range(2)], []
-    singles[1].use(table)
-    for single in singles:
-        single_states.append(single.new_state())
+    singles = [SingleStates(lookup) for lookup in lookups]
+    single_states = [single.new_state() for single in singles]
     for at in range(300):
         text = valid.ids[(at + np.arange(64)) % len(valid.ids)].astype(np.int64)
         words = text if at % 3 else rng.integers(0, tokens_of(toy).bos + 1, 64)
@@ -100,7 +100,6 @@ def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> Non
         ]
         assert by_single[0] == by_single[1] and list(single_states[0]) == list(single_states[1])
         states = wanted[1]
-    assert singles[0].words_scored() == 300 and singles[0].words_scored() == 0
 
 
 def test_the_hash_table_is_built_once_it_pays(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,12 +108,19 @@ def test_the_hash_table_is_built_once_it_pays(toy: Corpus, monkeypatch: pytest.M
     scorer, pays = model.incremental(tokens_of(toy)), sum(model.table.sizes) // 4
     state = scorer.initial_state(sentence_start=True)[None]
     scorer.advance(np.repeat(state, pays, axis=0), np.zeros(pays, dtype=np.int64))
-    assert scorer.ngrams(0) is None
-    scorer.advance(state, np.zeros(1, dtype=np.int64))
-    assert scorer.ngrams(0) is not None
-    monkeypatch.setattr(ngram_hash, "memory_available", lambda: 24 * sum(model.table.sizes))
-    assert hash_ngrams(model.table) is None
-    assert hash_ngrams(model.table.quantised(8)) is None
+    assert model.lookup.compiled.ngrams.order == 2
+    single = SingleStates(model.lookup)
+    one = single.new_state()
+    single.log10_prob(single.table, ctypes.addressof(one), 0, ctypes.addressof(one))
+    assert model.lookup.compiled.ngrams.order == 2
+    single.use_hash()  # one word more
+    assert model.lookup.compiled.ngrams.order == model.table.order
+    small = NgramModel(model.table.quantised(8), toy.vocabulary)
+    for _ in range(3):
+        small.lookup.for_states(pays)
+    assert small.lookup.compiled.ngrams.order == 2
+    monkeypatch.setattr(find, "memory_available", lambda: 24 * sum(model.table.sizes))
+    assert hash_ngrams(model.table, model.table.order) is None
 
 
 def test_states_go_on_into_the_next_sentence(toy: Corpus) -> None:
@@ -134,7 +140,7 @@ def test_states_go_on_into_the_next_sentence(toy: Corpus) -> None:
 
 def test_threads_and_the_table_of_bigrams_change_nothing(toy: Corpus) -> None:
     scorer = ngram(toy, 4).incremental(tokens_of(toy))
-    scorer.ngrams = lambda words: None
+    scorer.lookup._words = 1 << 60  # the time for a hash table of all n-grams is past
     rng = np.random.default_rng(2)
     states = np.repeat(scorer.initial_state(sentence_start=True)[None], 10_000, axis=0)
     few = states[:100], states[:100]
@@ -150,7 +156,7 @@ def test_threads_and_the_table_of_bigrams_change_nothing(toy: Corpus) -> None:
             np.testing.assert_array_equal(states[:100], few[0])
     finally:
         parallel.use(before)
-    assert len(scorer.bigrams(0)[0]) > 0
+    assert scorer.lookup.compiled.ngrams.order == 2
 
 
 ARPA = """\\data\\

@@ -17,7 +17,7 @@ from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
-from lmtool.ngram.query.scoring import score_candidates, table_arrays
+from lmtool.ngram.query.scoring import log_prob_of_ngrams
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
@@ -37,7 +37,7 @@ def model_of(sentences: list[str], smoother: Smoother, order: int, vocabulary: V
 
 def at_query_time(model: NgramModel, grams: list[list[str]]) -> np.ndarray:
     """log p of the last of k words after the k-1 words before it, and nothing before these: `[N]`."""
-    vocabulary, out = model.vocabulary, np.empty((1, 1))
+    vocabulary = model.vocabulary
     found = []
     for gram in grams:
         contexts = vocabulary.encode([word for word in gram[:-1] if word != "<s>"])
@@ -46,8 +46,7 @@ def at_query_time(model: NgramModel, grams: list[list[str]]) -> np.ndarray:
         if target is None:
             found.append(-np.inf)
             continue
-        score_candidates(table_arrays(model.table), contexts[None], np.array([[target]]), 0, 1, out, out.astype(int))
-        found.append(float(out[0, 0]))
+        found.append(float(log_prob_of_ngrams(model.table, np.append(contexts, target)[None])[0]))
     return np.array(found)
 
 

@@ -26,8 +26,7 @@ from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.mixtures.linear import checked_weights, mix
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import renormalised
-from lmtool.ngram.query.scoring import find_followers, score_candidates, table_arrays
-from lmtool.ngram.suffixes import suffixes
+from lmtool.ngram.query.scoring import log_prob_of_ngrams
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.system.arrays import FloatArray, IntArray
@@ -70,7 +69,7 @@ def mix_static(models: Sequence[NgramModel], weights: FloatArray, vocabulary: Vo
         keys = _distinct(own_keys)
         builder.add(keys)
         trie = builder.finish()
-        suffix.append(suffixes(trie, k, suffix[-1] if suffix else None))
+        suffix.append(trie.suffixes_of_order(k, suffix[-1] if suffix else None))
         order = _Order.of(k, trie, keys, suffix[-1])
         for member, own in zip(members, own_keys, strict=True):
             member.go_on(order, np.searchsorted(keys, own))
@@ -155,10 +154,7 @@ class _Member:
             nodes[places] = first + np.arange(len(places))
             foreign = self.foreign[order.context] | self.lacks[order.word]
             if foreign.any():
-                found = np.full(int(foreign.sum()), -1, dtype=np.int64)
-                targets = self.words[order.word[foreign]]
-                find_followers(*self.table.trie.nodes.searching, before[foreign], targets, found)
-                nodes[foreign] = found
+                nodes[foreign] = self.table.trie.find_followers(before[foreign], self.words[order.word[foreign]])
             log_prob = np.where(nodes >= 0, self._log_prob[nodes], backed_off)
             self.nodes, self.foreign, self.places = nodes, foreign, places
         else:
@@ -172,9 +168,5 @@ class _Member:
         without = np.flatnonzero(order.suffix < 0)
         if len(without):
             grams = self.words[order.trie.ngrams_at(order.k, without)]
-            out = np.empty((len(grams), 1))
-            matched = np.empty(out.shape, dtype=np.int64)
-            contexts, targets = grams[:, 1:-1].copy(), grams[:, -1:].copy()
-            score_candidates(table_arrays(self.table), contexts, targets, 0, len(grams), out, matched)
-            lower[without] = out[:, 0]
+            lower[without] = log_prob_of_ngrams(self.table, grams[:, 1:])
         return lower

@@ -13,7 +13,6 @@ import numpy as np
 
 from lmtool.data.cloze import unk_sharers
 from lmtool.ngram.counting.counts import Counts
-from lmtool.ngram.query.scoring import find_contexts, find_followers
 from lmtool.ngram.tables.backoff import log
 from lmtool.system.arrays import FloatArray, IntArray
 
@@ -23,16 +22,13 @@ def local_witten_bell(counts: Counts, contexts: IntArray, candidates: IntArray) 
     questions, choices = candidates.shape
     p = np.full((questions, choices), 1 / choices)
     sharers = unk_sharers(candidates, counts.unk)
-    searching = counts.trie.nodes.searching
+    nodes = counts.trie.find_contexts(contexts, counts.bos, counts.order - 1)
     for k in range(1, counts.order + 1):
         c = np.zeros((questions, choices))
         if k == 1:
             c = counts.count[0].all()[candidates] * (candidates != counts.bos).astype(float)
         else:
-            node = np.empty(questions, dtype=np.int64)
-            find_contexts(*searching, counts.bos, contexts, k - 1, node)
-            gram = np.full(candidates.size, -1, dtype=np.int64)
-            find_followers(*searching, np.repeat(node, choices), candidates.reshape(-1), gram)
+            gram = counts.trie.find_followers(np.repeat(nodes[:, k - 2], choices), candidates.reshape(-1))
             seen = gram >= 0
             c.reshape(-1)[seen] = counts.count[k - 1].at(gram[seen] - counts.trie.first(k))
         c, seen_types = c / sharers, (c > 0) / sharers

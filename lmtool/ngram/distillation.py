@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.pruning.entropy import renormalised
-from lmtool.ngram.query.scoring import find_all_contexts
 from lmtool.ngram.tables.backoff import BackoffTable, log
+from lmtool.ngram.tables.compiled import borrowed
 from lmtool.ngram.tables.packed import read
-from lmtool.ngram.tables.trie_search import first_child
+from lmtool.ngram.tables.trie_search import children_of, find_contexts
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.parallel import run, threads
 
@@ -56,13 +56,12 @@ class ExpectedProbabilities:
             return
         by_last_word = np.argsort(contexts[:, -1], kind="stable")
         contexts = contexts[by_last_word]
-        searching, last_words = self.table.trie.nodes.searching, contexts[:, -1]
-        pieces = itertools.pairwise(_cuts_between_words(last_words, self.table.trie.begins(1, 0, len(searching[0]))))
+        begins = self.table.trie.begins(1, 0, self.table.vocabulary_size)
+        pieces = itertools.pairwise(_cuts_between_words(contexts[:, -1], begins))
         run(
             (
                 _add,
-                *searching,
-                self.table.order,
+                self.table.trie.nodes,
                 self.table.bos,
                 contexts[first:last],
                 by_last_word[first:last],
@@ -101,46 +100,31 @@ def _cuts_between_words(words: IntArray, begins: IntArray) -> list[int]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _add(
-    uni: Any,
-    base: Any,
-    starts: Any,
-    width: Any,
-    words: Any,
-    word_width: int,
-    total: int,
-    order: int,
-    bos: int,
-    contexts: Any,
-    rows: Any,
-    p: Any,
-    sums: Any,
-    places: Any,
-) -> None:
+def _add(nodes: Any, bos: int, contexts: Any, rows: Any, p: Any, sums: Any, places: Any) -> None:
     """Add places with contexts `[N, n-1]`, sorted by their last words, and their probabilities: p `[rows]`."""
-    size = len(uni)
-    nodes = np.empty((len(contexts), order), np.int64)  # of m words in column m
-    find_all_contexts(uni, base, starts, width, words, word_width, total, bos, contexts, nodes)
+    nodes = borrowed(nodes)
+    size, words, word_width = len(nodes.unigram_starts), nodes.words, nodes.word_width
+    met = np.empty((len(contexts), len(nodes.first) - 2), np.int64)  # of m words in column m - 1
+    find_contexts(nodes, bos, contexts, met)
     followers = np.empty(size, np.int32)  # the last words of the 2-grams that begin with the last word
     begin: Any = np.int64(0)
     count: Any = np.int64(0)
-    for t in range(len(nodes)):
+    for t in range(len(met)):
         row = p[rows[t]]
-        node = nodes[t, 1]
-        if t == 0 or node != nodes[t - 1, 1]:
-            begin = max(first_child(uni, base, starts, width, node), size)
-            count = min(min(first_child(uni, base, starts, width, node + 1), total) - begin, size)
+        node = met[t, 0]
+        if t == 0 or node != met[t - 1, 0]:
+            begin, end = children_of(nodes, node)
+            count = min(end - begin, size)
             for i in range(count):
                 followers[i] = read(words, word_width, begin + i - size)
         places[node] += 1
         for i in range(count):
             sums[begin + i] += row[followers[i]]
-        for m in range(2, order):
-            node = nodes[t, m]
+        for m in range(1, met.shape[1]):
+            node = met[t, m]
             if node < 0:
                 continue
             places[node] += 1
-            first = max(first_child(uni, base, starts, width, node), size)
-            last = min(first_child(uni, base, starts, width, node + 1), total)
+            first, last = children_of(nodes, node)
             for child in range(first, last):
                 sums[child] += row[read(words, word_width, child - size)]

@@ -14,7 +14,6 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.query.scoring import find_all_contexts
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
 from lmtool.system.arrays import IntArray
@@ -42,11 +41,10 @@ class LikelyNgrams:
         trie = self.table.trie
         likely = most_likely(p, min(self.most, p.shape[1]))
         possible = likely >= 0
-        nodes = np.empty((len(contexts), self.table.order), dtype=np.int64)  # of m words in column m
-        find_all_contexts(*trie.nodes.searching, self.table.bos, contexts, nodes)
+        nodes = trie.find_contexts(contexts, self.table.bos, self.table.order - 1)
         for m in range(1, self.table.order):
-            met = nodes[:, m] >= 0
-            within = nodes[met, m] - trie.first(m)
+            met = nodes[:, m - 1] >= 0
+            within = nodes[met, m - 1] - trie.first(m)
             keys = ngram_keys(within[:, None], likely[met], self._width)[possible[met]]
             waiting = self._new[m - 1]
             waiting.append(_distinct(keys))

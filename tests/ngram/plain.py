@@ -12,6 +12,7 @@ import numpy as np
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
+from lmtool.ngram.query.find import Lookup
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.tables.backoff import BackoffTable
 
@@ -146,3 +147,13 @@ def backed_off(a: list[Counter[tuple[int, ...]]], share: Callable, words: range,
         return shares[word] if word in shares else (1 - kept) * p(word, context[1:]) / rest
 
     return p
+
+
+def fixed_lookup(table: BackoffTable, order: int) -> Lookup:
+    """A look-up with a hash table of the n-grams of orders 2 to `order` from the beginning to the end."""
+    lookup = Lookup(table)
+    if order > 1:
+        lookup._build(order)
+    assert lookup.compiled.ngrams.order == order
+    lookup.for_states = lookup.for_text = lambda words: lookup.compiled  # type: ignore[method-assign]
+    return lookup

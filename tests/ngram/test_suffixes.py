@@ -11,7 +11,6 @@ from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.pruning.entropy import prune_by_entropy, renormalised
 from lmtool.ngram.smoothers.interpolation import WittenBell
-from lmtool.ngram.suffixes import suffixes_of
 from tests.ngram.plain import random_sentences, text_of
 
 
@@ -21,7 +20,7 @@ def test_suffixes_are_those_of_a_search_from_the_first_word(threshold: float | N
     table = estimate(count_ngrams(text, vocabulary, 4), WittenBell(4))
     if threshold is not None:
         table = prune_by_entropy(table, threshold, vocabulary.eos)
-    found = suffixes_of(table.trie)
+    found = table.trie.suffixes()
     for k in range(2, 5):
         grams = table.trie.ngrams(k, 0, table.sizes[k - 1])
         np.testing.assert_array_equal(found[k - 2], table.trie.find(grams[:, 1:]))

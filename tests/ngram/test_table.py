@@ -15,7 +15,6 @@ from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models import ngram_model
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.query.bigrams import bigram_table, find_bigrams, node_width
 from lmtool.ngram.query.scoring import PIECE
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
@@ -124,20 +123,6 @@ def test_running_text_equals_one_by_one(n: int, threads: int) -> None:
         dist = model.log_dist(contexts[:500])
         np.testing.assert_allclose(dist[np.arange(500), ids[:500]], want[:500], rtol=1e-12)
     parallel.use(None)
-
-
-def test_the_table_of_bigrams_finds_what_the_trie_finds() -> None:
-    table, _, vocabulary = kneser_ney(3, 300, 0)
-    size = len(vocabulary)
-    bigrams = bigram_table(table.trie)
-    pairs = np.array([[a, b, 0] for a in range(size) for b in range(size)])
-    want = table.trie.upto(2).find(pairs[:, :2])
-    assert (want >= 0).sum() == table.sizes[1]
-    find_bigrams(bigrams, table.trie.nodes.word_width, node_width(table.trie.nodes.first), pairs)
-    assert (pairs[:, 0] == want).all()
-    wide = replace(table.trie, nodes=table.trie.nodes._replace(word_width=30))
-    assert len(bigram_table(wide)) == 0  # would not fit: the trie is searched
-    assert len(bigram_table(kneser_ney(1, 60, 0)[0].trie)) == 0
 
 
 def test_the_longest_context_in_the_table_by_hand() -> None:

@@ -17,7 +17,6 @@ from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.counting.source_counts import SourceCounts
 from lmtool.ngram.estimation.estimate import further_types
 from lmtool.ngram.estimation.merging import OrderGradient, merged_masses, through_masses
-from lmtool.ngram.query.scoring import SHORT, find_all_contexts, find_followers
 from lmtool.ngram.smoothers.base import MergingSmoother
 from lmtool.system.arrays import FloatArray, IntArray
 
@@ -41,11 +40,10 @@ class HeldOut:
         contexts, targets = text.windows(np.arange(text.tokens), counts.order - 1)
         trie = counts.trie
         found = cls([np.zeros_like(targets)], [targets], types)
-        nodes = np.empty((len(targets), counts.order), dtype=np.int64)  # of m words in column m
-        find_all_contexts(*trie.nodes.searching, counts.bos, contexts, nodes)
+        nodes = trie.find_contexts(contexts, counts.bos, counts.order - 1)
         for k in range(2, counts.order + 1):
-            node, ngram = nodes[:, k - 1].copy(), np.full(len(targets), SHORT)
-            find_followers(*trie.nodes.searching, node, targets, ngram)
+            node = nodes[:, k - 2].copy()
+            ngram = trie.find_followers(node, targets)
             found.context.append(np.where(node >= 0, node - trie.first(k - 1), -1))
             found.ngram.append(np.where(ngram >= 0, ngram - trie.first(k), -1))
         return found

@@ -19,7 +19,6 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
 from lmtool.ngram.estimation.estimate import contexts_of, further_types
-from lmtool.ngram.query.scoring import SHORT, find_contexts, find_followers
 from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
 from lmtool.ngram.tables.packed import read
 from lmtool.ngram.tables.storage import Storage
@@ -111,7 +110,7 @@ def _observe(
 ) -> Observed:
     """What order k knows of the held-out tokens; also fits the smoother's parameters of that order."""
     contexts, targets = windows
-    nodes, trie = counts.trie.nodes, counts.trie
+    trie = counts.trie
     a = adjusted_counts(counts, k, smoother.counting, storage)
     n = count_of_counts(a)
     smoother.fit(k, n, kenlm_count_of_counts(n, counts, a, k))
@@ -120,10 +119,8 @@ def _observe(
         h = contexts_of(unigrams, np.array([0, len(unigrams)]))
         sums = np.concatenate([h.total, h.ones, h.twos, h.more])
         return Observed(unigrams[targets], np.repeat(sums[:, None], len(targets), axis=1), np.ones(len(targets), bool))
-    node = np.full(len(targets), SHORT)
-    gram = np.full(len(targets), SHORT)
-    find_contexts(*nodes.searching, counts.bos, contexts, k - 1, node)
-    find_followers(*nodes.searching, node, targets, gram)
+    node = trie.find_contexts(contexts, counts.bos, k - 1)[:, -1].copy()
+    gram = trie.find_followers(node, targets)
     distinct, place = np.unique(node[node >= 0], return_inverse=True)
     token_sums = np.ones((4, len(targets)))
     if len(distinct):

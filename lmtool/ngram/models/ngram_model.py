@@ -13,16 +13,8 @@ import numpy.typing as npt
 from lmtool.data.corpus import Split
 from lmtool.data.vocabulary import SpecialTokens, Vocabulary
 from lmtool.language_model import LanguageModel
-from lmtool.ngram.query.bigrams import NO_TABLE, bigram_table, node_width
-from lmtool.ngram.query.ngram_hash import NgramHash, hash_ngrams
-from lmtool.ngram.query.scoring import (
-    PIECE,
-    distributions,
-    longest_contexts,
-    score_candidates,
-    score_text,
-    table_arrays,
-)
+from lmtool.ngram.query.find import Lookup
+from lmtool.ngram.query.scoring import PIECE, distributions, score_candidates, score_text
 from lmtool.ngram.query.states import NgramScorer
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets
@@ -47,12 +39,8 @@ class NgramModel(LanguageModel):
         """vocabulary: of the table's words."""
         self.table = table
         self.vocabulary = vocabulary
-        self._arrays = table_arrays(table)
-        self._bigrams = NO_TABLE
-        self._ngrams: NgramHash | None = None
         self._scorers: dict[SpecialTokens, NgramScorer] = {}
-        self._tokens_scored = self._words_advanced = 0
-        self._hash_pays = sum(table.sizes) // 4  # words advanced
+        self.lookup = Lookup(table)
         # Compiled code is loaded by its first call: now, so that no measured time contains it.
         self.log_prob_text(np.zeros(1, dtype=np.int64), np.array([0, 1]))
 
@@ -108,8 +96,8 @@ class NgramModel(LanguageModel):
     def context_lengths(self, contexts: IntArray) -> IntArray:
         """The length of the longest suffix of contexts `[N, C]` that the table has as an n-gram, `[N]`."""
         contexts = self._checked_contexts("context_lengths", contexts)
-        lengths = np.empty(len(contexts), dtype=np.int64)
-        longest_contexts(self._arrays, contexts, lengths)
+        is_there = self.table.trie.find_contexts(contexts, self.table.bos, self.context_size) >= 0
+        lengths: IntArray = (is_there * np.arange(1, self.table.order)).max(axis=1, initial=0)
         return lengths
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
@@ -122,41 +110,11 @@ class NgramModel(LanguageModel):
         """`log p` of the predicted tokens `[N]` of running text, S sentences that begin at offsets `[S + 1]`, `[N]`."""
         ids = self._checked_words("log_prob_text: ids", ids, ("N",))
         offsets = sentence_offsets("NgramModel.log_prob_text: offsets", offsets, len(ids))
-        bigrams, node_bits = self.bigrams_for(len(ids))
+        table = self.lookup.for_text(len(ids))
         log_prob = np.empty(len(ids), dtype=np.float64)
         pieces = [(first, min(first + PIECE, len(ids))) for first in range(0, len(ids), PIECE)]
-        run(
-            (
-                score_text,
-                self._arrays,
-                bigrams,
-                node_bits,
-                ids,
-                offsets,
-                first,
-                last,
-                log_prob[first:last],
-            )
-            for first, last in pieces
-        )
+        run((score_text, table, ids, offsets, first, last, log_prob[first:last]) for first, last in pieces)
         return log_prob
-
-    def bigrams_for(self, tokens: int) -> tuple[npt.NDArray[np.uint64], int]:
-        """The hash table of 2-grams to score so many more tokens with, and its nodes' width; empty until it pays."""
-        self._tokens_scored += tokens
-        if len(self._bigrams) == 0 and self.table.order > 1 and self._tokens_scored > self.table.sizes[1] // 4:
-            self._bigrams = bigram_table(self.table.trie)
-        return self._bigrams, node_width(self.table.trie.nodes.first) if len(self._bigrams) else 0
-
-    def ngrams_for(self, words: int) -> NgramHash | None:
-        """The hash table of all n-grams to advance states by so many more words with; None until it pays, and for a
-        table that has none (see hash_ngrams).
-        """
-        before = self._words_advanced
-        self._words_advanced += words
-        if before <= self._hash_pays < self._words_advanced:
-            self._ngrams = hash_ngrams(self.table)
-        return self._ngrams
 
     def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, memory: int) -> FloatArray:
         """The same as log_prob_text, some sentences at a time; pages of the model's file leave the memory where the
@@ -177,7 +135,8 @@ class NgramModel(LanguageModel):
         """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""
         contexts = self._checked_contexts("log_dist", contexts)
         dist = np.empty((len(contexts), self.table.vocabulary_size), dtype=np.float64)
-        run((distributions, self._arrays, contexts, first, last, dist) for first, last in cut_evenly(len(contexts)))
+        table = self.lookup.compiled
+        run((distributions, table, contexts, first, last, dist) for first, last in cut_evenly(len(contexts)))
         return dist
 
     @property
@@ -200,7 +159,7 @@ class NgramModel(LanguageModel):
 
     def incremental(self, marks: SpecialTokens) -> NgramScorer:
         """The model word by word, for decoders."""
-        return NgramScorer(self.table, marks, self.bigrams_for, self.ngrams_for)
+        return NgramScorer(self.lookup, marks)
 
     def _score_targets(self, method: str, contexts: IntArray, targets: IntArray) -> tuple[FloatArray, IntArray]:
         """Log-probabilities and matched lengths of targets `[N]`, each `[N]`."""
@@ -214,7 +173,7 @@ class NgramModel(LanguageModel):
         log_prob = np.empty(candidates.shape, dtype=np.float64)
         matched = np.empty(candidates.shape, dtype=np.int64)
         run(
-            (score_candidates, self._arrays, contexts, candidates, first, last, log_prob, matched)
+            (score_candidates, self.lookup.compiled, contexts, candidates, first, last, log_prob, matched)
             for first, last in cut_evenly(len(contexts))
         )
         return log_prob, matched

@@ -19,12 +19,11 @@ import numpy.typing as npt
 
 from lmtool.ngram.estimation.estimate import backoff_weights
 from lmtool.ngram.pruning.size_search import largest_within
-from lmtool.ngram.query.scoring import score_candidates, table_arrays
-from lmtool.ngram.suffixes import suffixes_of
+from lmtool.ngram.query.find import compiled_table
+from lmtool.ngram.query.scoring import log_prob_of_ngrams
 from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.trie import Trie
 from lmtool.system.arrays import FloatArray, IntArray
-from lmtool.system.parallel import cut_evenly, run
 
 FloatArray32 = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -75,7 +74,7 @@ def _left(table: BackoffTable, marked: _Marked) -> BackoffTable:
 
 def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[int, FloatArray]]:
     """Of orders n to 2, the relative change of perplexity `[N]` that the removal of each n-gram makes."""
-    suffixes = suffixes_of(table.trie) if table.suffix_closed else None
+    suffixes = table.trie.suffixes() if table.suffix_closed else None
     log_marginals = _log_marginals(table, eos)
     for k in range(table.order, 1, -1):
         context = table.trie.contexts(k)
@@ -123,14 +122,14 @@ def relative_changes(change: FloatArray, log_h: FloatArray) -> FloatArray:
 def renormalised(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
     """The table with new back-off weights, so that every distribution sums to one; shorter contexts first.
 
-    suffixes: of its trie, as suffixes_of has them, where they are known.
+    suffixes: of its trie, as Trie.suffixes returns them, where they are known.
     """
     log_backoff = np.zeros(len(table.log_backoff), dtype=np.float32)
     table = replace(table.unpacked(), log_backoff=log_backoff)
     if not table.suffix_closed:
         suffixes = None
     elif suffixes is None:
-        suffixes = suffixes_of(table.trie)
+        suffixes = table.trie.suffixes()
     for k in range(2, table.order + 1):
         log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
         log_lower = _log_lower(table, k, suffixes)
@@ -149,16 +148,13 @@ def _log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> 
     """log p(w|h') of each n-gram hw of order k. suffixes: of a table that has all of them."""
     if suffixes is not None:
         below = table.trie.first(k)
-        stored = table.log_probs(0, below) if k > 2 else table_arrays(table).unigrams
+        stored = table.log_probs(0, below) if k > 2 else compiled_table(table).unigrams
         return np.asarray(stored[suffixes[k - 2]], dtype=np.float64)
-    arrays, total = table_arrays(table), table.sizes[k - 1]
+    total = table.sizes[k - 1]
     log_lower = np.empty(total, dtype=np.float64)
     for at in range(0, total, PIECE):
         words = table.trie.ngrams(k, at, min(at + PIECE, total))
-        log_prob, matched = np.empty((len(words), 1)), np.empty((len(words), 1), dtype=np.int64)
-        contexts, targets = words[:, 1 : k - 1].copy(), words[:, k - 1 :].copy()
-        run((score_candidates, arrays, contexts, targets, a, b, log_prob, matched) for a, b in cut_evenly(len(words)))
-        log_lower[at : at + len(words)] = log_prob[:, 0]
+        log_lower[at : at + len(words)] = log_prob_of_ngrams(table, words[:, 1:])
     return log_lower
 
 

@@ -1,276 +1,159 @@
-"""The kernels that score n-grams with a back-off table. A context is a node of its trie, or one of the two marks below.
+"""Scoring n-grams with a back-off table: the back-off recursion, of one word and of many at once, and what uses it.
 
-The node of the last m words of a context is the child, by its last word, of the node of the m-1 words before that one:
-so each further word moves every node to the next order, with one search each.
+    log p(w|h) = the table's log p of hw, if it has hw, else log backoff(h) + log p(w|h')
+
+h' is h without its first word. Both forms go from the shortest context to the longest: an n-gram that is found replaces
+the score so far, and a context that has none adds its weight (KenLM's ScoreExceptBackoff, order by order). A context is
+given by the nodes of its last 1, 2, ... words, or SHORT or UNSEEN.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.query.bigrams import find_bigrams
+from lmtool.ngram.query.find import QUERIES, compiled_table, find, find_hashed
 from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.compiled import borrowed
 from lmtool.ngram.tables.packed import read
-from lmtool.ngram.tables.quantized import Codes, QuantisedValues, code_of, decoded, parts_of, value_of
-from lmtool.ngram.tables.trie_search import child, children, first_child
+from lmtool.ngram.tables.quantized import code_of, decoded, value_of
+from lmtool.ngram.tables.trie_search import SHORT, UNSEEN, children, children_of, find_suffixes
+from lmtool.system.arrays import FloatArray
+from lmtool.system.parallel import cut_evenly, run
 
-Array = npt.NDArray[Any]
-
-SHORT = np.int64(-1)  # the sentence has no context of this length yet
-UNSEEN = np.int64(-2)  # the table does not have this context
 PIECE = 1 << 12  # tokens that are scored together: their nodes stay in the cache
 
 
-class TableArrays(NamedTuple):
-    """A back-off table as the kernels take it: the trie's arrays (see `Nodes`), then the table's (see `BackoffTable`).
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def score_word(table: Any, contexts: Any, word: Any, after: Any) -> Any:
+    """Return log p of a word, the length of the longest n-gram that ends in it, and of the longest that goes on.
 
-    total: the number of nodes. unigrams: float64 `[V]`, log p(w), with the unseen types' at `<s>`. log_prob and
-    log_backoff: float32 arrays or Codes; kernels read both with quantised.value_of.
+    contexts: the nodes of the last 1 to n-1 words before it, `[n-1]`. after: gets those after it; may be the same
+    array; or None. The last number is 0 if the hash table does not have all n-grams: it is not known then.
     """
-
-    order: int
-    total: int
-    unigram_starts: Array
-    base: Array
-    starts: Array
-    start_width: int | None
-    words: Array
-    word_width: int
-    unigrams: Array
-    log_prob: Array | Codes
-    log_backoff: Array | Codes
-    bos: int
-    missing: float
-    suffix_closed: bool
-
-
-def table_arrays(table: BackoffTable) -> TableArrays:
-    """The arrays of a table, for the kernels."""
-    unigrams = table.log_probs(0, table.vocabulary_size).astype(np.float64)
-    unigrams[table.bos] = table.unseen
-    nodes = table.trie.nodes
-    return TableArrays(
-        order=table.order,
-        total=sum(table.sizes),
-        unigram_starts=nodes.unigram_starts,
-        base=nodes.base,
-        starts=nodes.starts,
-        start_width=nodes.start_width,
-        words=nodes.words,
-        word_width=nodes.word_width,
-        unigrams=unigrams,
-        log_prob=table.log_prob.arrays if isinstance(table.log_prob, QuantisedValues) else table.log_prob,
-        log_backoff=table.log_backoff.arrays if isinstance(table.log_backoff, QuantisedValues) else table.log_backoff,
-        bos=table.bos,
-        missing=table.missing,
-        suffix_closed=table.suffix_closed,
-    )
+    score, matched = table.unigrams[word], np.int64(1)
+    hashed = table.ngrams.order == table.order
+    lasting: Any = np.int64(table.ngrams.extends[word]) if hashed else np.int64(0)
+    node: Any = np.int64(word)  # of the n-gram that ends in the word, one order after the other
+    for k in range(2, table.order + 1):
+        context = contexts[k - 2]
+        if after is not None:
+            after[k - 2] = node
+        node = SHORT if context == SHORT or word == table.bos else UNSEEN
+        if context == UNSEEN:
+            score += table.missing
+        elif context >= 0:
+            found, log_prob, extends = np.int64(-1), np.float32(0), False
+            if word != table.bos and (matched == k - 1 or not table.suffix_closed):
+                found, log_prob, extends = find(table, k, context, word)
+            if found >= 0:
+                node, score, matched = found, np.float64(log_prob), np.int64(k)
+                lasting = k if extends else lasting
+            else:
+                score += value_of(table.log_backoff, k - 1, context)
+    return score, matched, lasting
 
 
 @numba.njit(cache=True, nogil=True)
-def score_text(
-    table: Any,
-    bigrams: Any,
-    node_bits: int,
-    ids: Any,
-    offsets: Any,
-    first: int,
-    last: int,
-    out: Any,
+def back_off(
+    table: Any, order: int, contexts: Any, words: Any, score: Any, matched: Any, lasting: Any, nodes: Any
 ) -> None:
+    """Take score_word's step of one order for N words; the orders are to be taken from 2 on.
+
+    contexts: the nodes of the words before each, of order - 1 `[N]`. score, matched, lasting `[N]`: what score_word
+    returns. nodes: get those of the n-grams of this order that end in the words, `[N]`.
+    The plain form is score_word, one word after the other, to the bit (tests/ngram/test_query.py). Here the searches of
+    one order do not wait for each other, so that the processor has several under way: in the trie all of them take
+    each step together; in the hash table so many that what is noted of them stays in the first cache.
+    """
+    table = borrowed(table)
+    hashed = order <= table.ngrams.order
+    size = min(QUERIES, len(words)) if hashed else len(words)
+    place = np.empty(size, np.int64)  # the word of each search
+    query = np.empty((size, 3), np.int64)  # its context and word, then its node
+    value = np.empty(size, np.float32)
+    for first in range(0, len(words), size):
+        count = 0  # of searches, noted from the beginning of place on
+        rest = size  # words that only add the weight of their context, from here on to the end
+        for i in range(first, min(first + size, len(words))):
+            context = contexts[i]
+            nodes[i] = SHORT if context == SHORT or words[i] == table.bos else UNSEEN
+            if context == UNSEEN:
+                score[i] += table.missing
+            elif context >= 0 and words[i] != table.bos and (matched[i] == order - 1 or not table.suffix_closed):
+                place[count] = i
+                query[count, 0] = context
+                query[count, 1] = words[i]
+                count += 1
+            elif context >= 0:
+                rest -= 1
+                place[rest] = i
+                query[rest, 2] = code_of(table.log_backoff, order - 1, context)
+        for j in range(rest, size):
+            score[place[j]] += decoded(table.log_backoff, order - 1, query[j, 2])
+        if hashed:
+            find_hashed(table, query[:count], value)
+            for j in range(count):
+                i = place[j]
+                if query[j, 0] >= 0:
+                    nodes[i], score[i], matched[i] = query[j, 0], value[j], order
+                    lasting[i] = order if query[j, 2] else lasting[i]
+                else:
+                    score[i] += value_of(table.log_backoff, order - 1, contexts[i])
+        else:
+            children(table.nodes, query[:count])
+            for j in range(count):
+                if query[j, 0] >= 0:
+                    query[j, 2] = code_of(table.log_prob, order, query[j, 0])
+                else:
+                    query[j, 2] = code_of(table.log_backoff, order - 1, contexts[place[j]])
+            for j in range(count):
+                i = place[j]
+                if query[j, 0] >= 0:
+                    nodes[i], matched[i] = query[j, 0], order
+                    score[i] = decoded(table.log_prob, order, query[j, 2])
+                else:
+                    score[i] += decoded(table.log_backoff, order - 1, query[j, 2])
+
+
+@numba.njit(cache=True, nogil=True)
+def score_text(table: Any, ids: Any, offsets: Any, first: int, last: int, out: Any) -> None:
     """Score the tokens from `first` to before `last` of running text, into out `[last - first]`.
 
-    bigrams: the hash table of 2-grams with nodes of node_bits, or an empty one, for which the trie is searched.
-    One order after the other over all tokens of a piece: their searches do not wait for each other, so that the
-    processor can have several under way.
+    In running text the context of a word is the n-gram of the order below that ends in the word before it.
     """
-    (order, total, uni, base, starts, width, words, word_width) = table[:8]
-    (unigrams, log_prob, log_backoff, bos, missing, closed) = table[8:]
-    prob, prob_levels, prob_codes, code_width = parts_of(log_prob)
-    backoff, backoff_levels, backoff_codes, code_width = parts_of(log_backoff)
+    table = borrowed(table)
     sentence = np.searchsorted(offsets, first, side="right") - 1
-    begin = max(offsets[sentence], first - (order - 1))
+    begin = max(offsets[sentence], first - (table.order - 1))
     room = last - begin + (np.searchsorted(offsets, last, side="left") - sentence) + 1
     word = np.empty(room, np.int64)
     target = np.empty(room, np.int64)  # the place in out, -1 for <s> and for words that are context only
     length = 0
-    at = begin
-    while at < last:
+    for at in range(begin, last):
         while offsets[sentence + 1] <= at:
             sentence += 1
         if at == offsets[sentence]:
-            word[length] = bos
+            word[length] = table.bos
             target[length] = -1
             length += 1
         word[length] = ids[at]
         target[length] = at - first if at >= first else -1
         length += 1
-        at += 1
-    score = np.empty(length, np.float64)
-    longest = np.ones(length, np.int64)
+    score, matched, lasting = np.empty(length, np.float64), np.ones(length, np.int64), np.empty(length, np.int64)
+    for i in range(length):
+        score[i] = table.unigrams[word[i]]
     node = word[:length].copy()  # of the n-gram of the order before that ends at each place
     node_next = np.empty(length, np.int64)
-    place = np.empty(length, np.int64)  # of each query: the places where a context of this order was seen
-    query = np.empty((length, 3), np.int64)
-    context = np.empty(length, np.int64)
-    waiting = np.empty(length, np.int64)  # places whose context's back-off weight is to be added
-    code = np.empty(length, np.int64)
-    for i in range(length):
-        score[i] = unigrams[word[i]]
-    for k in range(2, order + 1):
-        queries = 0
-        backing_off = 0
-        node_next[0] = SHORT
-        for i in range(1, length):
-            before = node[i - 1]
-            if word[i] == bos or before == SHORT:
-                node_next[i] = SHORT
-                continue
-            node_next[i] = UNSEEN
-            if before == UNSEEN:
-                score[i] += missing
-            elif longest[i] == k - 1 or not closed:
-                place[queries] = i
-                context[queries] = before
-                query[queries, 0] = before
-                query[queries, 1] = word[i]
-                queries += 1
-            else:
-                waiting[backing_off] = i
-                code[backing_off] = code_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, before)
-                backing_off += 1
-        for j in range(backing_off):
-            score[waiting[j]] += decoded(backoff, backoff_levels, code_width, k - 1, code[j])
-        if k == 2 and len(bigrams) > 0:
-            find_bigrams(bigrams, word_width, node_bits, query[:queries])
-        else:
-            children(uni, base, starts, width, words, word_width, total, query[:queries])
-        for j in range(queries):
-            gram = query[j, 0]
-            if gram >= 0:
-                code[j] = code_of(prob, prob_levels, prob_codes, code_width, k, gram)
-            else:
-                code[j] = code_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, context[j])
-        for j in range(queries):
-            i = place[j]
-            gram = query[j, 0]
-            if gram >= 0:
-                node_next[i] = gram
-                score[i] = decoded(prob, prob_levels, code_width, k, code[j])
-                longest[i] = k
-            else:
-                score[i] += decoded(backoff, backoff_levels, code_width, k - 1, code[j])
+    for k in range(2, table.order + 1):
+        node_next[:1] = SHORT
+        back_off(table, k, node[:-1], word[1:length], score[1:], matched[1:], lasting[1:], node_next[1:])
         node, node_next = node_next, node
     for i in range(length):
         if target[i] >= 0:
             out[target[i]] = score[i]
-
-
-@numba.njit(cache=True, nogil=True)
-def _find_suffixes(
-    total: int,
-    uni: Any,
-    base: Any,
-    starts: Any,
-    width: Any,
-    words: Any,
-    word_width: int,
-    bos: int,
-    context: Any,
-    nodes: Any,
-) -> None:
-    """The nodes of the last 1, 2, ... words of a context, into `nodes`, from 1 on."""
-    nodes[:] = SHORT
-    for word in context:
-        for m in range(len(nodes) - 1, 1, -1):
-            before = nodes[m - 1]
-            if word == bos or before == SHORT:
-                nodes[m] = SHORT
-            elif before == UNSEEN:
-                nodes[m] = UNSEEN
-            else:
-                node = child(uni, base, starts, width, words, word_width, total, before, word)
-                nodes[m] = node if node >= 0 else UNSEEN
-        if len(nodes) > 1:
-            nodes[1] = word
-
-
-@numba.njit(cache=True, nogil=True)
-def find_all_contexts(
-    uni: Any,
-    base: Any,
-    starts: Any,
-    width: Any,
-    words: Any,
-    word_width: int,
-    total: int,
-    bos: int,
-    contexts: Any,
-    out: Any,
-) -> None:
-    """The nodes of the last 1, 2, ... L words of contexts `[N, C]`, or SHORT or UNSEEN, into out `[N, L + 1]` from
-    column 1 on.
-    """
-    for row in range(len(contexts)):
-        _find_suffixes(total, uni, base, starts, width, words, word_width, bos, contexts[row], out[row])
-
-
-@numba.njit(cache=True, nogil=True)
-def find_contexts(
-    uni: Any,
-    base: Any,
-    starts: Any,
-    width: Any,
-    words: Any,
-    word_width: int,
-    total: int,
-    bos: int,
-    contexts: Any,
-    length: int,
-    out: Any,
-) -> None:
-    """The nodes of the last `length` words of contexts `[N, C]`, or SHORT or UNSEEN, into out `[N]`."""
-    nodes = np.empty(length + 1, np.int64)
-    for row in range(len(contexts)):
-        _find_suffixes(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
-        out[row] = nodes[length]
-
-
-@numba.njit(cache=True, nogil=True)
-def longest_contexts(table: Any, contexts: Any, out: Any) -> None:
-    """How many of the last words of contexts `[N, C]` the table has as an n-gram, into out `[N]`."""
-    (order, total, uni, base, starts, width, words, word_width) = table[:8]
-    bos = table[11]
-    nodes = np.empty(order, np.int64)
-    for row in range(len(contexts)):
-        _find_suffixes(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
-        out[row] = 0
-        for m in range(1, order):
-            if nodes[m] >= 0:
-                out[row] = m
-
-
-@numba.njit(cache=True, nogil=True)
-def find_followers(
-    uni: Any,
-    base: Any,
-    starts: Any,
-    width: Any,
-    words: Any,
-    word_width: int,
-    total: int,
-    contexts: Any,
-    targets: Any,
-    out: Any,
-) -> None:
-    """The nodes of context nodes `[N]` followed by targets `[N]`, into out `[N]`, which stays where there are none."""
-    for i in range(len(contexts)):
-        if contexts[i] >= 0:
-            out[i] = child(uni, base, starts, width, words, word_width, total, contexts[i], targets[i])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -279,65 +162,52 @@ def score_candidates(table: Any, contexts: Any, candidates: Any, first: int, las
 
     matched: gets the length of the longest n-gram of the table that ends in each candidate, `[N, K]`.
     """
-    (order, total, uni, base, starts, width, words, word_width) = table[:8]
-    (unigrams, log_prob, log_backoff, bos, missing, closed) = table[8:]
-    prob, prob_levels, prob_codes, code_width = parts_of(log_prob)
-    backoff, backoff_levels, backoff_codes, code_width = parts_of(log_backoff)
-    nodes = np.empty(order, np.int64)
+    table = borrowed(table)
+    nodes = np.empty(table.order - 1, np.int64)
     for row in range(first, last):
-        _find_suffixes(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
+        find_suffixes(table.nodes, table.bos, contexts[row], nodes)
         for c in range(candidates.shape[1]):
-            word = candidates[row, c]
-            score = unigrams[word]
-            longest = 1
-            for k in range(2, order + 1):
-                context = nodes[k - 1]
-                if context == SHORT:
-                    break
-                if context == UNSEEN:
-                    score += missing
-                    continue
-                gram = np.int64(-1)
-                if word != bos and (longest == k - 1 or not closed):
-                    gram = child(uni, base, starts, width, words, word_width, total, context, word)
-                if gram >= 0:
-                    score = np.float64(value_of(prob, prob_levels, prob_codes, code_width, k, gram))
-                    longest = k
-                else:
-                    score += value_of(backoff, backoff_levels, backoff_codes, code_width, k - 1, context)
-            out[row, c] = score
-            matched[row, c] = longest
+            out[row, c], matched[row, c], _ = score_word(table, nodes, candidates[row, c], None)
 
 
 @numba.njit(cache=True, nogil=True)
 def distributions(table: Any, contexts: Any, first: int, last: int, dist: Any) -> None:
-    """log p of all words after contexts `[N, C]`, rows `first` to before `last`, into dist `[N, V]`."""
-    (order, total, uni, base, starts, width, words, word_width) = table[:8]
-    (unigrams, log_prob, log_backoff, bos, missing, _) = table[8:]
-    prob, prob_levels, prob_codes, code_width = parts_of(log_prob)
-    backoff, backoff_levels, backoff_codes, code_width = parts_of(log_backoff)
-    size = len(unigrams)
-    nodes = np.empty(order, np.int64)
-    longer = np.zeros(order + 1, np.float64)  # the sum of the back-off weights of contexts of m words and more
+    """Write log p of all words after contexts `[N, C]`, rows `first` to before `last`, into dist `[N, V]`.
+
+    The plain form, score_candidates of all words, would search for each; here what each context of the table is
+    followed by is read once (tests/ngram/test_table.py compares the two).
+    """
+    table = borrowed(table)
+    size = len(table.unigrams)
+    nodes = np.empty(table.order - 1, np.int64)
+    longer = np.zeros(table.order + 1, np.float64)  # the sum of the back-off weights of contexts of m words and more
     for row in range(first, last):
-        _find_suffixes(total, uni, base, starts, width, words, word_width, bos, contexts[row], nodes)
-        for m in range(order - 1, 0, -1):
+        find_suffixes(table.nodes, table.bos, contexts[row], nodes)
+        for m in range(table.order - 1, 0, -1):
             longer[m] = longer[m + 1]
-            if nodes[m] >= 0:
-                longer[m] += value_of(backoff, backoff_levels, backoff_codes, code_width, m, nodes[m])
-            elif nodes[m] == UNSEEN:
-                longer[m] += missing
+            if nodes[m - 1] >= 0:
+                longer[m] += value_of(table.log_backoff, m, nodes[m - 1])
+            elif nodes[m - 1] == UNSEEN:
+                longer[m] += table.missing
         out = dist[row]
-        weight = longer[1] if order > 1 else 0.0
+        weight = longer[1] if table.order > 1 else 0.0
         for word in range(size):
-            out[word] = unigrams[word] + weight
+            out[word] = table.unigrams[word] + weight
         # From the shortest context to the longest: the n-grams of the table replace what was backed off.
-        for m in range(1, order):
-            if nodes[m] >= 0:
+        for m in range(1, table.order):
+            if nodes[m - 1] >= 0:
                 weight = longer[m + 1]
-                begin = first_child(uni, base, starts, width, nodes[m])
-                end = min(first_child(uni, base, starts, width, nodes[m] + 1), total)
-                for node in range(max(begin, size), end):
-                    word = read(words, word_width, node - size)
+                begin, end = children_of(table.nodes, nodes[m - 1])
+                for node in range(begin, end):
+                    word = read(table.nodes.words, table.nodes.word_width, node - size)
                     if word < size:
-                        out[word] = value_of(prob, prob_levels, prob_codes, code_width, m + 1, node) + weight
+                        out[word] = value_of(table.log_prob, m + 1, node) + weight
+
+
+def log_prob_of_ngrams(table: BackoffTable, grams: npt.NDArray[np.int64]) -> FloatArray:
+    """Return log p of the last words of n-grams `[N, k]` after the words before them, `[N]`."""
+    contexts, words = np.ascontiguousarray(grams[:, :-1]), np.ascontiguousarray(grams[:, -1:])
+    log_prob, matched = np.empty(words.shape), np.empty(words.shape, dtype=np.int64)
+    compiled = compiled_table(table)
+    run((score_candidates, compiled, contexts, words, a, b, log_prob, matched) for a, b in cut_evenly(len(words)))
+    return log_prob[:, 0]

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from lmtool.ngram.tables.packed import interpreted, read, read_bits
+from lmtool.ngram.tables.compiled import interpreted
+from lmtool.ngram.tables.packed import read, read_bits
 from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]
@@ -27,80 +28,89 @@ SPARE = 2  # cells behind the last number, which `read` may look at
 WIDTH_BITS, MOST_WIDTH = 5, 31  # two numbers fit into what is read at once
 
 
-def start_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
-    """Where the children of a node from order 2 on begin; inner: the node, counted from the first of order 2.
+def start_of(nodes: Any, inner: Any) -> Any:
+    """Return where the children of a node from order 2 on begin, for compiled code.
 
-    For compiled code. start_width: a number where all blocks have one width (see trie.Nodes); None in the small form
-    (see small_starts).
+    nodes: trie.Nodes, whose form decides: all blocks have one width, or each its own if start_width is None.
+    inner: the node, counted from the first of order 2.
     """
-    return interpreted(_start_of, base, starts, start_width, inner)
+    return interpreted(_start_of, nodes, inner)
 
 
-def span_of(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: Any) -> Any:
-    """Where the children of a node of any order begin and end: start_of it and of the node after it."""
-    return interpreted(_span_of, unigram_starts, base, starts, start_width, node)
+def span_of(nodes: Any, node: Any) -> Any:
+    """Return where the children of a node of any order begin and end: start_of it and of the node after it."""
+    return interpreted(_span_of, nodes, node)
 
 
-def look_up_blocks(base: Any, start_width: Any, size: Any, queries: Any) -> Any:
+def look_up_blocks(nodes: Any, queries: Any) -> Any:
     """Read what span_of needs first of the nodes in the first column of queries `[B, 3]`, into their third column.
 
-    These reads do not wait for each other, and span_of then finds them in the cache. size: the number of words. Nothing
-    is done where all blocks have one width.
+    These reads do not wait for each other, and span_of then finds them in the cache. Does nothing if all blocks have
+    one width.
     """
-    return interpreted(_look_up_blocks, base, start_width, size, queries)
+    return interpreted(_look_up_blocks, nodes, queries)
 
 
-@overload(start_of, inline="always")
-def _start_of(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
-    def of_one_width(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
-        return base[inner >> BLOCK] + read(starts, start_width, inner)
-
-    def small(base: Any, starts: Any, start_width: Any, inner: Any) -> Any:
-        row = np.uint64(min(inner >> SMALL_BLOCK << 1, len(base) - 2))  # beyond only in a damaged file
-        place = inner & (SMALL_NODES - 1)
-        width = base[row + np.uint64(1)] & MOST_WIDTH
-        at = (base[row + np.uint64(1)] >> WIDTH_BITS) + place * width
-        return base[row] + place + read_bits(starts, np.uint64(at), width)
-
-    return small if isinstance(start_width, numba.types.NoneType) else of_one_width
+def _is_small(nodes: Any) -> bool:
+    return isinstance(nodes.types[nodes.fields.index("start_width")], numba.types.NoneType)
 
 
-@overload(span_of, inline="always")
-def _span_of(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: Any) -> Any:
-    def of_one_width(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: Any) -> Any:
-        inner = node - len(unigram_starts)
-        begin = unigram_starts[node] if inner < 0 else start_of(base, starts, start_width, inner)
-        end = unigram_starts[node + 1] if inner < -1 else start_of(base, starts, start_width, inner + 1)
+@overload(start_of, jit_options={"forceinline": True})
+def _start_of(nodes: Any, inner: Any) -> Any:
+    def of_one_width(nodes: Any, inner: Any) -> Any:
+        return nodes.base[inner >> BLOCK] + read(nodes.starts, nodes.start_width, inner)
+
+    def small(nodes: Any, inner: Any) -> Any:
+        row, place, at, width = _block_of(nodes.base, inner)
+        return nodes.base[row] + place + read_bits(nodes.starts, at, width)
+
+    return small if _is_small(nodes) else of_one_width
+
+
+@overload(span_of, jit_options={"forceinline": True})
+def _span_of(nodes: Any, node: Any) -> Any:
+    def of_one_width(nodes: Any, node: Any) -> Any:
+        unigram_starts, inner = nodes.unigram_starts, node - len(nodes.unigram_starts)
+        begin = unigram_starts[node] if inner < 0 else start_of(nodes, inner)
+        end = unigram_starts[node + 1] if inner < -1 else start_of(nodes, inner + 1)
         return begin, end
 
-    def small(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: Any) -> Any:
-        inner = node - len(unigram_starts)
+    def small(nodes: Any, node: Any) -> Any:
+        unigram_starts, inner = nodes.unigram_starts, node - len(nodes.unigram_starts)
         if inner < -1:
             return unigram_starts[node], unigram_starts[node + 1]
         if inner < 0:
-            return unigram_starts[node], start_of(base, starts, start_width, 0)
-        row = np.uint64(min(inner >> SMALL_BLOCK << 1, len(base) - 2))  # beyond only in a damaged file
-        place = inner & (SMALL_NODES - 1)
-        width = base[row + np.uint64(1)] & MOST_WIDTH
-        at = (base[row + np.uint64(1)] >> WIDTH_BITS) + place * width
-        both = read_bits(starts, np.uint64(at), 2 * width)
-        first = base[row] + place
+            return unigram_starts[node], start_of(nodes, 0)
+        # Both numbers lie side by side, and are read at once.
+        row, place, at, width = _block_of(nodes.base, inner)
+        both = read_bits(nodes.starts, at, 2 * width)
+        first = nodes.base[row] + place
         return first + (both & ((1 << width) - 1)), first + 1 + (both >> width)
 
-    return small if isinstance(start_width, numba.types.NoneType) else of_one_width
+    return small if _is_small(nodes) else of_one_width
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def _block_of(base: Any, inner: int) -> Any:
+    """Return the row of a node's block in base, its place there, and the first bit and the width of its number."""
+    row = np.uint64(min(inner >> SMALL_BLOCK << 1, len(base) - 2))  # beyond only in a damaged file
+    place = inner & (SMALL_NODES - 1)
+    width = base[row + np.uint64(1)] & MOST_WIDTH
+    return row, place, np.uint64((base[row + np.uint64(1)] >> WIDTH_BITS) + place * width), width
 
 
 @overload(look_up_blocks)
-def _look_up_blocks(base: Any, start_width: Any, size: Any, queries: Any) -> Any:
-    def of_one_width(base: Any, start_width: Any, size: Any, queries: Any) -> Any:
+def _look_up_blocks(nodes: Any, queries: Any) -> Any:
+    def of_one_width(nodes: Any, queries: Any) -> Any:
         pass
 
-    def small(base: Any, start_width: Any, size: Any, queries: Any) -> Any:
+    def small(nodes: Any, queries: Any) -> Any:
+        base, size = nodes.base, len(nodes.unigram_starts)
         for i in range(len(queries)):
             row = max(queries[i, 0] - size, 0) >> SMALL_BLOCK << 1
             queries[i, 2] = base[np.uint64(min(row, len(base) - 2))]
 
-    return small if isinstance(start_width, numba.types.NoneType) else of_one_width
+    return small if _is_small(nodes) else of_one_width
 
 
 def small_starts(inner: Callable[[int, int], Array], count: int, storage: Storage) -> tuple[Array, Array] | None:

@@ -22,7 +22,7 @@ CELL = 64  # bits
 LEAST = 1 << 14  # numbers that are worth several threads
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True, forceinline=True)
 def read_bits(bits: Any, at: Any, width: int) -> Any:
     """The number in `width` bits from bit `at` on, as int64. Without branches: both cells that may hold it are read."""
     cell = at >> np.uint64(6)
@@ -32,13 +32,13 @@ def read_bits(bits: Any, at: Any, width: int) -> Any:
     return np.int64((low | high) & ((np.uint64(1) << np.uint64(width)) - np.uint64(1)))
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True, forceinline=True)
 def read(bits: Any, width: int, index: int) -> Any:
     """Number `index`, as int64."""
     return read_bits(bits, np.uint64(index) * np.uint64(width), width)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@numba.njit(cache=True, nogil=True, forceinline=True)
 def read_short(halves: Any, width: int, index: int) -> Any:
     """The same as `read` in one step less, for a width of up to 33; halves: the same bits as uint32."""
     at = np.uint64(index) * np.uint64(width)
@@ -71,13 +71,6 @@ def _unpack(bits: Any, width: int, first: int, values: Any) -> None:
 def _read_at(bits: Any, width: int, index: Any, values: Any) -> None:
     for i in range(len(index)):
         values[i] = read(bits, width, index[i])
-
-
-def interpreted(generator: Any, *values: Any) -> Any:
-    """What compiled code would get of a function whose form depends on the types of its arguments: for the interpreter,
-    where NUMBA_DISABLE_JIT is set. generator: the function that `overload` decorates.
-    """
-    return generator(*map(numba.typeof, values))(*values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ import numpy.typing as npt
 from numba.extending import overload
 
 from lmtool.ngram.files.hdf5 import mapped, read_packed, write_array, write_packed
-from lmtool.ngram.tables.packed import Packed, interpreted, read
+from lmtool.ngram.tables.compiled import interpreted
+from lmtool.ngram.tables.packed import Packed, read
 from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]
@@ -32,7 +33,7 @@ EXACT = (-np.inf, 0.0)  # the values that have levels of their own, where they o
 
 
 class Codes(NamedTuple):
-    """Quantised values of n-grams as the kernels take them; see QuantisedValues."""
+    """Quantized values of n-grams as the kernels take them; see QuantizedValues."""
 
     unigrams: Array
     levels: Array
@@ -40,79 +41,60 @@ class Codes(NamedTuple):
     width: int
 
 
-def parts_of(values: Any) -> Any:
-    """`log_prob` or `log_backoff` of scoring.TableArrays, float32 of all nodes or Codes, as the first four arguments of
-    value_of. For compiled code, before its loops: taking arrays out of a tuple within them counts references.
+def code_of(values: Any, order: Any, node: Any) -> Any:
+    """Return what `decoded` needs to know of a node, int64: the number of its level, or the node if values are float32.
+
+    For compiled code. values: float32 of all nodes, or Codes. order: of the node's n-gram.
     """
-    return interpreted(_parts_of, values)
+    return interpreted(_code_of, values, order, node)
 
 
-def code_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
-    """What `decoded` needs to know of a node, int64: the number of its level, or the node itself where values are not
-    quantised. order: of the node's n-gram.
+def decoded(values: Any, order: Any, code: Any) -> Any:
+    """Return the value of a node for which code_of returned `code`, natural, float32; for compiled code.
 
-    For compiled code, which is made for each form by itself: no call and no question is left in it.
-    """
-    return interpreted(_code_of, values, levels, codes, width, order, node)
-
-
-def decoded(values: Any, levels: Any, width: Any, order: Any, code: Any) -> Any:
-    """The value of a node of which code_of gave `code`, natural, float32; for compiled code.
-
-    Where many nodes wait, all codes should be read before the first is decoded: reads that wait for the memory and not
+    If many nodes wait, all codes should be read before the first is decoded: reads that wait for the memory and not
     for each other go side by side, and a second one behind each of them takes room from the next.
     """
-    return interpreted(_decoded, values, levels, width, order, code)
+    return interpreted(_decoded, values, order, code)
 
 
-@overload(parts_of, inline="always")
-def _parts_of(values: Any) -> Any:
-    def plain(values: Any) -> Any:
-        return values, None, None, 0
-
-    def quantised(values: Any) -> Any:
-        return values.unigrams, values.levels, values.bits, values.width
-
-    return plain if isinstance(values, numba.types.Array) else quantised
-
-
-@overload(code_of, inline="always")
-def _code_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
-    def plain(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
+@overload(code_of, jit_options={"forceinline": True})
+def _code_of(values: Any, order: Any, node: Any) -> Any:
+    def plain(values: Any, order: Any, node: Any) -> Any:
         return node
 
-    def quantised(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
+    def packed(values: Any, order: Any, node: Any) -> Any:
         if order == 1:
             return node
-        return read(codes, width, node - len(values))
+        return read(values.bits, values.width, node - len(values.unigrams))
 
-    def in_bytes(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
+    def in_bytes(values: Any, order: Any, node: Any) -> Any:
         if order == 1:
             return node
-        return np.int64(codes[np.uint64(node - len(values))])
+        return np.int64(values.bits[np.uint64(node - len(values.unigrams))])
 
-    if isinstance(levels, numba.types.NoneType):
+    if isinstance(values, numba.types.Array):
         return plain
-    return in_bytes if codes.dtype == numba.types.uint8 else quantised
+    return in_bytes if values.types[values.fields.index("bits")].dtype == numba.types.uint8 else packed
 
 
-@overload(decoded, inline="always")
-def _decoded(values: Any, levels: Any, width: Any, order: Any, code: Any) -> Any:
-    def plain(values: Any, levels: Any, width: Any, order: Any, code: Any) -> Any:
+@overload(decoded, jit_options={"forceinline": True})
+def _decoded(values: Any, order: Any, code: Any) -> Any:
+    def plain(values: Any, order: Any, code: Any) -> Any:
         return values[code]
 
-    def quantised(values: Any, levels: Any, width: Any, order: Any, code: Any) -> Any:
+    def quantized(values: Any, order: Any, code: Any) -> Any:
         if order == 1:
-            return values[code]
-        return levels[np.uint64((order - 2 << width) + code)]
+            return values.unigrams[code]
+        return values.levels[np.uint64((order - 2 << values.width) + code)]
 
-    return plain if isinstance(levels, numba.types.NoneType) else quantised
+    return plain if isinstance(values, numba.types.Array) else quantized
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
-def value_of(values: Any, levels: Any, codes: Any, width: Any, order: Any, node: Any) -> Any:
-    """The log-probability or log back-off weight of a node, natural, float32; order: of the node's n-gram."""
-    return decoded(values, levels, width, order, code_of(values, levels, codes, width, order, node))
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def value_of(values: Any, order: Any, node: Any) -> Any:
+    """Return the log-probability or log back-off weight of a node, natural, float32; order: of the node's n-gram."""
+    return decoded(values, order, code_of(values, order, node))
 
 
 @dataclass(frozen=True, slots=True)

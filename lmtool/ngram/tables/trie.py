@@ -19,7 +19,7 @@ import numpy.typing as npt
 from lmtool.ngram.tables.block_starts import BLOCK, small_starts
 from lmtool.ngram.tables.packed import Packed, cells_needed, width_of
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
-from lmtool.ngram.tables.trie_search import find_ngrams, find_parents, first_children
+from lmtool.ngram.tables.trie_search import find_contexts, find_followers, find_ngrams, find_parents, first_children
 from lmtool.system.memory import release
 from lmtool.system.parallel import cut_evenly, run
 
@@ -45,16 +45,6 @@ class Nodes(NamedTuple):
     base: Array
     starts: Array
     start_width: int | None
-
-    @property
-    def starting(self) -> tuple[Array, Array, Array, int | None]:
-        """The first arguments of trie_search.first_child."""
-        return self.unigram_starts, self.base, self.starts, self.start_width
-
-    @property
-    def searching(self) -> tuple[Array, Array, Array, int | None, Array, int, int]:
-        """The first arguments of trie_search.child, children and find_ngrams."""
-        return *self.starting, self.words, self.word_width, int(self.first[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +108,59 @@ class Trie:
         `[last - first + 1]`, counted within the next order; the nodes are counted within theirs.
         """
         out = np.empty(last - first + 1, dtype=np.int64)
-        first_children(*self.nodes.starting, self.first(order) + first, out)
+        first_children(self.nodes, self.first(order) + first, out)
         return out - self.first(order + 1)
 
     def find(self, grams: Array) -> IntArray:
         """The nodes `[M]` of n-grams `[M, k]` of words, -1 for those that are not in the trie."""
         out = np.empty(len(grams), dtype=np.int64)
         pieces = [(a, b) for a, b in cut_evenly(len(grams)) if a < b]
-        run((find_ngrams, *self.nodes.searching, grams[a:b], out[a:b]) for a, b in pieces)
+        run((find_ngrams, self.nodes, grams[a:b], out[a:b]) for a, b in pieces)
+        return out
+
+    def find_contexts(self, contexts: IntArray, bos: int, length: int) -> IntArray:
+        """Return the nodes of the last 1, 2, ... L = `length` words of contexts `[N, C]`, or marks, `[N, L]`."""
+        out = np.empty((len(contexts), length), dtype=np.int64)
+        find_contexts(self.nodes, bos, contexts, out)
+        return out
+
+    def find_followers(self, contexts: IntArray, words: IntArray) -> IntArray:
+        """Return the nodes of context nodes `[N]` (or SHORT or UNSEEN) followed by words `[N]`, -1 if none, `[N]`."""
+        out = np.empty(len(contexts), dtype=np.int64)
+        find_followers(self.nodes, contexts, words, out)
+        return out
+
+    def suffixes(self) -> list[IntArray]:
+        """Return for each order k from 2 on the nodes `[M]` of its n-grams' last k-1 words, -1 if there are none."""
+        found: list[IntArray] = []
+        for k in range(2, self.order + 1):
+            found.append(self.suffixes_of_order(k, found[-1] if found else None))
+        return found
+
+    def suffixes_of_order(self, order: int, shorter: IntArray | None) -> IntArray:
+        """Return the nodes of one order's n-grams without their first words, `[M]`, by one search for each n-gram.
+
+        shorter: the same of the order below; None for order 2, where the suffix is the word itself.
+        """
+        size = self.sizes[order - 1]
+        if shorter is None:
+            return self.words(2, 0, size)
+        out = np.empty(size, dtype=np.int64)
+
+        def search(first: int, last: int) -> None:
+            begins = self.begins(order - 1, first, last)
+            a, b = int(begins[0]), int(begins[-1])
+            context = np.repeat(shorter[first:last], np.diff(begins))
+            find_followers(self.nodes, context, self.words(order, a, b), out[a:b])
+
+        run((search, first, last) for first, last in self.context_blocks(order))
         return out
 
     def parents(self, order: int, nodes: IntArray) -> IntArray:
         """The contexts of n-grams `[M]` of an order above 1, as nodes within the order below, `[M]`."""
         out = np.empty(len(nodes), dtype=np.int64)
         first, size = self.first(order - 1), self.sizes[order - 2]
-        find_parents(*self.nodes.starting, first, size, nodes + self.first(order), out)
+        find_parents(self.nodes, first, size, nodes + self.first(order), out)
         return out
 
     def contexts(self, order: int) -> IntArray:
@@ -179,7 +207,7 @@ class Trie:
 
         def inner(first: int, last: int) -> IntArray:
             out = np.empty(last - first, dtype=np.int64)
-            first_children(*self.nodes.starting, self.vocabulary_size + first, out)
+            first_children(self.nodes, self.vocabulary_size + first, out)
             return out
 
         found = small_starts(inner, self.inner, storage or Storage())

@@ -1,7 +1,6 @@
 """Searches in a trie's arrays: compiled, and without branches that the processor would mispredict.
 
-The kernels take the arrays of `trie.Nodes` one by one: taking them out of a tuple would count references, which costs
-more than the search and makes threads wait for each other.
+The plain form is np.searchsorted among the words of a node's children; tests/ngram/test_query.py compares the two.
 """
 
 from __future__ import annotations
@@ -12,84 +11,77 @@ import numba
 import numpy as np
 
 from lmtool.ngram.tables.block_starts import look_up_blocks, span_of, start_of
+from lmtool.ngram.tables.compiled import borrowed
 from lmtool.ngram.tables.packed import read, read_short
 
+# What stands for the node of a context's last m words if there is none:
+SHORT = np.int64(-1)  # the sentence has no context of this length yet
+UNSEEN = np.int64(-2)  # the trie does not have it
+QUERIES = 4096  # n-grams searched together: their queries stay in the cache
 
-@numba.njit(cache=True, nogil=True, inline="always")
-def first_child(unigram_starts: Any, base: Any, starts: Any, start_width: Any, node: int) -> Any:
-    """Where the children of a node begin; those of the node before it end there."""
-    inner = node - len(unigram_starts)
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def first_child(nodes: Any, node: int) -> Any:
+    """Return where the children of a node begin; those of the node before it end there."""
+    inner = node - len(nodes.unigram_starts)
     if inner < 0:
-        return unigram_starts[node]
-    return start_of(base, starts, start_width, inner)
+        return nodes.unigram_starts[node]
+    return start_of(nodes, inner)
 
 
-@numba.njit(cache=True, nogil=True)
-def child(
-    unigram_starts: Any,
-    base: Any,
-    starts: Any,
-    start_width: Any,
-    words: Any,
-    word_width: int,
-    total: int,
-    node: int,
-    word: int,
-) -> Any:
-    """The child of an inner node that ends in `word`, -1 where there is none. total: the number of nodes."""
-    size = len(unigram_starts)
-    low, end = span_of(unigram_starts, base, starts, start_width, node)
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def children_of(nodes: Any, node: int) -> Any:
+    """Return the first child of an inner node and the one after its last. Both are nodes of the trie, or equal."""
+    begin, end = span_of(nodes, node)
+    if begin < len(nodes.unigram_starts) or begin > end or end > nodes.first[len(nodes.first) - 1]:
+        return np.int64(len(nodes.unigram_starts)), np.int64(len(nodes.unigram_starts))  # only in a damaged file
+    return begin, end
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def child(nodes: Any, node: int, word: int) -> Any:
+    """Return the child of an inner node that ends in `word`, -1 if there is none."""
+    size = len(nodes.unigram_starts)
+    low, end = children_of(nodes, node)
     length = end - low
-    if low < size or length < 0 or low + length > total:
-        return np.int64(-1)  # only in a damaged file
     low -= size
-    # The last of the children whose word is not above the wanted one.
+    # A binary search for the last of the children whose word is not above the wanted one. Which half is taken is
+    # arithmetic: as a branch it would be mispredicted every second time.
     while length > 1:
         half = length >> 1
-        below = (read(words, word_width, low + half) - word - 1) >> 63  # all ones or all zeros
+        below = (read(nodes.words, nodes.word_width, low + half) - word - 1) >> 63  # all ones or all zeros
         low += half & below
         length -= half
-    if length == 1 and read(words, word_width, low) == word:
+    if length == 1 and read(nodes.words, nodes.word_width, low) == word:
         return low + size
     return np.int64(-1)
 
 
 @numba.njit(cache=True, nogil=True)
-def children(
-    unigram_starts: Any,
-    base: Any,
-    starts: Any,
-    start_width: Any,
-    words: Any,
-    word_width: int,
-    total: int,
-    queries: Any,
-) -> None:
-    """`child` of B queries: int64 `[B, 3]` with nodes and words in its first two columns; the first gets the children.
+def children(nodes: Any, queries: Any) -> None:
+    """Replace the nodes in the first column of queries int64 `[B, 3]` by their `child` for the words in the second.
 
     All searches take each step together, until one child is left. No step waits for another search, so that the
     processor works on many at a time: several times as fast as one after the other. The third column is scratch.
     """
-    size = len(unigram_starts)
+    nodes = borrowed(nodes)
+    size, words, width = len(nodes.unigram_starts), nodes.words, nodes.word_width
     halves = words.view(np.uint32)
     active = np.empty(len(queries), np.int32)  # the queries with more than one child left
     count = 0
-    look_up_blocks(base, start_width, size, queries)
+    look_up_blocks(nodes, queries)
     for i in range(len(queries)):
-        begin, end = span_of(unigram_starts, base, starts, start_width, queries[i, 0])
-        length = end - begin
-        if begin < size or length < 0 or begin + length > total:  # only in a damaged file
-            begin, length = np.int64(size), np.int64(0)
+        begin, end = children_of(nodes, queries[i, 0])
         queries[i, 0] = begin - size
-        queries[i, 2] = length
+        queries[i, 2] = end - begin
         active[count] = i
-        count += length > 1
+        count += end - begin > 1
     while count > 0:
         left = 0
         for a in range(count):
             i = active[a]
             half = queries[i, 2] >> 1
-            middle = read_short(halves, word_width, queries[i, 0] + half)
+            middle = read_short(halves, width, queries[i, 0] + half)
             below = (middle - queries[i, 1] - 1) >> 63  # all ones or all zeros
             queries[i, 0] += half & below
             queries[i, 2] -= half
@@ -98,24 +90,14 @@ def children(
         count = left
     for i in range(len(queries)):
         low = queries[i, 0]
-        is_there = queries[i, 2] == 1 and read(words, word_width, low) == queries[i, 1]
+        is_there = queries[i, 2] == 1 and read(words, width, low) == queries[i, 1]
         queries[i, 0] = low + size if is_there else -1
 
 
 @numba.njit(cache=True, nogil=True)
-def find_ngrams(
-    unigram_starts: Any,
-    base: Any,
-    starts: Any,
-    start_width: Any,
-    words: Any,
-    word_width: int,
-    total: int,
-    grams: Any,
-    out: Any,
-) -> None:
-    """The nodes of n-grams `[M, k]` of words, -1 where there are none, into out `[M]`."""
-    queries = np.empty((4096, 3), np.int64)
+def find_ngrams(nodes: Any, grams: Any, out: Any) -> None:
+    """Write the nodes of n-grams `[M, k]` of words, -1 if there are none, into out `[M]`."""
+    queries = np.empty((QUERIES, 3), np.int64)
     for first in range(0, len(grams), len(queries)):
         count = min(len(queries), len(grams) - first)
         for i in range(count):
@@ -124,30 +106,71 @@ def find_ngrams(
             for i in range(count):
                 queries[i, 0] = max(out[first + i], 0)
                 queries[i, 1] = grams[first + i, j]
-            children(unigram_starts, base, starts, start_width, words, word_width, total, queries[:count])
+            children(nodes, queries[:count])
             for i in range(count):
                 out[first + i] = queries[i, 0] if out[first + i] >= 0 else -1
 
 
 @numba.njit(cache=True, nogil=True)
-def first_children(unigram_starts: Any, base: Any, starts: Any, start_width: Any, first: int, out: Any) -> None:
-    """Where the children of nodes `first`, `first` + 1, ... begin, into out `[M]`."""
-    for i in range(len(out)):
-        out[i] = first_child(unigram_starts, base, starts, start_width, first + i)
+def find_followers(nodes: Any, contexts: Any, words: Any, out: Any) -> None:
+    """Write the nodes of context nodes `[N]` followed by words `[N]` into out `[N]`, -1 if there are none.
+
+    Contexts may be SHORT or UNSEEN.
+    """
+    nodes = borrowed(nodes)
+    for i in range(len(contexts)):
+        out[i] = child(nodes, contexts[i], words[i]) if contexts[i] >= 0 else np.int64(-1)
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def find_suffixes(nodes: Any, bos: int, context: Any, out: Any) -> None:
+    """Write the nodes of the last 1, 2, ... words of a context, or SHORT or UNSEEN, into out `[L]`.
+
+    The node of the last m words is the child, by the last word, of the node of the m-1 words before it: each further
+    word moves every node to the next order, with one search each. A context is read from its last `<s>` on.
+    """
+    out[:] = SHORT
+    for word in context:
+        for m in range(len(out) - 1, 0, -1):
+            before = out[m - 1]
+            if word == bos or before == SHORT:
+                out[m] = SHORT
+            elif before != UNSEEN:
+                node = child(nodes, before, word)
+                out[m] = node if node >= 0 else UNSEEN
+            else:
+                out[m] = UNSEEN
+        if len(out) > 0:
+            out[0] = word
 
 
 @numba.njit(cache=True, nogil=True)
-def find_parents(
-    unigram_starts: Any, base: Any, starts: Any, start_width: Any, first: int, size: int, nodes: Any, out: Any
-) -> None:
-    """The parents of nodes `[M]` among the `size` nodes from `first` on, counted from there, into out `[M]`."""
-    for i in range(len(nodes)):
+def find_contexts(nodes: Any, bos: int, contexts: Any, out: Any) -> None:
+    """Write the nodes of the last 1, 2, ... L words of contexts `[N, C]`, or SHORT or UNSEEN, into out `[N, L]`."""
+    nodes = borrowed(nodes)
+    for row in range(len(contexts)):
+        find_suffixes(nodes, bos, contexts[row], out[row])
+
+
+@numba.njit(cache=True, nogil=True)
+def first_children(nodes: Any, first: int, out: Any) -> None:
+    """Write where the children of nodes `first`, `first` + 1, ... begin into out `[M]`."""
+    nodes = borrowed(nodes)
+    for i in range(len(out)):
+        out[i] = first_child(nodes, first + i)
+
+
+@numba.njit(cache=True, nogil=True)
+def find_parents(nodes: Any, first: int, size: int, grams: Any, out: Any) -> None:
+    """Write the parents of nodes `[M]` among the `size` nodes from `first` on, counted from there, into out `[M]`."""
+    nodes = borrowed(nodes)
+    for i in range(len(grams)):
         # The last node whose children begin at or before this one.
         low: Any = np.int64(0)
         high: Any = np.int64(size)
         while high - low > 1:
             middle = (low + high) >> 1
-            if first_child(unigram_starts, base, starts, start_width, first + middle) <= nodes[i]:
+            if first_child(nodes, first + middle) <= grams[i]:
                 low = middle
             else:
                 high = middle

@@ -1,0 +1,224 @@
+"""Where an n-gram is looked up: `find`, for a context's node and a word, in the trie or in a hash table.
+
+The trie reads memory in several places for each order; a hash table mostly in one, where the n-gram's probability, its
+node and whether anything goes on from it lie together. It takes 32 bytes per n-gram, so a Lookup builds one when so
+many words were asked for that building it pays: of 2-grams, whose contexts have the most followers, for running text,
+and of all n-grams for decoders.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.packed import read, width_of
+from lmtool.ngram.tables.quantized import Codes, QuantisedValues, value_of
+from lmtool.ngram.tables.trie import Nodes
+from lmtool.ngram.tables.trie_search import child
+from lmtool.system.memory import memory_available
+
+Array = npt.NDArray[Any]
+EMPTY_SLOT = np.uint64(0xFFFFFFFFFFFFFFFF)
+NODE_BITS = 31
+QUERIES = 256  # searched together in a hash table: what is noted of them stays in the first cache
+MEMORY_PART = 4  # no hash table takes more than one part in so many of the memory that is available
+WORDS_PER_NGRAM = 4  # building a hash table takes as long as looking up one word for so many n-grams
+
+
+class Hash(NamedTuple):
+    """A hash table of the n-grams of orders 2 to `order`; of none if order is 1.
+
+    entries: uint64 `[S, 2]`: the key, node of the context << word_width | last word; then the bits of the float32 log p
+    << 32 | extends << 31 | node. An entry lies in the first free slot from its key's hash on. extends: whether an
+    n-gram of the table goes on from this one, or its back-off weight is not one; of words uint8 `[V]`.
+    """
+
+    entries: Array
+    extends: Array
+    order: int
+
+
+class Table(NamedTuple):
+    """A back-off table as compiled loops take it; see BackoffTable.
+
+    unigrams: float64 `[V]`, log p(w), with the unseen types' at `<s>`. log_prob, log_backoff: float32 arrays or Codes,
+    which value_of reads. ngrams: what `find` looks in first.
+    """
+
+    order: int
+    bos: int
+    missing: float
+    suffix_closed: bool
+    unigrams: Array
+    log_prob: Array | Codes
+    log_backoff: Array | Codes
+    nodes: Nodes
+    ngrams: Hash
+
+
+def compiled_table(table: BackoffTable) -> Table:
+    """Return a table as compiled loops take it, without a hash table."""
+    unigrams = table.log_probs(0, table.vocabulary_size).astype(np.float64)
+    unigrams[table.bos] = table.unseen
+    log_prob, log_backoff = table.log_prob, table.log_backoff
+    return Table(
+        order=table.order,
+        bos=table.bos,
+        missing=table.missing,
+        suffix_closed=table.suffix_closed,
+        unigrams=unigrams,
+        log_prob=log_prob.arrays if isinstance(log_prob, QuantisedValues) else log_prob,
+        log_backoff=log_backoff.arrays if isinstance(log_backoff, QuantisedValues) else log_backoff,
+        nodes=table.trie.nodes,
+        ngrams=Hash(np.zeros((0, 2), dtype=np.uint64), np.zeros(table.vocabulary_size, dtype=np.uint8), 1),
+    )
+
+
+class Lookup:
+    """A back-off table, with the hash tables that pay."""
+
+    def __init__(self, table: BackoffTable) -> None:
+        self.table = table
+        self.compiled = compiled_table(table)
+        self._tokens = self._words = 0
+        self._paying_tokens = sum(table.sizes[1:2]) // WORDS_PER_NGRAM
+        self._paying_words = sum(table.sizes) // WORDS_PER_NGRAM
+
+    def for_text(self, tokens: int) -> Table:
+        """Return the table to score so many more tokens of text with."""
+        self._tokens += tokens
+        if self._tokens > self._paying_tokens and self.table.order > 1:
+            self._build(2)
+        return self.compiled
+
+    def for_states(self, words: int) -> Table:
+        """Return the table to advance states by so many more words with."""
+        before, self._words = self._words, self._words + words
+        if before <= self._paying_words < self._words and self.table.quantised_bits is None:
+            self._build(self.table.order)  # quantized tables are small on purpose
+        return self.compiled if self.compiled.ngrams.order == self.table.order else self.for_text(words)
+
+    def _build(self, order: int) -> None:
+        if self.compiled.ngrams.order < order:
+            ngrams = hash_ngrams(self.table, order)
+            self.compiled = self.compiled._replace(ngrams=ngrams or self.compiled.ngrams)
+
+
+def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:
+    """Return the hash table of the n-grams of orders 2 to `order`.
+
+    None if an entry does not fit into its bits, or if memory is short.
+    """
+    trie, word_width = table.trie, table.trie.nodes.word_width
+    slots = sum(table.sizes[1:order]) * 2 + 1
+    available = memory_available()
+    if available is not None and slots * 16 > available // MEMORY_PART:
+        return None
+    if width_of(trie.first(order + 1)) > NODE_BITS or width_of(trie.first(order)) + word_width > 63:
+        return None
+    entries = np.full((slots, 2), EMPTY_SLOT, dtype=np.uint64)
+    begins, extends = trie.begins(1, 0, table.vocabulary_size), np.zeros(0, dtype=np.bool_)
+    of_words = (np.diff(begins) > 0) | (table.log_backoffs(0, table.vocabulary_size) != 0)
+    for k in range(2, order + 1):
+        first, last = trie.first(k), trie.first(k + 1)
+        extends, after = np.zeros(last - first, dtype=np.bool_), begins
+        if k < table.order:
+            after = trie.begins(k, 0, last - first)
+            extends = (np.diff(after) > 0) | (table.log_backoffs(first, last) != 0)
+        bits = np.ascontiguousarray(table.log_probs(first, last)).view(np.uint32)
+        words_before = first - table.vocabulary_size
+        _fill(entries, begins, trie.first(k - 1), first, trie.nodes.words, word_width, words_before, bits, extends)
+        begins = after
+    return Hash(entries, of_words.astype(np.uint8), order)
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill(
+    entries: Any,
+    begins: Any,
+    first_context: int,
+    first_node: int,
+    words: Any,
+    word_width: int,
+    words_before: int,
+    bits: Any,
+    extends: Any,
+) -> None:
+    """Enter the n-grams of one order. begins: of their contexts' children. bits: of their log p, `[M]`."""
+    slots = len(entries)
+    for context in range(len(begins) - 1):
+        for i in range(begins[context], begins[context + 1]):
+            key = _key(word_width, first_context + context, read(words, word_width, words_before + i))
+            slot = _slot(key, slots)
+            while entries[slot, 0] != EMPTY_SLOT:
+                slot = slot + 1 if slot + 1 < slots else np.int64(0)
+            stays = np.uint64(extends[i]) << np.uint64(NODE_BITS)
+            entries[slot, 0] = key
+            entries[slot, 1] = (np.uint64(bits[i]) << np.uint64(32)) | stays | np.uint64(first_node + i)
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def _key(word_width: Any, context: Any, word: Any) -> Any:
+    return (np.uint64(context) << np.uint64(word_width)) | np.uint64(word)
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def _slot(key: Any, slots: Any) -> Any:
+    # All bits of the key influence the high half of the product.
+    return np.int64(((key * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) * np.uint64(slots)) >> np.uint64(32))
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def _parts(value: Any) -> Any:
+    """Return what the second half of an entry says: the node, log p as float32, and whether anything goes on."""
+    node = np.int64(value & np.uint64((1 << NODE_BITS) - 1))
+    log_prob = np.uint32(value >> np.uint64(32)).view(np.float32)
+    return node, log_prob, (value >> np.uint64(NODE_BITS)) & np.uint64(1) != 0
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def find(table: Any, order: Any, context: Any, word: Any) -> Any:
+    """Return the node of an n-gram of this order, its log p and whether anything goes on from it; -1, 0, False if none.
+
+    context: the node of its other words. Of an n-gram that is found in the trie it is not known what goes on from it:
+    False, and states.words_that_matter looks.
+    """
+    if order > table.ngrams.order:
+        node = child(table.nodes, context, word)
+        return node, (value_of(table.log_prob, order, node) if node >= 0 else np.float32(0)), False
+    entries = table.ngrams.entries
+    key, slots = _key(table.nodes.word_width, context, word), len(entries)
+    slot = _slot(key, slots)
+    while entries[slot, 0] != key and entries[slot, 0] != EMPTY_SLOT:
+        slot = slot + 1 if slot + 1 < slots else np.int64(0)
+    if entries[slot, 0] == EMPTY_SLOT:
+        return np.int64(-1), np.float32(0), False
+    return _parts(entries[slot, 1])
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def find_hashed(table: Any, queries: Any, log_prob: Any) -> None:
+    """Find B n-grams in the hash table, given contexts and words in the first columns of queries int64 `[B, 3]`.
+
+    The first column gets their nodes, -1 if there are none, the last whether anything goes on from them, and log_prob
+    `[B]` log p. The plain form is `find`. All slots are read before the first is compared: none waits for another.
+    """
+    entries, slots = table.ngrams.entries, len(table.ngrams.entries)
+    for j in range(len(queries)):
+        key = _key(table.nodes.word_width, queries[j, 0], queries[j, 1])
+        slot = _slot(key, slots)
+        queries[j, 0] = np.int64(key)
+        queries[j, 1] = np.int64(entries[slot, 0])
+        queries[j, 2] = slot
+    for j in range(len(queries)):
+        key, there, slot = np.uint64(queries[j, 0]), np.uint64(queries[j, 1]), queries[j, 2]
+        while there != key and there != EMPTY_SLOT:
+            slot = slot + 1 if slot + 1 < slots else np.int64(0)
+            there = entries[slot, 0]
+        node, log_prob[j], goes_on = _parts(entries[slot, 1])
+        queries[j, 0] = node if there == key else np.int64(-1)
+        queries[j, 2] = goes_on
