@@ -146,7 +146,7 @@ def test_what_spark_does_not_count_is_refused(lmtool: Run, monkeypatch: pytest.M
     words = ("train", "model=ngram", "counts=spark")
     Path("a.txt").write_text("a b\n")
     assert "counts.partitions=0" in lmtool(*words, "data=text", "data.train=a.txt", "counts.partitions=0", code=2)
-    assert "data.kind=toy is no text in files" in lmtool(*words, "data=toy", code=2)
+    assert "data.kind=toy is not stored in text files" in lmtool(*words, "data=toy", code=2)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     said = lmtool(*words, "data=text", "data.train=a.txt", "data.valid=a.txt", code=2)

@@ -23,9 +23,9 @@ from lmtool.ngram.tables.storage import Storage
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install lmtool[spark])")
 
-from lmtool.ngram.spark import prune, shares, tasks, weights  # noqa: E402
+from lmtool.ngram.spark import pruning, shares, tasks  # noqa: E402
 from lmtool.ngram.spark.assemble import assemble_counts  # noqa: E402
-from lmtool.ngram.spark.estimate import Fitted, added_up, assembled, fit  # noqa: E402
+from lmtool.ngram.spark.estimate import added_up, assembled, fit  # noqa: E402
 from lmtool.ngram.spark.levels import levels  # noqa: E402
 
 SMOOTHERS: dict[str, Callable[[int, int], Smoother]] = {
@@ -105,8 +105,9 @@ class Sparkless:
         return assemble_counts(iter(rows), sizes, self.unigrams, self.numbers, self.order, Storage())
 
     def fitted(
-        self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None, divergence: bool = False
-    ) -> Fitted:
+        self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None, prunes: bool = False
+    ) -> tuple[shares.Estimation, list[pa.RecordBatch]]:
+        """The fitted model and all rows of its estimates."""
         spread = np.zeros(self.bos + 1, dtype=bool)
         spread[self.frequent] = self.order > 2
         rows = self.each(shares.sums(self.order, self.bos, self.numbers, spread, smoother.counting))
@@ -114,18 +115,18 @@ class Sparkless:
         added = table.rename_columns(["what", "a", "b", "x", "y"]).to_batches(max_chunksize=50)
         found = added_up(iter(added), self.order, self.bos, self.numbers, smoother.counting)
         assert found.tokens == self.vocabulary.counts.sum()
-        return fit(found, smoother, unigrams, self.order, cutoffs, spread, divergence=divergence)
+        model, spread_rows = fit(found, smoother, unigrams, self.order, cutoffs, spread, prunes=prunes)
+        return model, self.each(model.task()) + spread_rows
 
     def table(self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None) -> BackoffTable:
-        fitted = self.fitted(smoother, unigrams, cutoffs)
-        task = shares.estimate_orders(self.order, self.bos, smoother, fitted.unigrams, fitted.spread, cutoffs)
-        return self.delivered(self.each(task) + fitted.spread_rows, fitted)
+        model, rows = self.fitted(smoother, unigrams, cutoffs)
+        return self.delivered(rows, model)
 
-    def delivered(self, batches: list[pa.RecordBatch], fitted: Fitted, unused: float | None = None) -> BackoffTable:
+    def delivered(self, batches: list[pa.RecordBatch], model: shares.Estimation) -> BackoffTable:
         rows = self.in_order(batches)
         kept = [(row.column("k").to_numpy(), row.column("p").is_valid().to_numpy(zero_copy_only=False)) for row in rows]
         sizes = {k: sum(int(((ks == k) & valid).sum()) for ks, valid in kept) for k in range(2, self.order + 1)}
-        return assembled(iter(rows), sizes, fitted, self.order, self.bos, Storage(), unused=unused)
+        return assembled(iter(rows), sizes, model, Storage())
 
     def together(self, batches: list[pa.RecordBatch], *names: str) -> list[list[pa.RecordBatch]]:
         """Batches in three partitions, those with equal columns in one."""
@@ -138,22 +139,17 @@ class Sparkless:
         self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None, thresholds: list[float]
     ) -> list[BackoffTable]:
         """The models that entropy pruning with each threshold leaves."""
-        fitted = self.fitted(smoother, unigrams, cutoffs, divergence=True)
-        spread = fitted.spread.words
-        task = shares.estimate_orders(
-            self.order, self.bos, smoother, fitted.unigrams, fitted.spread, cutoffs, divergence=True
-        )
-        rows = self.each(task) + fitted.spread_rows
-        log_unigrams = prune.unigrams_as_contexts(fitted.unigrams, self.vocabulary.eos)
+        model, rows = self.fitted(smoother, unigrams, cutoffs, prunes=True)
+        spread = model.is_spread
         made = []
         for threshold in thresholds:
-            keep = prune.keep(self.order, threshold, log_unigrams, spread)
+            keep = pruning.keep(self.order, threshold, model.unigrams, self.vocabulary.eos, spread)
             kept = [row for part in self.together(rows, "w1", "w2") for row in keep(iter(part))]
             two = [row.filter(pa.array(row.column("k").to_numpy() == 2)) for row in kept]
-            pairs = weights.weigh_pairs(weights.pairs_after(spread)(iter(two)), spread, log_unigrams)
-            weigh = weights.weigh(self.order, log_unigrams, pairs)
+            pairs = pruning.KeptPairs.of(pruning.pairs_after(spread)(iter(two)))
+            weigh = pruning.weigh(self.order, model.unigrams, pairs)
             done = [row for part in self.together(kept, "key") for row in weigh(iter(part))]
-            made.append(self.delivered(done, fitted, 1.0))
+            made.append(self.delivered(done, model))
         return made
 
 
@@ -214,13 +210,12 @@ def rows(k: int, words: list[list[int]], **values: list[float]) -> pa.RecordBatc
 
 def test_what_is_worth_keeping_by_hand() -> None:
     """a = 0, b = 1, </s> = 2, <s> = 3; what stays changes perplexity by .04 or more, as exp(.05) - 1 = .051 is."""
-    log_unigrams = prune.unigrams_as_contexts(np.array([0.5, 0.25, 0.25, 0]), 2)
-    np.testing.assert_allclose(np.exp(log_unigrams), [0.5, 0.25, 0.25, 0.25])
+    unigrams = np.array([0.5, 0.25, 0.25, 0])  # p(<s>) of contexts is that of </s>
     # p(a) = .5 times .1 stays and p(<s>) = .25 times .2; p(b) times .1 goes, but for b a, the context of b a a.
     two = rows(2, [[3, 0], [1, 1], [0, 1], [1, 0]], p=[0.5, 0.5, 0.4, 0.4], divergence=[-0.2, -0.1, -0.1, -0.1])
     # p(a b) = .2 times .1 goes, p(<s> a) = .125 times .3 goes, p(b a) = .1 times .5 stays.
     three = rows(3, [[0, 1, 0], [3, 0, 0], [1, 0, 0]], p=[0.5, 0.5, 0.5], divergence=[-0.1, -0.3, -0.5])
-    keep = prune.keep(3, 0.04, log_unigrams, np.array([True, False, False, False]))
+    keep = pruning.keep(3, 0.04, unigrams, 2, np.array([True, False, False, False]))
     kept = {
         tuple(row[name] for name in ("w1", "w2", "w3")): (row["p"], row["key"])
         for batch in keep(iter([three, two]))
@@ -235,11 +230,11 @@ def test_what_is_worth_keeping_by_hand() -> None:
 @pytest.mark.parametrize("is_spread", [False, True])
 def test_weights_of_what_is_kept_by_hand(is_spread: bool) -> None:
     """a = 0, b = 1, c = 2, <s> = 3; a b, b a and a b c are kept, b c is gone."""
-    log_unigrams = np.log([0.5, 0.25, 0.125, 1])
+    unigrams = np.array([0.5, 0.25, 0.125, 1])
     two, three = rows(2, [[0, 1], [1, 0]], p=[0.5, 0.7]), rows(3, [[0, 1, 2]], p=[0.6])
     spread = np.array([False, is_spread, False, False])
-    pairs = weights.weigh_pairs(weights.pairs_after(spread)(iter([two])), spread, log_unigrams)
-    found = list(weights.weigh(3, log_unigrams, pairs)(iter([three, two])))
+    pairs = pruning.KeptPairs.of(pruning.pairs_after(spread)(iter([two])))
+    found = list(pruning.weigh(3, unigrams, pairs)(iter([three, two])))
     weight = {(row["w1"], row["w2"]): row["weight"] for batch in found for row in batch.to_pylist() if row["p"] is None}
     # a: (1 - .5) / (1 - .25). b: (1 - .7) / (1 - .5) = .6, so that p(c|b) = .6 .125. a b: (1 - .6) / (1 - .075).
     assert weight == pytest.approx({(0, -1): 2 / 3, (1, -1): 0.6, (0, 1): 0.4 / 0.925}, rel=1e-6)

@@ -35,13 +35,13 @@ def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> 
 
     eos: the id of `</s>`, whose probability is that of `<s>` at the start of a context, as in SRILM.
     """
-    return _left(table, _marked(table.trie, _relative_changes(table, eos), threshold))
+    return _left(table, marked(table.trie, _relative_changes(table, eos), threshold))
 
 
 def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) -> tuple[BackoffTable, float]:
     """The table of at most `size` n-grams, at least the 1-grams, and prune_by_entropy's threshold that gives it."""
     orders = list(_relative_changes(table, eos))
-    threshold, found = largest_within(size, lambda threshold: _marked(table.trie, orders, threshold))
+    threshold, found = largest_within(size, lambda threshold: marked(table.trie, orders, threshold))
     return _left(table, found), threshold
 
 
@@ -57,7 +57,7 @@ class _Marked:
         return int(np.count_nonzero(self.mask))
 
 
-def _marked(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: float) -> _Marked:
+def marked(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: float) -> _Marked:
     """What stays of orders n to 2, given the relative changes of each, and all 1-grams."""
     mask = np.ones(int(trie.nodes.first[-1]), dtype=bool)
     for k, changes in orders:
@@ -75,12 +75,12 @@ def _left(table: BackoffTable, marked: _Marked) -> BackoffTable:
 def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[int, FloatArray]]:
     """Of orders n to 2, the relative change of perplexity `[N]` that the removal of each n-gram makes."""
     suffixes = table.trie.suffixes() if table.suffix_closed else None
-    log_marginals = _log_marginals(table, eos)
+    marginals = log_marginals(table, eos)
     for k in range(table.order, 1, -1):
         context = table.trie.contexts(k)
         log_prob = table.log_probs(table.trie.first(k), table.trie.first(k + 1))
         change = divergences(log_prob, _log_lower(table, k, suffixes), context, table.sizes[k - 2])
-        log_h = log_marginals[table.trie.first(k - 1) : table.trie.first(k)]
+        log_h = marginals[table.trie.first(k - 1) : table.trie.first(k)]
         yield k, relative_changes(change, log_h[context])
 
 
@@ -158,11 +158,11 @@ def _log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> 
     return log_lower
 
 
-def _log_marginals(table: BackoffTable, eos: int | None) -> FloatArray:
+def log_marginals(table: BackoffTable, eos: int | None) -> FloatArray:
     """log p(h) of each node as a context: the product of its words' probabilities, each after those before it."""
-    log_marginals = table.log_probs(0, len(table.log_prob)).astype(np.float64)
-    log_marginals[table.bos] = log_marginals[eos] if eos is not None else -np.inf
+    marginals = table.log_probs(0, len(table.log_prob)).astype(np.float64)
+    marginals[table.bos] = marginals[eos] if eos is not None else -np.inf
     for k in range(2, table.order + 1):
-        shorter = log_marginals[table.trie.first(k - 1) : table.trie.first(k)]
-        log_marginals[table.trie.first(k) : table.trie.first(k + 1)] += shorter[table.trie.contexts(k)]
-    return log_marginals
+        shorter = marginals[table.trie.first(k - 1) : table.trie.first(k)]
+        marginals[table.trie.first(k) : table.trie.first(k + 1)] += shorter[table.trie.contexts(k)]
+    return marginals

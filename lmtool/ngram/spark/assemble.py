@@ -1,4 +1,4 @@
-"""Step 4: n-grams that Spark has counted and sorted become Counts, as count_ngrams makes them, to the bit."""
+"""Step 4: build Counts or the arrays of a table from rows that Spark has sorted, equal to the ones built here."""
 
 from __future__ import annotations
 
@@ -20,14 +20,26 @@ from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.system.arrays import FloatArray, IntArray
 
 
+def _each_order(batches: Iterator[pa.RecordBatch], order: int) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    """Yield each order found and its batches, and all orders from 2 to n, without batches if there are none."""
+    after = 2
+    for k, rows in itertools.groupby(by_order(batches, order), key=lambda pair: pair[0]):
+        for missing in range(after, k):
+            yield missing, iter(())
+        yield k, (batch for _, batch in rows)
+        after = max(after, k + 1)
+    for missing in range(after, order + 1):
+        yield missing, iter(())
+
+
 def by_order(batches: Iterator[pa.RecordBatch], order: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Batches of rows sorted by k, cut so that each has one order, and that no n-gram is in two of them."""
+    """Yield batches of rows sorted by k, cut so that each has one order and no n-gram is in two of them."""
     waiting: pa.RecordBatch | None = None
     for batch in batches:
         if batch.num_rows == 0:
             continue
         whole = batch if waiting is None else pa.concat_batches([waiting, batch])
-        # The last n-gram may go on in the next batch.
+        # The last n-gram may continue in the next batch.
         keys = [whole.column(name).to_numpy() for name in ("k", *ngram_columns(order))]
         last = int(np.flatnonzero(changes(keys))[-1])
         yield from _orders(whole.slice(0, last))
@@ -44,7 +56,7 @@ def _orders(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def words_of(batch: pa.RecordBatch, k: int) -> IntArray:
-    """The words of the n-grams of order k, int64 `[M, k]`."""
+    """Return the words of the n-grams of order k, int64 `[M, k]`."""
     return np.stack([batch.column(name).to_numpy() for name in ngram_columns(k)], axis=1).astype(np.int64)
 
 
@@ -56,79 +68,61 @@ def assemble_counts(
     order: int,
     storage: Storage,
 ) -> Counts:
-    """The counts of a text's n-grams.
+    """Return the counts of a text's n-grams.
 
     batches: rows of tasks.order_schema sorted by all their columns; an n-gram of order 2 may have several, whose counts
-    add up. sizes: at least how many rows of each order there are. unigrams: the counts of order 1. numbers: as
-    tasks.count_orders has them. Raises UserError for rows that are no n-grams of one text.
+    add up. sizes: the number of rows of each order, or more. unigrams: the counts of order 1. numbers: as of
+    tasks.count_orders. Raises UserError if the rows are not the n-grams of one text.
     """
     builder = TrieBuilder(unigrams.trie.vocabulary_size, storage)
     suffix: list[Packed] = []
     count = [unigrams.count[0]]
     newest: list[IntArray] = []
-    current = _Order(2, builder.finish(), sizes, storage, counted=True)
-    for k, batch in by_order(batches, order):
+    for k, rows in _each_order(batches, order):
         if k == 0:
-            newest += list(words_of(batch, order))
+            newest = [ngram for batch in rows for ngram in words_of(batch, order)]
             continue
-        while k > current.k:
-            current.finish(builder, suffix, count)
-            current = _Order(current.k + 1, builder.finish(), sizes, storage, counted=True)
-        current.add(words_of(batch, k), batch.column("count").to_numpy())
-    while len(count) < order:
-        current.finish(builder, suffix, count)
-        if len(count) < order:
-            current = _Order(current.k + 1, builder.finish(), sizes, storage, counted=True)
+        current = _Order(k, builder, sizes.get(k, 0))
+        size = len(current.keys)
+        suffixes, counts = storage.empty(size, np.int64), storage.empty(size, np.int64)
+        for batch in rows:
+            words = words_of(batch, k)
+            first = changes(list(words.T))
+            words = words[first]
+            here = slice(current.size, current.size + len(words))
+            suffixes[here] = current.nodes(words[:, 1:])
+            counts[here] = np.add.reduceat(batch.column("count").to_numpy(), np.flatnonzero(first))
+            current.add(words)
+        builder.add(current.keys[: current.size])
+        suffix.append(Packed.of(suffixes[: current.size], builder.sizes[-2] - 1, storage))
+        count.append(Packed.of(counts[: current.size], storage=storage))
+        storage.release()
     last = from_last_start(newest[latest(newest, numbers)][1:], unigrams.bos)
     return Counts(builder.finish(), suffix, count, unigrams.bos, unigrams.unk, last)
 
 
 class _Order:
-    """The n-grams of one order as they come in."""
+    """The keys of the n-grams of one order, added batch by batch."""
 
-    def __init__(
-        self, k: int, shorter: Trie, sizes: dict[int, int], storage: Storage, *, counted: bool = False
-    ) -> None:
-        """shorter: the trie of all lower orders. sizes: at least how many n-grams of each order come. counted: whether
-        their counts and suffixes are kept too.
-        """
+    def __init__(self, k: int, builder: TrieBuilder, size: int) -> None:
+        """builder: of all lower orders. size: the number of n-grams, or more."""
         self.k = k
-        self.shorter = shorter
-        size = sizes.get(k, 0)
-        self.keys = storage.empty(size, np.uint64)
-        self.suffixes, self.counts = np.empty(0, np.int64), np.empty(0, np.int64)
-        if counted:
-            self.suffixes, self.counts = storage.empty(size, np.int64), storage.empty(size, np.int64)
+        self.shorter = builder.finish()
+        self.keys = builder.storage.empty(size, np.uint64)
         self.size = 0
-        self.storage = storage
 
-    def add(self, words: IntArray, count: npt.NDArray[np.int64]) -> None:
-        """Add n-grams `[M, k]` with their counts behind those before; equal ones are one."""
-        first = changes([words[:, j] for j in range(self.k)])
-        count = np.add.reduceat(count, np.flatnonzero(first))
-        words = words[first]
-        here = slice(self.size, self.size + len(words))
-        self.suffixes[here], self.counts[here] = self._nodes(words[:, 1:]), count
-        self.add_keys(words)
-
-    def add_keys(self, words: IntArray) -> None:
-        """Add n-grams `[M, k]`, all different, behind those before."""
-        keys = ngram_keys(self._nodes(words[:, :-1]), words[:, -1], self.shorter.nodes.word_width)
+    def add(self, words: IntArray) -> None:
+        """Add n-grams `[M, k]`, all different, after those added before."""
+        keys = ngram_keys(self.nodes(words[:, :-1]), words[:, -1], self.shorter.nodes.word_width)
         self.keys[self.size : self.size + len(words)] = keys
         self.size += len(words)
 
-    def _nodes(self, words: IntArray) -> IntArray:
+    def nodes(self, words: IntArray) -> IntArray:
+        """Return the nodes `[M]` of n-grams `[M, k - 1]` within their order."""
         found = self.shorter.find(np.ascontiguousarray(words)) - self.shorter.first(self.k - 1)
         if (found < 0).any():
             raise UserError("the n-grams of counts.folder are not those of one text: delete the folder and run again")
         return found
-
-    def finish(self, builder: TrieBuilder, suffix: list[Packed], count: list[Packed]) -> None:
-        """Pack what has come."""
-        builder.add(self.keys[: self.size])
-        suffix.append(Packed.of(self.suffixes[: self.size], builder.sizes[-2] - 1, self.storage))
-        count.append(Packed.of(self.counts[: self.size], storage=self.storage))
-        self.storage.release()
 
 
 def assemble_table(
@@ -139,7 +133,7 @@ def assemble_table(
     order: int,
     storage: Storage,
 ) -> tuple[Trie, npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """The trie of a back-off table, and its log_prob and log_backoff.
+    """Return the trie of a back-off table, and its log_prob and log_backoff.
 
     batches: rows of shares.estimate_schema sorted by their words. sizes: the number of n-grams of each order from 2 on.
     unigrams: p `[V]`. unused: the back-off weight of n-grams that nothing follows.
@@ -150,36 +144,32 @@ def assemble_table(
     log_prob[: len(unigrams)] = log(unigrams)
     log_backoff[:] = log(np.array([unused]))
     builder = TrieBuilder(len(unigrams), storage)
-    current = _Order(2, builder.finish(), sizes, storage)
-    for k, batch in by_order(batches, order):
-        while k > current.k:
+    for k, rows in _each_order(batches, order):
+        current = _Order(k, builder, sizes.get(k, 0)) if k > 1 else None
+        for batch in rows:
+            words = words_of(batch, k)
+            begins = np.flatnonzero(changes(list(words.T)))
+            p, weight = (
+                np.fmax.reduceat(batch.column(name).to_numpy(zero_copy_only=False), begins) for name in ("p", "weight")
+            )  # one row of an n-gram has p, and one the weight; the other row has nan there
+            words = words[begins]
+            if current is None:
+                here = ~np.isnan(weight)
+                log_backoff[words[here, 0]] = log(weight[here])
+                continue
+            kept = ~np.isnan(p)
+            at = int(first[k - 1]) + current.size
+            current.add(words[kept])
+            log_prob[at : at + int(kept.sum())] = log(p[kept])
+            if k < order:
+                weight = np.where(np.isnan(weight), unused, weight)[kept]
+                log_backoff[at : at + len(weight)] = log(weight)
+        if current is not None:
             builder.add(current.keys)
             storage.release()
-            current = _Order(current.k + 1, builder.finish(), sizes, storage)
-        words = words_of(batch, k)
-        begins = np.flatnonzero(changes([words[:, j] for j in range(k)]))
-        p, weight = (
-            np.fmax.reduceat(batch.column(name).to_numpy(zero_copy_only=False), begins) for name in ("p", "weight")
-        )  # of each n-gram's rows one has p, and one the weight; the other's is not a number
-        words = words[begins]
-        if k == 1:
-            here = ~np.isnan(weight)
-            log_backoff[words[here, 0]] = log(weight[here])
-            continue
-        kept = ~np.isnan(p)
-        at = int(first[k - 1]) + current.size
-        current.add_keys(words[kept])
-        log_prob[at : at + int(kept.sum())] = log(p[kept])
-        if k < order:
-            weight = np.where(np.isnan(weight), unused, weight)[kept]
-            log_backoff[at : at + len(weight)] = log(weight)
-    while len(builder.sizes) < order:
-        builder.add(current.keys)
-        if len(builder.sizes) < order:
-            current = _Order(current.k + 1, builder.finish(), sizes, storage)
     return builder.finish(), log_prob, log_backoff
 
 
 def latest(found: Sequence[IntArray], numbers: IntArray) -> int:
-    """The index of the n-gram that KenLM comes to last, among the last ones `[n]` of the partitions."""
+    """Return the index of the n-gram that KenLM sorts last, among the last ones `[n]` of the partitions."""
     return max(range(len(found)), key=lambda at: numbers[found[at][:0:-1]].tolist())

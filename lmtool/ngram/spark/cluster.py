@@ -1,4 +1,4 @@
-"""The Spark session: started on this machine or reached on a cluster, and what is said where that fails."""
+"""The Spark session, started on this machine or reached on a cluster, and its errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PIECES = {"spark.sql.files.maxPartitionBytes": str(1 << 27), "spark.sql.files.op
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where the work is done: the settings that the user may choose. options: Spark's own, by their names with dots."""
+    """The user's settings of a cluster. options: Spark's own settings, by their names with dots."""
 
     master: str
     folder: str | None
@@ -43,9 +43,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the steps after the n-grams work on.
+    """The counted n-grams, on which the later steps work.
 
-    ngrams: the folder of the n-grams of the highest order. partitions: how many files it has. frequent: the words whose
+    ngrams: the folder of the n-grams of the highest order. partitions: its number of files. frequent: the words whose
     2-grams lie in several of them, int64 `[F]`.
     """
 
@@ -56,23 +56,22 @@ class Work:
     frequent: IntArray
 
     def in_order(self, rows: DataFrame, order: int) -> DataFrame:
-        """Rows of n-grams of orders up to `order`, by their order and then by their words, from file to file.
+        """Return rows of n-grams of orders up to `order`, sorted by their order and then by their words across files.
 
-        There are that many more of them than of the highest order alone: so many more pieces.
+        The number of pieces is `order` times that of the n-grams of the highest order, as are about the rows.
         """
         columns = ["k", *ngram_columns(order)]
         return rows.repartitionByRange(self.partitions * order, *columns).sortWithinPartitions(*columns)
 
     def together(self, rows: DataFrame, order: int, *columns: str) -> DataFrame:
-        """Rows of n-grams of orders up to `order`, in as many pieces; those with the same columns are in one."""
+        """Return rows of n-grams of orders up to `order`, in as many pieces; those with equal columns are in one."""
         return rows.repartition(self.partitions * order, *columns)
 
 
 def start(cluster: Cluster, *, progress: bool) -> SparkSession:
-    """The session of a cluster's master, `local[2]`, `spark://host:7077`, `yarn`, or Spark Connect's `sc://host:15002`.
+    """Start or reach the session of a cluster's master, e.g. `local[2]`, `spark://host:7077`, `sc://host:15002`.
 
-    Raises UserError where pyspark or Java is missing, and where there is no
-    such cluster.
+    Raises UserError if pyspark or Java is missing, or the cluster cannot be reached.
     """
     try:
         from pyspark.sql import SparkSession
@@ -86,7 +85,7 @@ def start(cluster: Cluster, *, progress: bool) -> SparkSession:
             "or name its folder by JAVA_HOME; a cluster with Spark Connect (counts.master=sc://HOST:15002) needs none"
         )
     if master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers here have what this process has
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers here use the Python of this process
     with refusals(f"counts.master={master}"):
         if is_client:
             builder = SparkSession.builder.remote(master)
@@ -107,14 +106,14 @@ def start(cluster: Cluster, *, progress: bool) -> SparkSession:
 
 
 def has_java() -> bool:
-    """Whether a Java runtime is found by JAVA_HOME or on the PATH."""
+    """Return whether a Java runtime is found by JAVA_HOME or on the PATH."""
     home = os.environ.get("JAVA_HOME")
     return (home is not None and (Path(home) / "bin" / "java").is_file()) or shutil.which("java") is not None
 
 
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Errors of Spark inside the block become one line that begins with `what`."""
+    """Turn errors of Spark inside the block into a UserError of one line that begins with `what`."""
     from pyspark.errors import PySparkException
 
     kinds: tuple[type[Exception], ...] = (PySparkException,)
@@ -129,7 +128,7 @@ def refusals(what: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The innermost cause that Spark names, in one line."""
+    """Return the innermost cause that Spark names, in one line."""
     from pyspark.errors import PySparkException
 
     if isinstance(error, PySparkException):
@@ -144,19 +143,19 @@ def _reason(error: Exception) -> str:
 
 
 def run_tasks(rows: DataFrame, task: Task, schema: str) -> DataFrame:
-    """What tasks make of the partitions of rows."""
+    """Return the rows that a task makes of each partition of `rows`."""
     return rows.mapInArrow(task, schema)  # type: ignore[arg-type]
 
 
 def whole_files(spark: SparkSession, folder: str) -> DataFrame:
-    """A Parquet folder, each of whose files is one partition, as they were written."""
+    """Return the rows of a Parquet folder, each of its files as one partition."""
     for key, value in (WHOLE_FILES | {"spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 17)}).items():
         spark.conf.set(key, value)
     return spark.read.parquet(folder)
 
 
 def lines_of(spark: SparkSession, text: ExternalText, first_file: str) -> DataFrame:
-    """The lines of a train split: the columns of tasks.LINES. first_file: by whose name it is known what they hold.
+    """Return the lines of a train split: the columns of tasks.LINES. first_file: its name gives the format of all.
 
     A document without text is the one line NO_TEXT.
     """

@@ -1,4 +1,4 @@
-"""Estimation on Spark; the driver's part is what is small: the unigrams, the smoother's parameters, the file."""
+"""Estimation on Spark: the driver estimates the smoother's parameters, unigrams and spread 2-grams."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +20,11 @@ from lmtool.ngram.estimation.adjusted_counts import with_occurrences
 from lmtool.ngram.estimation.estimate import table_of, unigram_probabilities, unused_weight
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.base import MAX_R, Counting, Smoother
-from lmtool.ngram.spark import prune, shares, tasks, weights
+from lmtool.ngram.spark import pruning, shares
 from lmtool.ngram.spark.assemble import assemble_table, latest
 from lmtool.ngram.spark.cluster import Work, run_tasks, whole_files
 from lmtool.ngram.spark.levels import Level, changes
+from lmtool.ngram.spark.shares import Estimation
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import FloatArray, IntArray
@@ -35,12 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Sums:
-    """What is known of all partitions.
+    """The sums over all partitions.
 
-    histograms: of each order from 2 on, int64 `[n + 1, MAX_R + 2]`. preceding: int64 `[V]`, of how many 2-grams each
-    word is the last. spread: the 2-grams of contexts in several partitions, None where there are none. newest: the
-    words of the n-gram that KenLM comes to last, `[at most n - 1]`, and by order its last words' a and count. tokens:
-    how many the text has.
+    histograms: of each order from 2 on, int64 `[n + 1, MAX_R + 2]`. preceding: int64 `[V]`, the number of 2-grams that
+    end in each word. spread: the 2-grams of spread contexts, or None. newest: the words of the n-gram that KenLM sorts
+    last, `[at most n - 1]`, and by order the a and the count of its last words. tokens: of the text.
     """
 
     histograms: npt.NDArray[np.int64]
@@ -51,131 +50,104 @@ class Sums:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """A smoother with its parameters, and what the driver has estimated: p of the unigrams `[V]` and of unseen types,
-    and the 2-grams of contexts in several partitions, with the rows that shares.estimate_rows makes of them.
-    """
-
-    smoother: Smoother
-    unigrams: FloatArray
-    unseen: float
-    spread: shares.Spread
-    spread_rows: list[pa.RecordBatch]
-
-
 def estimate_on_spark(work: Work, request: EstimationRequest) -> BackoffTable:
     """Return the model of order n >= 2."""
-    corpus, order, smoother, cutoffs = request.corpus, request.order, request.smoother, request.cutoffs
-    threshold, storage = request.threshold, request.storage
+    corpus, order, smoother, threshold = request.corpus, request.order, request.smoother, request.threshold
     spark, stages = work.spark, work.stages
     bos, numbers = corpus.vocabulary.bos, corpus.first_places
     is_spread = np.zeros(bos + 1, dtype=bool)
     is_spread[work.frequent] = order > 2
+
+    def added() -> DataFrame:
+        from pyspark.sql import functions
+
+        task = shares.sums(order, bos, numbers, is_spread, smoother.counting)
+        rows = run_tasks(whole_files(spark, work.ngrams), task, shares.SUMS)
+        return rows.groupBy("what", "a", "b").agg(*(functions.sum(column).alias(column) for column in ("x", "y")))
+
     name = f"sums-{order}-{smoother.counting.name}-{hashlib.sha256(is_spread.tobytes()).hexdigest()[:10]}"
-    stages.finished(name, lambda: _added(work, shares.sums(order, bos, numbers, is_spread, smoother.counting)))
+    stages.finished(name, added)
     found = added_up(stages.batches(name), order, bos, numbers, smoother.counting)
     require_all(found.tokens, corpus)
-    # Where contexts that are gone have a weight of their own, it takes the whole table to know which are.
+    # If contexts that are not in the table have a weight, only the whole table says which contexts these are.
     prunes = threshold is not None and not smoother.missing
-    fit_to = (smoother, unigram_counts(corpus.vocabulary), order, cutoffs, is_spread)
-    fitted = fit(found, *fit_to, divergence=prunes)
-    known = [type(smoother).__qualname__, vars(smoother), cutoffs, is_spread]
+    unigrams = unigram_counts(corpus.vocabulary)
+    model, spread_rows = fit(found, smoother, unigrams, order, request.cutoffs, is_spread, prunes=prunes)
+    known = [type(smoother).__qualname__, vars(smoother), request.cutoffs, is_spread]
     name = f"{'divergences' if prunes else 'estimates'}-{order}-{_fingerprint(known)}"
 
-    def make() -> DataFrame:
-        parameters = (smoother, fitted.unigrams, fitted.spread, cutoffs)
-        task = shares.estimate_orders(order, bos, *parameters, divergence=prunes)
-        schema = prune.divergence_schema(order) if prunes else shares.estimate_schema(order)
-        return run_tasks(whole_files(spark, work.ngrams), task, schema)
-
     def estimates() -> DataFrame:
-        rows = spark.read.parquet(stages.finished(name, make))
-        if fitted.spread_rows:
-            rows = rows.union(spark.createDataFrame(pa.Table.from_batches(fitted.spread_rows)))
+        stage = stages.finished(name, lambda: run_tasks(whole_files(spark, work.ngrams), model.task(), model.schema))
+        rows = spark.read.parquet(stage)
+        if spread_rows:
+            rows = rows.union(spark.createDataFrame(pa.Table.from_batches(spread_rows)))
         return rows
 
-    if threshold is None or not prunes:
-        table = _delivered(work, name, estimates, fitted, order, bos, storage)
-        return table if threshold is None else prune_by_entropy(table, threshold, corpus.vocabulary.eos)
+    if threshold is None:
+        return _delivered(work, name, estimates, model, request.storage)
+    eos = corpus.vocabulary.eos
+    if not prunes:
+        return prune_by_entropy(_delivered(work, name, estimates, model, request.storage), threshold, eos)
     pruned = f"{order}-{_fingerprint([*known, threshold])}"
-    rest = partial(_pruned, work, pruned, estimates, fitted, order, corpus.vocabulary.eos, threshold)
-    table = _delivered(work, f"weights-{pruned}", rest, fitted, order, bos, storage, unused=1.0)
+    table = _delivered(
+        work,
+        f"weights-{pruned}",
+        lambda: _pruned(work, pruned, estimates, model, eos, threshold),
+        model,
+        request.storage,
+    )
     return replace(table, suffix_closed=False)
 
 
 def _pruned(
-    work: Work,
-    name: str,
-    estimates: Callable[[], DataFrame],
-    fitted: Fitted,
-    order: int,
-    eos: int | None,
-    threshold: float,
+    work: Work, name: str, estimates: Callable[[], DataFrame], model: Estimation, eos: int | None, threshold: float
 ) -> DataFrame:
-    """Rows of shares.estimate_schema of what entropy pruning keeps, from rows of prune.divergence_schema."""
-    spark, stages, is_spread = work.spark, work.stages, fitted.spread.words
-    log_unigrams = prune.unigrams_as_contexts(fitted.unigrams, eos)
+    """Return rows of estimate_schema of what entropy pruning keeps, from rows of divergence_schema."""
+    spark, stages, order, is_spread = work.spark, work.stages, model.order, model.is_spread
 
     def kept() -> DataFrame:
         rows = work.together(estimates(), order, "w1", "w2")
-        return run_tasks(rows, prune.keep(order, threshold, log_unigrams, is_spread), prune.kept_schema(order))
+        task = pruning.keep(order, threshold, model.unigrams, eos, is_spread)
+        return run_tasks(rows, task, pruning.kept_schema(order))
 
     rows = spark.read.parquet(stages.finished(f"pruned-{name}", kept))
 
     def pairs() -> DataFrame:
-        return run_tasks(rows.where("k = 2").select("w1", "w2", "p"), weights.pairs_after(is_spread), weights.PAIRS)
+        return run_tasks(rows.where("k = 2").select("w1", "w2", "p"), pruning.pairs_after(is_spread), pruning.PAIRS)
 
-    known = weights.weigh_pairs([], is_spread, log_unigrams)
+    known = pruning.KeptPairs.of([])
     if is_spread.any():
         stages.finished(f"pairs-{name}", pairs)
-        known = weights.weigh_pairs(stages.batches(f"pairs-{name}"), is_spread, log_unigrams)
+        known = pruning.KeptPairs.of(stages.batches(f"pairs-{name}"))
 
     def weighed() -> DataFrame:
         together = work.together(rows, order, "key").drop("key")
-        return run_tasks(together, weights.weigh(order, log_unigrams, known), shares.estimate_schema(order))
+        return run_tasks(together, pruning.weigh(order, model.unigrams, known), shares.estimate_schema(order))
 
     return spark.read.parquet(stages.finished(f"weights-{name}", weighed))
 
 
 def _delivered(
-    work: Work,
-    name: str,
-    rows: Callable[[], DataFrame],
-    fitted: Fitted,
-    order: int,
-    bos: int,
-    storage: Storage,
-    *,
-    unused: float | None = None,
+    work: Work, name: str, rows: Callable[[], DataFrame], model: Estimation, storage: Storage
 ) -> BackoffTable:
-    """The back-off table of rows of shares.estimate_schema, sorted by Spark. unused: as `assembled` has it."""
-    stage = work.stages.finished(f"sorted-{name}", lambda: work.in_order(rows(), order))
+    """Return the back-off table of rows of estimate_schema, sorted by Spark."""
+    stage = work.stages.finished(f"sorted-{name}", lambda: work.in_order(rows(), model.order))
     found = work.spark.read.parquet(stage).where("p is not null").groupBy("k").count().collect()
     sizes = {row["k"]: row["count"] for row in found}
-    return assembled(work.stages.batches(f"sorted-{name}"), sizes, fitted, order, bos, storage, unused=unused)
+    return assembled(work.stages.batches(f"sorted-{name}"), sizes, model, storage)
 
 
 def assembled(
-    batches: Iterator[pa.RecordBatch],
-    sizes: dict[int, int],
-    fitted: Fitted,
-    order: int,
-    bos: int,
-    storage: Storage,
-    *,
-    unused: float | None = None,
+    batches: Iterator[pa.RecordBatch], sizes: dict[int, int], model: Estimation, storage: Storage
 ) -> BackoffTable:
-    """The back-off table of sorted rows. sizes: the number of n-grams of each order from 2 on. unused: the back-off
-    weight of n-grams that nothing follows; the smoother's if None.
-    """
-    unused = unused_weight(fitted.smoother) if unused is None else unused
-    arrays = assemble_table(batches, sizes, fitted.unigrams, unused, order, storage)
-    return table_of(fitted.smoother, *arrays, bos, fitted.unseen)
+    """Return the back-off table of sorted rows. sizes: the number of n-grams of each order from 2 on."""
+    unused = 1.0 if model.prunes else unused_weight(model.smoother)
+    arrays = assemble_table(batches, sizes, model.unigrams, unused, model.order, storage)
+    return table_of(model.smoother, *arrays, model.bos, model.unseen)
 
 
 def require_all(tokens: int, corpus: Corpus) -> None:
-    """Raise UserError where Spark did not count as many tokens as its vocabulary has: a file was lost, or changed."""
+    """Raise UserError if Spark did not count as many tokens as its vocabulary has: a file was lost, or changed."""
     if tokens != corpus.tokens("train"):
         raise UserError(
             f"Spark counted {tokens:,} of {corpus.tokens('train'):,} tokens: the text changed, or counts.folder is not "
@@ -183,19 +155,12 @@ def require_all(tokens: int, corpus: Corpus) -> None:
         )
 
 
-def _added(work: Work, task: tasks.Task) -> DataFrame:
-    from pyspark.sql import functions
-
-    rows = run_tasks(whole_files(work.spark, work.ngrams), task, shares.SUMS)
-    return rows.groupBy("what", "a", "b").agg(*(functions.sum(column).alias(column) for column in ("x", "y")))
-
-
 def _fingerprint(known: list[Any]) -> str:
     return hashlib.sha256(pickle.dumps(tuple(known), protocol=5)).hexdigest()[:10]
 
 
 def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: IntArray, counting: Counting) -> Sums:
-    """What all partitions say together, from rows of shares.SUMS; numbers: as tasks.count_orders has them."""
+    """Return the sums over all partitions, from rows of shares.SUMS; numbers: as of tasks.count_orders."""
     histograms = np.zeros((order + 1, MAX_R + 2), dtype=np.int64)
     preceding = np.zeros(bos + 1, dtype=np.int64)
     tokens = 0
@@ -230,7 +195,7 @@ def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: I
 
 
 def _spread(columns: list[npt.NDArray[Any]]) -> Level | None:
-    """The 2-grams of contexts in several partitions as a level, from their words, counts and words before them."""
+    """Return the 2-grams of spread contexts as a level, given their words, counts and numbers of words before them."""
     first, second, count, preceding = columns
     if not len(first):
         return None
@@ -248,26 +213,26 @@ def fit(
     cutoffs: list[int] | None,
     is_spread: npt.NDArray[np.bool_],
     *,
-    divergence: bool = False,
-) -> Fitted:
-    """Fit the smoother's parameters of all orders, and estimate what is the driver's.
+    prunes: bool = False,
+) -> tuple[Estimation, list[pa.RecordBatch]]:
+    """Fit the smoother's parameters of all orders; return the model to estimate, and the rows of spread 2-grams.
 
-    unigrams: the counts of order 1. is_spread: bool `[V]`, the words whose 2-grams lie in several partitions.
-    divergence: as shares.estimate_orders has it.
+    unigrams: the counts of order 1. is_spread, prunes: as of Estimation.
     """
     p, unseen = _fit(smoother, unigrams, found, order)
-    level, bos = found.spread, unigrams.bos
+    none = np.empty(0, dtype=np.uint64), np.empty(0)
+    model = Estimation(order, smoother, cutoffs, prunes, p, unseen, is_spread, *none)
+    level = found.spread
     if level is None:
-        return Fitted(smoother, p, unseen, shares.Spread(is_spread, np.empty(0, np.uint64), np.empty(0)), [])
+        return model, []
     shorter = p[level.words[1]]
-    pairs_p, weight = shares.estimate_level(level, smoother, None, shorter, cutoffs, bos, order)
-    given = (pairs_p, shorter, weight, level.real, cutoffs, order)
-    rows = list(shares.estimate_rows(level, *given, divergence=divergence))
-    return Fitted(smoother, p, unseen, shares.Spread(is_spread, shares.pair_keys(level, bos), pairs_p), rows)
+    spread_p, weight = model.estimate(level, shorter)
+    rows = list(model.rows(level, spread_p, shorter, weight, level.real))
+    return replace(model, spread_keys=shares.pair_keys(level, model.bos), spread_p=spread_p), rows
 
 
 def _fit(smoother: Smoother, unigrams: Counts, found: Sums, order: int) -> tuple[FloatArray, float]:
-    """Fit the smoother's parameters of all orders; returns the unigrams' p `[V]` and that of unseen types."""
+    """Fit the smoother's parameters of all orders; return p of unigrams `[V]` and of types outside the vocabulary."""
     if smoother.counting is Counting.continuations:
         a = found.preceding.copy()
     elif smoother.counting is Counting.occurrences:

@@ -1,8 +1,8 @@
-"""The n-grams of one partition, order by order, from those of the highest order.
+"""Derive the n-grams of a partition, order by order, from those of the highest order.
 
-In a partition are all n-grams whose word before the last is one of some words. They are kept sorted by their context
-from its last word to its first, and then by the word that follows, so that the n-grams of a context are consecutive in
-every order, with ascending words: the order in which lmtool.ngram.estimation.estimate has them too.
+A partition has all n-grams whose word before the last is in some set of words. They are sorted by their context from
+its last word to its first, and then by the word that follows, so that the n-grams of a context are consecutive in every
+order, with ascending words, as in lmtool.ngram.estimation.estimate.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Level:
     """N n-grams of order k in C contexts.
 
     words: k arrays `[N]`, from the first word to the last. context: int64 `[N]`, the number of each one's context.
-    count: int64 `[N]`, how often it occurs. preceding: int64 `[N]`, how many n-grams of the next order end in it: the
-    distinct words before it. shorter: int64 `[N]`, its last k-1 words among the n-grams of the order below; None in
-    order 2. real: bool `[N]`, False for what only fills up a context at the start of a sentence, with two `<s>`.
+    count: int64 `[N]`, how often it occurs. preceding: int64 `[N]`, the number of n-grams of the next order that end in
+    it, which is the number of distinct words before it. shorter: int64 `[N]`, its last k-1 words among the n-grams of
+    the order below; None in order 2. real: bool `[N]`, False if it begins with two `<s>`, which only fill up a context.
     """
 
     words: list[Array]
@@ -44,17 +44,17 @@ class Level:
 
     @property
     def begins(self) -> IntArray:
-        """Where the n-grams of each context begin, and where they end, int64 `[C + 1]`."""
+        """Where the n-grams of each context begin and where the last ones end, int64 `[C + 1]`."""
         if not len(self.context):
             return np.zeros(1, dtype=np.int64)
         return np.concatenate([[0], np.flatnonzero(np.diff(self.context)) + 1, [len(self.context)]])
 
 
 def levels(words: list[Array], count: IntArray, bos: int) -> list[Level]:
-    """The levels of orders n to 2.
+    """Return the levels of orders n to 2.
 
-    words: n >= 2 arrays `[R]` of n-grams in any order, of which several may be equal; where a sentence begins, contexts
-    are filled up with `<s>`, whose id is `bos`. count: int64 `[R]`.
+    words: n >= 2 arrays `[R]` of n-grams in any order, of which several may be equal; contexts at the start of a
+    sentence are filled up with `<s>`, whose id is `bos`. count: int64 `[R]`.
     """
     width = width_of(bos)
     order = len(words)
@@ -85,8 +85,8 @@ def levels(words: list[Array], count: IntArray, bos: int) -> list[Level]:
 
 
 def by_context(words: list[Array], width: int) -> Array:
-    """The order of n-grams, uint32 `[N]`, by their context from its last word to its first, then by their last word;
-    equal ones stay as they come. words: k arrays `[N]`, of numbers of `width` bits.
+    """Return the order of n-grams, uint32 `[N]`, by their context from its last word to its first, then by their last
+    word; equal ones keep their order. words: k arrays `[N]`, of numbers of `width` bits.
     """
     place = np.arange(len(words[0]), dtype=np.uint32)
     for column in (words[-1], *words[:-1]):  # the last sort decides
@@ -95,7 +95,7 @@ def by_context(words: list[Array], width: int) -> Array:
 
 
 def changes(columns: list[Array]) -> npt.NDArray[np.bool_]:
-    """Which rows of columns `[N]` are not equal to the one before them; the first is not."""
+    """Return which rows of columns `[N]` differ from the row before them, bool `[N]`; the first one does."""
     changed = np.ones(len(columns[0]), dtype=bool)
     if len(changed):
         changed[1:] = False

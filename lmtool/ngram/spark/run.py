@@ -1,4 +1,4 @@
-"""The steps in their order: from the settings to a store and its counts."""
+"""The steps in order: from the settings to a store, its counts and its model."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ from lmtool.system.arrays import IntArray
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMAT = 1  # of the folder
+FORMAT = 1  # version of the folder of finished steps
 TOKENS_PER_PARTITION = 2_000_000
-PIECE = 1 << 20  # 2-grams added up at once
 
 
 def prepare(cluster: Cluster, data: DataConfig, store_dir: str | Path, *, progress: bool) -> Prepared:
-    """The store: vocabulary, valid and test; train is counted where it lies. Raises UserError as Spark's steps do."""
+    """Prepare the store of vocabulary, valid and test; train is counted. Raises UserError if a step fails."""
     text, others = data.elsewhere(), data.others(progress=progress)
     spark = start(cluster, progress=progress)
     place = find_train(data, text, spark)
@@ -54,7 +53,7 @@ def prepare(cluster: Cluster, data: DataConfig, store_dir: str | Path, *, progre
 
 
 def stages_of(cluster: Cluster, data: DataConfig, place: Place, store_dir: str | Path) -> Stages:
-    """The folder of what Spark finishes for this text and these settings."""
+    """Return the folder of the steps that Spark finishes for this text and these settings."""
     identity = json.dumps([FORMAT, settings_json(data), place.files])
     name = f"spark-{data.name}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
     root = cluster.folder.rstrip("/") if cluster.folder is not None else str(store_dir)
@@ -62,7 +61,7 @@ def stages_of(cluster: Cluster, data: DataConfig, place: Place, store_dir: str |
 
 
 def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Counts:
-    """The counts of orders 1 to `order` of the train split of a store that `prepare` made."""
+    """Return the counts of orders 1 to `order` of the train split of a store that `prepare` made."""
     if order == 1:
         return unigram_counts(corpus.vocabulary)
     with _work(cluster, corpus, order) as work:
@@ -70,8 +69,7 @@ def count(cluster: Cluster, corpus: Corpus, order: int, storage: Storage) -> Cou
         batches = work.stages.batches(f"sorted-{order}")
         made = assemble_counts(batches, sizes, unigram_counts(corpus.vocabulary), corpus.first_places, order, storage)
         pairs = made.count[1]
-        steps = range(0, pairs.length, PIECE)
-        require_all(sum(int(pairs.get(at, min(at + PIECE, pairs.length)).sum()) for at in steps), corpus)
+        require_all(sum(int(pairs.get(*piece).sum()) for piece in storage.pieces(pairs.length)), corpus)
     return made
 
 
@@ -85,7 +83,7 @@ def estimate(cluster: Cluster, request: EstimationRequest) -> BackoffTable | Non
 
 @contextmanager
 def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
-    """The n-grams of the highest order, counted; what is finished is removed at the end, unless it is to be kept."""
+    """Provide the counted n-grams of the highest order; finished steps are removed at the end, unless they are kept."""
     spark = start(cluster, progress=False)
     data = corpus.settings
     place = find_train(data, data.elsewhere(), spark)
@@ -95,7 +93,7 @@ def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
         tokens = corpus.tokens("train")
         partitions = cluster.partitions or max(-(-tokens // TOKENS_PER_PARTITION), _parallelism(cluster, spark))
         frequent = frequent_words(corpus, partitions)
-        vocabulary = replace(corpus.vocabulary)  # without its index, which each worker makes
+        vocabulary = replace(corpus.vocabulary)  # without its index, which each worker builds
 
         def make() -> DataFrame:
             task = tasks.count_in_pieces(data, vocabulary, order, frequent)
@@ -108,18 +106,18 @@ def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
 
 
 def frequent_words(corpus: Corpus, partitions: int) -> IntArray:
-    """The words so frequent that the n-grams after one of them would fill a quarter of a partition, int64 `[F]`."""
+    """Return the words after which the n-grams would fill more than a quarter of a partition, int64 `[F]`."""
     share = corpus.vocabulary.counts / corpus.tokens("train")
     return np.flatnonzero(share > 0.25 / partitions) if partitions > 1 else np.empty(0, dtype=np.int64)
 
 
 def _parallelism(cluster: Cluster, spark: SparkSession) -> int:
-    """The cores of the cluster; Spark Connect does not tell them."""
+    """Return the number of cores of the cluster, or 2 with Spark Connect, which does not report it."""
     return 2 if cluster.master.startswith("sc://") else int(spark.sparkContext.defaultParallelism)
 
 
 def _sorted_orders(work: Work, corpus: Corpus, order: int) -> dict[int, int]:
-    """Make the folder of the n-grams of all orders, sorted; returns the number of rows of each order."""
+    """Make the folder of the sorted n-grams of all orders; return the number of rows of each order."""
     spark, stages = work.spark, work.stages
     bos, numbers = corpus.vocabulary.bos, corpus.first_places
 

@@ -1,4 +1,4 @@
-"""What Spark has finished, in a folder that the driver and the workers see: a Parquet folder for each step."""
+"""The results of Spark's steps: a Parquet folder for each finished step, in a folder that driver and workers see."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from lmtool.errors import UserError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-LOCAL = "file:"  # before the path of a folder of this machine
-DONE = "_SUCCESS"  # Spark writes it when all tasks have handed in their files
-ROWS_AT_ONCE = 1 << 20
+LOCAL = "file:"  # prefix of the path of a folder of this machine
+DONE = "_SUCCESS"  # name of the file that Spark writes when all tasks have delivered their files
+ROWS_PER_BATCH = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """address: of the folder, such as file:/folder or hdfs://host/folder."""
+    """The folder of finished steps. address: such as file:/folder or hdfs://host/folder."""
 
     address: str
 
     def folder(self, name: str) -> str:
-        """The address of a step's folder."""
+        """Return the address of a step's folder."""
         return f"{self.address}/{name}"
 
     def finished(self, name: str, make: Callable[[], DataFrame]) -> str:
-        """The folder of a step that is finished, as Spark reads it; runs the step first where it is not."""
+        """Return the folder of a step, as Spark reads it; run the step first if it is not finished."""
         if not self._exists(f"{name}/{DONE}"):
             make().write.mode("overwrite").parquet(self.folder(name))
         return escaped(self.folder(name))
@@ -43,7 +43,7 @@ class Stages:
         files.delete_dir(path)
 
     def batches(self, name: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a finished step, file by file in their order. Raises UserError where they cannot be read here."""
+        """Yield the rows of a finished step, file by file in order. Raises UserError if they cannot be read here."""
         files, path = self._files()
         selector = fs.FileSelector(f"{path}/{name}", allow_not_found=True)
         found = sorted(info.path for info in files.get_file_info(selector) if info.path.endswith(".parquet"))
@@ -55,7 +55,7 @@ class Stages:
         for file in found:
             try:
                 with files.open_input_file(file) as handle:
-                    yield from pq.ParquetFile(handle).iter_batches(batch_size=ROWS_AT_ONCE)
+                    yield from pq.ParquetFile(handle).iter_batches(batch_size=ROWS_PER_BATCH)
             except (OSError, pa.ArrowInvalid) as error:
                 raise UserError(f"{file} cannot be read ({error}): delete {self.address} and run again") from error
 

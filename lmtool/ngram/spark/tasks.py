@@ -1,6 +1,6 @@
-"""What runs on Spark's workers: functions from Arrow batches to Arrow batches.
+"""Tasks of Spark's workers: functions from Arrow batches to Arrow batches.
 
-They need lmtool on the workers, and nothing of torch. Python that a user runs there must be of the driver's version.
+The workers need lmtool, without torch, and the Python version of the driver.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ Batches = Iterator[pa.RecordBatch]
 Task = Callable[[Batches], Batches]
 Array = npt.NDArray[Any]
 
-# A line of text, and where it is from: its number among the settings' files, its file, its piece of the file.
+# Columns of a line of text: the line, the number of its file in the settings, its file, its piece of the file.
 LINES = ["value", "part", "path", "start"]
 TYPES = "what string, word string, count long, part int, path string, start long, place long"
-WORD, EMPTY_LINES, PROBLEM = "word", "empty lines", "problem"  # what a row of TYPES says
-TOKENS_AT_ONCE = 2_000_000  # counted in memory, at some 64 bytes each
-ROWS_AT_ONCE = 1 << 18
+WORD, EMPTY_LINES, PROBLEM = "word", "empty lines", "problem"  # column `what` of TYPES
+TOKENS_PER_PIECE = 2_000_000  # counted in memory, at some 64 bytes each
+ROWS_PER_BATCH = 1 << 18
 NO_TEXT = b"\0"  # the line of a document without text
 
 
 def count_types(data: DataConfig) -> Task:
-    """The types of lines, each with its count and where it first occurs in its piece of a file; rows of TYPES.
+    """Return a task that counts the types of lines: rows of TYPES, with their first positions in pieces of files.
 
-    Text that cannot be counted gives a row that says why.
+    Text that cannot be counted gives a row with the reason.
     """
 
     def task(batches: Batches) -> Batches:
@@ -69,8 +69,8 @@ def count_types(data: DataConfig) -> Task:
                 continue
             seen = np.flatnonzero(counts)
             types = tokeniser.types()
-            for at in range(0, len(seen), ROWS_AT_ONCE):
-                some = seen[at : at + ROWS_AT_ONCE]
+            for at in range(0, len(seen), ROWS_PER_BATCH):
+                some = seen[at : at + ROWS_PER_BATCH]
                 words = [types[k] for k in some]
                 yield _types_batch([WORD] * len(some), words, counts[some], places[some], part, path, start)
             yield _types_batch([EMPTY_LINES], [""], [tokeniser.empty_lines], [0], part, path, start)
@@ -95,7 +95,7 @@ def _types_batch(
 
 
 def _pieces(batches: Batches) -> Iterator[tuple[tuple[int, str, int], Iterator[bytes]]]:
-    """Each piece of a file, and its lines in blocks; a piece must be read to its end before the next one."""
+    """Yield each piece of a file and its lines in blocks; a piece must be read to its end before the next one."""
 
     def rows() -> Iterator[tuple[tuple[int, str, int], bytes]]:
         for batch in batches:
@@ -110,7 +110,7 @@ def _pieces(batches: Batches) -> Iterator[tuple[tuple[int, str, int], Iterator[b
 
 
 def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """The blocks of a file from its start, without UTF-8's byte-order mark."""
+    """Yield the blocks of a file from its start, without UTF-8's byte-order mark."""
     for block in blocks:
         yield block.removeprefix(codecs.BOM_UTF8)
         break
@@ -118,20 +118,20 @@ def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def ngram_columns(order: int) -> list[str]:
-    """The names of the columns of an n-gram's words."""
+    """Return the names of the columns of an n-gram's words."""
     return [f"w{k}" for k in range(1, order + 1)]
 
 
 def ngram_schema(order: int) -> str:
-    """What count_in_pieces gives: words, count, and the key that brings n-grams together."""
+    """Return the schema of count_in_pieces: words, count, and the key that brings n-grams together."""
     return ", ".join(f"{name} int" for name in ngram_columns(order)) + ", count long, key long"
 
 
 def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int, frequent: IntArray) -> Task:
-    """The n-grams of order n >= 2 of lines, counted in pieces: rows of ngram_schema, of which several may be equal.
+    """Return a task that counts the n-grams of order n >= 2 of lines in pieces: rows of ngram_schema, some equal.
 
-    Contexts are filled up with `<s>` where a sentence begins. key: of the word before the last; of the last two before
-    the last for those words that are `frequent`, int64 `[F]`.
+    Contexts at the start of a sentence are filled up with `<s>`. key: from the word before the last, and the one before
+    it if the former is `frequent`, int64 `[F]`.
     """
 
     def task(batches: Batches) -> Batches:
@@ -150,7 +150,7 @@ def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int, freque
                     remap = np.append(remap, vocabulary.encode(new).astype(np.uint32))
                 waiting.append(remap[ids])
                 waiting_tokens += len(ids)
-                if waiting_tokens >= TOKENS_AT_ONCE:
+                if waiting_tokens >= TOKENS_PER_PIECE:
                     yield from _counted(np.concatenate(waiting), vocabulary, order, is_frequent)
                     waiting, waiting_tokens = [], 0
         if waiting_tokens:
@@ -161,7 +161,7 @@ def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int, freque
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """As lmtool.ngram.counting.counts.Text."""
+    """A text in memory (see lmtool.ngram.counting.counts.Text)."""
 
     ids: Array
     offsets: IntArray
@@ -173,12 +173,12 @@ def _counted(ids: Array, vocabulary: Vocabulary, order: int, is_frequent: Array)
     bos = vocabulary.bos
     for k in range(2, order + 1):
         first = 0 if k == order else counts.from_start(k)
-        for at in range(first, counts.trie.sizes[k - 1], ROWS_AT_ONCE):
+        for at in range(first, counts.trie.sizes[k - 1], ROWS_PER_BATCH):
             yield _ngram_batch(counts, k, at, order, bos, is_frequent)
 
 
 def _ngram_batch(counts: Counts, k: int, at: int, order: int, bos: int, is_frequent: Array) -> pa.RecordBatch:
-    last = min(at + ROWS_AT_ONCE, counts.trie.sizes[k - 1])
+    last = min(at + ROWS_PER_BATCH, counts.trie.sizes[k - 1])
     words = np.full((last - at, order), bos, dtype=np.int32)
     words[:, order - k :] = counts.trie.ngrams(k, at, last)
     number = counts.count[k - 1].get(at, last)
@@ -188,8 +188,8 @@ def _ngram_batch(counts: Counts, k: int, at: int, order: int, bos: int, is_frequ
 
 
 def keys_of(words: list[Array], bos: int, is_frequent: Array) -> IntArray:
-    """The keys `[M]` that bring n-grams together by the word before the last, or where that is frequent and there is
-    another before it, by both. words: k >= 2 arrays `[M]`; is_frequent: bool `[V]`.
+    """Return the keys `[M]` that bring n-grams together: by the word before the last, or, if that is frequent and there
+    is another before it, by both. words: k >= 2 arrays `[M]`; is_frequent: bool `[V]`.
     """
     before_last = words[-2].astype(np.int64)
     key: IntArray = before_last * (bos + 2)
@@ -199,12 +199,12 @@ def keys_of(words: list[Array], bos: int, is_frequent: Array) -> IntArray:
 
 
 def rows_schema(order: int, values: str) -> str:
-    """Rows of n-grams of several orders: k, the words (-1 after the last), and further columns."""
+    """Return the schema of n-grams of several orders: k, the words (-1 after the last), and further columns."""
     return f"k int, {', '.join(f'{name} int' for name in ngram_columns(order))}, {values}"
 
 
 def rows_of(k: int, words: list[Array], order: int, values: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Rows of rows_schema; words: at most n arrays `[M]`."""
+    """Return rows of rows_schema; words: at most n arrays `[M]`."""
     size = len(words[0])
     filled = [pa.array(column.astype(np.int32)) for column in words]
     filled += [pa.array(np.full(size, -1, np.int32))] * (order - len(words))
@@ -212,8 +212,22 @@ def rows_of(k: int, words: list[Array], order: int, values: dict[str, pa.Array])
     return pa.RecordBatch.from_arrays(columns, names=["k", *ngram_columns(order), *values])
 
 
+def row_batches(at: IntArray, words: list[Array], order: int, **values: Array | None) -> Batches:
+    """Yield rows of rows_schema for the n-grams at indices `at` `[M]`, in batches.
+
+    words: k arrays `[N]`. values: further columns `[N]`; None is a column of nulls.
+    """
+    for first in range(0, len(at), ROWS_PER_BATCH):
+        here = at[first : first + ROWS_PER_BATCH]
+        columns = {
+            name: pa.nulls(len(here), pa.float64()) if column is None else pa.array(column[here])
+            for name, column in values.items()
+        }
+        yield rows_of(len(words), [column[here] for column in words], order, columns)
+
+
 def of_levels(order: int, bos: int, rows: Callable[[list[Level]], Batches]) -> Task:
-    """What `rows` makes of the levels of a partition of count_in_pieces."""
+    """Return a task that applies `rows` to the levels of a partition of count_in_pieces."""
 
     def task(batches: Batches) -> Batches:
         for *words, count in held(batches, *ngram_columns(order), "count"):
@@ -223,7 +237,7 @@ def of_levels(order: int, bos: int, rows: Callable[[list[Level]], Batches]) -> T
 
 
 def held(batches: Batches, *names: str) -> Iterator[list[Array]]:
-    """These columns `[R]` of a whole partition, once, if it has any rows."""
+    """Yield these columns `[R]` of a whole partition, once, if it has any rows."""
     parallel.use(1)
     waiting = list(batches)
     if sum(batch.num_rows for batch in waiting):
@@ -234,15 +248,15 @@ def held(batches: Batches, *names: str) -> Iterator[list[Array]]:
 
 
 def order_schema(order: int) -> str:
-    """What count_orders gives: n-grams with their counts."""
+    """Return the schema of count_orders: n-grams with their counts."""
     return rows_schema(order, "count long")
 
 
 def count_orders(order: int, bos: int, numbers: IntArray) -> Task:
-    """The n-grams of orders 2 to n of a partition of count_in_pieces: rows of order_schema.
+    """Return a task for the n-grams of orders 2 to n of a partition of count_in_pieces: rows of order_schema.
 
-    numbers: int64 `[V]`, the words by where they first occur, `<s>` and `</s>` before all others (-1). A row with k = 0
-    is the n-gram that KenLM would come to last in this partition, if its last word is the one that does.
+    numbers: int64 `[V]`, ranks of the words by their first position, `<s>` and `</s>` before all others (-1). A row
+    with k = 0 is the n-gram that KenLM would sort last in this partition, if it ends in the word with the last rank.
     """
 
     def rows(made: list[Level]) -> Batches:
@@ -250,17 +264,13 @@ def count_orders(order: int, bos: int, numbers: IntArray) -> Task:
         if newest is not None:
             yield rows_of(0, [np.array([word]) for word in newest], order, {"count": pa.array(np.ones(1, np.int64))})
         for level in made:
-            for at in range(0, len(level.count), ROWS_AT_ONCE):
-                real = level.real[at : at + ROWS_AT_ONCE]
-                some = [column[at : at + ROWS_AT_ONCE][real] for column in level.words]
-                count = level.count[at : at + ROWS_AT_ONCE][real]
-                yield rows_of(level.order, some, order, {"count": pa.array(count)})
+            yield from row_batches(np.flatnonzero(level.real), level.words, order, count=level.count)
 
     return of_levels(order, bos, rows)
 
 
 def newest_of(words: list[Array], numbers: IntArray) -> list[int] | None:
-    """Of the n-grams that end in the word with the highest number, the last by the words before it, from the right."""
+    """Return the n-gram that KenLM sorts last, if it ends in the word with the highest number, else None."""
     at = np.flatnonzero(words[-1] == numbers.argmax())
     for column in words[-2:0:-1]:  # not the first word: KenLM's comparison has one word less
         if not len(at):

@@ -1,6 +1,6 @@
-"""Step 1: the types of the train split where it lies, and the vocabulary that they give.
+"""Step 1: count the types of the train split in its place, and choose the vocabulary.
 
-Types are ordered as by a reading of the text from its start, so that the vocabulary is that of `lmtool preprocess`.
+Types are ordered by their first position in the text, so that the vocabulary is that of `lmtool preprocess`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from lmtool.ngram.spark.stages import Stages
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NOT_READ = (".xz", ".zip", ".zst")  # Spark would take them for plain text, or has no library for them
+NOT_READ = (".xz", ".zip", ".zst")  # Spark would read them as plain text, or has no library for them
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the train split lies. files: the address, size and time of change of each of its files."""
+    """The place of the train split. files: the address, size and time of change of each of its files."""
 
     text: ExternalText
     files: list[list[object]]
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """Its lines: the columns of tasks.LINES."""
+        """Return its lines: the columns of tasks.LINES."""
         return lines_of(spark, self.text, str(self.files[0][0]))
 
 
 def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Place:
-    """Where the train split lies. Raises UserError for text that Spark cannot count, and where there is none."""
+    """Find the train split. Raises UserError if it is missing or Spark cannot count it."""
     if not data.sentences:
         raise UserError("data.sentences=false: Spark counts no contexts that cross lines; use a line per sentence")
     if data.vocabulary.unit.is_subword:
@@ -66,7 +66,7 @@ def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Pla
 def count_train(
     data: DataConfig, place: Place, spark: SparkSession, stages: Stages, given: list[str] | None
 ) -> ExternalCounts:
-    """The vocabulary of train, counted by Spark. given: its words in their order; None where train decides."""
+    """Return the vocabulary of train, counted by Spark. given: its words in order; None to choose them."""
     from pyspark.sql import functions
 
     def make() -> DataFrame:
@@ -105,7 +105,7 @@ def count_train(
 
 
 def _chosen(types: DataFrame, rules: VocabularyConfig, given: list[str] | None, spark: SparkSession) -> DataFrame:
-    """The types that become words: those of a list, or the most frequent ones."""
+    """Return the types that become words: those of a list, or the most frequent ones."""
     from pyspark.sql import functions
 
     if given is not None:
