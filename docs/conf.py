@@ -25,7 +25,7 @@ language = "en"
 smartquotes_action = "D"  # dashes; quotes stay as they are typed
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "sphinx_design"]
-extensions += ["mathml", "docstrings", "command_pages", "option_pages", "repository_links"]
+extensions += ["mathml", "docstrings", "command_pages", "forms_table", "option_pages", "repository_links"]
 if WITH_GALLERY:
     extensions.append("sphinx_gallery.gen_gallery")
 
