@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from lmtool.data.text_form import split_words
+from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import EOS, SpecialTokens
 from lmtool.errors import UserError
 from lmtool.language_model import LN10

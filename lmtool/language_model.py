@@ -16,7 +16,7 @@ from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
 from lmtool.system.terminal import token_bar
 
 if TYPE_CHECKING:
-    from lmtool.data.corpus import Split
+    from lmtool.data.split import Split
     from lmtool.data.vocabulary import SpecialTokens
 
 LN10 = math.log(10)  # log-probabilities in files of other tools are often decadic

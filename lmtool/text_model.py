@@ -12,8 +12,9 @@ import numpy as np
 from lmtool.config.data import BlankLines, Oov
 from lmtool.config.model_verbs import Likeness, Sampling, Vectors
 from lmtool.config.rules import require, require_whole
-from lmtool.data.corpus import Split
-from lmtool.data.text_form import TextForm, split_words
+from lmtool.data.split import Split
+from lmtool.data.text_form import TextForm
+from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity, require_across
@@ -152,7 +153,7 @@ class TextModel:
         eos = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
         words = [self._words_of(sentence) for sentence in sentences]
         tokens = [self.form.tokens(sentence) for sentence in words]
-        ids = [np.append(self.form.encode(sentence, Oov.unk), eos).astype(np.int64) for sentence in tokens]
+        ids = [np.append(self.form.encode(sentence, allow_oov=True), eos).astype(np.int64) for sentence in tokens]
         known = [[token in self.vocabulary.ids for token in sentence] + [True] * len(eos) for sentence in tokens]
         sizes = [len(sentence) for sentence in ids]
         gap = 0 if self.form.chars else 1  # the space between words, or the line end after the last
@@ -240,7 +241,7 @@ class TextModel:
         Raises UserError for a word out of the vocabulary.
         """
         require(oov in ("error", "unk"), "oov", oov, "error or unk")
-        return self.form.encode(self.form.tokens(self._words_of(text)), Oov(oov))
+        return self.form.encode(self.form.tokens(self._words_of(text)), allow_oov=Oov(oov) is Oov.unk)
 
     def begin(self, *, sentence_start: bool = True) -> State:
         """The state before the first word, for `advance`; sentence_start: see the class. Raises UserError for a model

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from lmtool.data import split as split_module
-from lmtool.data.corpus import Corpus, Split
-from lmtool.data.split import positions
+from lmtool.data.corpus import Corpus
+from lmtool.data.split import Split, positions
 from lmtool.errors import UserError
 from lmtool.training.batches import Batches, shuffled
 
@@ -22,8 +22,8 @@ def take(batches: Batches, count: int) -> list[tuple[torch.Tensor, torch.Tensor]
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_module, "BLOCK", 10)
-    monkeypatch.setattr(split_module, "GROUP", 5)
+    monkeypatch.setattr(split_module, "BLOCK_TOKENS", 10)
+    monkeypatch.setattr(split_module, "GROUP_BLOCKS", 5)
 
 
 def test_every_example_once_an_epoch(toy: Corpus) -> None:
@@ -147,7 +147,7 @@ def test_batches_are_on_the_device_asked_for(toy: Corpus) -> None:
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 1 << 22])
 def test_positions_by_hand(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_module, "PIECE", piece)
+    monkeypatch.setattr(split_module, "CHUNK_TOKENS", piece)
     assert positions(np.array([0, 3, 4]), 7).tolist() == [0, 1, 2, 0, 0, 1, 2]
     assert positions(np.array([0]), 300).tolist() == [*range(256), *[255] * 44]
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from lmtool.data.corpus import Corpus, Split
+from lmtool.data.corpus import Corpus
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.evaluation.score import split_accuracy

@@ -124,8 +124,8 @@ def test_cut_off_and_resumed_it_ends_with_the_same_bits(case: str, toy: Corpus, 
 
 
 def test_streamed_from_the_store_it_resumes_too(toy: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_module, "BLOCK", 10)
-    monkeypatch.setattr(split_module, "GROUP", 5)  # three groups
+    monkeypatch.setattr(split_module, "BLOCK_TOKENS", 10)
+    monkeypatch.setattr(split_module, "GROUP_BLOCKS", 5)  # three groups
     go("nplm, adamw", toy, tmp_path / "whole", streamed=True)
     for cut in (2, 3, 7, 13):
         with pytest.raises(Interrupted):

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import lmtool as package
-from lmtool.config.data import Oov
 from lmtool.data.corpus import Corpus
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
@@ -104,9 +103,9 @@ def test_texts_are_split_as_the_data_were(toy: Corpus) -> None:
             form.split(text)
     stream = Vocabulary(("a", "\n", "<unk>", "<s>"), np.array([3, 2, 1, 0]), None, 2)
     assert TextForm(stream, chars=True, lowercase=False).split("a\na\n") == ["a", "\n", "a", "\n"]
-    assert form.encode(["cat", "horse"], Oov.unk).tolist() == [toy.vocabulary.ids["cat"], toy.vocabulary.unk]
+    assert form.encode(["cat", "horse"], allow_oov=True).tolist() == [toy.vocabulary.ids["cat"], toy.vocabulary.unk]
     with pytest.raises(UserError, match=r"^cta is not in the vocabulary \(the nearest there: cat\); zzz .*no word"):
-        form.encode(["the", "cta", "zzz"], Oov.error)
+        form.encode(["the", "cta", "zzz"], allow_oov=False)
 
 
 def test_letters(runs: Path, lmtool: Run) -> None:
@@ -127,7 +126,7 @@ def test_the_nearest_words_in_spelling() -> None:
     assert close_words("~~~~", words) == []
     vocabulary = Vocabulary((*words, "<s>"), np.zeros(len(words) + 1, dtype=np.int64), None, len(words) - 1)
     with pytest.raises(UserError) as caught:  # what is only context is no word to offer
-        TextForm(vocabulary, chars=False, lowercase=False).encode(["<s"], Oov.error)
+        TextForm(vocabulary, chars=False, lowercase=False).encode(["<s"], allow_oov=False)
     assert "<s>" not in str(caught.value)
 
 

@@ -18,7 +18,7 @@ from lmtool.session import Session
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from lmtool.data.corpus import Split
+    from lmtool.data.split import Split
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import LanguageModel
     from lmtool.ngram.models.ngram_model import NgramModel

@@ -16,7 +16,8 @@ from lmtool.session import Session
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
-    from lmtool.data.corpus import Corpus, Split
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.split import Split
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import LanguageModel
     from lmtool.text_model import TextModel
@@ -224,7 +225,7 @@ def _rescore(config: EvalConfig, nbest_file: str, loaded: TextModel, session: Se
     """
     import numpy as np
 
-    from lmtool.data.text_form import split_words
+    from lmtool.data.tokenizer import split_words
     from lmtool.evaluation.nbest import (
         best_weight,
         chosen,

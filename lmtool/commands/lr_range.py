@@ -6,8 +6,7 @@ from dataclasses import asdict
 
 from lmtool.config.training import Forms
 from lmtool.config.verbs import TrainConfig
-from lmtool.data.corpus import Split
-from lmtool.data.split import StoredTokens
+from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import UserError
 from lmtool.neural.forms import only_plain
 from lmtool.neural.model import NeuralModel

@@ -95,7 +95,7 @@ def store_with_words(
     from lmtool.data.preprocess import preprocess
 
     prepared = preprocess(data, store_dir, progress=session.progress)
-    with Corpus.open(prepared.path) as corpus:
+    with Corpus(prepared.store) as corpus:
         known = set(corpus.vocabulary.words)
     reserved = {BOS, EOS, UNK}
     if known - reserved == set(words) - reserved:

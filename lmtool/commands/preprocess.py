@@ -27,7 +27,7 @@ def run(config: PreprocessConfig, session: Session) -> Corpus:
     session.say(text_table(header, [list(row.values()) for row in prepared.rows]))
     for note in prepared.notes:
         session.note(note)
-    corpus = Corpus.open(prepared.path)
+    corpus = Corpus(prepared.store)
     for warning in text_warnings(corpus):
         session.warn(warning)
     session.say(f"{'wrote' if prepared.created else 'nothing to do: up to date is'} {prepared.path}")

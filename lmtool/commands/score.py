@@ -29,7 +29,7 @@ from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 
 if TYPE_CHECKING:
-    from lmtool.data.encode import TextBlock
+    from lmtool.data.tokenizer import TextBlock
     from lmtool.evaluation.score_journal import ScoreJournal
     from lmtool.evaluation.text_scores import TextsScorer
     from lmtool.system.arrays import FloatArray

@@ -16,11 +16,10 @@ from lmtool.config.rules import size_in_bytes
 from lmtool.config.settings import plain_values
 from lmtool.config.training import Precision
 from lmtool.config.verbs import TrainConfig
-from lmtool.data.corpus import Corpus, Split
+from lmtool.data.corpus import Corpus
 from lmtool.data.oov import report_oov_rates
 from lmtool.data.preprocess import preprocess
-from lmtool.data.remote import place
-from lmtool.data.split import StoredTokens
+from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import UserError
 from lmtool.neural.devices import choose_device, has_bf16, repeatable
 from lmtool.neural.model import NeuralModel, build_neural
@@ -180,11 +179,12 @@ def _require_within_budget(config: TrainConfig, tokens: int) -> None:
 
 
 def _corpus(config: TrainConfig, session: Session, processes: Processes) -> Corpus:
-    """The store, written by the first process unless it is up to date."""
-    path = None
-    if processes.first:
-        path = preprocess(config.data, config.store_dir, progress=session.progress).path
-    return Corpus.open(place(processes.from_first(str(path))))
+    """Open the store, which the first process writes unless it is up to date."""
+    if not processes.first:
+        return Corpus.open(processes.from_first(""))
+    store = preprocess(config.data, config.store_dir, progress=session.progress).store
+    processes.from_first(str(store.path))
+    return Corpus(store)
 
 
 def _tree(config: TrainConfig, corpus: Corpus, session: Session, processes: Processes, *, resumed: bool) -> Tree | None:

@@ -16,7 +16,8 @@ from lmtool.session import Session
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
-    from lmtool.data.corpus import Corpus, Split
+    from lmtool.data.corpus import Corpus
+    from lmtool.data.split import Split
     from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.storage import Storage
@@ -29,7 +30,7 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
     from lmtool.data.oov import report_oov_rates
     from lmtool.data.readers import read_text
     from lmtool.data.text_files import text_files
-    from lmtool.data.text_form import split_words
+    from lmtool.data.tokenizer import split_words
     from lmtool.runs.corpus import prepare_store, require_splits, save_trained
 
     out = session.out
@@ -37,8 +38,8 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
     session.use_threads(config.threads)
     start = time.perf_counter()
     assert config.counts is not None, "each count-based conf/model/*.yaml chooses one"
-    store = prepare_store(config.data, config.counts, config.store_dir, progress=session.progress)
-    with Corpus.open(store.path) as whole:
+    prepared = prepare_store(config.data, config.counts, config.store_dir, progress=session.progress)
+    with Corpus(prepared.store) as whole:
         require_splits(whole)
         corpus, listed = whole, None
         if config.limit_vocabulary is not None:

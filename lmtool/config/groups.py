@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from lmtool.data.corpus import Corpus
-    from lmtool.data.preprocess import Prepared
+    from lmtool.data.store import Prepared
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import LanguageModel
     from lmtool.neural.encoders.base import Encoder

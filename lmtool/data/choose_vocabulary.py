@@ -11,8 +11,7 @@ from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.readers import read_bytes, read_text
 from lmtool.data.sources.base import Source
 from lmtool.data.subwords import PieceTable, Subwords
-from lmtool.data.text_form import split_words
-from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID
+from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID, split_words
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray

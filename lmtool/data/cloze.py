@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmtool.data.readers import read_text
-from lmtool.data.text_form import split_words
+from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray

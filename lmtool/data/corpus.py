@@ -1,119 +1,26 @@
-"""The HDF5 store: token ids, sentence offsets, vocabulary, cloze questions. The only user of h5py for text."""
+"""A corpus: the splits, vocabulary and cloze questions of a store."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
-import h5py
-import numpy as np
-import numpy.typing as npt
-
-from lmtool.config.data import DataConfig, Unit, VocabularyConfig
+from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.config.rules import require
 from lmtool.data.cloze import Cloze
-from lmtool.data.remote import exists, is_address, open_pieces, place
-from lmtool.data.split import FAR, StoredTokens, Windows, context_reset_mask, positions
+from lmtool.data.remote import is_address
+from lmtool.data.split import Split, StoredTokens
+from lmtool.data.store import REMEDY, Store, StoredText
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers
-from lmtool.system.checksummed_file import DamagedFile
-from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces, require_own_content
 
-KIND = "lmtool corpus"
-FORMAT = 1
 Sentence = str | Sequence[str]
-REMEDY = "delete it and run lmtool preprocess again"
-
-
-@dataclass(frozen=True)
-class Split:
-    """The predicted tokens of one split, N of them in S sentences.
-
-    ids: `[N]`, of the smallest unsigned type that fits; every word and, in text with sentences, one `</s>` after
-    each sentence. offsets: int64 `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences. oov_positions:
-    int64, the positions of words outside the vocabulary, whose id is that of `<unk>`. characters: of the raw text, with
-    spaces and newlines; 0 where that is not known. bos: the id of `<s>`. apart: whether its sentences are independent
-    of each other, and not running text. documents: int64, where texts begin that are independent of each other, and N;
-    None for one running text. words: of the raw text, and sentence ends; None where that is not known. oov_words: what
-    stood at oov_positions; None where that is not known, as of a store.
-    """
-
-    ids: npt.NDArray[Any]
-    offsets: IntArray
-    oov_positions: IntArray
-    characters: int
-    bos: int
-    independent_sentences: bool = False
-    documents: IntArray | None = None
-    words: int | None = None
-    oov_words: Sequence[str] | None = None
-
-    @property
-    def tokens(self) -> int:
-        """N, the number of predicted tokens."""
-        return len(self.ids)
-
-    def as_stream(self, across_sentences: bool, reset_share: float = 0.0) -> Split:
-        """The text for a model whose contexts may cross sentences: one stream, or one for each document, then; else as
-        it is.
-
-        reset_share: share of the sentences that begin anew all the same.
-        """
-        if not across_sentences or self.independent_sentences or len(self.offsets) <= 2:
-            return self
-        if self.documents is not None:
-            return replace(self, offsets=self.documents)
-        if not reset_share:
-            return self._joined
-        starts = self.offsets[1:-1]
-        chosen = starts[context_reset_mask(starts, reset_share)]
-        return replace(self, offsets=np.concatenate([self.offsets[:1], chosen, self.offsets[-1:]]))
-
-    @cached_property
-    def _joined(self) -> Split:
-        return replace(self, offsets=self.offsets[[0, -1]])
-
-    @cached_property
-    def in_memory(self) -> Windows:
-        """The tokens with what contexts are made from."""
-        padded = np.append(self.ids, np.asarray(self.bos, dtype=self.ids.dtype))
-        return Windows(padded, positions(self.offsets[:-1], self.tokens))
-
-    def windows(self, index: IntArray, size: int | None) -> tuple[IntArray, IntArray]:
-        """Return contexts int64 `[B, size]`, left-padded with `<s>`, and targets int64 `[B]` of tokens at index `[B]`.
-
-        size: None for contexts of all words before, and at least one `<s>`.
-        """
-        if size is None:
-            size = int(self._exact_position(index).max(initial=0)) + 1
-        if size <= FAR:
-            return self.in_memory(index, size)
-        back = np.arange(size, 0, -1)
-        where = np.where(back <= self._exact_position(index)[:, None], index[:, None] - back, -1)
-        return self.in_memory.padded[where].astype(np.int64), self.ids[index].astype(np.int64)
-
-    def contexts(self, start: int, stop: int, size: int | None) -> IntArray:
-        """Contexts int64 `[stop - start, size]` of the tokens from `start` to before `stop`."""
-        return self.windows(np.arange(start, stop), size)[0]
-
-    def _exact_position(self, index: IntArray) -> IntArray:
-        sentence = np.searchsorted(self.offsets, index, side="right") - 1
-        return index - self.offsets[sentence]
-
-
-class StoredText(NamedTuple):
-    """The ids `[N]` and offsets `[S + 1]` of a split, as Split has them, in a store that is open."""
-
-    ids: h5py.Dataset
-    offsets: h5py.Dataset
 
 
 class Corpus:
@@ -124,50 +31,20 @@ class Corpus:
     was made of. counted: whether its train split lies elsewhere and was counted there.
     """
 
-    def __init__(self, file: h5py.File, path: Path) -> None:
-        """file: of the store, open for reading; `Corpus.open` and `from_texts` open one."""
-        self._file = file
-        self.path = path
-        self.name = str(file.attrs["name"])
-        self.sentences = bool(file.attrs["sentences"])
-        self.fingerprint = str(file.attrs["fingerprint"])
-        self.splits = [str(name) for name in json.loads(file.attrs["splits"])]
-        self.provenance: dict[str, Any] = json.loads(file.attrs["provenance"])
-        self.train_counted_externally = "first_places" in file["vocabulary"]
+    def __init__(self, store: Store) -> None:
+        """store: open; it is closed with the corpus."""
+        self.store = store
+        self.path, self.splits, self.provenance = store.path, store.splits, store.provenance
+        self.name, self.sentences, self.fingerprint = store.name, store.sentences, store.fingerprint
+        self.train_counted_externally = store.train_counted_externally
 
     @classmethod
-    @of_paths()
     def open(cls, path: str | Path) -> Corpus:
-        """Open a store, also at an address (lmtool.data.remote.place).
+        """Open a store, given its path or address.
 
-        Raises UserError where it is missing, cut off, not a store or of another format.
+        Raises UserError if it is missing, cut off, not a store or of another format.
         """
-        path = place(path)
-        if not exists(path):
-            raise UserError(f"no store {path}: make it with lmtool preprocess")
-        try:
-            file = open_hdf5_pieces(open_pieces(str(path))) if is_address(str(path)) else open_hdf5(path)
-        except DamagedFile as error:
-            raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
-        except OSError as error:
-            raise UserError(f"{path} is cut off or no HDF5 file: {REMEDY}") from error
-        try:
-            if file.attrs.get("kind") != KIND:
-                raise UserError(f"{path} is not a store of lmtool: {REMEDY}")
-            if file.attrs.get("format") != FORMAT:
-                raise UserError(f"{path} has store format {file.attrs.get('format')}, not {FORMAT}: {REMEDY}")
-            if not file.attrs.get("complete", False):
-                raise UserError(f"{path} was never finished: {REMEDY}")
-            require_own_content(file, path)
-            corpus = cls(file, path)
-            for ids, offsets in map(corpus.text, corpus.splits):
-                sentence_offsets("offsets", offsets[[0, -1]], len(ids))  # before 0.7 a cut by tokens left out the last
-            return corpus
-        except BaseException as error:
-            file.close()
-            if isinstance(error, LookupError | OSError | TypeError | ValueError | RuntimeError):
-                raise UserError(f"{path} is damaged ({error}): {REMEDY}") from error
-            raise
+        return cls(Store.open(path))
 
     @property
     def folder(self) -> Path | None:
@@ -215,20 +92,18 @@ class Corpus:
         require(unit in units, "unit", repr(unit), f"one of {', '.join(units)}")
         rules = VocabularyConfig(file=None, size=size, min_count=min_count, lowercase=lowercase, unit=Unit(unit))
         splits = {"train": train, "valid": valid, "test": test}
-        path = write_texts(splits, name=name, sentences=sentences, rules=rules, words=words, store_dir=Path(store_dir))
-        return cls.open(path)
+        store = write_texts(splits, name=name, sentences=sentences, rules=rules, words=words, store_dir=Path(store_dir))
+        return cls(store)
 
     @cached_property
-    def settings(self) -> DataConfig:
-        """The settings of the data set, as they were when the store was written.
+    def settings(self) -> Any:
+        """The settings of the data set, a DataConfig, as they were when the store was written.
 
-        Raises UserError where they do not fit this version, or are those of an option that is not in use here.
+        Raises UserError if they do not fit this version, or are those of an option that is not in use here.
         """
         from lmtool.config.settings import saved_settings
 
-        settings = saved_settings(self.provenance["settings"], "data")
-        assert isinstance(settings, DataConfig)
-        return settings
+        return saved_settings(self.provenance["settings"], "data")
 
     def __repr__(self) -> str:
         tokens = ", ".join(f"{row['split']} {row['tokens']:,}" for row in self.provenance["rows"])
@@ -236,20 +111,18 @@ class Corpus:
 
     def close(self) -> None:
         """Close the file; what was read stays."""
-        self._file.close()
+        self.store.close()
 
     def __enter__(self) -> Corpus:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The words, most frequent first, `<s>` last. Raises UserError where they are damaged."""
-        group = self._read("vocabulary")
+        group = self.store.group("vocabulary")
         words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
         counts, eos, unk = group["counts"][:], int(group.attrs["eos"]), int(group.attrs["unk"])
         if len(counts) != len(words) or not (-1 <= eos < len(words) and 0 <= unk < len(words)):
@@ -269,7 +142,7 @@ class Corpus:
         """
         if not self.unit.is_subword:
             return None
-        return Subwords.parse(self._read("vocabulary")["tokenizer"][:].tobytes().decode(), str(self.path))
+        return Subwords.parse(self.store.group("vocabulary")["tokenizer"][:].tobytes().decode(), str(self.path))
 
     def knows(self, name: str) -> bool:
         """Whether a split is there, or was counted elsewhere."""
@@ -281,11 +154,11 @@ class Corpus:
     def split(self, name: str) -> Split:
         """Read a split. Raises UserError, naming those there are, where it is missing, and where it is damaged."""
         self._require(name)
-        group = self._read(f"splits/{name}")
+        group = self.store.group(f"splits/{name}")
         try:
             ids, words = group["ids"][:], group.attrs.get("words")
             words = len(ids) if self.unit is Unit.word else words  # missing in stores of characters of before 0.7
-            if ids.max() >= len(self._read("vocabulary")["counts"]):
+            if ids.max() >= len(self.store.group("vocabulary")["counts"]):
                 raise UserError(f"{self.path} is damaged in its {name} split (id {ids.max():,}): {REMEDY}")
             return Split(
                 ids,
@@ -299,10 +172,9 @@ class Corpus:
             raise UserError(f"{self.path} is damaged in its {name} split ({error}): {REMEDY}") from error
 
     def text(self, name: str) -> StoredText:
-        """A split that is read piece by piece; the store must stay open. Raises UserError where it is missing."""
+        """Return a split to be read piece by piece; the store must stay open. Raises UserError if it is missing."""
         self._require(name)
-        group = self._read(f"splits/{name}")
-        return StoredText(group["ids"], group["offsets"])
+        return self.store.text(name)
 
     def stored(self, name: str, *, across_sentences: bool = False, reset_share: float = 0.0) -> StoredTokens:
         """A split that is read piece by piece, with contexts that cross sentences or not; the store must stay open.
@@ -313,11 +185,11 @@ class Corpus:
         self._require(name)
         vocabulary = self.vocabulary
         share = reset_share if across_sentences else 1.0
-        return StoredTokens(self._read(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
+        return StoredTokens(self.store.group(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
 
     def bytes_in_memory(self, name: str) -> int:
         """The memory of training on a split in memory: its ids twice, positions, and the order of the examples."""
-        ids = self._read(f"splits/{name}")["ids"]
+        ids = self.store.group(f"splits/{name}")["ids"]
         return len(ids) * (2 * int(ids.dtype.itemsize) + 1 + 8)
 
     def oov_share(self, name: str) -> float:
@@ -327,41 +199,35 @@ class Corpus:
         """
         if self._counts(name):
             return float(self.provenance["rows"][0]["OOV %"]) / 100
-        return len(self._read(f"splits/{name}")["oov_positions"]) / self.tokens(name)
+        return len(self.store.group(f"splits/{name}")["oov_positions"]) / self.tokens(name)
 
     @property
     def first_places(self) -> IntArray:
         """Of a store whose train split was counted elsewhere: int64 `[V]`, as ExternalCounts has it."""
-        places: IntArray = self._read("vocabulary")["first_places"][:]
+        places: IntArray = self.store.group("vocabulary")["first_places"][:]
         return places
 
     def tokens(self, name: str) -> int:
         """The number of tokens of a split, without reading it."""
         if self._counts(name):
             return int(self.provenance["rows"][0]["tokens"])
-        return len(self._read(f"splits/{name}")["ids"])
+        return len(self.store.group(f"splits/{name}")["ids"])
 
     @property
     def sources(self) -> dict[str, tuple[int, int]]:
         """Where the tokens of each source of train begin and end; empty where train is one text, or lies elsewhere."""
         if "train" not in self.splits:
             return {}
-        ends: dict[str, int] = json.loads(self._read("splits/train").attrs.get("sources", "{}"))
+        ends: dict[str, int] = json.loads(self.store.group("splits/train").attrs.get("sources", "{}"))
         return dict(zip(ends, pairwise([0, *ends.values()]), strict=True))
 
     def cloze(self, name: str) -> Cloze | None:
         """The cloze questions of a split; None where there are none."""
-        if f"cloze/{name}" not in self._file:
+        if f"cloze/{name}" not in self.store.file:
             return None
-        group = self._read(f"cloze/{name}")
+        group = self.store.group(f"cloze/{name}")
         return Cloze(group["context_ids"][:], group["context_offsets"][:], group["candidates"][:], group["answers"][:])
 
     def _require(self, name: str) -> None:
         if name not in self.splits:
             raise UserError(f"split={name}: {self.path} has only {', '.join(self.splits)}")
-
-    def _read(self, name: str) -> h5py.Group:
-        try:
-            return self._file[name]
-        except (KeyError, OSError) as error:
-            raise UserError(f"{self.path} is damaged: it has no {name}; {REMEDY}") from error

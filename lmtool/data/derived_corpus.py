@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.cloze import Cloze
-from lmtool.data.corpus import Corpus, Split, StoredText
+from lmtool.data.corpus import Corpus
+from lmtool.data.split import Split
+from lmtool.data.store import StoredText
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
@@ -43,7 +45,7 @@ class MappedCorpus(Corpus):
 
     def __init__(self, corpus: Corpus, unit_of: IntArray, units: Vocabulary) -> None:
         """unit_of: int64 `[V]`, the last one, of `<s>`, being that of units' `<s>`. units: U of them."""
-        Corpus.__init__(self, corpus._file, corpus.path)
+        Corpus.__init__(self, corpus.store)
         assert len(unit_of) == len(corpus.vocabulary) and unit_of[-1] == units.bos
         self._unit_of = unit_of.astype(np.min_scalar_type(len(units)))
         self.oov = (self._unit_of == units.unk) & (np.arange(len(unit_of)) != corpus.vocabulary.unk)
@@ -115,7 +117,7 @@ class SkipCorpus(Corpus):
 
     def __init__(self, corpus: Corpus, step: int) -> None:
         """step: s, 1 or more."""
-        Corpus.__init__(self, corpus._file, corpus.path)
+        Corpus.__init__(self, corpus.store)
         self._step = step
         self.fingerprint = f"{self.fingerprint}, every {step}"
 

@@ -17,10 +17,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.config.data import DataConfig
-from lmtool.data.encode import tokeniser_of
+from lmtool.config.data import DataConfig, Unit
 from lmtool.data.sources.base import DrawnIds, Source, cut_points
-from lmtool.data.tokenizer import EOS_ID, CharTokeniser
+from lmtool.data.tokenizer import EOS_ID, CharTokenizer, WordTokenizer
 from lmtool.errors import UserError
 from lmtool.system.files import process_tag
 from lmtool.system.memory import pieces_of
@@ -54,6 +53,14 @@ class Provisional:
     moved: bool = False
 
 
+def tokenizer_of(data: DataConfig) -> WordTokenizer | CharTokenizer:
+    """Return a new tokenizer by a data set's settings."""
+    lowercase, blank = data.vocabulary.lowercase, data.takes_blank_lines()
+    if data.vocabulary.unit is Unit.char:
+        return CharTokenizer(sentences=data.sentences, lowercase=lowercase, blank_lines=blank)
+    return WordTokenizer(sentences=data.sentences, tags=data.drops_tags(), lowercase=lowercase, blank_lines=blank)
+
+
 @contextmanager
 def provisional_ids(data: DataConfig, source: Source, store: Path, *, progress: bool) -> Iterator[Provisional]:
     """Read or draw all splits; the temporary files are beside the store and are removed at the end of the block.
@@ -70,30 +77,30 @@ def provisional_ids(data: DataConfig, source: Source, store: Path, *, progress: 
 
 
 def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, bar: tqdm[None]) -> Provisional:
-    tokeniser = tokeniser_of(data)
+    tokenizer = tokenizer_of(data)
     splits: dict[str, Ids] = {}
     characters: dict[str, int] = {}
     words: dict[str, int] = {}
     ends: dict[str, int] = {}
     moved = False
     for name, blocks in source.splits.items():
-        before = tokeniser.characters
-        words_before = tokeniser.words if isinstance(tokeniser, CharTokeniser) else 0
+        before = tokenizer.characters
+        words_before = tokenizer.words if isinstance(tokenizer, CharTokenizer) else 0
         handle = files.enter_context(_temporary(store, name))
         written = 0
         sources = source.sources if name == "train" else {}
         for part, read in (sources or {name: blocks}).items():
             for block in read_ahead(read()):
-                ids = tokeniser(block, name)
+                ids = tokenizer(block, name)
                 ids.tofile(handle)
                 bar.update(len(ids))
                 written += len(ids)
             if sources:
                 ends[part] = written
         splits[name] = _mapped(handle)
-        characters[name] = tokeniser.characters - before
-        if isinstance(tokeniser, CharTokeniser):
-            words[name] = tokeniser.words - words_before
+        characters[name] = tokenizer.characters - before
+        if isinstance(tokenizer, CharTokenizer):
+            words[name] = tokenizer.words - words_before
     if source.parts is not None:
         whole = splits["train"]
         cuts = cut_points(len(whole), *source.parts)
@@ -106,7 +113,7 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
         characters, words = {}, {}  # known of the whole only
     if "test" in splits and not len(splits["test"]):
         del splits["test"]
-    return Provisional(splits, tokeniser.types(), characters, words, tokeniser.empty_lines, ends, moved)
+    return Provisional(splits, tokenizer.types(), characters, words, tokenizer.empty_lines, ends, moved)
 
 
 def _sentence_end(ids: Ids, cut: int) -> int:

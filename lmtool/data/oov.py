@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lmtool.data.corpus import Corpus
-from lmtool.data.text_form import TextForm, split_words
+from lmtool.data.text_form import TextForm
+from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
 
 SHARED_FROM = 0.2  # of the sentences of valid: 2 % of those of running text are in train, and 13 % of names

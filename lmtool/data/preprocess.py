@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,16 @@ from lmtool.data.choose_vocabulary import (
     select,
     vocabulary_of_pieces,
 )
-from lmtool.data.corpus import FORMAT, KIND, Corpus
 from lmtool.data.first_pass import Provisional, provisional_ids, shared_sentences
-from lmtool.data.remote import exists, is_address, place
+from lmtool.data.remote import as_path, is_address
 from lmtool.data.sources.base import NoSource, Source, TextNotRetained
 from lmtool.data.store import (
+    FORMAT,
+    KIND,
+    Prepared,
     Row,
+    Store,
+    UnusableStore,
     count_ids,
     write_cloze,
     write_counted,
@@ -54,33 +58,23 @@ from lmtool.system.lock import wait_for_lock
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A store: its path, whether this call made it, a row for each split, and what the user should know."""
-
-    path: Path
-    created: bool
-    rows: list[Row]
-    notes: list[str]
-
-
 def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, source: Source | None = None) -> Prepared:
-    """Make the store of a data set, unless there is one and neither settings nor text have changed.
+    """Make the store of a data set, unless there is one and neither settings nor text have changed; return it open.
 
-    A store at an address is used as it is. Another finished one is used, with a note, where its text is no longer on
-    this machine: nothing is downloaded for a comparison. progress: whether to show progress bars. source: the text,
-    where the caller has it; None for what the settings find. Raises UserError for text that is missing or not text, and
-    where the store cannot be written.
+    A store at an address is used unchanged. So is a finished one, with a note, if its text is no longer on this
+    machine: nothing is downloaded for a comparison. progress: whether to show progress bars. source: the text, if the
+    caller has it; None to find it by the settings. Raises UserError for text that is missing or not text, and if the
+    store cannot be written.
     """
-    store_dir = place(store_dir)
+    store_dir = as_path(store_dir)
     path = store_path(data, store_dir)
     if source is not None and source.label:
         path = path.with_stem(f"{path.stem}-{source.label}")  # without ids of train: no other command may take it
-    existing = _provenance(path)
+    existing = _usable(path)
     if is_address(str(store_dir)):
         if existing is None:
             raise UserError(f"no store {path}: make it in a folder by lmtool preprocess, and put it there")
-        return Prepared(path, False, existing["rows"], existing["notes"])
+        return Prepared(existing, created=False)
     remove_stale(store_dir)
     try:
         source = source or data.source(progress=progress, download=existing is None)
@@ -89,25 +83,24 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
             raise
         if not isinstance(missing, TextNotRetained):
             log.warning("note: the sources of data=%s cannot be found; the store %s is used as it is", data.name, path)
-        return Prepared(path, False, existing["rows"], existing["notes"])
+        return Prepared(existing, created=False)
     if existing is not None and _same_text(existing, source):
-        return Prepared(path, False, existing["rows"], existing["notes"])
+        return Prepared(existing, created=False)
     require_words(source, data.vocabulary)
     try:
         store_dir.mkdir(parents=True, exist_ok=True)
         with wait_for_lock(path, lambda holder: log.warning("note: waiting for %s, which writes %s", holder, path)):
-            before, existing = existing, _provenance(path)
-            if existing is not None and existing != before and _same_text(existing, source):
-                return Prepared(path, False, existing["rows"], existing["notes"])  # another process wrote it meanwhile
+            before, existing = existing, _usable(path)
+            if existing is not None and _is_new(existing, before) and _same_text(existing, source):
+                return Prepared(existing, created=False)  # another process wrote it meanwhile
             remove_stale(store_dir)
             with ThreadPoolExecutor(1) as second_thread:
-                identity = second_thread.submit(source.identity)  # the hashes of the files, while they are tokenised
+                identity = second_thread.submit(source.identity)  # the hashes of the files, while they are tokenized
                 with provisional_ids(data, source, path, progress=progress) as provisional:
                     _write(data, source, path, provisional, identity.result)
     except OSError as error:
         raise cannot_write(path, error) from error
-    with Corpus.open(path) as corpus:
-        return Prepared(path, True, corpus.provenance["rows"], corpus.provenance["notes"])
+    return Prepared(Store.open(path), created=True)
 
 
 def store_path(data: DataConfig, store_dir: Path) -> Path:
@@ -124,18 +117,20 @@ def settings_json(data: DataConfig) -> str:
     return json.dumps(plain, sort_keys=True)
 
 
-def _provenance(path: Path) -> dict[str, Any] | None:
-    """That of a store that can be used; None where it is missing, cut off or of an older format."""
-    if not exists(path):
-        return None
+def _usable(path: Path) -> Store | None:
+    """Return the store at a path or address; None if it is missing, cut off or of an older format."""
     try:
-        with Corpus.open(path) as corpus:
-            return corpus.provenance
-    except UserError:
+        return Store.find(path)
+    except UnusableStore:
         return None
 
 
-def _same_text(known: dict[str, Any], source: Source) -> bool:
+def _is_new(store: Store, before: Store | None) -> bool:
+    return before is None or store.provenance != before.provenance
+
+
+def _same_text(store: Store, source: Source) -> bool:
+    known = store.provenance
     return bool(known["stamp"] == json.loads(json.dumps(source.stamp)) or known["identity"] == source.identity())
 
 

@@ -27,7 +27,7 @@ def is_address(name: str) -> bool:
     return MARK in name
 
 
-def place(name: str | Path) -> Path:
+def as_path(name: str | Path) -> Path:
     """The path of a name, which may be an address; then of the package upath, with the same methods.
 
     Raises UserError where it is needed and not installed.

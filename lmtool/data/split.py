@@ -1,40 +1,54 @@
-"""Contexts and targets of tokens, by index arithmetic: made when they are needed, never stored."""
+"""A split in memory or in its store, with contexts and targets made by index arithmetic when needed, never stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.system.arrays import IntArray
+from lmtool.system.arrays import Array, IntArray
 from lmtool.system.parallel import read_ahead
 
-Array = npt.NDArray[Any]
-FAR = 255  # the largest distance from the sentence's start that is kept
-BLOCK = 1 << 16  # tokens that are read from a store at once
-PIECE = 1 << 22  # tokens whose positions are found at once
-GROUP = 64  # blocks whose examples are shuffled together: 4 million, some 50 MB
+MAX_POSITION = 255  # tokens; larger distances from the start of a sentence are not told apart
+BLOCK_TOKENS = 1 << 16  # read from a store together
+GROUP_BLOCKS = 64  # blocks whose examples are shuffled together: 4 million, about 50 MB
+CHUNK_TOKENS = 1 << 22  # tokens whose positions are found together: bounds memory
 
 
 def context_reset_mask(starts: IntArray, share: float) -> npt.NDArray[np.bool_]:
-    """Which of the sentences that begin at tokens `starts` `[S]` begin anew: about this share of any number of them.
+    """Return for each of the sentences that begin at tokens `starts` `[S]` whether its context is reset.
 
-    By the fraction of the token's number times the golden ratio, which is spread evenly (Knuth 1973, section 6.4), so
-    that it is the same for the same text however it is read.
+    About this share of any number of sentences is. The choice is by the fraction of the token's number times the golden
+    ratio, which is spread evenly (Knuth 1973, section 6.4): it is the same however the text is read.
     """
     spread = starts.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return (spread >> np.uint64(11)).astype(np.float64) < share * 2.0**53
+
+
+def positions(starts: IntArray, tokens: int) -> npt.NDArray[np.uint8]:
+    """Return the number of tokens before each token in its sentence, at most MAX_POSITION: uint8 `[tokens]`.
+
+    starts: where sentences begin, ascending, 0 the first.
+    """
+    position = np.empty(tokens, dtype=np.uint8)
+    for first in range(0, tokens, CHUNK_TOKENS):
+        last = min(first + CHUNK_TOKENS, tokens)
+        here = starts[np.searchsorted(starts, first, side="right") - 1 : np.searchsorted(starts, last, side="left")]
+        lengths = np.diff(np.append(np.maximum(here, first), last))
+        position[first:last] = np.minimum(np.arange(first, last) - np.repeat(here, lengths), MAX_POSITION)
+    return position
 
 
 class Windows:
     """Tokens in memory, with what their contexts are made from.
 
     padded: ids `[N + 1]`, the last of them `<s>`, so that index -1 gives it. position: uint8 `[N]`, the number of
-    tokens before each token in its sentence, at most FAR; or int64 and without a limit, for contexts of more.
+    tokens before each token in its sentence, at most MAX_POSITION; or int64 without a limit, for longer contexts.
     """
 
     def __init__(self, padded: Array, position: npt.NDArray[np.uint8] | IntArray) -> None:
@@ -42,20 +56,95 @@ class Windows:
         self.position = position
 
     def __call__(self, index: IntArray, size: int) -> tuple[IntArray, IntArray]:
-        """Contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`; size at most FAR, unless
-        the positions have no limit.
+        """Return contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`.
 
-        A context is the `size` tokens before its target in the sentence, left-padded with `<s>`.
+        A context is the `size` tokens before its target in the sentence, left-padded with `<s>`; size at most
+        MAX_POSITION, unless the positions have no limit.
         """
         back = np.arange(size, 0, -1)  # distance of each context word from the target
         where = np.where(back <= self.position[index][:, None], index[:, None] - back, -1)  # [B, size]
         return self.padded[where].astype(np.int64), self.padded[index].astype(np.int64)
 
 
-class StoredTokens:
-    """A split that stays in its store and is read block by block: for training on what does not fit into memory.
+@dataclass(frozen=True)
+class Split:
+    """The predicted tokens of one split, N of them in S sentences.
 
-    ids: the dataset `[N]`, open. eos: the id that ends sentences, None for text without. bos: the id of `<s>`.
+    ids: `[N]`, of the smallest unsigned type that fits; every word and, in text with sentences, one `</s>` after each
+    sentence. offsets: int64 `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences. oov_positions: int64,
+    the positions of words outside the vocabulary, whose id is that of `<unk>`. characters: number in the raw text, with
+    spaces and newlines; 0 if unknown. bos: the id of `<s>`. independent_sentences: whether sentences are independent of
+    each other, instead of running text. documents: int64, where texts begin that are independent of each other, and N;
+    None for one running text. words: number in the raw text, sentence ends included; None if unknown. oov_words: the
+    words at oov_positions; None if unknown, as in a store.
+    """
+
+    ids: Array
+    offsets: IntArray
+    oov_positions: IntArray
+    characters: int
+    bos: int
+    independent_sentences: bool = False
+    documents: IntArray | None = None
+    words: int | None = None
+    oov_words: Sequence[str] | None = None
+
+    @property
+    def tokens(self) -> int:
+        """N, the number of predicted tokens."""
+        return len(self.ids)
+
+    def as_stream(self, across_sentences: bool, reset_share: float = 0.0) -> Split:
+        """Return the text as one stream, or one per document, if contexts may cross sentences, else unchanged.
+
+        reset_share: share of the sentences whose context is reset all the same.
+        """
+        if not across_sentences or self.independent_sentences or len(self.offsets) <= 2:
+            return self
+        if self.documents is not None:
+            return replace(self, offsets=self.documents)
+        if not reset_share:
+            return self._joined
+        starts = self.offsets[1:-1]
+        chosen = starts[context_reset_mask(starts, reset_share)]
+        return replace(self, offsets=np.concatenate([self.offsets[:1], chosen, self.offsets[-1:]]))
+
+    @cached_property
+    def _joined(self) -> Split:
+        return replace(self, offsets=self.offsets[[0, -1]])
+
+    @cached_property
+    def in_memory(self) -> Windows:
+        """The tokens with what contexts are made from."""
+        padded = np.append(self.ids, np.asarray(self.bos, dtype=self.ids.dtype))
+        return Windows(padded, positions(self.offsets[:-1], self.tokens))
+
+    def windows(self, index: IntArray, size: int | None) -> tuple[IntArray, IntArray]:
+        """Return contexts int64 `[B, size]`, left-padded with `<s>`, and targets int64 `[B]` of tokens at index `[B]`.
+
+        size: None for contexts of all words before, and at least one `<s>`.
+        """
+        if size is None:
+            size = int(self._exact_position(index).max(initial=0)) + 1
+        if size <= MAX_POSITION:
+            return self.in_memory(index, size)
+        back = np.arange(size, 0, -1)
+        where = np.where(back <= self._exact_position(index)[:, None], index[:, None] - back, -1)
+        return self.in_memory.padded[where].astype(np.int64), self.ids[index].astype(np.int64)
+
+    def contexts(self, start: int, stop: int, size: int | None) -> IntArray:
+        """Return contexts int64 `[stop - start, size]` of the tokens from `start` to before `stop`."""
+        return self.windows(np.arange(start, stop), size)[0]
+
+    def _exact_position(self, index: IntArray) -> IntArray:
+        sentence = np.searchsorted(self.offsets, index, side="right") - 1
+        return index - self.offsets[sentence]
+
+
+class StoredTokens:
+    """A split that stays in its store and is read block by block, to train on text that does not fit into memory.
+
+    ids: the dataset `[N]`, open. eos: the id that ends sentences, None for text without them. bos: the id of `<s>`.
     reset_share: share of the sentences whose context does not reach what precedes them; 1 for all.
     """
 
@@ -64,25 +153,25 @@ class StoredTokens:
         self._eos = eos
         self._bos = bos
         self.tokens = len(ids)
-        self.blocks = -(-self.tokens // BLOCK)
+        self.blocks = -(-self.tokens // BLOCK_TOKENS)
 
     def group_sizes(self) -> list[int]:
-        """The number of examples that each group of blocks has at least, whichever blocks are in it."""
+        """Return the minimum number of examples in each group of blocks, whichever blocks are in it."""
         smallest = self.tokens // self.blocks
-        return [min(GROUP, self.blocks - first) * smallest for first in range(0, self.blocks, GROUP)]
+        return [min(GROUP_BLOCKS, self.blocks - first) * smallest for first in range(0, self.blocks, GROUP_BLOCKS)]
 
     def groups(self, order: IntArray, size: int, skip: int = 0) -> Iterator[tuple[Windows, IntArray]]:
-        """The groups of blocks in an order, without the first `skip`: their windows, and the indices of their examples.
+        """Yield the groups of blocks in an order, except the first `skip`: their windows and their examples' indices.
 
-        order: `[blocks]`, a permutation. size: of the contexts, at most FAR.
+        order: `[blocks]`, a permutation. size: of the contexts, at most MAX_POSITION.
         """
         yield from read_ahead(
-            self._read([self._limits(block) for block in order[first : first + GROUP].tolist()], size)
-            for first in range(skip * GROUP, self.blocks, GROUP)
+            self._read([self._limits(block) for block in order[first : first + GROUP_BLOCKS].tolist()], size)
+            for first in range(skip * GROUP_BLOCKS, self.blocks, GROUP_BLOCKS)
         )
 
     def windows(self, index: IntArray, size: int) -> tuple[IntArray, IntArray]:
-        """Contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`, each read by itself."""
+        """Return contexts int64 `[B, size]` and targets int64 `[B]` of the tokens at `index` `[B]`, read one by one."""
         windows, examples = self._read([(token, token + 1) for token in index.tolist()], size)
         return windows(examples, size)
 
@@ -90,7 +179,7 @@ class StoredTokens:
         return self.tokens * block // self.blocks, self.tokens * (block + 1) // self.blocks
 
     def _read(self, limits: list[tuple[int, int]], size: int) -> tuple[Windows, IntArray]:
-        """The tokens from each first to before each last, with the `size` tokens before each piece."""
+        """Read the tokens from each first to before each last, with the `size` tokens before each piece."""
         starts = [max(0, first - size) for first, _ in limits]
         lengths = np.array([last - start for start, (_, last) in zip(starts, limits, strict=True)])
         ends = np.cumsum(lengths)
@@ -114,17 +203,3 @@ class StoredTokens:
             place = ends_before - (ends - lengths)[piece] + np.array(starts)[piece]  # in the text
             is_first[ends_before[context_reset_mask(place, self._reset_share)]] = True
         return Windows(padded, positions(np.flatnonzero(is_first), int(ends[-1]))), np.concatenate(examples)
-
-
-def positions(starts: IntArray, tokens: int) -> npt.NDArray[np.uint8]:
-    """uint8 `[tokens]`: the number of tokens before each token in its sentence, at most FAR.
-
-    starts: where sentences begin, ascending, 0 the first.
-    """
-    position = np.empty(tokens, dtype=np.uint8)
-    for first in range(0, tokens, PIECE):
-        last = min(first + PIECE, tokens)
-        here = starts[np.searchsorted(starts, first, side="right") - 1 : np.searchsorted(starts, last, side="left")]
-        lengths = np.diff(np.append(np.maximum(here, first), last))
-        position[first:last] = np.minimum(np.arange(first, last) - np.repeat(here, lengths), FAR)
-    return position

@@ -1,42 +1,157 @@
-"""Writes the groups of a store: the vocabulary, the splits renumbered by it, the cloze questions."""
+"""The store: token ids, sentence offsets, vocabulary and cloze questions in one HDF5 file, opened and written here."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.cloze import read_cloze
+from lmtool.data.remote import as_path, exists, is_address, open_pieces
 from lmtool.data.sources.base import ClozeFiles, ExternalCounts
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.errors import UserError
+from lmtool.errors import UserError, of_paths
+from lmtool.system.arrays import sentence_offsets
+from lmtool.system.checksummed_file import DamagedFile
+from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces, require_own_content
 from lmtool.system.memory import pieces_of
 
-PIECE = 1 << 22  # ids renumbered at once
-WORDS = 1 << 18  # words cut into pieces at once
+KIND = "lmtool corpus"
+FORMAT = 1
+REMEDY = "delete it and run lmtool preprocess again"
+IDS_PER_CHUNK = 1 << 22  # renumbered together
+WORDS_PER_CHUNK = 1 << 18  # cut into pieces together
 Row = dict[str, "str | int | float | None"]
 
 
-def pieces(ids: npt.NDArray[np.int32], size: int = PIECE) -> Iterator[npt.NDArray[np.int32]]:
-    """Each piece of the ids `[N]`; those in a file leave the memory after it."""
-    for piece in pieces_of(ids, size):
-        yield np.asarray(piece)
+class UnusableStore(UserError):
+    """A store that is damaged, unfinished or of another format."""
+
+
+class StoredText(NamedTuple):
+    """The ids `[N]` and offsets `[S + 1]` of a split, as Split has them, in a store that is open."""
+
+    ids: h5py.Dataset
+    offsets: h5py.Dataset
+
+
+class Store:
+    """A store that is open for reading.
+
+    name: data.name. sentences: whether its text is sentences, which end in `</s>`, instead of one stream. fingerprint:
+    equal if settings and text are. splits: their names. provenance: what the store was made of.
+    train_counted_externally: whether its train split lies elsewhere and was counted there.
+    """
+
+    def __init__(self, file: h5py.File, path: Path) -> None:
+        self.file, self.path = file, path
+        self.name, self.fingerprint = str(file.attrs["name"]), str(file.attrs["fingerprint"])
+        self.sentences = bool(file.attrs["sentences"])
+        self.train_counted_externally = "first_places" in file["vocabulary"]
+        self.splits = [str(name) for name in json.loads(file.attrs["splits"])]
+        self.provenance: dict[str, Any] = json.loads(file.attrs["provenance"])
+
+    @classmethod
+    @of_paths()
+    def find(cls, name: str | Path) -> Store | None:
+        """Open the store of this path or address; return None if there is none.
+
+        Raises UnusableStore if it is cut off, damaged, not a store or of another format, and UserError if its address
+        cannot be reached.
+        """
+        path = as_path(name)
+        if not exists(path):
+            return None
+        try:
+            file = open_hdf5_pieces(open_pieces(str(path))) if is_address(str(path)) else open_hdf5(path)
+        except DamagedFile as error:
+            raise UnusableStore(f"{path} is damaged ({error}): {REMEDY}") from error
+        except OSError as error:
+            raise UnusableStore(f"{path} is cut off or not an HDF5 file: {REMEDY}") from error
+        try:
+            if file.attrs.get("kind") != KIND:
+                raise UnusableStore(f"{path} is not a store of lmtool: {REMEDY}")
+            if file.attrs.get("format") != FORMAT:
+                raise UnusableStore(f"{path} has store format {file.attrs.get('format')}, not {FORMAT}: {REMEDY}")
+            if not file.attrs.get("complete", False):
+                raise UnusableStore(f"{path} is unfinished: {REMEDY}")
+            require_own_content(file, path)
+            store = cls(file, path)
+            for ids, offsets in map(store.text, store.splits):
+                sentence_offsets("offsets", offsets[[0, -1]], len(ids))  # before 0.7 a cut by tokens left out the last
+            return store
+        except BaseException as error:
+            file.close()
+            if isinstance(error, LookupError | OSError | TypeError | ValueError | RuntimeError):
+                raise UnusableStore(f"{path} is damaged ({error}): {REMEDY}") from error
+            raise
+
+    @classmethod
+    def open(cls, name: str | Path) -> Store:
+        """Open the store of this path or address. Raises UserError as `find` does, and if there is none."""
+        store = cls.find(name)
+        if store is None:
+            raise UserError(f"no store {name}: make it with lmtool preprocess")
+        return store
+
+    def group(self, name: str) -> h5py.Group:
+        """Return a part of the file. Raises UnusableStore if it is missing."""
+        try:
+            return self.file[name]
+        except (KeyError, OSError) as error:
+            raise UnusableStore(f"{self.path} is damaged: it has no {name}; {REMEDY}") from error
+
+    def text(self, name: str) -> StoredText:
+        """Return a split to be read piece by piece."""
+        group = self.group(f"splits/{name}")
+        return StoredText(group["ids"], group["offsets"])
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The store of a data set, open. created: whether this call made it."""
+
+    store: Store
+    created: bool
+
+    @property
+    def path(self) -> Path:
+        """The path of the store."""
+        return self.store.path
+
+    @property
+    def rows(self) -> list[Row]:
+        """A row of the table for each split."""
+        rows: list[Row] = self.store.provenance["rows"]
+        return rows
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know."""
+        notes: list[str] = self.store.provenance["notes"]
+        return notes
 
 
 def count_ids(ids: npt.NDArray[np.int32], types: int) -> npt.NDArray[np.int64]:
-    """How often each type occurs among the ids, int64 `[types]`."""
+    """Return how often each type occurs among the ids, int64 `[types]`."""
     counts = np.zeros(types, dtype=np.int64)
-    for piece in pieces(ids):
+    for piece in pieces_of(ids, IDS_PER_CHUNK):
         counts += np.bincount(piece, minlength=types)
     return counts
 
 
 def write_vocabulary(group: h5py.Group, vocabulary: Vocabulary) -> None:
-    """Words as one UTF-8 text with NUL between them, which reads in one go."""
+    """Write words as one UTF-8 text with NUL between them, which is read in one go."""
     group["words"] = np.frombuffer("\0".join(vocabulary.words).encode(), dtype=np.uint8)
     group["counts"] = vocabulary.counts
     group.attrs["eos"] = -1 if vocabulary.eos is None else vocabulary.eos
@@ -44,12 +159,12 @@ def write_vocabulary(group: h5py.Group, vocabulary: Vocabulary) -> None:
 
 
 def write_subwords(group: h5py.Group, subwords: Subwords) -> None:
-    """Write the tokeniser beside the pieces, as the JSON of the library."""
+    """Write the tokenizer beside the pieces, as the JSON of the library."""
     group["tokenizer"] = np.frombuffer(subwords.json.encode(), dtype=np.uint8)
 
 
 def write_counted(group: h5py.Group, train: ExternalCounts) -> Row:
-    """Write the vocabulary of a train split that lies elsewhere; returns the split's row of the table."""
+    """Write the vocabulary of a train split that was counted externally; return the split's row of the table."""
     write_vocabulary(group, train.vocabulary)
     group["first_places"] = train.first_places
     tokens = int(train.vocabulary.counts.sum())
@@ -75,11 +190,11 @@ def write_split(
     *,
     words: int | None = None,
 ) -> Row:
-    """Renumber a split into the store; returns its row of the table.
+    """Renumber a split into the store; return its row of the table.
 
     provisional: int32 `[N]`. remap, oov: by provisional id, the id in the vocabulary, or the ids of the pieces, and
-    whether it is OOV. characters: of the raw text. words: in it, with the ends of sentences; None where they are the
-    tokens, or not known. Raises UserError for a split without tokens.
+    whether it is OOV. characters: number in the raw text. words: number of words and sentence ends in it; None if they
+    are the tokens, or unknown. Raises UserError for a split without tokens.
     """
     total = len(provisional)
     if isinstance(remap, PieceTable):
@@ -95,7 +210,7 @@ def write_split(
     oovs = group.create_dataset("oov_positions", (0,), maxshape=(None,), chunks=(1 << 16,), dtype=np.int64)
     seen = np.zeros(len(vocabulary), dtype=bool)
     first = 0
-    for piece in pieces(provisional, WORDS if isinstance(remap, PieceTable) else PIECE):
+    for piece in pieces_of(provisional, WORDS_PER_CHUNK if isinstance(remap, PieceTable) else IDS_PER_CHUNK):
         final = remap.of(piece) if isinstance(remap, PieceTable) else remap[piece]
         ids[first : first + len(final)] = final
         seen[final] = True
@@ -129,7 +244,7 @@ def _append(dataset: h5py.Dataset, values: npt.NDArray[np.int64]) -> None:
 
 
 def write_cloze(file: h5py.File, files: dict[str, ClozeFiles], vocabulary: Vocabulary, *, lowercase: bool) -> None:
-    """Write the cloze questions of each split that has any. Raises UserError for a file that is damaged."""
+    """Write the cloze questions of each split that has any. Raises UserError if a file is damaged."""
     for split, paths in files.items():
         cloze = read_cloze(paths.questions, paths.answers, vocabulary, lowercase)
         group = file.create_group(f"cloze/{split}")

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lmtool.config.data import Oov
 from lmtool.data.subwords import Subwords
+from lmtool.data.tokenizer import CharTokenizer, WordTokenizer, split_words
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
 from lmtool.system.spelling import close_words
-
-WHITE = re.compile(r"[ \t-\r]+")  # the ASCII white space that the tokeniser cuts words at, and no other of Unicode
-
-
-def split_words(text: str) -> list[str]:
-    """The words of a text as WordTokeniser cuts them, at ASCII white space: a no-break space is part of a word."""
-    return [word for word in WHITE.split(text) if word]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +26,15 @@ class TextForm:
     tags: bool = False
     subwords: Subwords | None = None
     blank_lines: bool = False
+
+    def tokenizer(self, vocabulary: Vocabulary | None = None) -> WordTokenizer | CharTokenizer:
+        """Return a new tokenizer of files by these rules. vocabulary: whose ids it gives; None for provisional ids."""
+        sentences, lowercase, blank = self.vocabulary.eos is not None, self.lowercase, self.blank_lines
+        if self.chars:
+            return CharTokenizer(sentences=sentences, lowercase=lowercase, blank_lines=blank, vocabulary=vocabulary)
+        return WordTokenizer(
+            sentences=sentences, tags=self.tags, lowercase=lowercase, blank_lines=blank, vocabulary=vocabulary
+        )
 
     def split(self, text: str) -> list[str]:
         """The tokens of a text: its words, characters or pieces of words. Raises UserError as `words` does."""
@@ -67,9 +68,9 @@ class TextForm:
                 )
         return words
 
-    def encode(self, words: list[str], oov: Oov) -> IntArray:
-        """The ids of words, int64 `[N]`. Raises UserError for words out of the vocabulary, unless oov is unk."""
-        if oov is Oov.error:
+    def encode(self, words: list[str], *, allow_oov: bool) -> IntArray:
+        """Return the ids of words, int64 `[N]`. Raises UserError for words out of the vocabulary, unless allowed."""
+        if not allow_oov:
             self.require_known(words)
         return self.vocabulary.encode(words)
 

@@ -17,7 +17,6 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.encode import TextBlock, line_ends
 from lmtool.data.readers import (
     MEMBER,
     PARQUET,
@@ -31,6 +30,7 @@ from lmtool.data.readers import (
     require_column,
     whole_lines,
 )
+from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.unpacking import open_files
 from lmtool.errors import UserError, first_line
 from lmtool.system.files import cannot_write, opened

@@ -25,7 +25,7 @@ import numba
 import numpy as np
 
 from lmtool.data.readers import decimal, read_text
-from lmtool.data.text_form import split_words
+from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lmtool.data.readers import PACKED, PARQUET, form_of
 from lmtool.data.text_records import packed_file
-from lmtool.data.tokenizer import joined
+from lmtool.data.word_table import join_words
 from lmtool.errors import UserError
 from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, perplexities
 from lmtool.system.arrays import FloatArray, IntArray
@@ -91,7 +91,7 @@ def write_table(parts: Iterable[Rows], dtype: np.dtype[Any], buckets: Buckets | 
         return
     header = [column.name for column in columns] + (["bucket"] if buckets else [])
     decimals = np.array([column.decimals for column in columns])
-    starts, letters = joined(buckets.names if buckets else [])
+    starts, letters = join_words(buckets.names if buckets else [])
     with packed_file(to, name) as file:
         file.write(("\t".join(header) + "\n").encode())
         for rows in parts:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import BOS, UNK, Vocabulary
 from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets, whole_numbers

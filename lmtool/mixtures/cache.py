@@ -16,7 +16,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.language_model import LanguageModel
 from lmtool.mixtures.linear import MixedModel, Mixture, checked_weights, mix

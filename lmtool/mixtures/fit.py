@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from lmtool.config.verbs import CacheKind, EnsembleConfig, FitOn, MixMethod
-from lmtool.data.corpus import Corpus, Split
+from lmtool.data.corpus import Corpus
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.evaluation.cloze import cloze_log_prob, with_one_unk

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel

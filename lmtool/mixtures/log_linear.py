@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.evaluation.cloze import log_softmax
 from lmtool.mixtures.linear import TOLERANCE, MixedModel, checked_weights, member_dists

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from lmtool.config.model_verbs import Likeness
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.neural.model import NeuralModel
 from lmtool.system.arrays import FloatArray, IntArray
 

@@ -16,8 +16,9 @@ from lmtool.config.groups import CountsConfig, DataConfig
 from lmtool.config.options import HOMES, origin
 from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import limited
-from lmtool.data.preprocess import Prepared, preprocess
-from lmtool.data.remote import absolute, exists, place
+from lmtool.data.preprocess import preprocess
+from lmtool.data.remote import absolute
+from lmtool.data.store import Prepared, Store
 from lmtool.data.subwords import Subwords
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.errors import UserError
@@ -104,16 +105,16 @@ def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
 
     Raises UserError where the sources have changed since, so that the run would be scored on other text.
     """
-    path = place(run.store)
-    if not exists(path):
+    store = Store.find(run.store)
+    if store is None:
         counts = run.settings("counts") if run.config.get("counts") else None
-        path = prepare_store(run.settings("data"), counts, store_dir, progress=progress).path
-    corpus, words = Corpus.open(path), run.folder / VOCABULARY
+        store = prepare_store(run.settings("data"), counts, store_dir, progress=progress).store
+    corpus, words = Corpus(store), run.folder / VOCABULARY
     if corpus.fingerprint != run.store_fingerprint and words.is_file():  # it may be a run with limit_vocabulary
         corpus = limited(corpus, load_vocabulary(words).words)
     if corpus.fingerprint != run.store_fingerprint:
         corpus.close()
-        raise UserError(f"{path} is not the store that {run.folder} was trained on: its text changed; {REMEDY}")
+        raise UserError(f"{corpus.path} is not the store that {run.folder} was trained on: its text changed; {REMEDY}")
     return corpus
 
 

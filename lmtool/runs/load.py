@@ -14,7 +14,8 @@ from lmtool.config.options import folder_in_use
 from lmtool.config.verbs import require_device
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
-from lmtool.data.remote import exists, place
+from lmtool.data.remote import as_path
+from lmtool.data.store import Store
 from lmtool.data.text_files import text_files
 from lmtool.data.text_form import TextForm
 from lmtool.data.vocabulary import Vocabulary
@@ -120,11 +121,11 @@ def run_vocabulary(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
 
 def _store_again(run: Run, store_dir: str | Path | None) -> Corpus:
     """The store of a run, written again where it is gone."""
-    store = place(run.store)
-    if not exists(store):
-        folder = store_dir if store_dir is not None else store.parent
-        store = preprocess(run.settings("data"), folder, progress=False).path
-    return Corpus.open(store)
+    store = Store.find(run.store)
+    if store is None:
+        folder = store_dir if store_dir is not None else as_path(run.store).parent
+        store = preprocess(run.settings("data"), folder, progress=False).store
+    return Corpus(store)
 
 
 def load_model(

@@ -10,8 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lmtool.data.corpus import Split
-from lmtool.data.split import FAR, StoredTokens
+from lmtool.data.split import MAX_POSITION, Split, StoredTokens
 from lmtool.errors import UserError
 from lmtool.system.arrays import IntArray
 
@@ -52,8 +51,10 @@ class Batches:
         self._taken = 0  # batches of this epoch
         self._epoch_began: Mapping[str, Any] = self._rng.bit_generator.state  # before the draw
         if isinstance(split, StoredTokens):
-            if context_size > FAR:
-                raise UserError(f"model.context_size={context_size}: at most {FAR} with a train split that is streamed")
+            if context_size > MAX_POSITION:
+                raise UserError(
+                    f"model.context_size={context_size}: at most {MAX_POSITION} with a train split that is streamed"
+                )
             self.size = min(batch_size, min(split.group_sizes()))
             self.per_epoch = sum(examples // self.size for examples in split.group_sizes())
         else:

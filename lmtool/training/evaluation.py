@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lmtool.data.corpus import Split
-from lmtool.data.split import StoredTokens
+from lmtool.data.split import Split, StoredTokens
 from lmtool.neural.model import NeuralModel
 from lmtool.training.processes import Processes
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from lmtool.config.training import Forms, Gradients, Precision
-from lmtool.data.corpus import Split
-from lmtool.data.split import StoredTokens
+from lmtool.data.split import Split, StoredTokens
 from lmtool.errors import Interrupted, UserError
 from lmtool.neural import forms
 from lmtool.neural.model import NeuralModel

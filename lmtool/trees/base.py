@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from lmtool.data.corpus import Split
+    from lmtool.data.split import Split
     from lmtool.system.arrays import IntArray
 
 

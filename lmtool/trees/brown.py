@@ -18,7 +18,7 @@ from lmtool.trees.builders import arranged, graft, huffman_tree
 from lmtool.trees.tree import Int64s, Tree
 
 if TYPE_CHECKING:
-    from lmtool.data.corpus import Split
+    from lmtool.data.split import Split
 
 
 def tree_of_split(

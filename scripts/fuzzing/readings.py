@@ -77,10 +77,10 @@ def agreed(plainly: Callable[[], Any], what: str) -> Iterator[Any]:
 def text(given: Given) -> None:
     """Read words, characters, streams, lower case and tags as `preprocess` does."""
     from lmtool.data.readers import read_blocks
-    from lmtool.data.tokenizer import CharTokeniser, WordTokeniser
+    from lmtool.data.tokenizer import CharTokenizer, WordTokenizer
 
     lower, sentences, tags = bool(given.variant & 1), bool(given.variant & 2), bool(given.variant & 4)
-    tokeniser: WordTokeniser | CharTokeniser
+    tokeniser: WordTokenizer | CharTokenizer
 
     def plainly() -> list[str]:
         whole = plain.text_of(given.contents)
@@ -90,9 +90,9 @@ def text(given: Given) -> None:
 
     with agreed(plainly, "text") as tokens:
         if given.variant & 8:
-            tokeniser = CharTokeniser(sentences=sentences, lowercase=lower)
+            tokeniser = CharTokenizer(sentences=sentences, lowercase=lower)
         else:
-            tokeniser = WordTokeniser(sentences=sentences, tags=tags, lowercase=lower)
+            tokeniser = WordTokenizer(sentences=sentences, tags=tags, lowercase=lower)
         ids = [tokeniser(block, "text") for block in read_blocks(str(given.path))]
         types = tokeniser.types()
         require_same([types[k] for block in ids for k in block.tolist()], tokens, "tokens")

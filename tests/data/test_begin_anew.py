@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from lmtool.data import split as module
-from lmtool.data.corpus import Corpus, Split
-from lmtool.data.split import context_reset_mask
+from lmtool.data.corpus import Corpus
+from lmtool.data.split import Split, context_reset_mask
 
 EOS, BOS = 9, 10
 
@@ -49,6 +49,6 @@ def test_streamed_as_in_memory(toy: Corpus) -> None:
     # In one block, whose first token is the text's.
     windows, places = next(iter(stored.groups(np.arange(stored.blocks), 6)))
     ours, words = windows(places, 6)
-    assert split.tokens < module.BLOCK
+    assert split.tokens < module.BLOCK_TOKENS
     assert np.array_equal(ours, contexts)
     assert np.array_equal(words, targets)

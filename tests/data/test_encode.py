@@ -7,10 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from lmtool.data import encode
-from lmtool.data.encode import TextBlock, TextEncoder, split_of_text
+from lmtool.data import tokenizer
+from lmtool.data.encode import TextEncoder, split_of_text
 from lmtool.data.text_form import TextForm
 from lmtool.data.text_records import block_of
+from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 
 WORDS = ("a", "b", "ä", "c/d")
@@ -49,8 +50,8 @@ def test_characters_by_hand() -> None:
 def test_the_same_as_the_plain_tokeniser(
     sentences: bool, rules: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode, "AT_LEAST", 64)
-    monkeypatch.setattr(encode, "threads", lambda: 3)
+    monkeypatch.setattr(tokenizer, "MIN_BYTES_PER_THREAD", 64)
+    monkeypatch.setattr(tokenizer, "threads", lambda: 3)
     draw = random.Random(1)
     pieces = [
         "a",
@@ -101,7 +102,7 @@ def test_no_texts() -> None:
 
 def test_a_block_of_lines() -> None:
     content = b"a\n\nb b\n"
-    texts = TextEncoder(form())(TextBlock(content, encode.line_ends(content)))
+    texts = TextEncoder(form())(TextBlock(content, line_ends(content)))
     assert texts.documents.tolist() == [0, 2, 2, 5]
 
 

@@ -23,10 +23,11 @@ from lmtool.data import preprocess as recipe
 from lmtool.data.choose_vocabulary import listed_words, read_word_list, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.encode import split_of_text
-from lmtool.data.preprocess import Prepared, preprocess, settings_json, store_path
+from lmtool.data.preprocess import preprocess, settings_json
 from lmtool.data.sources.base import DrawnIds, ExternalCounts, NoSource, Source, SplitConfig, SplitUnit
 from lmtool.data.sources.builtin import SyntheticData, ToyData
 from lmtool.data.sources.text import TextData
+from lmtool.data.store import Prepared, store_path
 from lmtool.data.text_files import DownloadConfig
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import RESERVED
@@ -254,7 +255,7 @@ def test_a_file_is_cut_by_tokens(folder: Path) -> None:
 def test_offsets_and_oov_positions_of_every_piece(
     size: int, sentences: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "PIECE", size)
+    monkeypatch.setattr(store, "IDS_PER_CHUNK", size)
     (folder / "valid.txt").write_text("a x b\nb\ny a y\n")  # x and y are not in train
     data = text(sentences=sentences)
     with Corpus.open(preprocess(data, folder / "stores", progress=False).path) as corpus:

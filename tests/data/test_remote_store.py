@@ -43,8 +43,8 @@ def content(folder: str, name: str) -> dict[str, bytes]:
 
 
 def test_training_from_an_address(lmtool: Run, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_module, "BLOCK", 300)
-    monkeypatch.setattr(split_module, "GROUP", 2)
+    monkeypatch.setattr(split_module, "BLOCK_TOKENS", 300)
+    monkeypatch.setattr(split_module, "GROUP_BLOCKS", 2)
     data = ["data=synthetic", "data.tokens=6000", "data.types=100"]
     network = ["model=nplm", *NEURAL, *data, "training.memory=64KiB", "training.batch_size=128"]
     counted = ["model=ngram", *data, "model.order=3"]
@@ -67,7 +67,7 @@ def test_a_read_that_fails_each_time_is_named(lmtool: Run, server: str) -> None:
     lmtool("preprocess", "data=synthetic", "data.tokens=300000", "data.types=100")
     Failing.fails = False
     (store,) = Path("stores").glob("*.h5")
-    address = remote.place(f"{server}/{store}")
+    address = remote.as_path(f"{server}/{store}")
     with Corpus.open(address) as corpus, Corpus.open(store) as local:
         assert corpus.folder is None and local.folder == Path("stores")
         assert (corpus.split("train").ids == local.split("train").ids).all()

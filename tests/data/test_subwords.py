@@ -113,7 +113,7 @@ def test_a_store_of_pieces(tmp_path: Path) -> None:
         # Other text, block by block, and as sentences of TextForm.
         split = split_of_text([b"abc <unk> zz\n", b"\xe6\x97\xa5\n"], "x", form)[0]
         assert split.words == 6 and len(split.oov_positions) == 0 and split.offsets[-1] == len(split.ids)
-        ids = [form.encode(form.split(line), None).tolist() for line in ("abc <unk> zz", "\u65e5")]  # type: ignore[arg-type]
+        ids = [form.encode(form.split(line), allow_oov=False).tolist() for line in ("abc <unk> zz", "\u65e5")]
         assert split.ids.tolist() == [*ids[0], vocabulary.eos, *ids[1], vocabulary.eos]
         fingerprint = corpus.fingerprint
     with Corpus.from_texts(lines, ["abc b"], unit="bpe", size=258, store_dir=tmp_path) as other:

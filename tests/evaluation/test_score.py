@@ -15,7 +15,7 @@ import pytest
 
 from lmtool import language_model
 from lmtool.data.cloze import Cloze
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.evaluation import score as scoring
 from lmtool.evaluation.cloze import cloze_report, save_cloze, score_questions

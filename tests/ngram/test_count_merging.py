@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.counting.counts import Counts, count_ngrams
 from lmtool.ngram.counting.source_counts import SourceCounts, count_sources

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate

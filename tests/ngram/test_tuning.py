@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmtool.data.corpus import Corpus, Split
+from lmtool.data.corpus import Corpus
+from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.evaluation.score import perplexity
 from lmtool.ngram.counting.counts import count_ngrams

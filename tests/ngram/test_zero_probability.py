@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lmtool.config.options import kinds
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams

@@ -15,7 +15,7 @@ import lmtool.trees
 from lmtool.config.groups import TreeConfig
 from lmtool.config.options import conf_dir, kinds, settings_class
 from lmtool.config.settings import option_named
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.neural.outputs import hierarchical
 from lmtool.trees.base import TreeWords

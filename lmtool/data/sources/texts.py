@@ -20,7 +20,8 @@ from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.base import Blocks, Source, cut_by_lines, cut_points
 from lmtool.data.sources.builtin import TextsData
-from lmtool.data.text_form import split_words
+from lmtool.data.store import Store
+from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write
 
@@ -32,7 +33,7 @@ MARK = "\ufeff"  # the byte-order mark that a file may begin with
 
 def write_texts(
     splits: dict[str, Any], *, name: str, sentences: bool, rules: VocabularyConfig, words: Any, store_dir: Path
-) -> Path:
+) -> Store:
     """Make the store of text given from Python, unless it is there already; returns its path.
 
     splits: train, valid and test as Corpus.from_texts takes them; words: the whole vocabulary, None where train
@@ -62,7 +63,7 @@ def write_texts(
             else:
                 parts = sizes
         source = Source(texts, stamp=stamp, identity=lambda: stamp, parts=parts, word_list=vocabulary)
-        return preprocess(data, store_dir, progress=False, source=source).path
+        return preprocess(data, store_dir, progress=False, source=source).store
 
 
 def _shares(splits: dict[str, Any]) -> dict[str, float]:

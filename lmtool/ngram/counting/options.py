@@ -14,7 +14,7 @@ from lmtool.errors import UserError
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
-    from lmtool.data.preprocess import Prepared
+    from lmtool.data.store import Prepared
     from lmtool.ngram.counting.counts import Counts
     from lmtool.ngram.files.counts_read import CountFiles
     from lmtool.ngram.spark.cluster import Cluster

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.ngram.counting.counts import Counts
 from lmtool.system.arrays import IntArray
 

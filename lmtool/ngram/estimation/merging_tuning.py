@@ -12,7 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.counting.source_counts import SourceCounts
 from lmtool.ngram.estimation.estimate import further_types

@@ -14,7 +14,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts

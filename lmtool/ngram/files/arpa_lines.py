@@ -7,7 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from lmtool.data.tokenizer import find_word
+from lmtool.data.word_table import find_word
 from lmtool.language_model import LN10
 
 ZERO = -99.0  # the format's log10 of 0

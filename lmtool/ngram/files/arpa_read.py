@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.readers import read_blocks
-from lmtool.data.tokenizer import WordTable
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.data.word_table import WordTable
 from lmtool.errors import UserError
 from lmtool.language_model import LN10
 from lmtool.ngram.counting.counts import MAX_ORDER

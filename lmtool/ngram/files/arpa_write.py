@@ -24,8 +24,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.tokenizer import joined
 from lmtool.data.vocabulary import EOS, Vocabulary
+from lmtool.data.word_table import join_words
 from lmtool.language_model import LN10
 from lmtool.ngram.files.arpa_lines import COMMENT, ZERO
 from lmtool.ngram.tables.backoff import BackoffTable
@@ -63,7 +63,7 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
     """
     if table.missing:
         table = arpa_form(table)
-    starts, arena = joined(vocabulary.words)
+    starts, arena = join_words(vocabulary.words)
     extra = [] if vocabulary.eos is not None else [f"{ZERO:g}\t{EOS}\t0\n".encode()]  # KenLM requires one
     comment = {
         "unseen": None if table.unseen == -np.inf else table.unseen,

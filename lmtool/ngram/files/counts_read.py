@@ -22,9 +22,10 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.readers import MEMBER, PARQUET, form_of, parquet_columns, read_blocks, read_errors
 from lmtool.data.sources.base import ExternalCounts
 from lmtool.data.text_files import find_files, text_files
-from lmtool.data.tokenizer import EOS_ID, RESERVED, UNK_ID, WordTable, find_words
+from lmtool.data.tokenizer import EOS_ID, RESERVED, UNK_ID
 from lmtool.data.unpacking import open_files
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.data.word_table import WordTable, find_words
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import MAX_ORDER, Counts, newest_of_trie, unigram_counts
 from lmtool.ngram.counting.radix_sort import sort_keys

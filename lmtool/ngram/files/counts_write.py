@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lmtool.data.tokenizer import joined
 from lmtool.data.vocabulary import Vocabulary
+from lmtool.data.word_table import join_words
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.files.counts_lines import format_counts
@@ -54,7 +54,7 @@ class _Rows:
 
     def __init__(self, counts: Counts, vocabulary: Vocabulary, first_places: IntArray) -> None:
         self.counts = counts
-        self._starts, self._arena = joined(vocabulary.words)
+        self._starts, self._arena = join_words(vocabulary.words)
         self._lengths = np.diff(self._starts)
         places = first_places.copy()
         places[vocabulary.bos] = -3

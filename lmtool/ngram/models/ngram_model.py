@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.corpus import Split
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens, Vocabulary
 from lmtool.language_model import LanguageModel
 from lmtool.ngram.query.find import Lookup

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.corpus import Corpus, Split
+from lmtool.data.corpus import Corpus
 from lmtool.data.derived_corpus import SkipCorpus, every
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import LanguageModel
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel

@@ -15,8 +15,9 @@ import numpy as np
 from lmtool.config.groups import DataConfig, EstimationRequest
 from lmtool.data.choose_vocabulary import listed_words
 from lmtool.data.corpus import Corpus
-from lmtool.data.preprocess import Prepared, preprocess, settings_json
+from lmtool.data.preprocess import preprocess, settings_json
 from lmtool.data.remote import is_address
+from lmtool.data.store import Prepared
 from lmtool.ngram.counting.counts import Counts, unigram_counts
 from lmtool.ngram.spark import tasks
 from lmtool.ngram.spark.assemble import assemble_counts

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.config.data import DataConfig
-from lmtool.data.encode import tokeniser_of
+from lmtool.data.first_pass import tokenizer_of
 from lmtool.data.readers import check_text
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
@@ -47,7 +47,7 @@ def count_types(data: DataConfig) -> Task:
     def task(batches: Batches) -> Batches:
         parallel.use(1)
         for (part, path, start), blocks in _pieces(batches):
-            tokeniser = tokeniser_of(data)
+            tokeniser = tokenizer_of(data)
             counts, places, tokens = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
             name = f"{path}, in the piece that begins at byte {start}"
             try:
@@ -138,7 +138,7 @@ def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int, freque
         parallel.use(1)
         is_frequent = np.zeros(len(vocabulary), dtype=bool)
         is_frequent[frequent] = True
-        tokeniser = tokeniser_of(data)
+        tokeniser = tokenizer_of(data)
         remap = np.empty(0, dtype=np.uint32)
         waiting: list[Array] = []
         waiting_tokens = 0

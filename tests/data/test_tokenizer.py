@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.choose_vocabulary import select
-from lmtool.data.corpus import Corpus, Split
-from lmtool.data.text_form import TextForm, split_words
-from lmtool.data.tokenizer import RESERVED, CharTokeniser, WordTokeniser
+from lmtool.data.corpus import Corpus
+from lmtool.data.split import Split
+from lmtool.data.text_form import TextForm
+from lmtool.data.tokenizer import OOV, RESERVED, CharTokenizer, WordTokenizer, split_words
+from lmtool.data.vocabulary import Vocabulary
 
 RULES = VocabularyConfig(None, None, 1, False, Unit.word)
 SPACE = " \t\r\v\f"
@@ -39,24 +41,29 @@ LETTERS = st.text(st.sampled_from(string.ascii_letters[:4] + "/é世\u00a0\u2028
 @given(text=LETTERS, sentences=st.booleans(), tags=st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_kernel_equals_split(text: str, sentences: bool, tags: bool) -> None:
-    tokeniser = WordTokeniser(sentences=sentences, tags=tags, lowercase=False)
+    tokenizer = WordTokenizer(sentences=sentences, tags=tags, lowercase=False)
     half = text.find("\n", len(text) // 2) + 1
-    found = [tokeniser(part.encode(), "") for part in (text[:half], text[half:] + "\n")]
+    found = [tokenizer(part.encode(), "") for part in (text[:half], text[half:] + "\n")]
     ids, types = plain(text + "\n", sentences=sentences, tags=tags)
     assert np.concatenate(found).tolist() == ids
-    assert tokeniser.types() == types
-    assert tokeniser.characters == len((text + "\n").replace("\r\n", "\n"))
+    assert tokenizer.types() == types
+    assert tokenizer.characters == len((text + "\n").replace("\r\n", "\n"))
+    # With a vocabulary: every second type in another order, all others out of it.
+    words = (*types[:1], *types[:2:-2], *types[1:3])
+    vocabulary = Vocabulary(words, np.zeros(len(words), dtype=np.int64), 0, len(words) - 2)
+    fixed = WordTokenizer(sentences=sentences, tags=tags, lowercase=False, vocabulary=vocabulary)
+    assert fixed((text + "\n").encode(), "").tolist() == [vocabulary.ids.get(types[k], OOV) for k in ids]
 
 
 @given(text=LETTERS.map(lambda text: text.replace("\n", " ")))
 @settings(max_examples=200, deadline=None)
 def test_one_line_is_cut_as_the_kernel_cuts_it(text: str) -> None:
-    tokeniser = WordTokeniser(sentences=False, tags=False, lowercase=False)
-    ids = tokeniser((text + "\n").encode(), "")
-    words = [tokeniser.types()[k] for k in ids]
+    tokenizer = WordTokenizer(sentences=False, tags=False, lowercase=False)
+    ids = tokenizer((text + "\n").encode(), "")
+    words = [tokenizer.types()[k] for k in ids]
     assert split_words(text) == words
     vocabulary, _, _ = select(
-        tokeniser.types(), np.ones(len(tokeniser.types()), int), RULES, given=None, sentences=False
+        tokenizer.types(), np.ones(len(tokenizer.types()), int), RULES, given=None, sentences=False
     )
     assert TextForm(vocabulary, chars=False, lowercase=False).split(text) == words
 
@@ -68,38 +75,38 @@ def test_a_no_break_space_is_part_of_a_word() -> None:
 def test_kernel_grows_past_its_first_table() -> None:
     rng = np.random.default_rng(0)
     words = [f"word{k}" for k in rng.integers(0, 150_000, 300_000)]
-    tokeniser = WordTokeniser(sentences=False, tags=False, lowercase=False)
+    tokenizer = WordTokenizer(sentences=False, tags=False, lowercase=False)
     text = " ".join(words) + "\n"
     ids, types = plain(text, sentences=False)
-    assert tokeniser(text.encode(), "").tolist() == ids
-    assert tokeniser.types() == types and len(types) > 1 << 16
+    assert tokenizer(text.encode(), "").tolist() == ids
+    assert tokenizer.types() == types and len(types) > 1 << 16
 
 
 def test_lowercase_and_literal_unk() -> None:
-    tokeniser = WordTokeniser(sentences=True, tags=False, lowercase=True)
-    assert tokeniser("The <UNK> É the é\n\n".encode(), "").tolist() == [3, 1, 4, 3, 4, 0]
-    assert tokeniser.types()[3:] == ["the", "é"] and tokeniser.empty_lines == 1
+    tokenizer = WordTokenizer(sentences=True, tags=False, lowercase=True)
+    assert tokenizer("The <UNK> É the é\n\n".encode(), "").tolist() == [3, 1, 4, 3, 4, 0]
+    assert tokenizer.types()[3:] == ["the", "é"] and tokenizer.empty_lines == 1
 
 
 def test_characters() -> None:
-    tokeniser = CharTokeniser(sentences=True, lowercase=False)
-    assert tokeniser(b"ab\n\nba\r\n", "").tolist() == [3, 4, 0, 4, 3, 0]
-    assert tokeniser.types() == [*RESERVED, "a", "b"] and tokeniser.empty_lines == 1
-    stream = CharTokeniser(sentences=False, lowercase=False)
+    tokenizer = CharTokenizer(sentences=True, lowercase=False)
+    assert tokenizer(b"ab\n\nba\r\n", "").tolist() == [3, 4, 0, 4, 3, 0]
+    assert tokenizer.types() == [*RESERVED, "a", "b"] and tokenizer.empty_lines == 1
+    stream = CharTokenizer(sentences=False, lowercase=False)
     assert [stream.types()[k] for k in stream("é 世\n".encode(), "")] == ["é", " ", "世", "\n"]
 
 
 @pytest.mark.parametrize("kind", ["word", "char"])
 def test_a_carriage_return_before_the_line_end_is_part_of_it(kind: str) -> None:
-    def tokeniser() -> WordTokeniser | CharTokeniser:
+    def tokenizer() -> WordTokenizer | CharTokenizer:
         if kind == "char":
-            return CharTokeniser(sentences=True, lowercase=False)
-        return WordTokeniser(sentences=True, tags=False, lowercase=False)
+            return CharTokenizer(sentences=True, lowercase=False)
+        return WordTokenizer(sentences=True, tags=False, lowercase=False)
 
-    dos, unix = tokeniser(), tokeniser()
+    dos, unix = tokenizer(), tokenizer()
     assert dos(b"a b\r\nb\r\n", "").tolist() == unix(b"a b\nb\n", "").tolist()
     assert dos.characters == unix.characters == 6 and dos.types() == unix.types()
-    alone = tokeniser()
+    alone = tokenizer()
     alone(b"a\rb\n", "")
     assert alone.characters == 4
 
