@@ -23,11 +23,11 @@ from lmtool.data import preprocess as recipe
 from lmtool.data.choose_vocabulary import listed_words, read_word_list, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.encode import split_of_text
-from lmtool.data.preprocess import preprocess, settings_json
+from lmtool.data.preprocess import preprocess, settings_json, store_path
 from lmtool.data.sources.base import DrawnIds, ExternalCounts, NoSource, Source, SplitConfig, SplitUnit
 from lmtool.data.sources.builtin import SyntheticData, ToyData
 from lmtool.data.sources.text import TextData
-from lmtool.data.store import Prepared, store_path
+from lmtool.data.store import Prepared
 from lmtool.data.text_files import DownloadConfig
 from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import RESERVED
