@@ -1,4 +1,4 @@
-"""Every fast form beside the plain method that it replaces, and beside the next form, for ./scripts/measure."""
+"""Every fast form for ./scripts/measure, beside the plain method that it replaces and the next form."""
 
 from __future__ import annotations
 
@@ -9,55 +9,58 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import measure_neural
-from measure_speed import rates_in_turns
+from measuring import Times, head, measure, rates_in_turns, ratios, row, turns, use_threads
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-TURNS = measure_neural.TURNS
 SECONDS = 0.2  # of one form in one turn
 Step = Callable[[], object]
 Case = tuple[str, str, Any, Step]  # form, sizes, the module that has it, what calls it
 
 
-def forms(lmtool: Callable[..., float]) -> None:
-    """Microseconds of the plain method, of the next form that would serve, and of the form; and the factors."""
+@measure
+def forms() -> None:
+    """every fast form beside the plain method and the next form, per class of sizes (five minutes)"""
     import torch
 
     from lmtool.neural.devices import has_bf16
     from lmtool.neural.forms import tiles
     from lmtool.system import parallel
-    from lmtool.system.process import keep_freed_memory
 
-    torch.set_num_threads(parallel.use(None))
+    use_threads()
     parallel.LOOK_EVERY = float("inf")
-    keep_freed_memory()
     torch.manual_seed(0)
     units = "AMX" if tiles.available() else "units" if has_bf16(torch.device("cpu")) else "nothing"
-    print(f"torch {torch.__version__}, {parallel.threads()} threads, {units} for bf16; medians of {TURNS} turns")
-    print("| form | sizes | plain, us | next form, us | form, us | times as fast as plain | as the next form |")
-    print("|---|---|--:|--:|--:|--:|--:|")
+    print(f"torch {torch.__version__}, {parallel.threads()} threads, {units} for bf16; medians of {turns()} turns")
+    head(
+        "form",
+        "sizes",
+        "plain, us",
+        "next form, us",
+        "form, us",
+        "times as fast as plain",
+        "as the next form",
+        numbers=5,
+    )
     for name, sizes, module, step in cases():
         found = timed(name, module, step)
         if found is None:
-            print(f"| {name} | {sizes} | | | not on this machine | | |", flush=True)
+            row(name, sizes, "", "", "not on this machine", "", "")
             continue
         cells = {way: f"{1e6 / statistics.median(rates):,.0f}" for way, rates in found.items()}
-        ratios = {way: [a / b for a, b in zip(found["form"], rates, strict=True)] for way, rates in found.items()}
-        times = {way: f"{statistics.median(each):.2f}" for way, each in ratios.items()}
-        row = cells["plain"], cells.get("next", ""), cells["form"], times["plain"], times.get("next", "")
-        print(f"| {name} | {sizes} | {' | '.join(row)} |", flush=True)
+        times = {way: f"{ratios(found, way)['form']:.2f}" for way in found}
+        row(name, sizes, cells["plain"], cells.get("next", ""), cells["form"], times["plain"], times.get("next", ""))
     print("\nPeak memory of a step of the full softmax over 200,000 words, 1,024 examples:", flush=True)
     for kind in ("plain", "softmax_chunks"):
         done = subprocess.run([sys.executable, __file__, kind], check=True, capture_output=True, text=True)
         print(f"  {kind}: {done.stdout.strip()} MiB", flush=True)
 
 
-def timed(name: str, module: Any, step: Step) -> dict[str, list[float]] | None:
-    """Calls a second by turns: of the plain method, of the next form, if there is one, and of the form.
+def timed(name: str, module: Any, step: Step) -> Times | None:
+    """Return calls per second by turns: of the plain method, the next form, if any, and the form.
 
-    None where the form does not serve.
+    None if the form does not serve.
     """
     from lmtool.neural import forms as of_layers
 
@@ -79,11 +82,11 @@ def timed(name: str, module: Any, step: Step) -> dict[str, list[float]] | None:
 
         return call
 
-    return rates_in_turns({way: (only(some), 1) for way, some in ways.items()}, SECONDS)
+    return rates_in_turns({way: (only(some), 1) for way, some in ways.items()}, SECONDS, turns())
 
 
 def serving(of_layers: Any, module: Any, step: Step, names: set[str]) -> set[str]:
-    """The names of the forms, among these, that a call uses."""
+    """Return the names of the forms, among these, that a call uses."""
     of_layers._used.clear()
     of_layers._chosen.clear()
     with of_layers.only(names):
@@ -92,7 +95,7 @@ def serving(of_layers: Any, module: Any, step: Step, names: set[str]) -> set[str
 
 
 def both_ways(loss: Callable[[], Tensor], module: Any, *leaves: Tensor) -> Step:
-    """A call of a loss and its gradients."""
+    """Return a call of a loss and its gradients."""
     parameters = [*module.parameters(), *leaves]
 
     def step() -> None:
@@ -104,21 +107,21 @@ def both_ways(loss: Callable[[], Tensor], module: Any, *leaves: Tensor) -> Step:
 
 
 def counts_of(words: int) -> Tensor:
-    """Counts as Zipf's law has them."""
+    """Return counts by Zipf's law."""
     import torch
 
     return (1e6 / torch.arange(1, words + 1)).round().clamp(min=1)
 
 
 def batch_of(words: int, dim: int, size: int) -> tuple[Tensor, Tensor]:
-    """Hidden `[size, dim]` and targets by frequency."""
+    """Return hidden states `[size, dim]` and targets by frequency."""
     import torch
 
     return torch.randn(size, dim, requires_grad=True), torch.multinomial(counts_of(words), size, replacement=True)
 
 
 def cases() -> Iterator[Case]:
-    """One case for each form and class of sizes."""
+    """Yield one case for each form and class of sizes."""
     yield from rows()
     yield from trees()
     yield from encoders()
@@ -128,7 +131,7 @@ def cases() -> Iterator[Case]:
 
 
 def rows() -> Iterator[Case]:
-    """pair_scores in each of its layers."""
+    """Yield pair_scores in each of its layers."""
     import torch
 
     from lmtool.neural import ClassSoftmax, HierarchicalSoftmax, NCELoss
@@ -150,7 +153,7 @@ def rows() -> Iterator[Case]:
 
 
 def trees() -> Iterator[Case]:
-    """The forms of layers over trees."""
+    """Yield the forms of layers over trees."""
     import torch
 
     from lmtool.neural import HierarchicalSoftmax, MorinBengioNodes
@@ -173,11 +176,11 @@ def trees() -> Iterator[Case]:
 
 
 def encoders() -> Iterator[Case]:
-    """Dropout, hidden units and histories."""
+    """Yield dropout, hidden units and histories."""
     import torch
+    from lmtool.neural.encoders.options import Activation, NplmModel
 
     from lmtool.neural.encoders.history import History
-    from lmtool.neural.encoders.options import Activation, NplmModel
 
     def nplm(units: int, *, gated: bool, norm: bool, dropout: float) -> Any:
         settings = NplmModel("nplm", 5, 30, False, dropout, hidden_dim=units, layers=1, direct=False, gated=gated,
@@ -213,7 +216,7 @@ def encoders() -> Iterator[Case]:
 
 
 def softmaxes() -> Iterator[Case]:
-    """The full softmax in bfloat16; the plain method is in float32, the next form torch's autocast."""
+    """Yield the full softmax in bfloat16; the plain method is in float32, the next form torch's autocast."""
     from lmtool.config.training import Precision
     from lmtool.neural import FullSoftmax
 
@@ -231,7 +234,7 @@ def softmaxes() -> Iterator[Case]:
 
 
 def optimizers() -> Iterator[Case]:
-    """Steps of the row optimizers, whose rows are those of a batch."""
+    """Yield steps of the row optimizers on the rows of a batch."""
     import torch
     from torch import nn
 
@@ -250,10 +253,10 @@ def optimizers() -> Iterator[Case]:
 
 
 def networks() -> Iterator[Case]:
-    """Whole steps of the paper's network, beside the ordinary step."""
+    """Yield whole steps of the paper's network, beside the ordinary step."""
     import torch
-
     from lmtool.neural.encoders.options import Activation, NplmModel
+
     from lmtool.neural.forms.network_step import network_step
     from lmtool.neural.model import NeuralModel
     from lmtool.neural.outputs.softmax import FullSoftmax
@@ -292,7 +295,7 @@ def networks() -> Iterator[Case]:
 
 
 def _peak(kind: str) -> None:
-    """Print the peak memory of a step of the full softmax in this process, less that of its weights, in MiB."""
+    """Print the peak MiB of a step of the full softmax in this process, without its weights."""
     from lmtool.neural import FullSoftmax
     from lmtool.neural.forms import only_plain
 

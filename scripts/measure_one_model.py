@@ -1,19 +1,18 @@
-"""The measurements of several models made into one, for ./scripts/measure: mixed, distilled, adapted to a domain."""
+"""Several models made into one, for ./scripts/measure: mixed, distilled, adapted to a domain, merged from sources."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
-import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-Lmtool = Callable[..., float]
+from measuring import brown, ensemble, evaluate, lmtool, measure, result, train, write_lines
+
 TIMED = """
 import time
 import lmtool
@@ -32,131 +31,190 @@ print(f"mix_static, one thread, {sum(table.sizes):,} n-grams: {min(seconds[1:]):
 SAMPLE, FIT = 10, 5  # files of the target section to train on, and to fit weights on
 
 
-def static(lmtool: Lmtool) -> None:
-    """PTB valid: mixtures at query time and as one model, with even weights and by EM on valid; time and size."""
-    lmtool("train", "model=ngram", "model.order=5", "data=ptb", "hydra.run.dir=kn5")
-    lmtool("train", "model=ngram", "model.order=5", "smoother=witten_bell", "data=ptb", "hydra.run.dir=wb5")
-    lmtool("train", "model=ngram", "model.order=3", "smoother=good_turing", "data=ptb", "hydra.run.dir=gt3")
+@measure
+def static() -> None:
+    """PTB: mixtures of n-gram models at query time and as one model"""
+    train("kn5", "model=ngram", "model.order=5", "data=ptb")
+    train("wb5", "model=ngram", "model.order=5", "smoother=witten_bell", "data=ptb")
+    train("gt3", "model=ngram", "model.order=3", "smoother=good_turing", "data=ptb")
     print("members | weights | query time | one model | n-grams | s")
     for weights in ("[.5,.5]", "null"):
         for other in ("wb5", "gt3"):
-            _both(lmtool, ["kn5", other], weights, f"kn5+{other}-{weights}", "valid")
+            _both(["kn5", other], weights, f"kn5+{other}-{weights}")
     subprocess.run([sys.executable, "-c", TIMED], check=True)
 
 
-def _both(lmtool: Lmtool, runs: list[str], weights: str, name: str, split: str) -> float:
-    """Mix runs at query time and as one model, print a row, and return the model's perplexity."""
-    fitted = [f"fit_split={split}"] if split == "valid" else []
-    lmtool("ensemble", f"runs=[{','.join(runs)}]", f"weights={weights}", f"split={split}", *fitted,
-           f"hydra.run.dir=mix-{name}")  # fmt: skip
-    mixed = _result(f"mix-{name}")
+def _both(runs: list[str], weights: str, name: str) -> None:
+    """Mix runs at query time and as one model, with weights or fitted on valid, and print a row."""
+    mixed = ensemble(f"mix-{name}", runs, f"weights={weights}", "split=valid", "fit_split=valid")
     seconds = lmtool("convert", f"runs=[mix-{name}]", f"hydra.run.dir=one-{name}")
-    found = _perplexity(lmtool, f"one-{name}", split)
+    found, size = evaluate(f"one-{name}")["perplexity"], result(f"one-{name}")["parameters"]
     shown = " ".join(f"{weight:.3f}" for weight in mixed["weights"])
-    sizes = _result(f"one-{name}")["parameters"]
-    print(
-        f"{' + '.join(runs)} | {shown} | {mixed['perplexity']:.3f} | {found:.3f} | {sizes:,} | {seconds:.1f}",
-        flush=True,
-    )
-    return found
+    print(f"{' + '.join(runs)} | {shown} | {mixed['perplexity']:.3f} | {found:.3f} | {size:,} | {seconds:.1f}")
 
 
-def distil(lmtool: Lmtool) -> None:
-    """PTB valid: order 5, a 5-gram network of three epochs and their mixture distilled into its n-grams, and mixed.
+@measure
+def distil() -> None:
+    """PTB: a network in the n-grams of order 5, and mixtures with it (half an hour)
 
-    TEACHERS and LIKELY: a part of it, as TEACHERS=mix LIKELY=20.
+    TEACHERS and LIKELY choose a part of it, e.g. TEACHERS=mix LIKELY=20.
     """
-    lmtool("train", "model=ngram", "model.order=5", "data=ptb", "hydra.run.dir=kn5")
+    train("kn5", "model=ngram", "model.order=5", "data=ptb")
     network = ["model=nplm", "model.history=0", "model.across_sentences=false", "model.context_size=4"]
-    lmtool("train", *network, "data=ptb", "training.epochs=3", "training.minutes=null", "hydra.run.dir=nplm")
+    train("nplm", *network, "data=ptb", "training.epochs=3", "training.minutes=null")
     for name in ("kn5", "nplm"):
-        print(f"{name} | {_perplexity(lmtool, name, 'valid'):.3f}", flush=True)
-    lmtool("ensemble", "runs=[kn5,nplm]", "hydra.run.dir=mix")
-    print(f"kn5 + nplm | {_result('mix')['perplexity']:.3f}", flush=True)
+        print(f"{name} | {evaluate(name)['perplexity']:.3f}", flush=True)
+    print(f"kn5 + nplm | {ensemble('mix', ['kn5', 'nplm'])['perplexity']:.3f}", flush=True)
     for teacher in os.environ.get("TEACHERS", "nplm,mix").split(","):
         for likely in os.environ.get("LIKELY", "null,5,20").split(","):
             name = f"{teacher}-{likely}"
-            start = time.perf_counter()
-            lmtool("distil", f"run={teacher}", "like=kn5", f"likely={likely}", f"hydra.run.dir={name}")
-            seconds, ngrams = time.perf_counter() - start, _result(name)["parameters"]
-            about = f"{ngrams:,} n-grams | {seconds:.0f} s"
-            print(f"{name} | {_perplexity(lmtool, name, 'valid'):.3f} | {about}", flush=True)
-            _both(lmtool, ["kn5", name], "null", f"kn5+{name}", "valid")
+            seconds = lmtool("distil", f"run={teacher}", "like=kn5", f"likely={likely}", f"hydra.run.dir={name}")
+            size = result(name)["parameters"]
+            print(f"{name} | {evaluate(name)['perplexity']:.3f} | {size:,} n-grams | {seconds:.0f} s", flush=True)
+            _both(["kn5", name], "null", f"kn5+{name}")
 
 
-def adaptation(lmtool: Lmtool, data: Path) -> None:
-    """Brown: a section as the target, a few files of it to train and to fit on; perplexity on the rest of it."""
-    for section in ("cj", "cn"):
-        _write_section(data / "brown" / "brown.zip", section)
-        print(f"section {section}: {_words('sample')} words to train on, {_words('valid')} to fit on, {_words('test')}"
-              f" to test; the other sections have {_words('general')}")  # fmt: skip
-        text = ["data=text", "data.valid=valid.txt", "data.test=test.txt", "data.vocabulary.file=words.txt"]
-        order = ["model=ngram", "model.order=4"]
-        for name in ("general", "sample"):
-            train = [f"data.name={section}-{name}", f"data.train={name}.txt"]
-            lmtool("train", *order, *text, *train, f"hydra.run.dir={section}/{name}")
-            lmtool("export", f"run={section}/{name}", f"to={section}-{name}.tsv.gz")
-            print(f"{name} alone | {_perplexity(lmtool, f'{section}/{name}', 'test'):.2f}", flush=True)
-        paths = f"counts.path=[{section}-general.tsv.gz,{section}-sample.tsv.gz]"
-        rows = []
-        for weight in (1, 2, 3, 5, 10, 20):
-            run = f"{section}/merged-{weight}"
-            lmtool("train", *order, "counts=table", paths, f"counts.weights=[1,{weight}]", *text,
-                   f"data.name={section}-merged-{weight}", f"hydra.run.dir={run}")  # fmt: skip
-            rows.append((_result(run)["valid_perplexity"], weight, _perplexity(lmtool, run, "test")))
-        best = min(rows)
-        print(f"counts merged 1 to 1 | {rows[0][2]:.2f}")
-        print(f"counts merged, the sample's {best[1]} times, the best on valid of {[row[1] for row in rows]}"
-              f" | {best[2]:.2f}")  # fmt: skip
-        _adapted(lmtool, ["general", "sample"], section)
-        _adapted(lmtool, [f"merged-{best[1]}", "sample"], section)
+def _write_section(section: str) -> list[str]:
+    """Write the texts of a target section of Brown into a folder; return the names of the sources, `own` last.
+
+    Sources are each other section and `own`, the target's first SAMPLE files; the next FIT files are valid, the rest
+    test. general.txt has all other sections, words.txt the words seen at least twice in the sources.
+    """
+    files = brown()
+    target = [name for name in files if name.startswith(section)]
+    texts: dict[str, list[str]] = {}
+    for name, lines in files.items():
+        part = name[:2]
+        if name in target:
+            place = target.index(name)
+            part = "own" if place < SAMPLE else "valid" if place < SAMPLE + FIT else "test"
+        texts.setdefault(part, []).extend(lines)
+    others = [part for part in texts if part not in ("own", "valid", "test")]
+    texts["general"] = [line for part in others for line in texts[part]]
+    Path(section).mkdir()
+    for part, lines in texts.items():
+        write_lines(f"{section}/{part}.txt", lines)
+    counts = Counter(word for part in ("general", "own") for line in texts[part] for word in line.split())
+    write_lines(f"{section}/words.txt", (word for word, count in counts.items() if count > 1))
+    return [*others, "own"]
 
 
-def _adapted(lmtool: Lmtool, names: list[str], section: str) -> None:
-    """Mix runs of other texts: weights fitted on the scores of valid, and the mixture of test both ways."""
-    for name in names:
-        _perplexity(lmtool, f"{section}/{name}", "valid")
-    scores = {
-        split: f"runs=[{','.join(f'{section}/{name}-{split}/scores.h5' for name in names)}]"
-        for split in ("valid", "test")
-    }
-    mix = f"{section}/mix-{names[0]}"
-    lmtool("ensemble", scores["valid"], f"hydra.run.dir={mix}-fit")
-    weights = f"weights=[{','.join(map(str, _result(f'{mix}-fit')['weights']))}]"
-    lmtool("ensemble", scores["test"], weights, f"hydra.run.dir={mix}")
-    runs = f"runs=[{','.join(f'{section}/{name}' for name in names)}]"
-    lmtool("convert", runs, weights, f"hydra.run.dir={mix}-one")
-    one = _perplexity(lmtool, f"{mix}-one", "test")
-    print(f"{' + '.join(names)}, {weights} | {_result(mix)['perplexity']:.2f} | as one model {one:.2f}", flush=True)
+def _words(path: str) -> int:
+    return len(Path(path).read_text().split())
 
 
-def _write_section(path: Path, section: str) -> None:
-    """sample, valid and test of a section, general of all others, and the words seen twice or more in what trains."""
-    texts: dict[str, list[str]] = {name: [] for name in ("general", "sample", "valid", "test")}
-    with zipfile.ZipFile(path) as file:
-        names = sorted(name for name in file.namelist() if len(Path(name).name) == 4 and Path(name).name[0] == "c")
-        target = [name for name in names if Path(name).name.startswith(section)]
+def _train(section: str, name: str, text: Any, smoother: Any = "modified_kneser_ney", **settings: Any) -> Any:
+    """Train a model of order 4 over the words of all sections; return its run and the processor seconds."""
+    import lmtool
+
+    files = {part: f"{section}/{part}.txt" for part in ("valid", "test")}
+    data = {"kind": "text", "name": f"{section}-{name}", "train": text, **files}
+    data |= {"vocabulary": {"file": f"{section}/words.txt"}}
+    start = time.process_time()
+    model = {"kind": "ngram", "order": 4}
+    run = lmtool.train(model, data, smoother=smoother, out=f"{section}/{name}", progress=False, **settings)
+    return run, time.process_time() - start
+
+
+def _added_counts(section: str, weights: Iterable[int]) -> dict[int, Any]:
+    """Train on the counts of `general` plus those of `own` times each weight, best valid perplexity first."""
+    import lmtool
+
+    for name in ("general", "own"):
+        lmtool.export(f"{section}/{name}", to=f"{section}/{name}.tsv.gz")
+    trained = {}
+    for weight in weights:
+        paths = [f"{section}/general.tsv.gz", f"{section}/own.tsv.gz"]
+        counts = {"kind": "table", "path": paths, "weights": [1, weight]}
+        trained[weight] = _train(section, f"merged-{weight}", None, counts=counts)
+    return dict(sorted(trained.items(), key=lambda item: item[1][0].valid_perplexity))
+
+
+def _mixed(section: str, names: Sequence[str]) -> tuple[list[float], float, float, int]:
+    """Mix one model per source with weights by EM on valid.
+
+    Returns the weights, the test perplexity at query time and as one model, and the size of the latter.
+    """
+    import lmtool
+
+    scores: dict[str, list[str]] = {}
+    for split in ("valid", "test"):
         for name in names:
-            lines = file.read(name).decode().splitlines()
-            words = [" ".join(token.rpartition("/")[0] for token in line.split()) for line in lines if line.strip()]
-            place = target.index(name) if name in target else -1
-            split = "sample" if place < SAMPLE else "valid" if place < SAMPLE + FIT else "test"
-            texts["general" if place < 0 else split] += words
-    for name, lines in texts.items():
-        Path(f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
-    counts = Counter(" ".join(texts["general"] + texts["sample"]).split())
-    Path("words.txt").write_text("".join(f"{word}\n" for word, count in counts.items() if count > 1))
+            lmtool.evaluate(f"{section}/{name}", split, out=f"{section}/{name}-{split}")
+        scores[split] = [f"{section}/{name}-{split}/scores.h5" for name in names]
+    mix = f"{section}/mix-{len(names)}-{names[0]}"
+    weights = lmtool.mix(scores["valid"], out=f"{mix}-fit").weights
+    mixed = lmtool.mix(scores["test"], weights=weights, out=mix)
+    lmtool.convert(runs=[f"{section}/{name}" for name in names], weights=weights, out=f"{mix}-one")
+    one = lmtool.evaluate(f"{mix}-one", "test").perplexity
+    return list(weights), mixed.perplexity, one, result(f"{mix}-one")["parameters"]
 
 
-def _words(name: str) -> str:
-    return f"{len(Path(f'{name}.txt').read_text().split()):,}"
+@measure
+def adaptation() -> None:
+    """Brown: a section as the target: weighted counts, and mixtures at query time and as one model"""
+    import lmtool
+
+    for section in ("cj", "cn"):
+        _write_section(section)
+        sizes = {name: f"{_words(f'{section}/{name}.txt'):,}" for name in ("own", "valid", "test", "general")}
+        print(
+            f"section {section}: {sizes['own']} words to train on, {sizes['valid']} to fit on, {sizes['test']}", end=""
+        )
+        print(f" to test; the other sections have {sizes['general']}")
+        for name in ("general", "own"):
+            _train(section, name, f"{section}/{name}.txt")
+            print(f"{name} alone | {lmtool.evaluate(f'{section}/{name}', 'test').perplexity:.2f}", flush=True)
+        weights = (1, 2, 3, 5, 10, 20)
+        merged = _added_counts(section, weights)
+        found = {w: lmtool.evaluate(f"{section}/merged-{w}", "test").perplexity for w in (1, next(iter(merged)))}
+        best = next(iter(merged))
+        print(f"counts merged 1 to 1 | {found[1]:.2f}")
+        print(f"counts merged, its own {best} times, the best on valid of {list(weights)} | {found[best]:.2f}")
+        for names in (["general", "own"], [f"merged-{best}", "own"]):
+            fitted, mixed, one, _ = _mixed(section, names)
+            shown = f"weights=[{','.join(map(str, fitted))}]"
+            print(f"{' + '.join(names)}, {shown} | {mixed:.2f} | as one model {one:.2f}", flush=True)
 
 
-def _perplexity(lmtool: Lmtool, run: str, split: str) -> float:
-    lmtool("eval", f"run={run}", f"split={split}", f"hydra.run.dir={run}-{split}")
-    return float(_result(f"{run}-{split}")["perplexity"])
+@measure
+def sources() -> None:
+    """Brown: a section as the target, the others as sources: mixed, added up, and merged with tuned weights
+
+    SECTIONS=cn for one of the two targets.
+    """
+    for section in os.environ.get("SECTIONS", "cj,cn").split(","):
+        names = _write_section(section)
+        files = {name: f"{section}/{name}.txt" for name in names}
+        listed = ", ".join(f"{name} {_words(f'{section}/{name}.txt'):,}" for name in (*names, "valid", "test"))
+        print(f"target {section}; words: {listed}\n  | perplexity | n-grams | processor s of train", flush=True)
+        general = [files[name] for name in names[:-1]]
+        _row("its own text alone", _train(section, "own", files["own"]))
+        _row("all concatenated", _train(section, "all", [*general, files["own"]]))
+        _train(section, "general", general)
+        weight, trained = next(iter(_added_counts(section, (1, 3, 10)).items()))
+        _row(f"counts of the others and its own {weight} times, the best of 1, 3, 10", trained)
+        for name in names[:-1]:
+            _train(section, name, files[name])
+        for what, mixed in {"the others, its own": ["general", "own"], "one model per section": names}.items():
+            _, query_time, one, size = _mixed(section, mixed)
+            print(f"static mixture, {what}, at query time | {query_time:.2f} |  |", flush=True)
+            print(f"static mixture, {what}, as one model | {one:.2f} | {size:,} |", flush=True)
+        merging = {"kind": "count_merging"}
+        _row("count_merging, one source", _train(section, "merged-one", [*general, files["own"]], merging))
+        two = _train(section, "merged-two", {"general": general, "own": files["own"]}, merging)
+        _row("count_merging, two sources", two)
+        _row("count_merging, one source per section", _train(section, "merged-each", files, merging))
+        found = result(f"{section}/merged-each")
+        print("  weights:", ", ".join(f"{name} {weight:.3f}" for name, weight in found["source_weights"].items()))
+        print(
+            "  discounts:", " / ".join(", ".join(f"{d:.3f}" for d in each) for each in found["discounts"]), flush=True
+        )
 
 
-def _result(run: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((Path(run) / "result.json").read_text())
-    return found
+def _row(what: str, trained: Any) -> None:
+    import lmtool
+
+    run, seconds = trained
+    found = lmtool.evaluate(run, "test").perplexity
+    print(f"{what} | {found:.2f} | {run.parameters:,} | {seconds:.1f}", flush=True)

@@ -1,95 +1,82 @@
-"""Training in several processes, for ./scripts/measure processes: the speed of two, where the time of a step goes, and
-what the measured costs make of 8 and 64.
+"""Training in several processes, for ./scripts/measure: the speed of two, where the time of a step goes, and what the
+measured costs predict for 8 and 64.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import measure_neural
+from measuring import LMTOOL, head, in_turns, lmtool, measure, result, row, store_of, turns, use_threads
+from network_steps import composed, train_config, training
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-# model, its words, batch of all processes, steps of a measurement
+# (model, its words, batch of all processes, steps of a measurement)
 CASES = [("nplm", [], 1024, 30), ("nplm", [], 128, 100)]
 CASES += [("hsoftmax", ["tree=huffman"], 4096, 60), ("nce", [], 4096, 60)]
-
-TURNS = int(os.environ.get("TURNS", "3"))
-SIZES = (2, 8, 64)
-NETWORKS = {"10 Gbit/s, 50 us": (50e-6, 10e9 / 8), "100 Gbit/s, 10 us": (10e-6, 100e9 / 8)}  # latency, bytes a second
+SIZES = (2, 8, 64)  # numbers of processes
+NETWORKS = {"10 Gbit/s, 50 us": (50e-6, 10e9 / 8), "100 Gbit/s, 10 us": (10e-6, 100e9 / 8)}  # latency, bytes/s
 
 
-def processes(lmtool: Callable[..., float]) -> None:
-    """Examples a second of whole trainings by one process with one thread and with two, and by two processes; then the
-    parts of a step, and the model of more processes.
-    """
+@measure
+def processes() -> None:
+    """PTB: torchrun with two processes beside one thread and two, the parts of a step, and 8 and 64 processes"""
     lmtool("preprocess", "data=ptb")
-    one, here = measure_neural.LMTOOL, str(Path(__file__).resolve())
-    forms = {"1 thread": [*one, "threads=1"], "2 threads": one, "2 processes": [*TORCHRUN, "-m", "lmtool"]}
-    print("| examples a second | one thread | two threads | two processes | / one thread | / two threads |")
-    print("|---|--:|--:|--:|--:|--:|")
+    starts = {"1": LMTOOL, "2": LMTOOL, "torchrun": [*TORCHRUN, "-m", "lmtool"]}
+    head("examples a second", "one thread", "two threads", "two processes", "/ one thread", "/ two threads", numbers=5)
     for model, more, batch, _ in CASES:
-        found: dict[str, list[float]] = {name: [] for name in forms}
-        for turn in range(TURNS):
-            for name, start in forms.items():
-                run = f"{model}-{batch}-{name.replace(' ', '-')}-{turn}"
+        found: dict[str, list[float]] = {name: [] for name in starts}
+        for turn in range(turns(3)):
+            for name, start in starts.items():
+                run = f"{model}-{batch}-{name}-{turn}"
                 words = ["train", f"model={model}", "data=ptb", f"training.batch_size={batch}", "training.epochs=null"]
                 words += [*more, "training.minutes=0.2", "training.accuracy_on=0", f"hydra.run.dir={run}"]
-                line = [*start[:-1], *words, start[-1]] if start[-1].startswith("threads=") else [*start, *words]
-                subprocess.run(line, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                found[name].append(json.loads(Path(run, "result.json").read_text())["examples_per_second"])
+                words += ["threads=1"] if name == "1" else []
+                subprocess.run([*start, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                found[name].append(result(run)["examples_per_second"])
         single, threads, two = (statistics.median(rates) for rates in found.values())
-        cells = f"{single:,.0f} | {threads:,.0f} | {two:,.0f} | {two / single:.2f} | {two / threads:.2f}"
-        print(f"| {model}, batch {batch:,} | {cells} |", flush=True)
-    print(
-        "\nmilliseconds of a step of each of two processes with one thread, and efficiency with more of them, the batch"
-    )
-    print("of each being the same; on this machine's loopback (2), and by the network's latency and width")
+        rates = (f"{rate:,.0f}" for rate in (single, threads, two))
+        row(f"{model}, batch {batch:,}", *rates, f"{two / single:.2f}", f"{two / threads:.2f}")
+    print("\nmilliseconds of a step of each of two processes with one thread, and efficiency with more of them, the")
+    print("batch of each being the same; on this machine's loopback (2), and by the network's latency and width")
     for model, more, batch, steps in CASES:
-        subprocess.run(
-            [*TORCHRUN, here, model, str(batch), str(steps), *more],
-            check=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.DEVNULL,
-        )
+        line = [*TORCHRUN, str(Path(__file__).resolve()), model, str(batch), str(steps), *more]
+        subprocess.run(line, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
 
 
 def _parts() -> None:
-    """In a process of torchrun: the parts of a step, which the first process prints."""
+    """Measure the parts of a step in a process of torchrun; the first process prints them."""
     import torch
     import torch.distributed as dist
 
-    from lmtool.system import parallel
-    from lmtool.system.process import keep_freed_memory
     from lmtool.training.processes import Processes, joined_processes
 
     model, batch, steps, *more = sys.argv[1:]
-    torch.set_num_threads(parallel.use(1))
-    keep_freed_memory()
+    use_threads(1)
     with joined_processes(torch.device("cpu")) as both:
         apart = _Engine(model, more, int(batch) // both.size, Processes())
         together = _Engine(model, more, int(batch), both)
-        found: dict[str, list[float]] = {}
-        for turn in range(TURNS + 1):
-            parts = {"computing": apart.step, "whole": together.step, **together.exchanges(apart)}
-            for name, call in parts.items():
+
+        def repeated(call: Callable[[], object]) -> Callable[[], None]:
+            def repeat() -> None:
                 dist.barrier()
-                start = time.perf_counter()
                 for _ in range(int(steps)):
                     call()
-                if turn:
-                    found.setdefault(name, []).append((time.perf_counter() - start) / int(steps))
+
+            return repeat
+
+        together.step()
+        apart.step()
+        parts = {"computing": apart.step, "whole": together.step, **together.exchanges(apart)}
+        taken = in_turns({name: repeated(call) for name, call in parts.items()}, turns(3))
         if both.first:
-            seconds = {name: statistics.median(times) for name, times in found.items()}
+            seconds = {name: statistics.median(times) / int(steps) for name, times in taken.items()}
             _print(f"{model}, batch {int(batch) // both.size:,} each", seconds, apart)
         dist.barrier()
 
@@ -100,63 +87,47 @@ class _Engine:
     def __init__(self, model: str, more: list[str], batch: int, processes: Any) -> None:
         import torch
 
-        from lmtool.api.settings import compose
-        from lmtool.cli.arguments import CommandLine
-        from lmtool.config.settings import typed
-        from lmtool.config.verbs import TrainConfig
         from lmtool.data.corpus import Corpus
-        from lmtool.neural.model import build_neural
-        from lmtool.runs.load import tree_words
-        from lmtool.training.interruption import StopRequest
-        from lmtool.training.loop import Plan, _Training
 
-        words = [f"model={model}", "data=ptb", f"training.batch_size={batch}", "training.epochs=null"]
-        words += ["training.minutes=60", "training.evaluate_every=1e9", "training.save_every=1e9", *more]
-        config: Any = typed(compose(CommandLine("train", [], words))[0], TrainConfig)
-        self._corpus = Corpus.open(next(Path("stores").glob("ptb-*.h5")))
-        corpus = self._corpus.__enter__()
-        config.model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
-        config.optim.suit(config.output)
+        corpus = Corpus.open(store_of("ptb")).__enter__()
+        words = [f"model={model}", f"training.batch_size={batch}", "training.epochs=null", "training.minutes=60"]
+        words += ["training.evaluate_every=1e9", "training.save_every=1e9", *more]
         torch.manual_seed(0)
-        across = config.model.across_sentences
-        splits = corpus.split("train").as_stream(across), corpus.split("valid").as_stream(across)
-        tree = None if config.tree is None else config.tree.build(tree_words(corpus))
-        built = build_neural(config.model, config.output, corpus.vocabulary, tree)
-        plan = Plan(config.training, config.optim, config.schedule, 1, {})
-        folder = Path(tempfile.mkdtemp(dir=os.getcwd()))
+        network, optim, across = composed(corpus, *words)
+        config = train_config(corpus, *words).training
         self._processes = processes
-        self._training, self._stop = _Training(built, *splits, plan, folder, processes, bar=False), StopRequest()
-        built.train()
+        self._training, self._stop = training(network, corpus, across, config, optim, processes)
+        network.train()
 
     def step(self) -> None:
-        """One step, with all that goes with it."""
+        """Make one step."""
         self._training.advance(self._stop)
 
     @property
     def dense_bytes(self) -> int:
-        """Of the gradients that are added up whole."""
+        """Bytes of the gradients that are added up whole."""
         sparse = {id(parameter) for parameter in self._training.model.row_parameters()}
         return sum(4 * each.numel() for each in self._training.model.parameters() if id(each) not in sparse)
 
     @property
     def table_bytes(self) -> int:
-        """Of the whole parameters that have sparse gradients."""
+        """Bytes of the whole parameters that have sparse gradients."""
         return sum(4 * each.numel() for each in self._training.model.row_parameters())
 
     @property
     def row_bytes(self) -> int:
-        """Of the rows of sparse gradients that a batch uses, with their ids; after a step."""
+        """Bytes of the rows of sparse gradients that a batch uses, with their ids; after a step."""
         grads = [p.grad for p in self._training.model.row_parameters() if p.grad is not None]
         return sum(8 * grad._nnz() + 4 * grad._values().numel() for grad in grads)
 
     def exchanges(self, apart: _Engine) -> dict[str, Callable[[], object]]:
-        """What of a step is an exchange: alone, of as many bytes. apart: whose gradients are those of its own batch."""
+        """Return calls of the exchanges of a step alone. apart: the engine whose gradients are of its own batch."""
         import torch
         import torch.distributed as dist
 
         from lmtool.training import processes
 
-        (most,) = self._processes.largest(apart.row_bytes)  # each process's batch uses other rows
+        (most,) = self._processes.largest(apart.row_bytes)  # each batch uses other rows
         dense, rows = torch.zeros(self.dense_bytes // 4), torch.zeros(max(1, int(most) // 4))
         parts = [torch.empty_like(rows) for _ in range(self._processes.size)]
         tiny = torch.zeros(8)
@@ -203,7 +174,7 @@ def _print(name: str, seconds: dict[str, float], engine: _Engine) -> None:
 
 
 def _ring(moved: int, size: int, latency: float, width: float) -> float:
-    """Seconds in which so many bytes are added up over processes in a ring."""
+    """Return the seconds in which a number of bytes is added up over processes in a ring."""
     return 2 * (size - 1) / size * moved / width + 2 * (size - 1) * latency if moved else 0.0
 
 

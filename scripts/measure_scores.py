@@ -1,48 +1,45 @@
-"""The measurements of scores for ./scripts/measure: mixtures of every kind, the significance of differences."""
+"""Scores for ./scripts/measure: mixtures of every kind, the significance of differences."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-
-def mixtures(lmtool: Callable[..., float]) -> None:
-    """PTB valid: order 5 mixed with Witten-Bell, caches and a hierarchical softmax of two epochs, fitted there."""
-    lmtool("train", "model=ngram", "model.order=5", "data=ptb", "hydra.run.dir=kn5")
-    lmtool("train", "model=ngram", "model.order=3", "smoother=witten_bell", "data=ptb", "hydra.run.dir=wb3")
-    lmtool("train", "model=hsoftmax", "tree=huffman", "data=ptb", "training.epochs=2", "hydra.run.dir=hs")
-    lmtool("eval", "run=kn5", "hydra.run.dir=kn5-valid")
-    lmtool("eval", "run=hs", "accuracy=true", "hydra.run.dir=hs-valid")
-    print(f"kn5 {_result('kn5-valid')['perplexity']:.4f}, hs {_result('hs-valid')['perplexity']:.2f}")
-    mixtures_to_fit = {
-        "kn5+wb3": ["runs=[kn5,wb3]"],
-        "kn5+unigram": ["runs=[kn5]", "cache=unigram"],
-        "linear": ["runs=[kn5,hs]"],
-        "classes": ["runs=[kn5,hs]", "method=classes"],
-        "unigram": ["runs=[kn5,hs]", "cache=unigram"],
-        "neural": ["runs=[kn5,hs]", "cache=neural"],
-        "log_linear": ["runs=[kn5,hs]", "method=log_linear"],
-    }
-    for name, words in mixtures_to_fit.items():
-        seconds = lmtool("ensemble", *words, f"hydra.run.dir={name}")
-        found = _result(name)
-        weights = " ".join(f"{weight:.4f}" for weight in found["weights"])
-        print(f"{name}: {found['perplexity']:.4f}, weights {weights}, gap {found['fit']['gap']:.1e}; {seconds:.1f} s")
-    lmtool("compare", "runs=[linear,classes,log_linear]", "hydra.run.dir=table")
-    print(Path("table/compare.md").read_text())
-    _resampling()
+from measuring import ensemble, evaluate, lmtool, measure, train
 
 
-def _resampling() -> None:
+@measure
+def mixtures() -> None:
+    """PTB: mixtures of every kind, with caches, and the tests of compare (ten minutes)"""
     import numpy as np
 
     from lmtool.evaluation.significance import compare
     from lmtool.evaluation.token_scores import TokenScores
 
+    train("kn5", "model=ngram", "model.order=5", "data=ptb")
+    train("wb3", "model=ngram", "model.order=3", "smoother=witten_bell", "data=ptb")
+    train("hs", "model=hsoftmax", "tree=huffman", "data=ptb", "training.epochs=2")
+    order_5, network = evaluate("kn5")["perplexity"], evaluate("hs", "valid", "accuracy=true")["perplexity"]
+    print(f"kn5 {order_5:.4f}, hs {network:.2f}")
+    fitted = {
+        "kn5+wb3": ["kn5,wb3"],
+        "kn5+unigram": ["kn5", "cache=unigram"],
+        "linear": ["kn5,hs"],
+        "classes": ["kn5,hs", "method=classes"],
+        "unigram": ["kn5,hs", "cache=unigram"],
+        "neural": ["kn5,hs", "cache=neural"],
+        "log_linear": ["kn5,hs", "method=log_linear"],
+    }
+    for name, (runs, *words) in fitted.items():
+        found = ensemble(name, runs.split(","), *words)
+        weights = " ".join(f"{weight:.4f}" for weight in found["weights"])
+        print(f"{name}: {found['perplexity']:.4f}, weights {weights}, gap {found['fit']['gap']:.1e};", end=" ")
+        print(f"{found['command_seconds']:.1f} s")
+    lmtool("compare", "runs=[linear,classes,log_linear]", "hydra.run.dir=table")
+    print(Path("table/compare.md").read_text())
     kept = [TokenScores.open(Path(name) / "scores.h5") for name in ("linear", "classes")]
     log_prob = np.stack([found.log_prob for found in kept])
     compare(log_prob, kept[0].tokens.offsets, resamples=100, seed=1)
@@ -51,17 +48,18 @@ def _resampling() -> None:
     print(f"both tests of two models, 10,000 draws each: {time.perf_counter() - start:.2f} s")
 
 
-def significance(lmtool: Callable[..., float]) -> None:
-    """Two models of the same mean on texts whose sentences depend on each other; PTB valid, in order and shuffled."""
+@measure
+def significance() -> None:
+    """simulated scores and PTB: what intervals cover, and differences found where there are none"""
     import numpy as np
 
     from lmtool.evaluation.significance import compare
     from lmtool.evaluation.token_scores import TokenScores
 
     for name, smoother in (("kn5", "modified_kneser_ney"), ("wb5", "witten_bell")):
-        lmtool("train", "model=ngram", "model.order=5", f"smoother={smoother}", "data=ptb", f"hydra.run.dir={name}")
-        lmtool("eval", f"run={name}", f"hydra.run.dir={name}-valid")
-    lmtool("ensemble", "runs=[kn5]", "cache=unigram", "hydra.run.dir=cache")
+        train(name, "model=ngram", "model.order=5", f"smoother={smoother}", "data=ptb")
+        evaluate(name)
+    ensemble("cache", ["kn5"], "cache=unigram")
     for block in ("sentence", "50", "auto"):
         lmtool("compare", "runs=[kn5-valid,cache,wb5-valid]", f"block={block}", "hydra.run.dir=table")
         print(Path("table/compare.md").read_text())
@@ -82,7 +80,7 @@ def significance(lmtool: Callable[..., float]) -> None:
 
 
 def _simulated(kind: str, texts: int, sentences: int, block: int | None) -> tuple[str, float]:
-    """Percentages of texts whose intervals cover the truth and whose p are at most .05; the median block length."""
+    """Return percentages of texts whose intervals cover the truth and whose p are at most .05, and the block length."""
     import numpy as np
 
     from lmtool.evaluation.significance import compare, perplexity_interval
@@ -105,7 +103,7 @@ def _simulated(kind: str, texts: int, sentences: int, block: int | None) -> tupl
 
 
 def _dependence(rng: Any, texts: int, sentences: int) -> dict[str, Callable[[], Any]]:
-    """Draw scores of sentences `[texts, sentences]` of mean 0 and variance 1, by the kind of their dependence."""
+    """Draw scores of sentences `[texts, sentences]` of mean 0 and variance 1, by the kind of dependence."""
     import numpy as np
 
     def noise(count: int) -> Any:
@@ -136,8 +134,3 @@ def _dependence(rng: Any, texts: int, sentences: int) -> dict[str, Callable[[], 
     for part in (0.35, 0.1):
         kinds[f"{part} of documents of 25"] = lambda part=part: share(documents(25), part)
     return kinds
-
-
-def _result(run: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((Path(run) / "result.json").read_text())
-    return found

@@ -1,4 +1,4 @@
-"""Steps of lmtool's training beside those of a plain PyTorch loop, in turns, for ./scripts/measure."""
+"""Speed of training steps for ./scripts/measure: beside plain PyTorch, other processes, plain formulas, a bare loop."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import measure_neural
+from measuring import (
+    Times,
+    head,
+    in_turns,
+    lmtool,
+    measure,
+    median_seconds,
+    rates_in_turns,
+    ratios,
+    row,
+    store_of,
+    train,
+    turns,
+    use_threads,
+)
+from network_steps import lmtool_of, loop, loop_of, model_of, pytorch_of
 
-TURNS = measure_neural.TURNS
 # (text, embeddings, hidden, context, batch)
 FULL = {
     "10,000 words, 30/100, batch 1,024": ("ptb", 30, 100, 5, 1024),
@@ -25,9 +38,8 @@ FULL = {
     "28 letters, 10/200, batch 32": ("names", 10, 200, 3, 32),
 }
 LAYERS = "hierarchical", "nce", "sampled", "classes", "adaptive"
-STEPS_FOR = 4.0  # seconds for which `contention` makes steps of one work
-# Works of `contention`, alone in a process: (text, embeddings, hidden, context, batch, layer) or a command line.
-ALONE: dict[str, Any] = {
+# Works of `contention`, each in its own process: (text, embeddings, hidden, context, batch, layer) or a command line.
+WORKS: dict[str, Any] = {
     **{name: (*work, "softmax") for name, work in FULL.items()},
     **{f"{layer}, 30/100, batch 1,024": ("ptb", 30, 100, 5, 1024, layer) for layer in LAYERS},
     "sampled, 28 letters, 16/64, batch 512": ("names", 16, 64, 3, 512, "sampled"),
@@ -35,222 +47,80 @@ ALONE: dict[str, Any] = {
     "scoring by order 5": "eval run=kn5",
     "scoring by model=nplm": "eval run=nplm",
 }
-OTHERS = [("hierarchical", 4096), ("nce", 1024), ("morin_bengio", 4096)]
+WORK_SECONDS = 4.0  # how long `contention` makes steps of one work
 SECONDS = 0.6  # of one form in one turn
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::addmv", "aten::addmv_")
 BUSY = "while True: pass"
 
 
-def speed(lmtool: Callable[..., float]) -> None:
-    """Examples a second: a plain PyTorch loop, and lmtool's in fp32 and with precision=auto, in turns."""
+def _prepare(*texts: str) -> None:
+    import torch
+
+    from lmtool.system import parallel
+
+    use_threads()
+    for text in texts:
+        lmtool("preprocess", f"data={text}")
+    print(f"torch {torch.__version__}, {parallel.threads()} threads")
+
+
+def cells(rates: Times, base: str, others: list[str]) -> list[str]:
+    """Return the median rate of the base, then that of each other one with the median of its ratios to the base."""
+    found = [f"{statistics.median(rates[base]):,.0f}"]
+    for other in others:
+        found += [f"{statistics.median(rates[other]):,.0f}", f"{ratios(rates, base)[other]:.2f}"]
+    return found
+
+
+@measure
+def speed() -> None:
+    """PTB and names: steps of training a second beside a plain PyTorch loop, in fp32 and bf16"""
     from lmtool.neural.forms import tiles
 
-    stores = _begin(lmtool)
+    _prepare("ptb", "names")
     found = "tiles for bf16 (AMX)" if tiles.available() else "no tiles for bf16"
-    print(f"this processor has {found}; examples a second, medians of {TURNS} turns, and the median of the ratios")
-    print("| work | plain loop | fp32 | ratio | precision=auto | ratio |\n|---|--:|--:|--:|--:|--:|")
-    for name, (text, embed, hidden, context, batch) in FULL.items():
-        forms = {"plain": (plain_steps(stores[text], embed, hidden, batch, context), batch)}
+    print(f"this processor has {found}; examples a second, medians of {turns()} turns, and the median of the ratios")
+    head("work", "plain loop", "fp32", "ratio", "precision=auto", "ratio", numbers=5)
+    works = [(name, *work, "softmax", work[4]) for name, work in FULL.items()]
+    for layer, batch in (("hierarchical", 4096), ("nce", 1024), ("morin_bengio", 4096)):
+        works += [(f"{layer}, 30/100, batch {batch:,}", "ptb", 30, 100, 5, 1024, layer, batch)]
+    for name, text, embed, hidden, context, plain_batch, layer, batch in works:
+        store = store_of(text)
+        steps = {"plain": (pytorch_of(store, embed, hidden, plain_batch, context), plain_batch)}
         for precision in ("fp32", "auto"):
-            forms[precision] = (steps_of(stores[text], embed, hidden, batch, context, precision=precision), batch)
-        _print(name, rates_in_turns(forms))
-    for layer, batch in OTHERS:
-        forms = {"plain": (plain_steps(stores["ptb"], 30, 100, 1024, 5), 1024)}
-        for precision in ("fp32", "auto"):
-            forms[precision] = (steps_of(stores["ptb"], 30, 100, batch, 5, layer, precision), batch)
-        _print(f"{layer}, 30/100, batch {batch:,}", rates_in_turns(forms))
-    forms = {name: (steps_of(stores["ptb"], None, None, 512, None, precision=name), 512) for name in ("fp32", "auto")}
-    fp32, auto, ratio = cells(rates_in_turns(forms), "fp32", ["auto"])
+            steps[precision] = (lmtool_of(store, embed, hidden, batch, context, layer, precision), batch)
+        row(name, *cells(rates_in_turns(steps, SECONDS, turns()), "plain", ["fp32", "auto"]))
+    ptb = store_of("ptb")
+    steps = {name: (lmtool_of(ptb, None, None, 512, None, precision=name), 512) for name in ("fp32", "auto")}
+    fp32, auto, ratio = cells(rates_in_turns(steps, SECONDS, turns()), "fp32", ["auto"])
     print(f"model=nplm with its defaults: fp32 {fp32}, auto {auto}, ratio {ratio}")
 
 
-def contention(lmtool: Callable[..., float]) -> None:
-    """Training, counting and scoring while other processes keep one or both cores busy, beside one quiet thread."""
-    _begin(lmtool)
-    for name, model in {"kn5": ["model=ngram"], "nplm": ["model=nplm", "training.steps=20"]}.items():
-        lmtool("train", *model, "data=ptb", f"hydra.run.dir={name}")
-    here = str(Path(__file__).resolve())
+@measure
+def contention() -> None:
+    """training, counting and scoring while other processes keep one core busy, or all of them"""
+    _prepare("ptb", "names")
+    train("kn5", "model=ngram", "data=ptb")
+    train("nplm", "model=nplm", "training.steps=20", "data=ptb")
     print("Seconds of a step or a command; multiples of that beside one busy process or one per core.")
-    print("| work | one thread, quiet | null, quiet | null beside one | null beside all | one beside all |")
-    print("|---|--:|--:|--:|--:|--:|")
-    for name in ALONE:
+    surroundings = ("null, quiet", "null beside one", "null beside all", "one beside all")
+    head("work", "one thread, quiet", *surroundings, numbers=5)
+    for name in WORKS:
         seconds = []
         for threads, busy in (("1", 0), ("", 0), ("", 1), ("", os.cpu_count() or 1), ("1", os.cpu_count() or 1)):
             others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(busy)]
             try:
                 time.sleep(1.0 if busy else 0)
-                command = [sys.executable, here, name, threads]
+                command = [sys.executable, str(Path(__file__).resolve()), name, threads]
                 seconds.append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
             finally:
                 for other in others:
                     other.kill()
-        cells = [f"{seconds[0]:.4f}", *(f"{taken / seconds[0]:.2f}" for taken in seconds[1:])]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
-
-
-def step(lmtool: Callable[..., float]) -> None:
-    """Where the time of a step of model=nplm with its defaults goes: matrix products, and what takes more than 2 %."""
-    from torch.profiler import ProfilerActivity, profile
-
-    stores = _begin(lmtool)
-    for precision in ("fp32", "auto"):
-        advance = steps_of(stores["ptb"], None, None, 512, None, precision=precision)
-        for _ in range(30):
-            advance()
-        start = time.perf_counter()
-        for _ in range(30):
-            advance()
-        seconds = (time.perf_counter() - start) / 30
-        with profile(activities=[ProfilerActivity.CPU]) as taken:
-            for _ in range(30):
-                advance()
-        times = {event.key: event.self_cpu_time_total for event in taken.key_averages()}
-        whole = sum(times.values())
-        products = sum(times.get(name, 0.0) for name in PRODUCTS) / whole
-        print(f"{precision}: {1000 * seconds:.1f} ms a step; matrix products of torch {100 * products:.0f} % of it")
-        rest = sorted(((share / whole, name) for name, share in times.items() if name not in PRODUCTS), reverse=True)
-        print("  " + ", ".join(f"{name} {100 * share:.1f} %" for share, name in rest if share > 0.02), flush=True)
-
-
-def _begin(lmtool: Callable[..., float]) -> dict[str, Path]:
-    import torch
-
-    from lmtool.system import parallel
-    from lmtool.system.process import keep_freed_memory
-
-    torch.set_num_threads(parallel.use(None))
-    keep_freed_memory()
-    for text in ("ptb", "names"):
-        lmtool("preprocess", f"data={text}")
-    print(f"torch {torch.__version__}, {parallel.threads()} threads")
-    return {text: measure_neural.prepare_store(text) for text in ("ptb", "names")}
-
-
-def _print(name: str, rates: dict[str, list[float]]) -> None:
-    print(f"| {name} | {' | '.join(cells(rates, 'plain', ['fp32', 'auto']))} |", flush=True)
-
-
-def cells(rates: dict[str, list[float]], first: str, others: list[str]) -> list[str]:
-    """The median rate of the first form, then that of each other one with the median of its ratios to the first."""
-    found = [f"{statistics.median(rates[first]):,.0f}"]
-    for other in others:
-        ratio = statistics.median(b / a for a, b in zip(rates[first], rates[other], strict=True))
-        found += [f"{statistics.median(rates[other]):,.0f}", f"{ratio:.2f}"]
-    return found
-
-
-def rates_in_turns(
-    forms: dict[str, tuple[Callable[[], object], int]], seconds: float = SECONDS
-) -> dict[str, list[float]]:
-    """Examples a second of each form, (step, batch), in TURNS turns after one that does not count.
-
-    seconds: of one form in one turn.
-    """
-    found: dict[str, list[float]] = {name: [] for name in forms}
-    for turn in range(TURNS + 1):
-        for name, (step, batch) in forms.items():
-            start, done = time.perf_counter(), 0
-            while done < 3 or time.perf_counter() - start < seconds:
-                step()
-                done += 1
-            if turn:
-                found[name].append(done * batch / (time.perf_counter() - start))
-    return found
-
-
-def plain_steps(store: Path, embed: int, hidden: int, batch: int, context: int) -> Callable[[], None]:
-    """The usual loop: TensorDataset, DataLoader, nn.Embedding, nn.Linear, CrossEntropyLoss, SGD."""
-    import numpy as np
-    import torch
-    from torch import nn
-    from torch.utils.data import DataLoader, TensorDataset
-
-    from lmtool.data.corpus import Corpus
-
-    with Corpus.open(store) as corpus:
-        split = corpus.split("train")
-        contexts, targets = split.windows(np.arange(min(split.tokens, 400_000)), context)
-        size = len(corpus.vocabulary)
-    torch.manual_seed(0)
-    layers = nn.Linear(context * embed, hidden), nn.Tanh(), nn.Linear(hidden, size)
-    model = nn.Sequential(nn.Embedding(size, embed), nn.Flatten(), *layers)
-    optimizer, criterion = torch.optim.SGD(model.parameters(), lr=0.1), nn.CrossEntropyLoss()
-    data = TensorDataset(torch.from_numpy(contexts), torch.from_numpy(targets))
-
-    def batches() -> Iterator[Any]:
-        while True:
-            yield from DataLoader(data, batch_size=batch, shuffle=True, drop_last=True)
-
-    waiting = batches()
-
-    def step() -> None:
-        x, y = next(waiting)
-        optimizer.zero_grad()
-        loss = criterion(model(x), y)
-        loss.backward()
-        optimizer.step()
-        loss.item()
-
-    return step
-
-
-def steps_of(
-    store: Path,
-    embed: int | None,
-    hidden: int | None,
-    batch: int,
-    context: int | None,
-    layer: str = "softmax",
-    precision: str = "fp32",
-    device: str = "cpu",
-) -> Callable[[], object]:
-    """Steps of lmtool's training of such a network by SGD, without clipping; sizes None: model=nplm and optim=adamw
-    with their defaults.
-    """
-    import torch
-
-    from lmtool.config.training import Precision, TrainingConfig
-    from lmtool.data.corpus import Corpus
-    from lmtool.training.interruption import StopRequest
-    from lmtool.training.loop import Plan, _Training
-    from lmtool.training.optim import SgdOptim
-    from lmtool.training.processes import Processes
-    from lmtool.training.schedules import ConstantSchedule
-
-    settings = dict(epochs=None, steps=1 << 40, minutes=None, patience=None, batch_size=batch, evaluate_every=1e9)
-    settings |= dict(accuracy_on=0, clip_norm=1.0 if embed is None else None, max_norm=None, compile=False)
-    settings |= dict(memory=None, save_every=1e9, tensorboard=False, consecutive=None)
-    corpus = Corpus.open(store).__enter__()
-    torch.manual_seed(0)
-    if embed is None:
-        model, optim, across = _nplm(corpus)
-    else:
-        model = measure_neural.model_of(corpus, layer, embed, hidden, context)
-        optim, across = SgdOptim("sgd", 0.1, 0.0, 0.0), False
-    config = TrainingConfig(**settings, precision=Precision(precision))
-    plan = Plan(config, optim, ConstantSchedule("constant", 0.0), 1, {})
-    splits = corpus.split("train").as_stream(across), corpus.split("valid").as_stream(across)
-    folder, stop = Path(tempfile.mkdtemp(dir=os.getcwd())), StopRequest()
-    training = _Training(model.to(device), *splits, plan, folder, Processes(), bar=False)
-    return lambda: training.advance(stop)
-
-
-def _nplm(corpus: Any) -> tuple[Any, Any, bool]:
-    """The network and the optimizer of `lmtool train model=nplm`."""
-    from lmtool.api.settings import compose
-    from lmtool.cli.arguments import CommandLine
-    from lmtool.config.settings import typed
-    from lmtool.config.verbs import TrainConfig
-    from lmtool.neural.model import build_neural
-
-    config = typed(compose(CommandLine("train", [], ["model=nplm", "data=ptb"]))[0], TrainConfig)
-    config.model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
-    config.optim.suit(config.output)
-    return build_neural(config.model, config.output, corpus.vocabulary), config.optim, config.model.across_sentences
+        row(name, f"{seconds[0]:.4f}", *(f"{taken / seconds[0]:.2f}" for taken in seconds[1:]))
 
 
 def _alone(name: str, threads: str) -> None:
-    """Print the seconds that one work takes in this process, started as a command starts it."""
+    """Print the seconds that one work of `contention` takes in this process, started as a command starts it."""
     from lmtool.__main__ import SPIN_COUNT
     from lmtool.session import Session
 
@@ -261,7 +131,7 @@ def _alone(name: str, threads: str) -> None:
 
     Session(Path()).use_threads(int(threads) if threads else None)
     keep_freed_memory()
-    work = ALONE[name]
+    work = WORKS[name]
     if isinstance(work, str):
         from lmtool.cli.command_line import main
 
@@ -273,15 +143,149 @@ def _alone(name: str, threads: str) -> None:
             seconds = time.perf_counter() - start
     else:
         text, embed, hidden, context, batch, layer = work
-        advance = steps_of(measure_neural.prepare_store(text), embed, hidden, batch, context, layer)
-        for _ in range(3):
-            advance()
-        start, steps = time.perf_counter(), 0
-        while time.perf_counter() - start < STEPS_FOR:
-            advance()
-            steps += 1
-        seconds = (time.perf_counter() - start) / steps
+        advance = lmtool_of(store_of(text), embed, hidden, batch, context, layer)
+        rates = rates_in_turns({"": (advance, 1)}, WORK_SECONDS / 2, 1)  # the first turn is not counted
+        seconds = 1 / rates[""][0]
     print(seconds, file=sys.__stdout__)
+
+
+@measure
+def step() -> None:
+    """PTB: where the time of a step of model=nplm goes, in fp32 and bf16"""
+    from torch.profiler import ProfilerActivity, profile
+
+    _prepare("ptb")
+    for precision in ("fp32", "auto"):
+        advance = lmtool_of(store_of("ptb"), None, None, 512, None, precision=precision)
+
+        def thirty_steps(advance=advance) -> None:  # type: ignore[no-untyped-def]
+            for _ in range(30):
+                advance()
+
+        seconds = median_seconds(thirty_steps, 1) / 30
+        with profile(activities=[ProfilerActivity.CPU]) as taken:
+            thirty_steps()
+        times = {event.key: event.self_cpu_time_total for event in taken.key_averages()}
+        whole = sum(times.values())
+        products = sum(times.pop(name, 0.0) for name in PRODUCTS) / whole
+        print(f"{precision}: {1000 * seconds:.1f} ms a step; matrix products of torch {100 * products:.0f} % of it")
+        rest = sorted(((share / whole, name) for name, share in times.items()), reverse=True)
+        print("  " + ", ".join(f"{name} {100 * share:.1f} %" for share, name in rest if share > 0.02), flush=True)
+
+
+@measure
+def layers() -> None:
+    """PTB and synthetic: steps of training a second of every output layer, and whole distributions"""
+    _prepare("ptb")
+    for types in (10_000, 1_000_000):
+        words = [f"data.types={types}", "data.tokens=3000000", "data.valid_tokens=1000", "data.test_tokens=1000"]
+        lmtool("preprocess", "data=synthetic", f"data.name=synthetic{types}", *words)
+    works = [("hierarchical", 30, 100, 1024), ("hierarchical", 30, 100, 4096), ("hierarchical", 128, 512, 4096)]
+    works += [("morin_bengio", 30, 100, 4096)]
+    works += [("nce", 30, 100, 1024), ("nce", 30, 100, 4096), ("nce", 128, 512, 4096)]
+    works += [(name, 30, 100, 4096) for name in ("sampled", "adaptive", "classes")]
+    for name, embed, hidden, batch in works:
+        said = f"{name} {embed}/{hidden}, batch {batch}: {_rate('ptb', name, embed, hidden, batch):,.0f} ex/s"
+        if name in ("hierarchical", "nce"):
+            said += f"; by the plain formulas {_rate('ptb', name, embed, hidden, batch, plain=True):,.0f}"
+        print(said, flush=True)
+    for name in ("hierarchical", "nce"):
+        small, large = (_rate(f"synthetic{types}", name, 30, 100, 4096) for types in (10_000, 1_000_000))
+        print(f"{name} at V = 10,000 {small:,.0f}, at V = 1,000,000 {large:,.0f} ex/s: {large / small:.2f}", flush=True)
+    _distributions()
+
+
+def _rate(data: str, layer: str, embed: int, hidden: int, batch: int, *, plain: bool = False) -> float:
+    step = loop_of(store_of(data), layer, embed, hidden, batch, plain=plain)
+    return statistics.median(rates_in_turns({"": (step, batch)}, 2, turns())[""])
+
+
+def _distributions() -> None:
+    import numpy as np
+
+    from lmtool.data.corpus import Corpus
+
+    with Corpus.open(store_of("ptb")) as corpus:
+        for name in ("hierarchical", "morin_bengio", "softmax"):
+            model = model_of(corpus, name, 30, 100)
+            contexts = corpus.split("valid").windows(np.arange(256), 5)[0]
+            milliseconds = 1000 / 256 * median_seconds(lambda m=model, c=contexts: m.log_dist(c), turns())
+            print(f"one distribution over 10,000 words, {name}, in a batch of 256: {milliseconds:.3f} ms")
+            for batch in (1, 256) if name == "hierarchical" else ():
+                asked = {
+                    "10 likeliest words": lambda m=model, c=contexts[:batch]: m.top(c, 10),
+                    "whole distribution": lambda m=model, c=contexts[:batch]: m.log_dist(c),
+                }
+                for what, call in asked.items():
+                    milliseconds = 1000 / batch * median_seconds(call, 4 * turns())
+                    print(f"  the {what} after a context, in a batch of {batch}: {milliseconds:.3f} ms")
+
+
+@measure
+def checks() -> None:
+    """PTB: the time of checking a step's arguments beside the step, of every output layer"""
+    import torch
+
+    from lmtool.data.corpus import Corpus
+    from lmtool.neural.checks import require_hidden, require_ids
+
+    _prepare("ptb")
+    use_threads(1)
+    for batch in (32, 1024):
+        for name in (*LAYERS, "softmax"):
+            with Corpus.open(store_of("ptb")) as corpus:
+                model = model_of(corpus, name, 30, 100)
+            layer, encoder = model.output, model.encoder
+            weight, words = layer.reference(), layer.word_count
+            h, y = torch.randn(batch, layer.input_dim), torch.randint(words, (batch,))
+            contexts = torch.randint(words, (batch, encoder.context_size))
+
+            def check() -> None:
+                require_hidden(layer, ".forward: h", h, layer.input_dim, weight)  # noqa: B023
+                require_ids(layer, ".forward: y", y, ((batch,),), words, h)  # noqa: B023
+                shape = ((batch, encoder.context_size),)  # noqa: B023
+                require_ids(encoder, ".forward: contexts", contexts, shape, None, encoder.embedding.weight)  # noqa: B023
+
+            rates = rates_in_turns({"": (check, 1)}, 0.5, turns())[""]
+            each, whole = 1 / statistics.median(rates), batch / _rate("ptb", name, 30, 100, batch)
+            share = 100 * each / whole
+            print(f"{name}, batch {batch}: {1e6 * each:.1f} of {1e6 * whole:,.0f} us a step, {share:.2f} %", flush=True)
+
+
+@measure
+def engine() -> None:
+    """PTB: the time that the training engine adds to a bare loop"""
+    import numpy as np
+    import torch
+
+    from lmtool.data.corpus import Corpus
+    from lmtool.training.optim import SgdOptim
+    from lmtool.training.optimizers import make_optimizers
+
+    _prepare("ptb")
+    for name in ("softmax", "hierarchical", "nce"):
+        for batch in (1024, 32):
+            with Corpus.open(store_of("ptb")) as corpus:
+                contexts, targets = map(torch.from_numpy, corpus.split("train").windows(np.arange(400_000), 5))
+                model = model_of(corpus, name, 30, 100)
+            order = torch.randperm(400_000)
+
+            def batches(x=contexts, y=targets, order=order, batch=batch):  # type: ignore[no-untyped-def]
+                while True:
+                    for index in order.split(batch)[:-1]:
+                        yield x[index], y[index]
+
+            bare = loop(model, batches(), make_optimizers(model, SgdOptim("sgd", 0.1, 0.0, 0.0)), clip=1.0)
+            whole = lmtool_of(store_of("ptb"), 30, 100, batch, 5, name, clip=1.0)
+            steps = max(8, 12_000 // batch)
+            calls = {
+                "bare": lambda bare=bare, steps=steps: [bare() for _ in range(steps)],
+                "ours": lambda whole=whole, steps=steps: [whole() for _ in range(steps)],
+            }
+            seconds = in_turns(calls, 2 * turns())
+            loop_ms, ours_ms = (1000 * statistics.median(times) / steps for times in seconds.values())
+            print(f"{name} 30/100, batch {batch}: bare loop {loop_ms:.2f} ms a step, engine {ours_ms:.2f}:", end=" ")
+            print(f"{100 * (ours_ms / loop_ms - 1):+.1f} %", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,22 @@
-"""The measurements of `lmtool score` for ./scripts/measure: many documents beside kenlm's module, and selection."""
+"""Texts for ./scripts/measure: word by word and whole documents beside kenlm's module, and selection of texts."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
-import re
+import statistics
 import subprocess
 import sys
-import time
-import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-TURNS = 3
+from measuring import LMTOOL, brown, head, in_turns, lmtool, measure, process, ptb_lines, row, train, write_lines
+
+REPEATS = 3
 # What users of kenlm's module write for the same: the scores of a document's lines, added up.
 KENLM = """
 import json, math, sys, time
@@ -33,22 +35,18 @@ print(time.process_time() - start)
 """
 
 
-def documents(lmtool: Callable[..., float], command: list[str]) -> None:
-    """PTB's train text ten times, as documents of 20 lines and as lines: whole commands, order 5.
-
-    command: that runs lmtool. KENLM_PYTHON in the environment: an interpreter that has the module kenlm.
-    """
-    lmtool("train", "model=ngram", "model.order=5", "data=ptb", "hydra.run.dir=kn5")
-    text = Path(os.environ["LMTOOL_DATA"], "ptb", "ptb.train.txt").read_text(encoding="utf-8").splitlines()
-    lines = [line.strip() for line in text if line.strip()] * 10
-    Path("lines.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    with Path("docs.jsonl").open("w", encoding="utf-8") as file:
-        for at in range(0, len(lines), 20):
-            file.write(json.dumps({"id": at, "text": "\n".join(lines[at : at + 20])}) + "\n")
+@measure
+def documents() -> None:
+    """PTB, order 5: lmtool score on nine million tokens of documents, beside kenlm's module"""
+    train("kn5", "model=ngram", "model.order=5", "data=ptb")
+    lines = ptb_lines("train") * 10
+    write_lines("lines.txt", lines)
+    texts = ("\n".join(lines[at : at + 20]) for at in range(0, len(lines), 20))
+    write_lines("docs.jsonl", (json.dumps({"id": 20 * number, "text": text}) for number, text in enumerate(texts)))
     tokens = sum(len(line.split()) + 1 for line in lines)
-    print(f"{tokens:,} tokens, {len(lines):,} lines; processor time and wall time of whole commands, best of {TURNS}")
+    print(f"{tokens:,} tokens, {len(lines):,} lines; processor time and wall time of whole commands, best of {REPEATS}")
     Path("few.txt").write_text("a few words\n", encoding="utf-8")
-    begun, _, few = _best([*command, "score", "run=kn5", "text=few.txt", "to=few.tsv"])
+    begun, _, few = _best([*LMTOOL, "score", "run=kn5", "text=few.txt", "to=few.tsv"])
     print(f"  starting alone: {begun:.2f} s, {few:,.0f} MiB")
     for what, words in {
         "lines, one thread": ["text=lines.txt", "threads=1"],
@@ -56,139 +54,198 @@ def documents(lmtool: Callable[..., float], command: list[str]) -> None:
         "documents, one thread": ["text=docs.jsonl", "column=text", "threads=1"],
         "documents, all threads": ["text=docs.jsonl", "column=text"],
     }.items():
-        used, wall, peak = _best([*command, "score", "run=kn5", *words, "to=scores.tsv"])
-        print(
-            f"  {what}: {used:.2f} s of a processor, {wall:.2f} s; {tokens / used / 1e6:.2f} M tokens/s and core, "
-            f"without starting {tokens / (used - begun) / 1e6:.2f} M; {peak:,.0f} MiB",
-            flush=True,
-        )
-    _beside_kenlm(lmtool, tokens)
+        used, wall, peak = _best([*LMTOOL, "score", "run=kn5", *words, "to=scores.tsv"])
+        print(f"  {what}: {used:.2f} s of a processor, {wall:.2f} s;", end=" ")
+        print(f"{tokens / used / 1e6:.2f} M tokens/s and core,", end=" ")
+        print(f"without starting {tokens / (used - begun) / 1e6:.2f} M; {peak:,.0f} MiB", flush=True)
+    _documents_of_kenlm(tokens)
 
 
 def _best(words: list[str]) -> tuple[float, float, float]:
-    """The least processor time and the least wall time of a process, in seconds, and its largest peak in MiB."""
-    used, wall, peaks, _ = zip(*(_timed(words) for _ in range(TURNS)), strict=True)
-    return min(used), min(wall), max(peaks)
+    """Return the minimum processor and wall seconds of a process and its maximum peak in MiB."""
+    rows = [process(words) for _ in range(REPEATS)]
+    return min(each.processor for each in rows), min(each.seconds for each in rows), max(each.mib for each in rows)
 
 
-def _timed(words: list[str]) -> tuple[float, float, float, str]:
-    """Processor seconds, wall seconds and peak MiB of a process, and what it printed."""
-    start = time.perf_counter()
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    said = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"failed: {' '.join(words)}")
-    return usage.ru_utime + usage.ru_stime, time.perf_counter() - start, usage.ru_maxrss / 1024, said
-
-
-def _beside_kenlm(lmtool: Callable[..., float], tokens: int) -> None:
+def _documents_of_kenlm(tokens: int) -> None:
     python = os.environ.get("KENLM_PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import kenlm"], capture_output=True).returncode:
         print(f"  kenlm's module is not in {python}: install it, and name the interpreter by --kenlm-python")
         return
     lmtool("export", "run=kn5", "to=kn5.arpa")
     Path("by_kenlm.py").write_text(KENLM, encoding="utf-8")
-    words = [python, "by_kenlm.py", "kn5.arpa", "docs.jsonl", "kenlm.tsv"]
-    scored, whole = min((float(said), used) for used, _, _, said in (_timed(words) for _ in range(TURNS)))
+    used = [process([python, "by_kenlm.py", "kn5.arpa", "docs.jsonl", "kenlm.tsv"]) for _ in range(REPEATS)]
+    scored, whole = min((float(each.out), each.processor) for each in used)
     print(f"  kenlm's module, documents: {tokens / scored / 1e6:.2f} M tokens/s after reading the model", end="")
     print(f" ({whole - scored:.1f} s), which it reads from ARPA; {tokens / whole / 1e6:.2f} M with it")
-    ours = [line.split("\t") for line in Path("scores.tsv").read_text(encoding="utf-8").splitlines()[1:]]
-    theirs = [line.split("\t") for line in Path("kenlm.tsv").read_text(encoding="utf-8").splitlines()]
-    assert [row[0] for row in ours] == [row[0] for row in theirs], "other tokens"
-    apart = max(abs(float(a[2]) - float(b[1])) / float(a[0]) for a, b in zip(ours, theirs, strict=True))
-    print(f"  largest difference of a document's log p: {apart:.1e} nats per token")
+    ours, theirs = (
+        [line.split("\t") for line in Path(name).read_text(encoding="utf-8").splitlines()]
+        for name in ("scores.tsv", "kenlm.tsv")
+    )
+    assert [each[0] for each in ours[1:]] == [each[0] for each in theirs], "other tokens"
+    difference = max(abs(float(a[2]) - float(b[1])) / float(a[0]) for a, b in zip(ours[1:], theirs, strict=True))
+    print(f"  largest difference of a document's log p: {difference:.1e} nats per token")
+
+
+SENTENCES, BATCH, STEPS = 2000, 1000, 20
+NGRAMS = 2_317_234  # of the model
+
+
+@measure
+def decoding() -> None:
+    """PTB: word by word with states, one and 1,000 at a time, beside KenLM's Python module
+
+    Also a network with 40 hypotheses of each of 25 states.
+    """
+    import lmtool.kenlm as ours
+    from lmtool.runs.load import load
+    from lmtool.system import parallel
+
+    train("kn5", "model=ngram", "model.order=5", "data=ptb")
+    lmtool("convert", "run=kn5", "to=kn5.arpa", "hydra.run.dir=log")
+    train("nplm", "model=nplm", "data=ptb", "training.steps=20", "training.minutes=null")
+    sentences = [[*line.split(), "</s>"] for line in ptb_lines("valid")][:SENTENCES]
+    model, network, our_model = load("kn5"), load("nplm"), ours.Model("kn5")
+    steps = [[words[at] if at < len(words) else "</s>" for words in sentences[:BATCH]] for at in range(STEPS)]
+    coded = [model.vocabulary.encode(step) for step in steps]
+    words, batched = sum(map(len, sentences)), BATCH * STEPS
+
+    def with_threads(count: int | None) -> None:
+        parallel.use(count)
+        _at_once(model, coded)
+        parallel.use(None)
+
+    calls: dict[str, tuple[Any, int]] = {
+        "lmtool.kenlm BaseScore": (lambda: _one_by_one(ours, our_model, sentences), words)
+    }
+    with contextlib.suppress(ImportError):
+        import kenlm
+
+        with _silent():
+            their_model = kenlm.Model("kn5.arpa")
+        calls["kenlm BaseScore"] = (lambda: _one_by_one(kenlm, their_model, sentences), words)
+    calls["batches of 1,000 states, one thread"] = (lambda: with_threads(1), batched)
+    calls["batches of 1,000 states, all threads"] = (lambda: with_threads(None), batched)
+    for call, count in calls.values():  # until the n-grams are in a hash table, as after a quarter as many words
+        for _ in range(NGRAMS // 4 // count + 1):
+            call()
+    calls["network, 40 hypotheses of each of 25 states"] = (lambda: _at_once(network, coded[:3], alike=40), 3 * BATCH)
+    seconds = in_turns({name: call for name, (call, _) in calls.items()}, 5)
+    rates = {name: calls[name][1] / statistics.median(taken) for name, taken in seconds.items()}
+    base = "kenlm BaseScore" if "kenlm BaseScore" in rates else "lmtool.kenlm BaseScore"
+    if base not in ("kenlm BaseScore",):
+        print("KenLM's module is not installed (pip install kenlm): its row is left out")
+    for name, rate in rates.items():
+        print(f"{name:<45} {rate / 1e6:8.3f} M words/s {rate / rates[base]:8.2f} x {base}")
+
+
+def _one_by_one(module: Any, model: Any, sentences: list[list[str]]) -> None:
+    state, after, score = module.State(), module.State(), model.BaseScore
+    for sentence in sentences:
+        model.BeginSentenceWrite(state)
+        for word in sentence:
+            score(state, word, after)
+            state, after = after, state
+
+
+def _at_once(model: Any, steps: list[Any], alike: int = 1) -> None:
+    """Advance all states of a batch at once. alike: number of equal states per hypothesis that goes on."""
+    from lmtool import States
+
+    count = len(steps[0]) // alike
+    states = States.of([model.begin()] * count)
+    for step in steps:
+        few = states if alike == 1 else states[[at for at in range(count) for _ in range(alike)]]
+        _, after = model.advance(few, step)
+        states = after if alike == 1 else after[::alike]
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Discard standard error, to which KenLM writes a progress bar."""
+    saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nothing)
 
 
 SECTIONS = {"ca": "press: reportage", "cj": "learned", "cn": "fiction: adventure"}
 PASSAGE = 10  # sentences
 BY, ITSELF = ("chance", "perplexity", "difference"), "itself"
+Pool = list[tuple[bool, list[str]]]  # texts, each with whether it is of the section
 
 
-def selection(lmtool: Callable[..., float]) -> None:
-    """Brown: a section's hidden half found in a pool with all other sections, by Moore & Lewis's difference.
+@measure
+def selection() -> None:
+    """Brown: text of a section found among all others by Moore & Lewis's difference (two minutes)
 
-    A quarter of the section's files are the in-domain sample, a quarter the held-out text.
+    A quarter of the section's files are the in-domain sample, a quarter the held-out text, the rest is in a pool.
     """
-    files = _brown()
-    header = [
-        "texts",
-        "pool",
-        "of the section",
-        *(f"precision by {by}" for by in BY),
-        *(f"perplexity by {by}" for by in BY),
-    ]
-    print(f"| section | {' | '.join([*header, 'of the section itself'])} |\n|{' --- |' * (len(header) + 2)}")
+    files = brown()
+    measured = [f"{what} by {by}" for what in ("precision", "perplexity") for by in BY]
+    head("section", "texts", "pool", "of the section", *measured, "of the section itself")
     for section, title in SECTIONS.items():
         own = [name for name in files if name.startswith(section)]
-        others = [name for name in files if not name.startswith(section)]
-        sample = [line for name in own[::4] for line in files[name]]
-        held = [line for name in own[1::4] for line in files[name]]
-        hidden = own[2::4] + own[3::4]
+        sample, held = ([line for name in own[first::4] for line in files[name]] for first in (0, 1))
+        hidden = {*own[2::4], *own[3::4]}
+        pooled = [*own[2::4], *own[3::4], *(name for name in files if name not in own)]
         for unit, size in (("sentences", 1), (f"{PASSAGE} sentences", PASSAGE)):
-            pool = [(True, text) for name in hidden for text in _passages(files[name], size)]
-            pool += [(False, text) for name in others for text in _passages(files[name], size)]
+            pool = [
+                (name in hidden, files[name][at : at + size])
+                for name in pooled
+                for at in range(0, len(files[name]), size)
+            ]
             random.Random(1).shuffle(pool)
-            found = _selected(lmtool, pool, sample, held, f"{section}{size}")
+            found = _selected(pool, sample, held, f"{section}{size}")
             inside = 100 * sum(is_own for is_own, _ in pool) / len(pool)
             cells = [f"{section}, {title}", unit, f"{len(pool):,}", f"{inside:.1f} %"]
             cells += [f"{100 * found[by][0]:.1f} %" for by in BY] + [f"{found[by][1]:.1f}" for by in (*BY, ITSELF)]
-            print(f"| {' | '.join(cells)} |", flush=True)
+            row(*cells)
 
 
-def _brown() -> dict[str, list[str]]:
-    """The sentences of each file of Brown, without tags."""
-    found = {}
-    with zipfile.ZipFile(Path(os.environ["LMTOOL_DATA"], "brown", "brown.zip")) as archive:
-        for name in sorted(archive.namelist()):
-            if re.fullmatch(r"brown/c[a-r]\d\d", name):
-                lines = archive.read(name).decode("utf-8").splitlines()
-                words = [[word.rpartition("/")[0] for word in line.split()] for line in lines if line.strip()]
-                found[name.partition("/")[2]] = [" ".join(sentence) for sentence in words]
-    return found
+def _selected(pool: Pool, sample: list[str], held: list[str], name: str) -> dict[str, tuple[float, float]]:
+    """Choose as many texts as there are of the section, in each way.
 
-
-def _passages(lines: list[str], size: int) -> list[list[str]]:
-    return [lines[at : at + size] for at in range(0, len(lines), size)]
-
-
-def _selected(
-    lmtool: Callable[..., float], pool: list[tuple[bool, list[str]]], sample: list[str], held: list[str], name: str
-) -> dict[str, tuple[float, float]]:
-    """For each way to choose as many texts as there are of the section: precision, and the perplexity of the held-out
-    text under a model of what was chosen, all of as many words.
+    Returns the precision and the perplexity of the held-out text under a model of an equal number of chosen words.
     """
-    random_lines = [line for _, text in pool for line in text][: len(sample)]
-    _write(f"{name}-held.txt", held)
-    frequent = [word for word, count in _counts(sample).items() if count > 1]  # Moore & Lewis's vocabulary
-    known = [word for word, count in _counts(line for _, text in pool for line in text).items() if count > 1]
-    _write(f"{name}-words.txt", frequent)
-    _write(f"{name}-known.txt", known)
-    _train(lmtool, f"{name}-in", sample, f"{name}-words.txt", f"{name}-held.txt")
-    _train(lmtool, f"{name}-out", random_lines, f"{name}-words.txt", f"{name}-held.txt")
-    with Path(f"{name}.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps({"own": is_own, "text": "\n".join(text)}) + "\n" for is_own, text in pool)
+    write_lines(f"{name}-held.txt", held)
+    write_lines(f"{name}-words.txt", _repeated(sample))  # Moore & Lewis's vocabulary
+    write_lines(f"{name}-known.txt", _repeated(_lines(pool)))
+    _train(f"{name}-in", sample, f"{name}-words", f"{name}-held")
+    _train(f"{name}-out", _lines(pool)[: len(sample)], f"{name}-words", f"{name}-held")
+    write_lines(f"{name}.jsonl", (json.dumps({"own": own, "text": "\n".join(text)}) for own, text in pool))
     wanted = sum(is_own for is_own, _ in pool)
-    chosen: dict[str, list[tuple[bool, list[str]]]] = {"chance": pool[:wanted]}
+    chosen: dict[str, Pool] = {"chance": pool[:wanted]}
     for by, words in {"perplexity": [], "difference": [f"run_out={name}-out"]}.items():
         line = ["score", f"run={name}-in", *words, f"text={name}.jsonl", "column=text", f"share={wanted / len(pool)}"]
         lmtool(*line, f"filter={name}-{by}.jsonl")
         kept = map(json.loads, Path(f"{name}-{by}.jsonl").read_text(encoding="utf-8").splitlines())
         chosen[by] = [(record["own"], record["text"].split("\n")) for record in kept]
     chosen[ITSELF] = [each for each in pool if each[0]]
-    size = min(sum(len(line.split()) for _, text in texts for line in text) for texts in chosen.values())
+    size = min(len(" ".join(_lines(texts)).split()) for texts in chosen.values())
     found = {}
     for by, texts in chosen.items():
-        lines = _cut([line for _, text in texts for line in text], size)
-        _train(lmtool, f"{name}-{by}", lines, f"{name}-known.txt", f"{name}-held.txt")
-        result = json.loads(Path(f"{name}-{by}", "result.json").read_text())
+        result = _train(f"{name}-{by}", _cut(_lines(texts), size), f"{name}-known", f"{name}-held")
         found[by] = sum(is_own for is_own, _ in texts) / len(texts), float(result["valid_perplexity"])
     return found
 
 
+def _lines(pool: Pool) -> list[str]:
+    return [line for _, text in pool for line in text]
+
+
+def _repeated(lines: Iterable[str]) -> list[str]:
+    """Return the words that occur at least twice."""
+    counts = Counter(word for line in lines for word in line.split())
+    return [word for word, count in counts.items() if count > 1]
+
+
 def _cut(lines: list[str], words: int) -> list[str]:
-    """Lines of so many words together, drawn by chance."""
+    """Draw lines at random until they have a number of words."""
     random.Random(2).shuffle(lines)
     kept = []
     for line in lines:
@@ -199,19 +256,9 @@ def _cut(lines: list[str], words: int) -> list[str]:
     return kept
 
 
-def _counts(lines: Iterable[str]) -> Counter[str]:
-    return Counter(word for line in lines for word in line.split())
-
-
-def _write(name: str, lines: Iterable[str]) -> None:
-    Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def _train(lmtool: Callable[..., float], run: str, lines: list[str], words: str, held: str) -> None:
-    """A model of order 3 over given words; its perplexity on valid is that of the held-out text."""
-    _write(f"{run}.txt", lines)
+def _train(run: str, lines: list[str], words: str, held: str) -> dict[str, Any]:
+    """Train a model of order 3 over given words; its valid perplexity is that of the held-out text."""
+    write_lines(f"{run}.txt", lines)
     here = Path.cwd()
-    data = ["data=text", f"data.name={run}", f"data.train={here}/{run}.txt", f"data.valid={here}/{held}"]
-    lmtool(
-        "train", "model=ngram", "model.order=3", *data, f"data.vocabulary.file={here}/{words}", f"hydra.run.dir={run}"
-    )
+    data = ["data=text", f"data.name={run}", f"data.train={here}/{run}.txt", f"data.valid={here}/{held}.txt"]
+    return train(run, "model=ngram", "model.order=3", *data, f"data.vocabulary.file={here}/{words}.txt")

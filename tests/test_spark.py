@@ -17,14 +17,14 @@ import pytest
 
 from tests.conftest import ROOT
 
-spec = importlib.util.spec_from_file_location("measure_spark", ROOT / "scripts" / "measure_spark.py")
+spec = importlib.util.spec_from_file_location("spark_cluster", ROOT / "scripts" / "spark_cluster.py")
 assert spec is not None and spec.loader is not None
-measure_spark = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(measure_spark)
+spark_cluster = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(spark_cluster)
 
 Run = Callable[..., str]
 needs_spark = pytest.mark.skipif(
-    not measure_spark.has_spark(), reason="needs pyspark (pip install lmtool[spark]) and a Java runtime"
+    not spark_cluster.has_spark(), reason="needs pyspark (pip install lmtool[spark]) and a Java runtime"
 )
 TRAIN = ("train", "model=ngram", "model.order=3", "prune=[0,0,1]", "data=text", "data.valid=valid.txt")
 ENTROPY = "prune_entropy=1e-6"
@@ -54,7 +54,7 @@ def write_text(folder: Path) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Any]:
-    with measure_spark.cluster(tmp_path / "cluster", "600m", short=True) as started:
+    with spark_cluster.cluster(tmp_path / "cluster", "600m", short=True) as started:
         yield started
 
 
@@ -93,7 +93,7 @@ def test_the_same_models_though_executor_worker_and_driver_are_killed(
     write_text(Path())
     for name, more in (("here", ()), ("here-pruned", (ENTROPY,))):
         lmtool(*TRAIN, *more, "data.train='texts {1}'", f"hydra.run.dir={name}")
-    options = measure_spark.override(cluster.options | measure_spark.logged(Path("events")))
+    options = spark_cluster.override(cluster.options | spark_cluster.logged(Path("events")))
     line = [*TRAIN, "data.train='texts {1}/*'", "counts=spark", f"counts.master={cluster.master}", options]
     line += ["counts.partitions=3", "hydra.run.dir=there"]  # w0 is so frequent that its n-grams are in all three
 
@@ -109,7 +109,7 @@ def test_the_same_models_though_executor_worker_and_driver_are_killed(
     os.kill(cluster.executors()[0], signal.SIGKILL)
     until(lambda: writing("estimates-*"), driver, "estimates")
     worker = cluster.workers[1]
-    lost = [*measure_spark.children(worker.pid), worker.pid]
+    lost = [*spark_cluster.children(worker.pid), worker.pid]
     for pid in reversed(lost):
         os.kill(pid, signal.SIGKILL)
     until(lambda: writing("sorted-*"), driver, "sorted estimates")
@@ -131,7 +131,7 @@ def test_the_same_models_though_executor_worker_and_driver_are_killed(
     found = {
         step.partition("-")[0]: moves
         for log in Path("events").iterdir()
-        for step, moves in measure_spark.exchanges(log)
+        for step, moves in spark_cluster.exchanges(log)
     }
     counted = {"types": 1, "ngrams": 1, "sums": 1, "estimates": 0, "sorted": 1}
     assert found == counted | {"divergences": 0, "pruned": 1, "pairs": 0, "weights": 1}
