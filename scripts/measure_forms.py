@@ -178,9 +178,9 @@ def trees() -> Iterator[Case]:
 def encoders() -> Iterator[Case]:
     """Yield dropout, hidden units and histories."""
     import torch
-    from lmtool.neural.encoders.options import Activation, NplmModel
 
     from lmtool.neural.encoders.history import History
+    from lmtool.neural.encoders.options import Activation, NplmModel
 
     def nplm(units: int, *, gated: bool, norm: bool, dropout: float) -> Any:
         settings = NplmModel("nplm", 5, 30, False, dropout, hidden_dim=units, layers=1, direct=False, gated=gated,
@@ -255,8 +255,8 @@ def optimizers() -> Iterator[Case]:
 def networks() -> Iterator[Case]:
     """Yield whole steps of the paper's network, beside the ordinary step."""
     import torch
-    from lmtool.neural.encoders.options import Activation, NplmModel
 
+    from lmtool.neural.encoders.options import Activation, NplmModel
     from lmtool.neural.forms.network_step import network_step
     from lmtool.neural.model import NeuralModel
     from lmtool.neural.outputs.softmax import FullSoftmax

@@ -14,7 +14,9 @@ Step = Callable[[], object]
 def model_of(corpus: Any, layer: str, embed: int, hidden: int, context: int = 5) -> Any:
     """Return an nplm with an output layer, by name."""
     import numpy as np
+
     from lmtool.neural.encoders.options import Activation, NplmModel
+    from lmtool.neural.model import build_neural
     from lmtool.neural.outputs.options import (
         AdaptiveOutput,
         ClassesOutput,
@@ -24,8 +26,6 @@ def model_of(corpus: Any, layer: str, embed: int, hidden: int, context: int = 5)
         SampledOutput,
         SoftmaxOutput,
     )
-
-    from lmtool.neural.model import build_neural
     from lmtool.trees import huffman_tree
 
     outputs = {
