@@ -1,8 +1,7 @@
-"""What the pages show: README.md and docs/guides, their blocks and the command lines in these.
+"""README.md and the pages of docs/guides: their blocks and command lines.
 
-Blocks of `sh` and `python` are run by the tests, in the order of the pages, as one session. Blocks of `bash` and `py`,
-and lines that are indented by four spaces, are only shown: they need corpora, clusters or hours. Their settings are
-checked.
+Tests run the blocks of `sh` and `python`, in the order of the pages, as one session. Blocks of `bash` and `py`, and
+lines indented by four spaces, are only shown, because they need corpora, clusters or hours; their settings are checked.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ GUIDES = ROOT / "docs" / "guides"
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page: what is shown, its language, and the line of the page where it begins."""
+    """A fenced block of a page: its text, its language, and the number of its first line."""
 
     page: Path
     line: int
@@ -34,7 +33,7 @@ class Block:
 
 
 def toctree() -> list[str]:
-    """The pages that the index of the guides names, in its order."""
+    """Return the pages that the index of the guides lists, in its order."""
     text = (GUIDES / "index.md").read_text(encoding="utf-8")
     return [
         name for block in re.findall(r"^```\{toctree\}\n(.*?)^```", text, flags=re.M | re.S) for name in _names(block)
@@ -46,7 +45,7 @@ def _names(block: str) -> list[str]:
 
 
 def pages() -> list[Path]:
-    """The README, then the guides in the order in which they are read."""
+    """Return the README, then the guides in the order of their index."""
     return [README, *(GUIDES / f"{name}.md" for name in toctree())]
 
 
@@ -59,25 +58,25 @@ def blocks(page: Path, *languages: str) -> Iterator[Block]:
 
 
 def indented(page: Path) -> str:
-    """The lines that are indented by four spaces, without these."""
+    """Return the lines that are indented by four spaces, without these spaces."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     return "\n".join(line[4:] for line in text.splitlines() if line.startswith("    "))
 
 
 def command_lines(text: str) -> list[list[str]]:
-    """The words after `lmtool` of each command line in a text; a backslash at the end of a line continues it."""
+    """Return the words after `lmtool` of each command line in a text; a backslash at its end continues a line."""
     lines = re.sub(r" *\\\n\s*", " ", text).splitlines()
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("lmtool ")]
 
 
 def links(page: Path) -> list[str]:
-    """The addresses within the repository that a page's links and pictures have."""
+    """Return the targets within the repository of a page's links and pictures."""
     found = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
     return [address for address in found if "://" not in address]
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub and the site call the headings of a page."""
+    """Return the anchors that GitHub and the site give the headings of a page."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     titles = re.findall(r"^#+ (.*)$", text, flags=re.M)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -1,4 +1,4 @@
-"""The README and the guides: what they show to be typed runs, or at least composes."""
+"""The commands of the README and the guides run, or at least compose."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_index_of_the_guides_has_each_page_once() -> None:
     "page", [README, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY"))], ids=lambda page: page.stem
 )
 def test_the_links_of_pages_outside_the_site_lead_somewhere(page: Path) -> None:
-    """./scripts/docs follows those of the site's pages."""
+    """./scripts/docs follows the links of the site's pages."""
     for address in links(page):
         name, _, anchor = address.partition("#")
         target = page.parent / name if name else page
@@ -51,7 +51,7 @@ def test_the_list_of_options_has_every_option() -> None:
 
 
 def test_the_pages_run(lmtool: Run, with_curves: None) -> None:
-    """One session from the README to the last guide: the guides use its runs."""
+    """Run all pages as one session, because the guides use the runs of the README."""
     done: set[str] = set()
     for page in pages():
         if page.stem in NEEDS and find_spec(NEEDS[page.stem]) is None:
@@ -78,7 +78,7 @@ def test_the_pages_run(lmtool: Run, with_curves: None) -> None:
 
 
 def _run(lmtool: Run, block: Block, words: list[str]) -> None:
-    """Run a command, whose network is cut from a minute's work to a second's."""
+    """Run a command, with a smaller network that trains in a second instead of a minute."""
     small = SMALL if NETWORKS & set(words) and "--cfg" not in words else []
     small = ["training.steps=20"] if "resume=runs/nplm" in words else small
     small = [*small, "lr_range_steps=10"] if "lr_range=true" in words else small
@@ -89,7 +89,7 @@ def _run(lmtool: Run, block: Block, words: list[str]) -> None:
 
 
 def shown() -> Iterator[tuple[Path, list[str]]]:
-    """The command lines that are shown and not run, each with its page."""
+    """Yield the command lines that are shown but not run, each with its page."""
     for page in pages():
         texts = [block.text for block in blocks(page, "bash")]
         for words in command_lines("\n".join([*texts, indented(page)])):
@@ -97,8 +97,8 @@ def shown() -> Iterator[tuple[Path, list[str]]]:
                 yield page, words
 
 
-def test_the_commands_that_are_only_shown_have_settings_that_there_are() -> None:
-    """Verbs, groups, options, keys and types of values, as the command line checks them before Hydra composes."""
+def test_the_commands_that_are_only_shown_have_settings_that_exist() -> None:
+    """Check verbs, groups, options, keys and types of values, as the command line does before Hydra composes."""
     checked = 0
     with folder_in_use(str(ROOT / EXAMPLE)):
         for page, words in shown():

@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small(folder: Path) -> Corpus:
-    """The first sentences of Python's own manual, in the place of all its docstrings."""
+    """Use the first sentences of Python's manual instead of all docstrings."""
     from pydoc_data.topics import topics
 
     lines = [line for topic in sorted(topics) for line in topics[topic].lower().splitlines() if line.strip()]

@@ -1,7 +1,8 @@
-"""Every figure that a page quotes is in scripts/results, as ./scripts/reproduce and ./scripts/measure wrote it there.
+"""Each figure on a page is in scripts/results, where ./scripts/reproduce and ./scripts/measure wrote it.
 
-A section that names what printed its figures (`./scripts/measure NAME`, `./scripts/reproduce NAME`, a link to its page)
-may quote these alone, and what elsewhere.txt has of other programs and papers; another section may quote any.
+A section that names the command of its figures (`./scripts/measure NAME`, `./scripts/reproduce NAME`, a link to its
+page) may quote only figures of that command, and those of other programs and papers in elsewhere.txt; any other section
+may quote all figures.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ NAMED = re.compile(r"\./scripts/(?:measure|reproduce) ([\w-]+)|\]\((?:[\w./]*/)?
 
 
 def figures(text: str) -> list[str]:
-    """The decimal numbers of a text, without a 0 before the point: "0.859 and 18.0" is .859 and 18.0."""
+    """Return the decimal numbers of a text without a leading 0: .859 and 18.0 for "0.859 and 18.0"."""
     return [number.removeprefix("0") for number in re.findall(r"(?<![\w.])\d*\.\d+(?![\w.])", text)]
 
 
 def rounded(numbers: list[str], like: str) -> set[str]:
-    """Numbers with as many digits as another one has behind its point."""
+    """Round numbers to the number of decimals of another one."""
     digits = len(like.partition(".")[2])
     return {f"{float(number):.{digits}f}".removeprefix("0") for number in numbers}
 
 
 @cache
 def printed(name: str) -> tuple[float, ...]:
-    """All numbers of what a command wrote to scripts/results, but for those of the line that says when and where."""
+    """Return all numbers that a command wrote to scripts/results, except in the line with day and machine."""
     found = ""
     for path in (RESULTS_OF / f"{name}.md", RESULTS_OF / f"{name}.txt"):
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -66,12 +67,12 @@ def printed(name: str) -> tuple[float, ...]:
 
 
 def names(*suffixes: str) -> set[str]:
-    """The commands whose results there are: those of reproductions are .md, those of measurements .txt."""
+    """Return the commands with results: .md files are of reproductions, .txt files of measurements."""
     return {path.stem for path in RESULTS_OF.iterdir() if path.suffix in suffixes}
 
 
 def prose(text: str) -> str:
-    """A page without blocks, code, addresses and versions."""
+    """Return a page without blocks, code, link targets and versions."""
     for hidden in (
         r"(?s)<!--.*?-->",
         r"(?ms)^```.*?^```$",
@@ -84,7 +85,7 @@ def prose(text: str) -> str:
 
 
 def unknown(text: str, more: tuple[float, ...] = ()) -> list[str]:
-    """The figures of a section that are in none of the results that it may quote; more: what it may quote, too."""
+    """Return the figures of a section that are in no result that it may quote. more: further figures it may quote."""
     commands, pages = map(set, zip(*NAMED.findall(text), ("", ""), strict=False))
     named = (commands & names(".md", ".txt")) | (pages & names(".md"))
     known = [*more, *(number for name in (named or names(".md", ".txt")) | {"elsewhere"} for number in printed(name))]

@@ -1,4 +1,4 @@
-"""The site's pages of options: each is made, in process, of what the option's own two files say."""
+"""The pages of options on the site, each generated from the option's two files."""
 
 from __future__ import annotations
 

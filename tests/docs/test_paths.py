@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 PAGES = [page for page in PAGES if not {"_build", "generated", "auto_gallery"} & set(page.parts)]
 PATH = re.compile(r"(?<![\w./-])(?:lmtool|conf|scripts|tests|docs)/[\w./-]*\w/?")
-NAME = re.compile(r"`(lmtool(?:\.\w+)+)[`(]")  # but for the group of entry points
+NAME = re.compile(r"`(lmtool(?:\.\w+)+)[`(]")  # without the group of entry points
 MADE = ("docs/_build", "docs/auto_gallery", "docs/mathematics/generated")
 
 

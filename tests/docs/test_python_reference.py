@@ -25,7 +25,7 @@ ARRAYS = re.compile(r"Array|Tensor|Int32s")
 
 
 def classes_of(module: ModuleType) -> dict[str, type]:
-    """The public classes that a module without __all__ has or hands on."""
+    """Return the public classes that a module without __all__ defines or exports."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -60,7 +60,7 @@ def functions() -> Iterator[tuple[str, Callable[..., Any], str]]:
 
 
 def definition(function: Callable[..., Any]) -> ast.FunctionDef:
-    """The syntax tree of a function."""
+    """Return the syntax tree of a function."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     assert isinstance(tree, ast.FunctionDef)
     return tree

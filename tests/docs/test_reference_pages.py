@@ -1,4 +1,4 @@
-"""The pages of the reference name all that the program has: verbs, keys, variables, results, files."""
+"""The pages of the reference list all verbs, keys, environment variables, results and files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def page(name: str) -> str:
 
 
 def codes(text: str) -> set[str]:
-    """What a page has as code."""
+    """Return the code spans of a page."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     return set(re.findall(r"`([^`\n]+)`", text))
 
@@ -44,7 +44,7 @@ def extensions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def strings_of(path: Path) -> dict[str, str]:
-    """The constants of a module that are strings."""
+    """Return the string constants of a module."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assigned = [node for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)]
     return {
@@ -56,7 +56,7 @@ def strings_of(path: Path) -> dict[str, str]:
 
 
 def variables() -> set[str]:
-    """The environment variables that lmtool reads or sets."""
+    """Return the environment variables that lmtool reads or sets."""
     paths = [path for path in sorted((ROOT / "lmtool").rglob("*.py")) if "env" in path.read_text(encoding="utf-8")]
     constants = {path: strings_of(path) for path in paths}
     everywhere = {name: value for own in constants.values() for name, value in own.items()}
@@ -117,7 +117,7 @@ def section(text: str, verb: str) -> str:
 
 
 def keys(value: Any) -> Iterator[str]:
-    """The keys of a JSON value, inner ones too; not those that are names of options or of what the user gave."""
+    """Yield the keys of a JSON value and of its inner ones, except names of options and of user data."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key
@@ -181,7 +181,7 @@ def test_each_key_of_a_result_is_on_the_page(runs: Path, lmtool: Callable[..., s
 
 
 def parts(path: Path) -> set[str]:
-    """The datasets and attributes of an HDF5 file, with the names that differ between files as the page has them."""
+    """Return the datasets and attributes of an HDF5 file; names that differ between files are as on the page."""
     names: set[str] = set()
     with h5py.File(path, "r") as file:
         names |= set(file.attrs)

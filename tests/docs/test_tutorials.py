@@ -1,11 +1,11 @@
-"""The tutorials run as they stand: commands, Python and files in their order, and what they show is what comes out.
+"""The tutorials run unchanged: commands, Python and files in their order; their shown output is the actual output.
 
 A block of the language `sh` has lines `lmtool ...`; `python` blocks of a page share their names. A comment before a
-block says more: `<!-- file: PATH -->` writes it to a file, and `<!-- output -->` asks for its lines, in their order, in
-what the block before it printed; `...` stands for anything, and `<!-- output within 25 % -->` allows numbers as much.
-`<!-- output within 5 % on Python 3.11, 50 % elsewhere -->` is for text that each Python has of its own, the docstrings
-of its library; without the second share other Pythons are not compared.
-`bash` blocks are what cannot run here: their lmtool lines are composed by Hydra, and not run.
+block can change its role: `<!-- file: PATH -->` writes it to a file, and `<!-- output -->` requires its lines, in this
+order, in the output of the previous block; `...` matches anything, and `<!-- output within 25 % -->` allows numbers to
+differ. `<!-- output within 5 % on Python 3.11, 50 % elsewhere -->` is for text that differs between versions of Python,
+the docstrings of its library; without the second share, other versions are not compared. `bash` blocks cannot run here:
+their lmtool lines are composed by Hydra and not run.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def commands_of(text: str) -> list[list[str]]:
-    """The words of each command of a block, without comments; a line that ends in a backslash goes on."""
+    """Return the words of each command of a block, without comments; a backslash continues a line."""
     lines = text.replace("\\\n", " ").splitlines()
     return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
 
 
 def line_matches(wanted: str, line: str, share: float) -> bool:
-    """Whether a line is the one wanted, but for `...`, the width of spaces and a share of each number."""
+    """Return whether a line is the wanted one, except for `...`, the width of spaces and a share of each number."""
     pieces = [" ".join(piece.split()) for piece in wanted.split("...")]
     pattern = ".*".join(re.escape(NUMBER.sub("\0", piece)) for piece in pieces)
     pattern = pattern.replace(re.escape("\0"), f"({NUMBER.pattern})").replace(r"\ ", r"\s+")
@@ -64,7 +64,7 @@ def line_matches(wanted: str, line: str, share: float) -> bool:
 
 
 def share_of(mark: str, python: str) -> float | None:
-    """By which share numbers may differ on a version of Python; None where nothing is compared on it."""
+    """Return the share by which numbers may differ on a version of Python; None if nothing is compared."""
     found = re.fullmatch(r"output(?: within (\d+) %(?: on Python (\d+\.\d+)(?:, (\d+) % elsewhere)?)?)?", mark)
     assert found is not None, mark
     percent = found[1] if found[2] is None or python.startswith(f"{found[2]}.") else found[3]
@@ -72,7 +72,7 @@ def share_of(mark: str, python: str) -> float | None:
 
 
 def require_output(wanted: str, output: str, share: float) -> None:
-    """Require each line of `wanted` in the output, each below the one before."""
+    """Require the lines of `wanted` in the output, in their order."""
     lines = iter(output.splitlines())
     for line in wanted.splitlines():
         if line.strip() not in ("", "..."):
@@ -80,7 +80,7 @@ def require_output(wanted: str, output: str, share: float) -> None:
 
 
 def one_thread(words: list[str]) -> list[str]:
-    """Small networks gain nothing from a second core, which other tests use."""
+    """Return the setting of one thread: small networks gain nothing from a second core, which other tests use."""
     return [] if any(word.startswith("resume=") for word in words) else ["threads=1"]
 
 
@@ -112,7 +112,7 @@ def test_a_tutorial_runs(page: str, lmtool: Callable[..., str], capfd: pytest.Ca
 
 
 def commands_not_run() -> list[list[str]]:
-    """Those of all pages, of `bash` blocks."""
+    """Return the commands of the `bash` blocks of all pages."""
     lines = [
         words
         for page in PAGES
@@ -125,7 +125,7 @@ def commands_not_run() -> list[list[str]]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_file_has_its_name_above_it(page: str) -> None:
-    """The comment that tells these tests of a file is not shown."""
+    """Pages do not show the comments that name files for these tests."""
     text = (TUTORIALS / f"{page}.md").read_text(encoding="utf-8")
     for path in re.findall(r"^<!-- file: (\S+) -->$", text, flags=re.M):
         assert f"`{path}`:\n\n<!-- file: {path} -->" in text, path
