@@ -180,33 +180,9 @@ class _OtherStates:
         return self._order
 
 
-class _QuantisedStates(_OtherStates):
-    """States of a quantised n-gram model: rows of its NgramScorer, with matched lengths."""
-
-    def __init__(self, model: NgramModel, special_tokens: SpecialTokens) -> None:
-        super().__init__(model, special_tokens)
-        self._ngrams = model.incremental(special_tokens)
-
-    def begin(self, state: State, *, sentence_start: bool) -> None:
-        super().begin(state, sentence_start=sentence_start)
-        state.address = 0  # the matched length
-
-    def log10_prob(self, state: State, word: int, after: State) -> float:
-        log_prob, rows, matched = self._ngrams.advance_matched(np.asarray(state.numbers)[None], np.array([word]))
-        after.numbers, after.address = rows[0], int(matched[0])
-        return float(log_prob[0]) / LN10
-
-    def matched(self, after: State) -> int:
-        return after.address
-
-
 def _states_of(text_model: TextModel) -> _States:
     model, marks = text_model.model, text_model.vocabulary.special_tokens
-    if not isinstance(model, NgramModel):
-        return _OtherStates(model, marks)
-    if model.table.quantised_bits is None:
-        return _NgramStates(model, marks)
-    return _QuantisedStates(model, marks)
+    return _NgramStates(model, marks) if isinstance(model, NgramModel) else _OtherStates(model, marks)
 
 
 class Model:

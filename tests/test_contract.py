@@ -26,9 +26,9 @@ from lmtool.neural.outputs.options import (
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.class_model import Classes, ClassNgramModel
-from lmtool.ngram.models.learned_classes import learned_classes
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.models.skip_model import EveryWord, SkipNgramModel
+from lmtool.ngram.models.word_classes import learned_classes
 from lmtool.ngram.smoothers.absolute_discounting import Absolute, KneserNey, ModifiedKneserNey
 from lmtool.ngram.smoothers.base import MergingSmoother, Smoother
 from lmtool.ngram.smoothers.good_turing import GoodTuring

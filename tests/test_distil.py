@@ -12,9 +12,8 @@ import pytest
 
 import lmtool as package
 from lmtool.ngram.counting.counts import count_ngrams
-from lmtool.ngram.distillation import ExpectedProbabilities
+from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams, most_likely
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.likely_ngrams import LikelyNgrams, most_likely
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.interpolation import WittenBell

@@ -23,7 +23,7 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query import find
 from lmtool.ngram.query.find import hash_ngrams
 from lmtool.ngram.query.single_state import SingleStates
-from lmtool.ngram.query.states import NgramScorer
+from lmtool.ngram.query.states import advance
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from lmtool.states import State, States
 from lmtool.system import parallel
@@ -83,15 +83,14 @@ def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> Non
     lookups = fixed_lookup(model.table, 1), fixed_lookup(model.table, model.table.order)
     assert len(lookups[0].compiled.ngrams.entries) == 0
     assert len(lookups[1].compiled.ngrams.entries) > sum(model.table.sizes[1:])
-    plain, hashed = (NgramScorer(lookup, tokens_of(toy)) for lookup in lookups)
     valid, rng = toy.split("valid"), np.random.default_rng(5)
-    states = np.stack([plain.initial_state(sentence_start=at % 2 == 0) for at in range(64)])
+    states = np.stack([model.begin(tokens_of(toy), sentence_start=at % 2 == 0) for at in range(64)])
     singles = [SingleStates(lookup) for lookup in lookups]
     single_states = [single.new_state() for single in singles]
     for at in range(300):
         text = valid.ids[(at + np.arange(64)) % len(valid.ids)].astype(np.int64)
         words = text if at % 3 else rng.integers(0, tokens_of(toy).bos + 1, 64)
-        wanted, found = plain.advance_matched(states, words), hashed.advance_matched(states, words)
+        wanted, found = (advance(lookup, tokens_of(toy), states, words) for lookup in lookups)
         for one, other in zip(wanted, found, strict=True):
             np.testing.assert_array_equal(one, other)
         by_single = [
@@ -105,9 +104,8 @@ def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> Non
 def test_the_hash_table_is_built_once_it_pays(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     model = MODELS["ngram"](toy)
     assert isinstance(model, NgramModel)
-    scorer, pays = model.incremental(tokens_of(toy)), sum(model.table.sizes) // 4
-    state = scorer.initial_state(sentence_start=True)[None]
-    scorer.advance(np.repeat(state, pays, axis=0), np.zeros(pays, dtype=np.int64))
+    pays, state = sum(model.table.sizes) // 4, model.begin(tokens_of(toy))[None]
+    model.advance(np.repeat(state, pays, axis=0), np.zeros(pays, dtype=np.int64), tokens_of(toy))
     assert model.lookup.compiled.ngrams.order == 2
     single = SingleStates(model.lookup)
     one = single.new_state()
@@ -139,24 +137,24 @@ def test_states_go_on_into_the_next_sentence(toy: Corpus) -> None:
 
 
 def test_threads_and_the_table_of_bigrams_change_nothing(toy: Corpus) -> None:
-    scorer = ngram(toy, 4).incremental(tokens_of(toy))
-    scorer.lookup._words = 1 << 60  # the time for a hash table of all n-grams is past
+    model = ngram(toy, 4)
+    model.lookup._words = 1 << 60  # the time for a hash table of all n-grams is past
     rng = np.random.default_rng(2)
-    states = np.repeat(scorer.initial_state(sentence_start=True)[None], 10_000, axis=0)
+    states = np.repeat(model.begin(tokens_of(toy))[None], 10_000, axis=0)
     few = states[:100], states[:100]
     before = parallel.threads()
     try:
         parallel.use(2)
         for _ in range(4):
             words = rng.integers(0, toy.vocabulary.bos, len(states))
-            log_prob, states = scorer.advance(states, words)
-            pieces = [scorer.advance(few[0][i : i + 1], words[i : i + 1]) for i in range(100)]
+            log_prob, states = model.advance(states, words, tokens_of(toy))
+            pieces = [model.advance(few[0][i : i + 1], words[i : i + 1], tokens_of(toy)) for i in range(100)]
             np.testing.assert_array_equal(log_prob[:100], np.concatenate([piece[0] for piece in pieces]))
             few = np.concatenate([piece[1] for piece in pieces]), few[0]
             np.testing.assert_array_equal(states[:100], few[0])
     finally:
         parallel.use(before)
-    assert scorer.lookup.compiled.ngrams.order == 2
+    assert model.lookup.compiled.ngrams.order == 2
 
 
 ARPA = """\\data\\
@@ -242,10 +240,10 @@ def test_what_is_no_state(arpa: Path, toy: Corpus) -> None:
         States.of([model.begin(), other.begin()])
     with pytest.raises(ValueError, match=r"advance: words must be integers .*\[1\]; got int64 \[2\]"):
         model.advance([model.begin()], ["a", "b"])
-    scorer = ngram(toy, 4).incremental(tokens_of(toy))
-    table = MODELS["ngram"](toy).table
+    ngrams, tokens = ngram(toy, 4), tokens_of(toy)
+    table = ngrams.table
     second, third = table.trie.first(2), table.trie.first(3)
-    scorer.advance(np.array([[0, second, third]]), np.array([1]))
+    ngrams.advance(np.array([[0, second, third]]), np.array([1]), tokens)
     # A node of another order would lead to nodes that have no back-off weight.
     for bad in (
         [[-3, 0, 0]],
@@ -256,9 +254,9 @@ def test_what_is_no_state(arpa: Path, toy: Corpus) -> None:
         [[0, 0, -1]],
     ):
         with pytest.raises(ValueError, match="not states of this model"):
-            scorer.advance(np.array(bad), np.array([1]))
+            ngrams.advance(np.array(bad), np.array([1]), tokens)
     with pytest.raises(ValueError, match=r"states must be \[1, 3\]"):
-        scorer.advance(np.array([[0, 0]]), np.array([1]))
+        ngrams.advance(np.array([[0, 0]]), np.array([1]), tokens)
     cached = CachedMixture([ngram(toy, 2)], np.array([0.5, 0.5]), UnigramCache(3))
     with pytest.raises(UserError, match="a model with a cache has no states"):
         cached.begin(tokens_of(toy))

@@ -60,7 +60,8 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     """
     from lmtool.commands.ngram_runs import Text, save_ngram_run, store_with_words
     from lmtool.data.corpus import Corpus
-    from lmtool.ngram.files.arpa_read import arpa_table, read_arpa
+    from lmtool.ngram.files.arpa_model import arpa_table
+    from lmtool.ngram.files.arpa_read import read_arpa
     from lmtool.ngram.models.ngram_model import NgramModel, quantised_notes
 
     if config.quantize is not None:

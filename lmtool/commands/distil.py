@@ -32,8 +32,7 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
     """Distil a model into the n-grams of another one, and score valid."""
     from lmtool.commands.ngram_runs import Text, prune_to_size, save_ngram_run
     from lmtool.evaluation.score import perplexity
-    from lmtool.ngram.distillation import ExpectedProbabilities
-    from lmtool.ngram.likely_ngrams import LikelyNgrams
+    from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams
     from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.runs.corpus import open_run_corpus, require_splits
     from lmtool.runs.load import load_model

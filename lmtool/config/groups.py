@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lmtool.neural.optimizers.base import ParameterGroups
     from lmtool.neural.outputs.base import OutputLayer
     from lmtool.ngram.counting.counts import Counts
-    from lmtool.ngram.models.units import Units
+    from lmtool.ngram.models.ngram_model import Units
     from lmtool.ngram.smoothers.base import Smoother
     from lmtool.ngram.tables.backoff import BackoffTable
     from lmtool.ngram.tables.storage import Storage

@@ -15,8 +15,9 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.files import arpa_read as read
-from lmtool.ngram.files.arpa_read import arpa_table, read_arpa
+from lmtool.ngram.files import arpa_model, arpa_read
+from lmtool.ngram.files.arpa_model import arpa_table
+from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.files.arpa_write import write_arpa
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
@@ -83,7 +84,8 @@ ngram 3=2
 @pytest.mark.parametrize("piece", [1, 1 << 20])
 def test_ngrams_without_their_suffixes_by_hand(piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # a b c is there and b c is not, as where it was pruned: c after a b has its own probability all the same.
-    monkeypatch.setattr(read, "PIECE", piece)
+    for module in (arpa_model, arpa_read):
+        monkeypatch.setattr(module, "NGRAMS_PER_PIECE", piece)
     (tmp_path / "pruned.arpa").write_text(PRUNED)
     vocabulary = Vocabulary(("a", "b", "c", "<unk>"), np.ones(4, dtype=np.int64), None, 3)
     table = arpa_table(read_arpa(str(tmp_path / "pruned.arpa")), vocabulary)

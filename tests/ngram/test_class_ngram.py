@@ -16,8 +16,7 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.class_model import CLASSES_FILE, Classes, ClassNgramModel
-from lmtool.ngram.models.learned_classes import learned_classes
-from lmtool.ngram.models.word_classes import WordClasses, read_classes
+from lmtool.ngram.models.word_classes import WordClasses, learned_classes, read_classes
 from lmtool.ngram.smoothers.absolute_discounting import KneserNey
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.tables.storage import Storage
@@ -61,7 +60,7 @@ def test_probabilities_by_hand(corpus: Corpus, tmp_path: Path) -> None:
     np.testing.assert_allclose(p, [1 / 4, 3 / 4 * 4 / 7, 3 / 4 * 2 / 7, 3 / 4 / 7, 1 / 4, 1], rtol=1e-6)
     np.testing.assert_allclose(np.exp(model.log_dist(contexts)).sum(axis=1), 1, atol=1e-6)
     text = corpus.split("train")
-    both = model.log_prob_text(text.ids, text.offsets), model.log_prob_within(text.ids, text.offsets, 1 << 40)
+    both = model.log_prob_text(text.ids, text.offsets), model.log_prob_text(text.ids, text.offsets, 1 << 40)
     # a x </s> twice: p = 3/4 (3/4) (4/7) (1); b y </s>: 1/4 (3/4) (2/7); a </s>: 3/4 (1/4).
     assert np.exp(both[0].sum()) == pytest.approx((9 / 28) ** 2 * (3 / 56) * (3 / 16), rel=1e-6)
     np.testing.assert_array_equal(*both)

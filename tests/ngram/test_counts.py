@@ -197,9 +197,9 @@ def test_scores_some_sentences_at_a_time_are_the_same(toy: Corpus, monkeypatch: 
     whole = model.log_prob_text(split.ids, split.offsets)
     stream = model.log_prob_text(split.ids, split.offsets[[0, -1]])
     for at_once in (1, 7, 100, 1 << 12):
-        monkeypatch.setattr(model_module, "AT_ONCE", at_once)
-        assert (model.log_prob_within(split.ids, split.offsets, 1) == whole).all()
-        assert (model.log_prob_within(split.ids, split.offsets[[0, -1]], 1) == stream).all()
+        monkeypatch.setattr(model_module, "LIMITED_PIECE", at_once)
+        assert (model.log_prob_text(split.ids, split.offsets, 1) == whole).all()
+        assert (model.log_prob_text(split.ids, split.offsets[[0, -1]], 1) == stream).all()
 
 
 def test_counts_of_a_higher_order_serve_a_lower_one() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.files.arpa_read import arpa_table, read_arpa
+from lmtool.ngram.files.arpa_model import arpa_table
+from lmtool.ngram.files.arpa_read import read_arpa
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from tests.ngram.plain import text_of
 

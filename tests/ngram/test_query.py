@@ -14,7 +14,7 @@ from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query import find as find_module
 from lmtool.ngram.query.find import Lookup, find, hash_ngrams
 from lmtool.ngram.query.scoring import score_word
-from lmtool.ngram.query.states import NgramScorer, shorten
+from lmtool.ngram.query.states import advance, first_state, shorten
 from lmtool.ngram.smoothers.base import Smoother
 from lmtool.ngram.smoothers.interpolation import WittenBell
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
@@ -112,18 +112,17 @@ def test_all_forms_give_the_same(kind: str) -> None:
     }.get(kind, model.table)
     lookups = [fixed_lookup(table, order) for order in range(1, table.order + 1)]
     marks = model.vocabulary.special_tokens
-    scorers = [NgramScorer(lookup, marks) for lookup in lookups]
     # From the beginning of a sentence, and from nowhere, all pairs of words, each followed by all words; `<s>` too.
     words = np.arange(table.vocabulary_size)
-    states = np.stack([scorers[0].initial_state(sentence_start=start) for start in (True, False)])
+    states = np.stack([first_state(table.order - 1, marks.bos, sentence_start=start) for start in (True, False)])
     for _ in range(3):
         states, asked = np.repeat(states, len(words), axis=0), np.tile(words, len(states))
         wanted = np.empty(len(asked)), np.empty_like(states), np.empty(len(asked), dtype=np.int64)
         one_by_one(lookups[0].compiled, marks.eos, states, asked, *wanted)
-        for lookup, scorer in zip(lookups, scorers, strict=True):
+        for lookup in lookups:
             plain = tuple(map(np.empty_like, wanted))
             one_by_one(lookup.compiled, marks.eos, states, asked, *plain)
-            for one, other, batch in zip(wanted, plain, scorer.advance_matched(states, asked), strict=True):
+            for one, other, batch in zip(wanted, plain, advance(lookup, marks, states, asked), strict=True):
                 np.testing.assert_array_equal(one, other)
                 np.testing.assert_array_equal(one, batch)
         states = np.unique(wanted[1], axis=0)

@@ -49,7 +49,7 @@ def test_probabilities_by_hand(tmp_path: Path) -> None:
     contexts_of_text, targets = text.windows(np.arange(text.tokens), 2)
     log_prob = model.log_prob_text(text.ids, text.offsets)
     np.testing.assert_allclose(log_prob, model.log_prob(contexts_of_text, targets), rtol=1e-9)
-    np.testing.assert_array_equal(log_prob, model.log_prob_within(text.ids, text.offsets, 1 << 40))
+    np.testing.assert_array_equal(log_prob, model.log_prob_text(text.ids, text.offsets, 1 << 40))
 
 
 def perplexity(folder: str) -> float:

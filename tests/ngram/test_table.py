@@ -141,11 +141,11 @@ def test_the_longest_context_in_the_table_by_hand() -> None:
 def test_text_within_a_limit_of_memory(used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     table, text, vocabulary = kneser_ney(3, 60, 0)
     model, asked, released = NgramModel(table, vocabulary), [], []
-    monkeypatch.setattr(ngram_model, "AT_ONCE", 40)
+    monkeypatch.setattr(ngram_model, "LIMITED_PIECE", 40)
     monkeypatch.setattr(ngram_model, "is_nearly_used", lambda memory: bool(asked.append(memory)) or used)
     monkeypatch.setattr(ngram_model, "release", released.append)
     want = model.log_prob_text(text.ids, text.offsets)
-    np.testing.assert_array_equal(model.log_prob_within(text.ids, text.offsets, 1 << 20), want)
+    np.testing.assert_array_equal(model.log_prob_text(text.ids, text.offsets, 1 << 20), want)
     assert len(asked) > 3 and set(asked) == {1 << 20}
     assert len(released) == (len(asked) * len(table.arrays) if used else 0)
 

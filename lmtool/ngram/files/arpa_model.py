@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import math
+
 import numpy as np
 
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
-from lmtool.ngram.files.arpa_read import Arpa, arpa_table, read_arpa
+from lmtool.errors import UserError
+from lmtool.ngram.counting.radix_sort import sort_keys
+from lmtool.ngram.files.arpa_read import Arpa, line_error, read_arpa
 from lmtool.ngram.models.ngram_model import NgramModel
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
+
+log = logging.getLogger(__name__)
+
+NGRAMS_PER_PIECE = 1 << 20  # looked up at once
+SUM_SLACK = 0.01  # by which the 1-grams' probabilities, rounded in the file, may miss a sum of 1
 
 
 def arpa_model(path: str) -> NgramModel:
@@ -39,3 +51,67 @@ def _ends_sentences(arpa: Arpa) -> bool:
     eos = arpa.words.index(EOS)
     _, log_prob, _, _ = arpa.grams[0]
     return bool(log_prob[eos] > -np.inf) or any((words[:, -1] == eos).any() for words, *_ in arpa.grams[1:])
+
+
+def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
+    """The table with the ids of a vocabulary that has all words of the file.
+
+    Words of the vocabulary that are not in the file get probability 0. A file whose 1-grams do not sum to one gives
+    scores, not probabilities. Raises UserError, naming the line, for a word that is not in the vocabulary, an
+    n-gram that occurs twice, and one whose context is not an n-gram of the file.
+    """
+    size = len(vocabulary)
+    ids = np.array([vocabulary.ids.get(word, -1) for word in arpa.words], dtype=np.int64)
+    if BOS in arpa.words:
+        ids[arpa.words.index(BOS)] = vocabulary.bos
+    unknown = [i for i in np.flatnonzero(ids < 0).tolist() if arpa.words[i] != EOS or vocabulary.eos is not None]
+    if unknown:
+        word = arpa.words[unknown[0]]
+        message = f"{word!r} is not in the vocabulary: choose a data set with the words of the file"
+        raise UserError(f"{arpa.path}, line {arpa.grams[0][3] + unknown[0]}: {message}")
+    log_prob = [np.full(size, -np.inf, dtype=np.float32)]
+    log_backoff = [np.zeros(size, dtype=np.float32)]
+    _, p, backoff, _ = arpa.grams[0]
+    log_prob[0][ids[ids >= 0]] = p[ids >= 0]
+    log_prob[0][vocabulary.bos] = -np.inf
+    log_backoff[0][ids[ids >= 0]] = backoff[ids >= 0]
+    total = float(np.exp(log_prob[0].astype(np.float64)).sum()) + math.exp(arpa.unseen)
+    builder = TrieBuilder(size)
+    suffix_closed = True
+    for k, (words, p, backoff, first_line) in enumerate(arpa.grams[1:], start=2):
+        trie = builder.finish()  # of the orders below
+        key = np.empty(len(words), dtype=np.uint64)
+        for at in range(0, len(words), NGRAMS_PER_PIECE):
+            mapped = ids[words[at : at + NGRAMS_PER_PIECE]]  # [M, k]
+            context = trie.find(mapped[:, :-1])
+            if (context < 0).any():
+                row = at + int((context < 0).argmax())
+                shorter = " ".join(arpa.words[w] for w in words[row, :-1])
+                raise line_error(arpa.path, first_line + row, f"{shorter!r} is not among the {k - 1}-grams")
+            if (mapped < 0).any():
+                row = first_line + at + int((mapped < 0).any(axis=1).argmax())
+                raise UserError(f"{arpa.path}, line {row}: {EOS} ends sentences: set data.sentences=true")
+            suffix_closed = suffix_closed and bool((trie.find(mapped[:, 1:]) >= 0).all())
+            context -= trie.first(k - 1)
+            key[at : at + NGRAMS_PER_PIECE] = ngram_keys(context, mapped[:, -1], builder.word_width)
+        key, order = sort_keys(key, np.arange(len(key), dtype=np.uint32), builder.key_width)
+        twice = np.flatnonzero(key[1:] == key[:-1])
+        if len(twice):
+            one, other = first_line + int(order[twice[0]]), first_line + int(order[twice[0] + 1])
+            raise line_error(arpa.path, other, f"the same n-gram is also in line {one}")
+        builder.add(key)
+        log_prob.append(p[order])
+        log_backoff.append(backoff[order])
+    if missing := [mark for mark in (BOS, EOS) if mark not in arpa.words]:  # said when no error can follow
+        meant = "its text is one stream without sentences" if EOS in missing else "a sentence begins without a context"
+        log.warning("note: %s has no %s, which KenLM refuses: %s", arpa.path, " and no ".join(missing), meant)
+    return BackoffTable(
+        trie=builder.finish(),
+        log_prob=np.concatenate(log_prob),
+        log_backoff=np.concatenate(log_backoff[:-1]) if len(log_backoff) > 1 else np.empty(0, dtype=np.float32),
+        bos=vocabulary.bos,
+        unseen=arpa.unseen,
+        missing=arpa.missing,
+        normalised=arpa.normalised and abs(total - 1) <= SUM_SLACK,
+        suffix_closed=suffix_closed,
+    )

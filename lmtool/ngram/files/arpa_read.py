@@ -6,7 +6,6 @@ Lines are read in blocks by compiled code; errors name the file and the line.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import re
 from array import array
@@ -18,12 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.readers import read_blocks
-from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
+from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.data.word_table import WordTable
 from lmtool.errors import UserError
 from lmtool.language_model import LN10
 from lmtool.ngram.counting.counts import MAX_ORDER
-from lmtool.ngram.counting.radix_sort import sort_keys
 from lmtool.ngram.files.arpa_lines import (
     CARRIAGE_RETURN,
     COMMENT,
@@ -35,16 +33,11 @@ from lmtool.ngram.files.arpa_lines import (
     ZERO,
     parse_lines,
 )
-from lmtool.ngram.tables.backoff import BackoffTable
-from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
-
-log = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
 OTHER_UNK = "<UNK>"  # as some tools write <unk>
 REMEDY = "write the file again"
-PIECE = 1 << 20  # n-grams read and looked up at once
-SUM_SLACK = 0.01  # by which the 1-grams' probabilities, rounded in the file, may miss a sum of 1
+NGRAMS_PER_PIECE = 1 << 20  # read at once
 SEPARATORS = re.compile("[ \t]+")  # no other white space of Unicode: words may have it
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-inf")
 
@@ -99,14 +92,14 @@ class _Reader:
 
     def error(self, message: str, number: int | None = None) -> UserError:
         """The error of a line, by default the last one read."""
-        return _error(self.path, number or self.number, message)
+        return line_error(self.path, number or self.number, message)
 
     def cut_off(self) -> UserError:
         """The error of a file that ends too early."""
         return UserError(f"{self.path} ends after line {self.number}: it is cut off; {REMEDY}")
 
 
-def _error(path: str, line: int, message: str) -> UserError:
+def line_error(path: str, line: int, message: str) -> UserError:
     return UserError(f"{path}, line {line}: {message}; {REMEDY}")
 
 
@@ -229,7 +222,7 @@ def _read_section(lines: _Reader, k: int, size: int, table: WordTable) -> tuple[
     first = lines.number + 1
     done = 0
     while done < size:  # in pieces: the counts may promise more than the file has
-        rows = min(PIECE, size - done)
+        rows = min(NGRAMS_PER_PIECE, size - done)
         words, values = np.empty((rows, k), dtype=np.uint32), np.zeros((2, rows), dtype=np.float32)
         _read_rows(lines, words, values, table, f"the {k}-grams end after", done, size)
         parts.append((words, values))
@@ -265,67 +258,3 @@ def _read_rows(
 def _natural(log10: Array) -> Array:
     natural: Array = np.where(log10 <= ZERO, -np.inf, log10 * LN10).astype(np.float32)
     return natural
-
-
-def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
-    """The table with the ids of a vocabulary that has all words of the file.
-
-    Words of the vocabulary that are not in the file get probability 0. A file whose 1-grams do not sum to one gives
-    scores, not probabilities. Raises UserError, naming the line, for a word that is not in the vocabulary, an
-    n-gram that occurs twice, and one whose context is not an n-gram of the file.
-    """
-    size = len(vocabulary)
-    ids = np.array([vocabulary.ids.get(word, -1) for word in arpa.words], dtype=np.int64)
-    if BOS in arpa.words:
-        ids[arpa.words.index(BOS)] = vocabulary.bos
-    unknown = [i for i in np.flatnonzero(ids < 0).tolist() if arpa.words[i] != EOS or vocabulary.eos is not None]
-    if unknown:
-        word = arpa.words[unknown[0]]
-        message = f"{word!r} is not in the vocabulary: choose a data set with the words of the file"
-        raise UserError(f"{arpa.path}, line {arpa.grams[0][3] + unknown[0]}: {message}")
-    log_prob = [np.full(size, -np.inf, dtype=np.float32)]
-    log_backoff = [np.zeros(size, dtype=np.float32)]
-    _, p, backoff, _ = arpa.grams[0]
-    log_prob[0][ids[ids >= 0]] = p[ids >= 0]
-    log_prob[0][vocabulary.bos] = -np.inf
-    log_backoff[0][ids[ids >= 0]] = backoff[ids >= 0]
-    total = float(np.exp(log_prob[0].astype(np.float64)).sum()) + math.exp(arpa.unseen)
-    builder = TrieBuilder(size)
-    suffix_closed = True
-    for k, (words, p, backoff, first_line) in enumerate(arpa.grams[1:], start=2):
-        trie = builder.finish()  # of the orders below
-        key = np.empty(len(words), dtype=np.uint64)
-        for at in range(0, len(words), PIECE):
-            mapped = ids[words[at : at + PIECE]]  # [M, k]
-            context = trie.find(mapped[:, :-1])
-            if (context < 0).any():
-                row = at + int((context < 0).argmax())
-                shorter = " ".join(arpa.words[w] for w in words[row, :-1])
-                raise _error(arpa.path, first_line + row, f"{shorter!r} is not among the {k - 1}-grams")
-            if (mapped < 0).any():
-                row = first_line + at + int((mapped < 0).any(axis=1).argmax())
-                raise UserError(f"{arpa.path}, line {row}: {EOS} ends sentences: set data.sentences=true")
-            suffix_closed = suffix_closed and bool((trie.find(mapped[:, 1:]) >= 0).all())
-            context -= trie.first(k - 1)
-            key[at : at + PIECE] = ngram_keys(context, mapped[:, -1], builder.word_width)
-        key, order = sort_keys(key, np.arange(len(key), dtype=np.uint32), builder.key_width)
-        twice = np.flatnonzero(key[1:] == key[:-1])
-        if len(twice):
-            one, other = first_line + int(order[twice[0]]), first_line + int(order[twice[0] + 1])
-            raise _error(arpa.path, other, f"the same n-gram is also in line {one}")
-        builder.add(key)
-        log_prob.append(p[order])
-        log_backoff.append(backoff[order])
-    if missing := [mark for mark in (BOS, EOS) if mark not in arpa.words]:  # said when no error can follow
-        meant = "its text is one stream without sentences" if EOS in missing else "a sentence begins without a context"
-        log.warning("note: %s has no %s, which KenLM refuses: %s", arpa.path, " and no ".join(missing), meant)
-    return BackoffTable(
-        trie=builder.finish(),
-        log_prob=np.concatenate(log_prob),
-        log_backoff=np.concatenate(log_backoff[:-1]) if len(log_backoff) > 1 else np.empty(0, dtype=np.float32),
-        bos=vocabulary.bos,
-        unseen=arpa.unseen,
-        missing=arpa.missing,
-        normalised=arpa.normalised and abs(total - 1) <= SUM_SLACK,
-        suffix_closed=suffix_closed,
-    )

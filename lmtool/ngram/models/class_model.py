@@ -58,13 +58,6 @@ class ClassNgramModel(LanguageModel):
         classes = WordClasses.open(folder / CLASSES_FILE, vocabulary)
         return cls(BackoffTable.open(folder / NGRAM_FILE, classes.classes.fingerprint()), classes)
 
-    def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """`log p(target | context)` for contexts `[N, C]` and targets `[N]`, as `[N]`."""
-        contexts = self._classes_of("log_prob", contexts)
-        targets = self._checked_words("log_prob: targets", targets, (len(contexts),))
-        of_classes = self.ngrams.log_prob(contexts, self.classes.class_of[targets])
-        return of_classes + self.classes.log_within[targets]
-
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """`log p(candidate | context)` for contexts `[N, C]` and candidates `[N, K]`, as `[N, K]`.
 
@@ -84,20 +77,13 @@ class ClassNgramModel(LanguageModel):
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         """Return log p of each predicted token of a text, `[N]`."""
-        if memory_limit is None:
-            return self.log_prob_text(text.ids, text.offsets)
-        return self.log_prob_within(text.ids, text.offsets, memory_limit)
+        return self.log_prob_text(text.ids, text.offsets, memory_limit)
 
-    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
-        """`log p` of the predicted tokens `[N]` of running text, S sentences that begin at offsets `[S + 1]`, `[N]`."""
+    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray, memory_limit: int | None = None) -> FloatArray:
+        """Return log p of the N tokens of running text, `[N]`; see NgramModel.log_prob_text."""
         ids = self._checked_words("log_prob_text: ids", ids, ("N",))
         offsets = sentence_offsets("ClassNgramModel.log_prob_text: offsets", offsets, len(ids))
-        of_classes = self.ngrams.log_prob_text(self.classes.class_of[ids], offsets)
-        return of_classes + self.classes.log_within[ids]
-
-    def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, memory: int) -> FloatArray:
-        """The same as log_prob_text, where the process may have `memory` bytes."""
-        log_prob = self.ngrams.log_prob_within(self.classes.class_of[ids], offsets, memory)
+        log_prob = self.ngrams.log_prob_text(self.classes.class_of[ids], offsets, memory_limit)
         log_prob += self.classes.log_within[ids]
         return log_prob
 

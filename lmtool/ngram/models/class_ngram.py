@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import LanguageModel
-    from lmtool.ngram.models.units import Units
+    from lmtool.ngram.models.ngram_model import Units
 
 
 class Start(Enum):
@@ -63,8 +63,7 @@ class ClassNgramConfig(CountModelConfig):
         Raises UserError for a file that cannot be read or does not fit, and where the text of train is not there.
         """
         from lmtool.ngram.models.class_model import Classes
-        from lmtool.ngram.models.learned_classes import learned_classes
-        from lmtool.ngram.models.word_classes import read_classes
+        from lmtool.ngram.models.word_classes import learned_classes, read_classes
 
         if corpus.train_counted_externally:
             raise UserError(f"model={self.kind}: {corpus.path} has no text of train to read: choose other counts=")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import LanguageModel
-    from lmtool.ngram.models.units import Units
+    from lmtool.ngram.models.ngram_model import Units
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class NgramModelConfig(CountModelConfig):
 
     def units(self, corpus: Corpus) -> Units:
         """The words."""
-        from lmtool.ngram.models.units import Words
+        from lmtool.ngram.models.ngram_model import Words
 
         return Words(corpus)
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens, Vocabulary
 from lmtool.language_model import LanguageModel
 from lmtool.ngram.query.find import Lookup
 from lmtool.ngram.query.scoring import PIECE, distributions, score_candidates, score_text
-from lmtool.ngram.query.states import NgramScorer
+from lmtool.ngram.query.states import advance, first_state
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets
 from lmtool.system.memory import is_nearly_used, release
 from lmtool.system.parallel import cut_evenly, run
 
 NGRAM_FILE = "model.h5"  # in a run folder
-AT_ONCE = 1 << 10  # tokens scored at once where the memory is limited: they touch some 20 MiB of a large file
+LIMITED_PIECE = 1 << 10  # tokens scored at once if the memory is limited: they touch some 20 MiB of a large file
 SUMMED, SUMMED_AT_ONCE = 256, 16  # contexts whose distributions quantised_notes sums
 
 
@@ -39,7 +39,6 @@ class NgramModel(LanguageModel):
         """vocabulary: of the table's words."""
         self.table = table
         self.vocabulary = vocabulary
-        self._scorers: dict[SpecialTokens, NgramScorer] = {}
         self.lookup = Lookup(table)
         # Compiled code is loaded by its first call: now, so that no measured time contains it.
         self.log_prob_text(np.zeros(1, dtype=np.int64), np.array([0, 1]))
@@ -102,34 +101,29 @@ class NgramModel(LanguageModel):
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         """Return log p of each predicted token of a text, `[N]`."""
-        if memory_limit is None:
-            return self.log_prob_text(text.ids, text.offsets)
-        return self.log_prob_within(text.ids, text.offsets, memory_limit)
+        return self.log_prob_text(text.ids, text.offsets, memory_limit)
 
-    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
-        """`log p` of the predicted tokens `[N]` of running text, S sentences that begin at offsets `[S + 1]`, `[N]`."""
+    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray, memory_limit: int | None = None) -> FloatArray:
+        """Return log p of the N tokens of running text, S sentences that begin at offsets `[S + 1]`, `[N]`.
+
+        memory_limit: bytes of the process beyond which pages of the model's file leave the memory; None: no limit.
+        """
         ids = self._checked_words("log_prob_text: ids", ids, ("N",))
         offsets = sentence_offsets("NgramModel.log_prob_text: offsets", offsets, len(ids))
         table = self.lookup.for_text(len(ids))
         log_prob = np.empty(len(ids), dtype=np.float64)
-        pieces = [(first, min(first + PIECE, len(ids))) for first in range(0, len(ids), PIECE)]
-        run((score_text, table, ids, offsets, first, last, log_prob[first:last]) for first, last in pieces)
-        return log_prob
-
-    def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, memory: int) -> FloatArray:
-        """The same as log_prob_text, some sentences at a time; pages of the model's file leave the memory where the
-        process has more than `memory` bytes.
-        """
-        sentences = len(offsets) - 1
-        firsts = np.unique(np.append(np.searchsorted(offsets, np.arange(0, len(ids), AT_ONCE)), sentences))
-        parts = []
-        for first, last in itertools.pairwise(firsts.tolist()):
-            begin, end = int(offsets[first]), int(offsets[last])
-            parts.append(self.log_prob_text(ids[begin:end], offsets[first : last + 1] - begin))
-            if is_nearly_used(memory):
+        size = PIECE if memory_limit is None else LIMITED_PIECE
+        pieces = [(first, min(first + size, len(ids))) for first in range(0, len(ids), size)]
+        calls = [(score_text, table, ids, offsets, first, last, log_prob[first:last]) for first, last in pieces]
+        if memory_limit is None:
+            run(calls)
+            return log_prob
+        for call in calls:
+            run([call])
+            if is_nearly_used(memory_limit):
                 for array in self.table.arrays:
                     release(array)
-        return np.concatenate(parts)
+        return log_prob
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
         """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""
@@ -146,20 +140,11 @@ class NgramModel(LanguageModel):
 
     def begin(self, special_tokens: SpecialTokens, *, sentence_start: bool = True) -> IntArray:
         """Return the state `[W]` after `<s>`, or without any words if nothing is known of the words before."""
-        return self._scorer(special_tokens).initial_state(sentence_start=sentence_start)
+        return first_state(self.state_size, special_tokens.bos, sentence_start=sentence_start)
 
     def advance(self, states: IntArray, words: IntArray, special_tokens: SpecialTokens) -> tuple[FloatArray, IntArray]:
         """Return log p(word | state) `[N]` of words `[N]` after states `[N, W]`, and the next states `[N, W]`."""
-        return self._scorer(special_tokens).advance(states, words)
-
-    def _scorer(self, special_tokens: SpecialTokens) -> NgramScorer:
-        if special_tokens not in self._scorers:
-            self._scorers[special_tokens] = self.incremental(special_tokens)
-        return self._scorers[special_tokens]
-
-    def incremental(self, marks: SpecialTokens) -> NgramScorer:
-        """The model word by word, for decoders."""
-        return NgramScorer(self.lookup, marks)
+        return advance(self.lookup, special_tokens, states, words)[:2]
 
     def _score_targets(self, method: str, contexts: IntArray, targets: IntArray) -> tuple[FloatArray, IntArray]:
         """Log-probabilities and matched lengths of targets `[N]`, each `[N]`."""
@@ -204,3 +189,35 @@ def quantised_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
         f"{np.exp(log_sums.min()):.3f} to {np.exp(log_sums.max()):.3f} after {len(contexts):,} contexts; to compare a "
         f"perplexity, multiply it by {math.exp(log_sums.mean()):.4f}, their geometric mean"
     ]
+
+
+class Units(Protocol):
+    """The units of a corpus that are counted.
+
+    corpus: its text in these units, over their vocabulary. about: lines on how they were found, for the user.
+    """
+
+    corpus: Corpus
+    about: list[str]
+
+    def model(self, table: BackoffTable) -> LanguageModel:
+        """The model over the words, of a table over the units."""
+
+    def save(self, table: BackoffTable, folder: Path) -> None:
+        """Write that model into a run folder. Raises UserError where it cannot be written."""
+
+
+class Words:
+    """The words themselves."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+        self.about: list[str] = []
+
+    def model(self, table: BackoffTable) -> LanguageModel:
+        """The n-gram model."""
+        return NgramModel(table, self.corpus.vocabulary)
+
+    def save(self, table: BackoffTable, folder: Path) -> None:
+        """Write the table."""
+        table.save(folder / NGRAM_FILE, self.corpus.vocabulary.fingerprint())

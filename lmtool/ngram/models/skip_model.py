@@ -44,10 +44,6 @@ class SkipNgramModel(LanguageModel):
         """Whether the model gives probabilities; stupid backoff gives scores, which do not sum to one."""
         return self.ngrams.normalised
 
-    def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """`log p(target | context)` for contexts `[N, C]` and targets `[N]`, as `[N]`."""
-        return self.ngrams.log_prob(self._read("log_prob", contexts), targets)
-
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """`log p(candidate | context)` for contexts `[N, C]` and candidates `[N, K]`, as `[N, K]`.
 
@@ -61,24 +57,15 @@ class SkipNgramModel(LanguageModel):
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         """Return log p of each predicted token of a text, `[N]`."""
-        if memory_limit is None:
-            return self.log_prob_text(text.ids, text.offsets)
-        return self.log_prob_within(text.ids, text.offsets, memory_limit)
+        return self.log_prob_text(text.ids, text.offsets, memory_limit)
 
-    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray) -> FloatArray:
-        """`log p` of the predicted tokens `[N]` of running text, S sentences that begin at offsets `[S + 1]`, `[N]`."""
+    def log_prob_text(self, ids: npt.NDArray[Any], offsets: IntArray, memory_limit: int | None = None) -> FloatArray:
+        """Return log p of the N tokens of running text, `[N]`; see NgramModel.log_prob_text."""
         ids = self._checked_words("log_prob_text: ids", ids, ("N",))
         offsets = sentence_offsets("SkipNgramModel.log_prob_text: offsets", offsets, len(ids))
         places, begins = every(self.step, offsets)
         log_prob = np.empty(len(ids), dtype=np.float64)
-        log_prob[places] = self.ngrams.log_prob_text(ids[places], begins)
-        return log_prob
-
-    def log_prob_within(self, ids: npt.NDArray[Any], offsets: IntArray, memory: int) -> FloatArray:
-        """The same as log_prob_text, where the process may have `memory` bytes."""
-        places, begins = every(self.step, offsets)
-        log_prob = np.empty(len(ids), dtype=np.float64)
-        log_prob[places] = self.ngrams.log_prob_within(ids[places], begins, memory)
+        log_prob[places] = self.ngrams.log_prob_text(ids[places], begins, memory_limit)
         return log_prob
 
     def _read(self, method: str, contexts: IntArray) -> IntArray:

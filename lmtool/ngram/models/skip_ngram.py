@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import LanguageModel
-    from lmtool.ngram.models.units import Units
+    from lmtool.ngram.models.ngram_model import Units
 
 
 @dataclass(slots=True)

@@ -27,7 +27,6 @@ from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, revised_counts
 from lmtool.ngram.estimation.estimate import Selection, contexts_of, estimate
 from lmtool.ngram.pruning.entropy import keep_contexts
-from lmtool.ngram.pruning.expected_counts import BINS, LARGEST, ExpectedCounts, bins_of, histogram
 from lmtool.ngram.pruning.size_search import largest_within
 from lmtool.ngram.smoothers.base import Counting, Form, MergingSmoother, Smoother
 from lmtool.ngram.tables.backoff import BackoffTable
@@ -163,3 +162,51 @@ def _gain(terms: _Terms, order: _Order) -> FloatArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = expected * np.log(p / without) - visits * (p - without)
     return np.where(terms.a > 0, gain, 0.0)
+
+
+LARGEST = 4  # r that have bins; from larger ones as much is subtracted as from this one
+LOWEST, BINS = -32, 48  # bins are powers of two of e, from 2^-32 to 2^15 and beyond
+SHRINK = 20.0  # n-grams of the average ratio that each bin is taken to have beside its own
+MOST = 1.5  # that is subtracted where few n-grams say otherwise
+
+
+def bins_of(expected: FloatArray) -> IntArray:
+    """The bin of each e, int64 `[N]`."""
+    with np.errstate(divide="ignore"):
+        exponents = np.floor(np.log2(expected))
+    bins: IntArray = np.clip(exponents, LOWEST, LOWEST + BINS - 1).astype(np.int64) - LOWEST
+    return bins
+
+
+def histogram(r: IntArray, bins: IntArray | None) -> IntArray:
+    """n_0 to n_{LARGEST + 1} in each bin, int64 `[LARGEST + 2, BINS]`; all in the first bin where bins is None."""
+    r = np.minimum(r, LARGEST + 2)
+    cells = r * BINS + (bins if bins is not None else 0)
+    counted: npt.NDArray[Any] = np.bincount(cells, minlength=(LARGEST + 3) * BINS)
+    return counted.reshape(LARGEST + 3, BINS)[:-1].astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCounts:
+    """star: r* of r = 0 to LARGEST in each bin, float64 `[LARGEST + 1, BINS]`; more: subtracted from larger r."""
+
+    star: FloatArray
+    more: float
+
+    @classmethod
+    def of(cls, n: IntArray) -> ExpectedCounts:
+        """From the counts of counts in bins, `histogram`'s sum over all n-grams."""
+        total = n.sum(axis=1)
+        star = np.zeros((LARGEST + 1, n.shape[1]))
+        average = np.zeros(LARGEST + 1)
+        for r in range(1, LARGEST + 1):
+            ratio = total[r + 1] / max(total[r], 1)
+            within = (n[r + 1] + ratio * SHRINK) / (n[r] + SHRINK)
+            average[r] = np.clip((r + 1) * ratio, r - MOST, r)
+            star[r] = np.clip((r + 1) * within, max(r - MOST, 0.0), r)
+        return cls(star, LARGEST - max(average[LARGEST], 0.0))
+
+    def expected(self, r: IntArray, bins: IntArray | None) -> FloatArray:
+        """r* of counts r `[N]` in their bins `[N]`, float64 `[N]`; bins None: as `histogram` has it."""
+        low = self.star[np.minimum(r, LARGEST), bins if bins is not None else 0]
+        return np.where(r <= LARGEST, low, r - self.more)

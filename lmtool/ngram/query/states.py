@@ -24,44 +24,37 @@ STATES_PER_PIECE = 1 << 12  # that are advanced together: their nodes stay in th
 MIN_STATES_PER_THREAD = 256
 
 
-class NgramScorer:
-    """The IncrementalScorer of a back-off table; `width` is n-1."""
+def first_state(width: int, bos: int, *, sentence_start: bool) -> IntArray:
+    """Return the state `[width]` after `<s>`, or one without any words if nothing before is known."""
+    state = np.full(width, SHORT, dtype=np.int64)
+    if sentence_start and width:
+        state[0] = bos
+    return state
 
-    def __init__(self, lookup: Lookup, marks: SpecialTokens) -> None:
-        self.lookup, self.marks = lookup, marks
-        self.width = lookup.table.order - 1
-        self._first = lookup.table.trie.nodes.first
-        self._eos = -1 if marks.eos is None else marks.eos
 
-    def initial_state(self, *, sentence_start: bool) -> IntArray:
-        """Return the state after `<s>`, or one without any words if nothing before is known."""
-        state = np.full(self.width, SHORT, dtype=np.int64)
-        if sentence_start and self.width:
-            state[0] = self.marks.bos
-        return state
+def advance(
+    lookup: Lookup, special_tokens: SpecialTokens, states: IntArray, words: IntArray
+) -> tuple[FloatArray, IntArray, IntArray]:
+    """Return log p of words `[N]` after states `[N, n-1]`, the states after them, and the matched lengths `[N]`.
 
-    def advance(self, states: IntArray, words: IntArray) -> tuple[FloatArray, IntArray]:
-        """Return log p of words `[N]` after states, and the states after them; see IncrementalScorer.
-
-        Raises ValueError also for states that are not of this model.
-        """
-        return self.advance_matched(states, words)[:2]
-
-    def advance_matched(self, states: IntArray, words: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
-        """Return what `advance` does, and the length of the longest n-gram that ends in each word, `[N]`."""
-        words = whole_numbers("advance: words", words, (len(states),), below=self.marks.bos + 1)
-        states = np.ascontiguousarray(states, dtype=np.int64)
-        if states.shape != (len(words), self.width):
-            raise ValueError(f"advance: states must be [{len(words)}, {self.width}]; got {list(states.shape)}")
-        if not _are_states(states, self._first):
-            raise ValueError("advance: these are not states of this model")
-        log_prob, after, matched = np.empty(len(words)), np.empty_like(states), np.empty(len(words), dtype=np.int64)
-        pieces = cut_evenly(len(words), max(-(-len(words) // STATES_PER_PIECE), 1))
-        if len(pieces) == 1 and len(words) >= 2 * MIN_STATES_PER_THREAD:
-            pieces = cut_evenly(len(words))
-        table, arrays = self.lookup.for_states(len(words)), (states, words, log_prob, after, matched)
-        run((advance_states, table, self._eos, *(array[a:b] for array in arrays)) for a, b in pieces)
-        return log_prob, after, matched
+    A matched length is that of the longest n-gram of the table that ends in the word. After `</s>` a sentence begins.
+    Raises ValueError for other shapes and types, for words out of range, and for states that are not of this model.
+    """
+    width = lookup.table.order - 1
+    words = whole_numbers("advance: words", words, (len(states),), below=special_tokens.bos + 1)
+    states = np.ascontiguousarray(states, dtype=np.int64)
+    if states.shape != (len(words), width):
+        raise ValueError(f"advance: states must be [{len(words)}, {width}]; got {list(states.shape)}")
+    if not _are_states(states, lookup.table.trie.nodes.first):
+        raise ValueError("advance: these are not states of this model")
+    log_prob, after, matched = np.empty(len(words)), np.empty_like(states), np.empty(len(words), dtype=np.int64)
+    pieces = cut_evenly(len(words), max(-(-len(words) // STATES_PER_PIECE), 1))
+    if len(pieces) == 1 and len(words) >= 2 * MIN_STATES_PER_THREAD:
+        pieces = cut_evenly(len(words))
+    eos = -1 if special_tokens.eos is None else special_tokens.eos
+    table, arrays = lookup.for_states(len(words)), (states, words, log_prob, after, matched)
+    run((advance_states, table, eos, *(array[a:b] for array in arrays)) for a, b in pieces)
+    return log_prob, after, matched
 
 
 @numba.njit(cache=True, nogil=True)

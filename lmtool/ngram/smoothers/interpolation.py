@@ -123,9 +123,9 @@ class WittenBellConfig(SmootherConfig):
         """Return log p `[Q, K]` in nats of candidates `[Q, K]` after contexts `[Q, n - 1]`, from the candidates' counts
         alone.
 
-        Each row sums to one; the formula is in lmtool.ngram.cloze_witten_bell.
+        Each row sums to one; the formula is in lmtool.ngram.estimation.cloze_witten_bell.
         """
-        from lmtool.ngram.cloze_witten_bell import local_witten_bell
+        from lmtool.ngram.estimation.cloze_witten_bell import local_witten_bell
 
         return local_witten_bell(counts, contexts, candidates)
 
