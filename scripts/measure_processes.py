@@ -106,18 +106,18 @@ class _Engine:
     @property
     def dense_bytes(self) -> int:
         """Bytes of the gradients that are added up whole."""
-        sparse = {id(parameter) for parameter in self._training.model.row_parameters()}
+        sparse = {id(parameter) for parameter in self._training.model.sparse_parameters()}
         return sum(4 * each.numel() for each in self._training.model.parameters() if id(each) not in sparse)
 
     @property
     def table_bytes(self) -> int:
         """Bytes of the whole parameters that have sparse gradients."""
-        return sum(4 * each.numel() for each in self._training.model.row_parameters())
+        return sum(4 * each.numel() for each in self._training.model.sparse_parameters())
 
     @property
     def row_bytes(self) -> int:
         """Bytes of the rows of sparse gradients that a batch uses, with their ids; after a step."""
-        grads = [p.grad for p in self._training.model.row_parameters() if p.grad is not None]
+        grads = [p.grad for p in self._training.model.sparse_parameters() if p.grad is not None]
         return sum(8 * grad._nnz() + 4 * grad._values().numel() for grad in grads)
 
     def exchanges(self, apart: _Engine) -> dict[str, Callable[[], object]]:
@@ -133,10 +133,10 @@ class _Engine:
         tiny = torch.zeros(8)
         shared, always = self._training.shared, processes.MAX_GATHERED
         table = torch.zeros(max(1, self.table_bytes // 4))
-        given = [parameter.grad for parameter in apart._training.model.row_parameters()]
+        given = [parameter.grad for parameter in apart._training.model.sparse_parameters()]
 
         def rows_again(limit: float) -> None:
-            for parameter, grad in zip(self._training.model.row_parameters(), given, strict=True):
+            for parameter, grad in zip(self._training.model.sparse_parameters(), given, strict=True):
                 parameter.grad = grad
             processes.MAX_GATHERED = limit
             shared.share_rows()

@@ -132,16 +132,16 @@ def walk_layer(name: str) -> Iterator[str]:
     layer = LAYERS[name]()
     h, y = hidden_and_words(layer)
     words = layer.word_count or 1
-    of_words = {"forward": layer, "log_prob": layer.log_prob, "unnormalised": layer.unnormalised}
+    of_words = {"forward": layer, "log_prob": layer.log_prob, "unnormalized_log_prob": layer.unnormalized_log_prob}
     of_hidden: dict[str, Callable[..., Any]] = {
         "log_dist": layer.log_dist,
         "sample": layer.sample,
         "top": lambda h: layer.top(h, 2),
-        "trained_log_z": layer.trained_log_z,
+        "log_partition": layer.log_partition,
     }
     for method, call in of_words.items():
         wanted = outcome(call, h, y)
-        if method != "unnormalised" or layer.self_normalised:
+        if method != "unnormalized_log_prob" or layer.self_normalised:
             yield from compared(
                 f"{name}.{method}", "a tensor" if isinstance(wanted, list) else wanted, "a tensor", None
             )

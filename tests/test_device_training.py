@@ -119,7 +119,7 @@ def test_the_kind_of_gradients(monkeypatch: pytest.MonkeyPatch, lmtool: Run) -> 
     make = lr_range.make_optimizers
 
     def counting(model: Any, optim: Any) -> Any:
-        parameters.append(len(model.row_parameters()))
+        parameters.append(len(model.sparse_parameters()))
         return make(model, optim)
 
     monkeypatch.setattr(lr_range, "make_optimizers", counting)
@@ -137,7 +137,7 @@ def test_auto_is_dense_where_memory_is_not_the_cpus() -> None:
         rows = [nn.Parameter(torch.ones(2, device=device))]
         return SimpleNamespace(
             device=torch.device(device),
-            row_parameters=lambda: rows,
+            sparse_parameters=lambda: rows,
             use_dense_gradients=lambda: given.append(device),
         )
 

@@ -113,14 +113,14 @@ def test_gradients_are_clipped_after_they_are_shared(toy: Corpus, tmp_path: Path
             return loss
 
         def share_rows(self) -> None:
-            for parameter in model.row_parameters():
+            for parameter in model.sparse_parameters():
                 parameter.grad = 1000 * parameter.grad
 
     begins.shared = Shared()
     assert begins.advance(SimpleNamespace(signal=0))
     grads = [parameter.grad.to_dense() for parameter in begins.parameters if parameter.grad is not None]
     assert torch.linalg.vector_norm(torch.cat([grad.ravel() for grad in grads])).item() == pytest.approx(0.5, rel=1e-4)
-    rows = sum(p.grad.to_dense().square().sum().item() for p in model.row_parameters())
+    rows = sum(p.grad.to_dense().square().sum().item() for p in model.sparse_parameters())
     assert rows == pytest.approx(0.25, rel=1e-2)  # almost all of it theirs
 
 
@@ -226,7 +226,7 @@ class Still(nn.Module):
                 rows, values = torch.tensor([[0, 2]]), torch.zeros(2, *parameter.shape[1:])
                 parameter.grad = torch.sparse_coo_tensor(rows, values, parameter.shape, check_invariants=False)
 
-    def row_parameters(self) -> list[nn.Parameter]:
+    def sparse_parameters(self) -> list[nn.Parameter]:
         return list(self.parameters()) if self.sparse else []
 
 

@@ -44,7 +44,7 @@ def main(store: Path) -> None:
                 shared(*part).backward()
                 module.MAX_GATHERED = how_often  # the rows are sent to all, or added up as a whole
                 shared.share_rows()
-                assert all(parameter.grad.is_coalesced() for parameter in model.row_parameters())
+                assert all(parameter.grad.is_coalesced() for parameter in model.sparse_parameters())
                 found = [parameter.grad.to_dense() for parameter in model.parameters()]
                 model.zero_grad()
                 model(*batch).backward()
@@ -53,7 +53,7 @@ def main(store: Path) -> None:
                     torch.testing.assert_close(f, w, rtol=1e-10, atol=1e-12, msg=f"{name} {parameter}")
                 model.zero_grad()
                 shared.share_rows()  # of which no process has any
-                assert all(parameter.grad._nnz() == 0 for parameter in model.row_parameters())
+                assert all(parameter.grad._nnz() == 0 for parameter in model.sparse_parameters())
             first, last = processes.share(toy.split("valid").tokens)
             shares = processes.joined(model.score_tokens(toy.split("valid"), first, last))
             np.testing.assert_allclose(shares, model.score_text(toy.split("valid")), rtol=1e-12)

@@ -87,9 +87,9 @@ class NeuralModel(nn.Module, LanguageModel):
         """The device of the weights."""
         return self.encoder.embedding.weight.device
 
-    def row_parameters(self) -> list[nn.Parameter]:
+    def sparse_parameters(self) -> list[nn.Parameter]:
         """The parameters with sparse gradients, each once: for the optimizers of lmtool.neural.optimizers."""
-        both = [*self.encoder.row_parameters(), *self.output.row_parameters()]
+        both = [*self.encoder.sparse_parameters(), *self.output.sparse_parameters()]
         return list({id(parameter): parameter for parameter in both}.values())
 
     def use_dense_gradients(self) -> None:
@@ -208,7 +208,7 @@ class NeuralModel(nn.Module, LanguageModel):
         """
         if not self.self_normalised:
             return super().log_z(contexts)
-        return self._in_chunks("log_z", self.output.trained_log_z, contexts)
+        return self._in_chunks("log_z", self.output.log_partition, contexts)
 
     def unnormalized_log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """Scores of targets `[N]` after contexts `[N, C]` without the sum over all words, `[N]` in float64, near log p.
@@ -217,7 +217,7 @@ class NeuralModel(nn.Module, LanguageModel):
         """
         if not self.self_normalised:
             return super().unnormalized_log_prob(contexts, targets)
-        return self._in_chunks("unnormalized_log_prob", self.output.unnormalised, contexts, targets=targets)
+        return self._in_chunks("unnormalized_log_prob", self.output.unnormalized_log_prob, contexts, targets=targets)
 
     def _log_prob(self, h: Tensor, words: Tensor) -> Tensor:
         log_prob = self.output.log_prob(h, words.clamp(max=self._bos - 1))

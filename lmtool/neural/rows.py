@@ -1,4 +1,4 @@
-"""Work on the rows of a large matrix that a batch uses, and on no others, in plain torch.
+"""Operations on those rows of a large matrix that a batch uses, in plain torch.
 
 Legend of shapes: B examples, D dimension, R rows of a matrix `[R, D]`, P pairs (example, row).
 """
@@ -16,10 +16,10 @@ from lmtool.neural.forms import Formed
 
 @dataclass(frozen=True)
 class Pairs:
-    """Which rows of a matrix each example of a batch uses.
+    """The rows of a matrix that each example of a batch uses.
 
-    rows: `[P]`, int32 or int64; those of example b are starts[b] to before starts[b + 1]; starts: `[B + 1]`, int64;
-    owner: `[P]`, the b of each.
+    rows: `[P]`, int32 or int64; those of example b are starts[b] to before starts[b + 1]. starts: `[B + 1]`, int64.
+    owner: `[P]`, the example b of each row.
     """
 
     rows: Tensor
@@ -28,7 +28,7 @@ class Pairs:
 
 
 def pairs_of(rows: Tensor) -> Pairs:
-    """Return the pairs of rows `[B, K]`, int64: the same number for every example."""
+    """Return the pairs of rows `[B, K]`, int64: K for every example."""
     size, per_example = rows.shape
     starts = torch.arange(size + 1) * per_example
     owner = torch.arange(size, dtype=torch.int32, device=rows.device).repeat_interleave(per_example)
@@ -36,11 +36,11 @@ def pairs_of(rows: Tensor) -> Pairs:
 
 
 def segments(offsets: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """List the places offsets[w] to before offsets[w + 1] for each w of chosen `[B]`, one after the other; all int64.
+    """List the places offsets[w] to before offsets[w + 1] for each w of chosen `[B]`, concatenated; all int64.
 
-    Returns where each segment begins among them `[B + 1]`, the b of each place `[P]`, and the places `[P]`.
+    Returns the start of each segment among them `[B + 1]`, the b of each place `[P]`, and the places `[P]`.
     """
-    first = offsets.index_select(0, chosen)  # where offsets[chosen] would take -1 for the last one
+    first = offsets.index_select(0, chosen)  # offsets[chosen] would read -1 as the last one
     sizes = offsets.index_select(0, chosen + 1) - first
     starts = F.pad(sizes.cumsum(0), (1, 0))
     owner = torch.arange(len(chosen), device=chosen.device).repeat_interleave(sizes)
@@ -70,6 +70,18 @@ class RowScores(Formed):
     vectors: nn.Parameter
     bias: nn.Parameter
     sparse: bool
+
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters with sparse gradients: vectors and bias, or none."""
+        return [self.vectors, self.bias] if self.sparse else []
+
+    def use_dense_gradients(self) -> None:
+        """Give vectors and bias dense gradients from now on."""
+        self.sparse = False
+
+    def reference(self) -> Tensor:
+        """Return the bias, whose dtype and device hidden states must have."""
+        return self.bias
 
     def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
         """Return vectors[r] . h[b] + bias[r] of each pair (b, r): `[P]` from hidden `[B, D]`."""

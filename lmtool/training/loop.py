@@ -339,7 +339,7 @@ class _Training:
 
 def _gradients(model: NeuralModel) -> str:
     """Return the value of training.gradients that a model has."""
-    return (Gradients.sparse if model.row_parameters() else Gradients.dense).name
+    return (Gradients.sparse if model.sparse_parameters() else Gradients.dense).name
 
 
 def _require_same(name: str, begun: object, now: object, out: Path) -> None:

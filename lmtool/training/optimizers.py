@@ -20,7 +20,7 @@ def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes
 
     auto: dense on a GPU with enough memory. processes: follow the first of them, as GPUs may differ in free memory.
     """
-    rows = model.row_parameters()
+    rows = model.sparse_parameters()
     dense = gradients is Gradients.dense
     if gradients is Gradients.auto and rows and not rows[0].is_cpu:
         dense = fits_dense(model.device, sum(parameter.numel() for parameter in rows))
@@ -32,7 +32,7 @@ def use_gradients(model: NeuralModel, gradients: Gradients, processes: Processes
 
 def make_optimizers(model: NeuralModel, optim: OptimConfig) -> list[torch.optim.Optimizer]:
     """Return the optimizers of the settings: one for dense gradients, then one for sparse ones, if there are any."""
-    sparse = model.row_parameters()
+    sparse = model.sparse_parameters()
     has_rows = {id(parameter) for parameter in sparse}
     dense = [parameter for parameter in model.parameters() if id(parameter) not in has_rows]
     optimizers: list[torch.optim.Optimizer] = []

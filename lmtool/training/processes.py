@@ -138,7 +138,7 @@ class SharedModel:
     """
 
     def __init__(self, model: NeuralModel, processes: Processes) -> None:
-        self._sparse, self._size = model.row_parameters(), processes.size
+        self._sparse, self._size = model.sparse_parameters(), processes.size
         self._forward: nn.Module = model
         for parameter in self._sparse:
             dist.broadcast(parameter.detach(), src=0)

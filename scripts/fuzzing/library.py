@@ -145,8 +145,8 @@ OUTPUTS = [
 ]
 LAYER = [
     "({hidden}, {ids})", ".log_dist({hidden})", ".log_prob({hidden}, {ids})", ".sample({hidden})",
-    ".top({hidden}, {size})", "({hidden}, {ids}).backward()", ".unnormalised({hidden}, {ids})",
-    ".trained_log_z({hidden})", ".row_parameters()", ".word_vectors()", ".double()({hidden}, {ids})",
+    ".top({hidden}, {size})", "({hidden}, {ids}).backward()", ".unnormalized_log_prob({hidden}, {ids})",
+    ".log_partition({hidden})", ".sparse_parameters()", ".word_vectors()", ".double()({hidden}, {ids})",
     ".eval().log_prob({hidden}, {targets})",
 ]
 ASKED = [

@@ -16,7 +16,7 @@ from lmtool.config.groups import CountModelConfig, EncoderConfig, OutputConfig
 from lmtool.config.options import kinds, settings_class
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.neural import Encoder, OutputLayer
+from lmtool.neural import Encoder, FullSoftmax, OutputLayer
 from lmtool.neural.forms import used
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.options import HierarchicalOutput, NodeForm
@@ -57,9 +57,9 @@ def test_what_an_output_layer_gets_by_default() -> None:
     torch.manual_seed(1)
     share = layer.sample(h[:1].expand(20_000, 3)).bincount() / 20_000
     torch.testing.assert_close(share, torch.tensor([0.5, 0.1, 0.4]), atol=0.015, rtol=0)
-    assert layer.row_parameters() == [] and layer.word_vectors() is None and layer.tree is None
+    assert layer.sparse_parameters() == [] and layer.word_vectors() is None and layer.tree is None
     assert layer.uses_all_parameters and not layer.self_normalised
-    for member in (lambda: layer.unnormalised(h, y[:, 0]), lambda: layer.trained_log_z(h)):
+    for member in (lambda: layer.unnormalized_log_prob(h, y[:, 0]), lambda: layer.log_partition(h)):
         with pytest.raises(NotImplementedError, match="Fixed is not self-normalised"):
             member()
     assert used(layer) == []
@@ -69,8 +69,8 @@ def test_what_an_encoder_gets_by_default() -> None:
     encoder = Last(nplm(across_sentences=True), 5, sparse=True)
     assert (encoder.context_size, encoder.output_dim, encoder.across_sentences) == (3, 6, True)
     torch.testing.assert_close(encoder(torch.tensor([[0, 1, 4]])), encoder.embedding.weight[[4]])
-    assert encoder.row_parameters() == [encoder.embedding.weight]
-    assert Last(nplm(), 5).row_parameters() == []
+    assert encoder.sparse_parameters() == [encoder.embedding.weight]
+    assert Last(nplm(), 5).sparse_parameters() == []
 
 
 def test_what_is_compiled_of_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +103,9 @@ def test_what_custom_layers_are_given_is_checked() -> None:
         (lambda: layer.log_dist(h.long()), r"Fixed.log_dist: h must be .*; got int64 \[2, 3\]"),
         (lambda: layer.probabilities(h.long(), 3), r"Fixed.probabilities: h must be .*; got int64 \[2, 3\]"),
         (lambda: layer.sample(h.long()), r"Fixed.sample: h must be .*; got int64 \[2, 3\]"),
-        (lambda: layer.trained_log_z(h.long()), r"Fixed.trained_log_z: h must be .*; got int64 \[2, 3\]"),
+        (lambda: layer.log_partition(h.long()), r"Fixed.log_partition: h must be .*; got int64 \[2, 3\]"),
         (lambda: layer.log_prob(h, [[0, 1]]), r"Fixed.log_prob: y must be int64 \[2\] or \[2, K\]"),
-        (lambda: layer.unnormalised(h, [[0, 1]]), r"Fixed.unnormalised: y must be int64 \[2\]; got"),
+        (lambda: layer.unnormalized_log_prob(h, [[0, 1]]), r"Fixed.unnormalized_log_prob: y must be int64 \[2\]; got"),
         (lambda: layer.top(h, 0), "Fixed.top: k must be a whole number of 1 or more; got 0"),
     ):
         with pytest.raises(ValueError, match=error):
@@ -184,3 +184,14 @@ def test_public_names_are_documented() -> None:
         for member in members:
             text = inspect.getdoc(member) or ""
             assert len(text) > 20 and not text.startswith("As "), (name, member)
+
+
+def test_earlier_names_of_methods() -> None:
+    layer = FullSoftmax(4, torch.ones(3))
+    with pytest.warns(DeprecationWarning, match="row_parameters is now sparse_parameters"):
+        assert layer.row_parameters() == layer.sparse_parameters()
+    with pytest.raises(TypeError, match=r"^Custom\.row_parameters: rename this method to sparse_parameters$"):
+
+        class Custom(OutputLayer):
+            def row_parameters(self) -> list[nn.Parameter]:
+                return []

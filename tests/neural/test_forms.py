@@ -115,7 +115,7 @@ def of_output(layer: OutputLayer, examples: int) -> dict[str, Call]:
         "sample": lambda layer: [layer.sample(h)],
     }
     if layer.self_normalised:
-        calls["unnormalised"] = lambda layer: [layer.unnormalised(h, y), layer.trained_log_z(h)]
+        calls["unnormalised"] = lambda layer: [layer.unnormalized_log_prob(h, y), layer.log_partition(h)]
     if isinstance(layer, HierarchicalSoftmax):
         calls["nodes"] = lambda layer: [layer.nodes.all_scores(h)]  # type: ignore[attr-defined]
     return calls  # type: ignore[return-value]

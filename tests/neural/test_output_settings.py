@@ -62,11 +62,17 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: nce(power=-0.01), "output.power=-0.01: must be from 0 to 2"),
     (lambda: nce(power=2.01), "output.power=2.01"),
     # Those that do not fit nine words.
-    (lambda: AdaptiveOutput("adaptive", [3, 9], 1.0).build(D, COUNTS, None, None), "output.cutoffs=.*from 1 to 8"),
-    (lambda: AdaptiveOutput("adaptive", [3, 6], 2.5).build(D, COUNTS, None, None), "output.div_value=2.5: at most 2,"),
+    (
+        lambda: AdaptiveOutput("adaptive", [3, 9], 1.0).build(D, COUNTS, None, None),
+        "output.cutoffs=.*to at most 8",
+    ),
+    (
+        lambda: AdaptiveOutput("adaptive", [3, 6], 2.5).build(D, COUNTS, None, None),
+        "div_value=2.5: must be at most 2,",
+    ),
     (lambda: ClassesOutput("classes", 10).build(D, COUNTS, None, None), "output.classes=10: at most 9"),
-    (lambda: SampledOutput("sampled", 10, 1.0).build(D, COUNTS, None, None), "output.samples=10: at most 9"),
-    (lambda: nce(noise=10).build(D, COUNTS, None, None), "output.noise=10: at most 9"),
+    (lambda: SampledOutput("sampled", 10, 1.0).build(D, COUNTS, None, None), "output.samples=10: must be from 1 to 9"),
+    (lambda: nce(noise=10).build(D, COUNTS, None, None), "output.noise=10: must be from 1 to 9"),
 ]
 
 
@@ -82,31 +88,31 @@ def test_settings_at_their_limits_build_a_layer() -> None:
     assert type(full) is FullSoftmax and full.vectors is vectors and full.precision is Precision.bf16
     adaptive = AdaptiveOutput("adaptive", [1, 8], 2.0).build(D, COUNTS, None, None)
     assert isinstance(adaptive, AdaptiveSoftmax) and adaptive.layer.cutoffs == [1, 8, 9]
-    assert [tail[0].out_features for tail in adaptive.layer.tail] == [2, 1] and adaptive.row_parameters() == []
+    assert [tail[0].out_features for tail in adaptive.layer.tail] == [2, 1] and adaptive.sparse_parameters() == []
     assert AdaptiveOutput("adaptive", None, 1000).cutoffs is None and AdaptiveOutput("adaptive", [1], 1).div_value == 1
     classes = ClassesOutput("classes", 9).build(D, COUNTS, None, None)
-    assert isinstance(classes, ClassSoftmax) and len(classes.row_parameters()) == 2
+    assert isinstance(classes, ClassSoftmax) and len(classes.sparse_parameters()) == 2
     # Three classes, about the square root of nine.
     assert len(ClassesOutput("classes", None).build(D, COUNTS, None, None).class_bias) == 3
     sampled = SampledOutput("sampled", 9, 2).build(D, COUNTS, vectors, None)
-    assert isinstance(sampled, SampledSoftmax) and sampled.vectors is vectors and len(sampled.row_parameters()) == 2
+    assert isinstance(sampled, SampledSoftmax) and sampled.vectors is vectors and len(sampled.sparse_parameters()) == 2
     assert SampledOutput("sampled", 1, 0).power == 0 and nce(power=0).power == 0 and nce(power=2).power == 2
     own = nce(noise=9).build(D, COUNTS, vectors, None)
-    assert isinstance(own, NCELoss) and own.vectors is vectors and len(own.row_parameters()) >= 2
+    assert isinstance(own, NCELoss) and own.vectors is vectors and len(own.sparse_parameters()) >= 2
 
 
 def test_what_a_layer_takes_where_nothing_is_said() -> None:
     counts = torch.ones(2000)
     nce, sampled = NCELoss(D, counts), SampledSoftmax(D, counts)
-    assert (nce.noise, nce.shared, nce.normaliser, nce.row_parameters()) == (100, True, None, [])
-    assert (sampled.samples, sampled.row_parameters()) == (1000, [])
-    assert DotNodes(D, torch.zeros(3)).row_parameters() == []
-    assert len(DotNodes(D, torch.zeros(3), sparse=True).row_parameters()) == 2
+    assert (nce.noise, nce.shared, nce.normaliser, nce.sparse_parameters()) == (100, True, None, [])
+    assert (sampled.samples, sampled.sparse_parameters()) == (1000, [])
+    assert DotNodes(D, torch.zeros(3)).sparse_parameters() == []
+    assert len(DotNodes(D, torch.zeros(3), sparse=True).sparse_parameters()) == 2
     assert NCELoss(D, COUNTS, noise=1).noise == SampledSoftmax(D, COUNTS, samples=1).samples == 1
     for size in (0, 10, 1.0):
-        with pytest.raises(ValueError, match=f"noise={size}: from 1 to 9"):
+        with pytest.raises(ValueError, match=f"noise={size}: must be from 1 to 9"):
             NCELoss(D, COUNTS, noise=size)
-        with pytest.raises(ValueError, match=f"samples={size}: from 1 to 9"):
+        with pytest.raises(ValueError, match=f"samples={size}: must be from 1 to 9"):
             SampledSoftmax(D, COUNTS, samples=size)
     torch.manual_seed(0)
     for layer in (FullSoftmax(400, COUNTS), NCELoss(400, COUNTS, noise=1)):  # scores of about 1 where h is of about 1
@@ -141,7 +147,7 @@ def test_the_nodes_of_a_hierarchical_layer() -> None:
     form = HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 5, 3).build(D, COUNTS, None, TREE)
     assert isinstance(dot, HierarchicalSoftmax) and not isinstance(dot.nodes, MorinBengioNodes)
     assert isinstance(form.nodes, MorinBengioNodes) and form.nodes.nodes.shape == (O - 1, 3)
-    assert form.nodes.hidden.out_features == 5 and len(dot.row_parameters()) == len(form.row_parameters()) == 2
+    assert form.nodes.hidden.out_features == 5 and len(dot.sparse_parameters()) == len(form.sparse_parameters()) == 2
     # Where the hidden is 0, both start at the unigram distribution, of half an occurrence more on either side.
     half = balanced_tree(torch.arange(2).numpy())
     layer = HierarchicalOutput("hierarchical", NodeForm.dot, 5, 3).build(D, torch.tensor([3, 1]), None, half)

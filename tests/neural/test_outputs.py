@@ -24,7 +24,7 @@ from lmtool.neural import (
 )
 from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs import adaptive, hierarchical, tree_nodes, word_scores
-from lmtool.neural.outputs.noise import Noise
+from lmtool.neural.outputs.word_scores import Noise
 from lmtool.system.alias_table import AliasTable
 from lmtool.trees import Tree, balanced_tree, frequency_tree, from_codes, huffman_tree, random_tree
 
@@ -123,7 +123,7 @@ def test_sparse_gradients_are_the_dense_ones_of_used_rows(name: str) -> None:
         layer = SPARSE[name](sparse)
         torch.manual_seed(2)
         layer(h, y).backward()
-        rows = layer.row_parameters()
+        rows = layer.sparse_parameters()
         assert all(parameter.grad.is_sparse for parameter in rows)
         assert bool(rows) == sparse
         found.append([parameter.grad.to_dense() for parameter in layer.parameters()])
@@ -350,13 +350,13 @@ def test_unnormalised_scores_and_their_log_z() -> None:
     with torch.no_grad():
         layer.normaliser.bias.fill_(0.7)
     h, y = torch.randn(B, D), torch.randint(0, O, (B,))
-    torch.testing.assert_close(layer.unnormalised(h, y) - layer.trained_log_z(h), layer.log_prob(h, y))
+    torch.testing.assert_close(layer.unnormalized_log_prob(h, y) - layer.log_partition(h), layer.log_prob(h, y))
 
 
 @pytest.mark.parametrize(("make", "name"), [(NCELoss, "noise"), (SampledSoftmax, "samples")])
 def test_more_noise_than_words_is_refused(make: Callable[..., nn.Module], name: str) -> None:
     for wrong in (0, O + 1):
-        with pytest.raises(ValueError, match=f"{name}={wrong}: from 1 to {O}"):
+        with pytest.raises(ValueError, match=f"{name}={wrong}: must be from 1 to {O}"):
             make(D, COUNTS, **{name: wrong})
 
 
@@ -423,7 +423,7 @@ def test_cutoffs() -> None:
     for wrong in ([], [5, 5], [5, 3], [0, 3], [23]):
         with pytest.raises(ValueError, match="cutoffs"):
             AdaptiveSoftmax(D, COUNTS, cutoffs=wrong)
-    with pytest.raises(ValueError, match=r"div_value=4.0: at most 2\.45"):
+    with pytest.raises(ValueError, match=r"div_value=4.0: must be at most 2\.45"):
         AdaptiveSoftmax(D, COUNTS, cutoffs=[5, 12], div_value=4.0)
 
 
@@ -439,9 +439,9 @@ def test_classes_start_at_the_unigram_distribution() -> None:
 def test_distributions_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, h, y = LAYERS[name](), torch.randn(B, D), torch.randint(0, O, (B, 2))
     want = layer.log_dist(h), layer.log_prob(h, y)
-    monkeypatch.setattr(hierarchical, "DISTRIBUTIONS_AT_ONCE", 4)
-    monkeypatch.setattr(tree_nodes, "UNITS_AT_ONCE", 2 * 5 * (O - 1))  # two examples
-    monkeypatch.setattr(word_scores, "SCORES_AT_ONCE", 4 * O)
+    monkeypatch.setattr(hierarchical, "EXAMPLES_PER_CHUNK", 4)
+    monkeypatch.setattr(tree_nodes, "MAX_UNITS_PER_CHUNK", 2 * 5 * (O - 1))  # two examples
+    monkeypatch.setattr(word_scores, "MAX_SCORES_PER_CHUNK", 4 * O)
     torch.testing.assert_close((layer.log_dist(h), layer.log_prob(h, y)), want)
 
 

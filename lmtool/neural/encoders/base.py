@@ -1,11 +1,12 @@
-"""What every encoder is: context ids -> the hidden vector that the output layer reads.
+"""The contract of encoders: context ids -> the hidden state that the output layer reads; and the word embeddings.
 
-Legend of shapes: B examples, C context words, E dimension of the embeddings, D dimension of the hidden, V words of the
-vocabulary.
+Legend of shapes: B examples, C context words, E dimension of the embeddings, D dimension of the hidden states, V words
+of the vocabulary.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -14,25 +15,40 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.config.groups import EncoderConfig
-from lmtool.neural.checks import require_ids
-from lmtool.neural.encoders.embedding import Embedding
+from lmtool.neural.checks import require_ids, require_new_names
 from lmtool.neural.forms import Formed
 
 
+class Embedding(nn.Embedding):
+    """A vector for each word, `[V, E]`: torch.nn.Embedding with vectors that start with unit length on average, so that
+    tied logits start at the scale of the hidden states.
+    """
+
+    weight: nn.Parameter
+
+    def __init__(self, words: int, dim: int, *, sparse: bool = False) -> None:
+        """words: V. dim: E. sparse: whether the gradient is sparse."""
+        super().__init__(words, dim, sparse=sparse)
+        nn.init.normal_(self.weight, std=1 / math.sqrt(dim))
+
+
 class Encoder(Formed, ABC):
-    """Contexts `[B, C]` -> hidden `[B, D]`, through embeddings `[V, E]`; the contract of the group `model`.
+    """Contexts `[B, C]` -> hidden states `[B, D]`, through embeddings `[V, E]`; the contract of the group `model`.
 
     config: the settings that it is built from. context_size: C, the words that forward reads. output_dim: D, which is E
-    unless the encoder sets another one. across_sentences: whether contexts go on into the sentences before.
-    consecutive: the examples that follow one another in a batch from which forward gains.
-    embedding: the vectors of the words, in float32 unless torch's default dtype is another one.
+    unless the encoder sets another one. across_sentences: whether contexts extend into earlier sentences. consecutive:
+    number of consecutive examples in a batch that make forward faster. embedding: the vectors of the words, in torch's
+    default dtype.
 
-    A custom encoder calls this constructor, makes its further weights, and implements of_embeddings, or encode where it
+    A custom encoder calls this constructor, makes its further weights, and implements of_embeddings, or encode if it
     does not read the embeddings of its contexts as they are. Both are called by forward, which checks the contexts.
     """
 
     config: EncoderConfig
     consecutive: int = 1
+
+    def __init_subclass__(cls) -> None:
+        require_new_names(cls)
 
     def __init__(self, config: EncoderConfig, vocabulary_size: int, *, sparse: bool = False) -> None:
         """vocabulary_size: V. sparse: whether the gradient of the embeddings is sparse."""
@@ -44,7 +60,7 @@ class Encoder(Formed, ABC):
         self.embedding = Embedding(vocabulary_size, config.embedding_dim, sparse=sparse)
 
     def forward(self, contexts: Tensor) -> Tensor:
-        """Return hidden `[B, D]` after context ids `[B, C]`, int64, oldest word first, left-padded with `<s>`.
+        """Return hidden states `[B, D]` after context ids `[B, C]`, int64, oldest word first, left-padded with `<s>`.
 
         Raises ValueError for contexts that are not integers `[B, C]` on the device of the embeddings and, on a CPU, for
         ids of V or more or below 0; they may also be an array or a list.
@@ -54,12 +70,12 @@ class Encoder(Formed, ABC):
         return self.encode(require_ids(self, ".forward: contexts", contexts, shapes, len(weight), weight))
 
     def encode(self, contexts: Tensor) -> Tensor:
-        """Compute hidden `[B, D]` after contexts `[B, C]` that have been checked."""
+        """Compute hidden states `[B, D]` after contexts `[B, C]` that have been checked."""
         return self.of_embeddings(self.embedding(contexts))
 
     @abstractmethod
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """Compute hidden `[B, D]` from the embeddings of the contexts, `[B, C, E]`, in plain torch."""
+        """Compute hidden states `[B, D]` from the embeddings of the contexts, `[B, C, E]`, in plain torch."""
 
     def with_dropout(self, x: Tensor, share: float) -> Tensor:
         """In training, set each number of x `[...]` to 0 with probability `share`, divide the others by 1 - share
@@ -74,17 +90,17 @@ class Encoder(Formed, ABC):
         """Compute dropout of x `[...]` in training, by torch's random state."""
         return F.dropout(x, share)
 
-    def row_parameters(self) -> list[nn.Parameter]:
+    def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the parameters with sparse gradients, for the optimizers of lmtool.neural.optimizers."""
-        return self.embedding.row_parameters()
+        return [self.embedding.weight] if self.embedding.sparse else []
 
     def use_dense_gradients(self) -> None:
         """Give the embeddings a dense gradient from now on."""
         self.embedding.sparse = False
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Have torch.compile, to which the arguments go, compile of_embeddings.
+        """Compile of_embeddings by torch.compile, which gets the arguments.
 
-        Looking up embeddings would only break torch's graph.
+        The look-up of embeddings is left out: it would only break torch's graph.
         """
         self.of_embeddings = torch.compile(self.of_embeddings, *args, **kwargs)  # type: ignore[method-assign]

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from lmtool.neural.forms import Formed
 from lmtool.neural.rows import rows_of
 
-CONSECUTIVE = 8  # examples that follow one another in the text, from which computing the sums gains
+CONSECUTIVE = 8  # consecutive examples of the text that share the computation of their sums
 
 
 class History(Formed):
     """z_k = sum_t a_kt C(w_-t): FOFE (Zhang et al. 2015, eq. 1) for several forgetting factors alpha_k.
 
-    a_kt starts as alpha_k^(t-1), of unit length over t, and is learned, one weight for each distance t, as is a scale
-    for each component of z_k.
+    a_kt is learned, one weight for each distance t, and starts as alpha_k^(t-1), scaled to unit length over t; so is a
+    scale for each component of z_k.
     """
 
     decays: ClassVar[dict[str, bool]] = {"scale": False}  # a gain, which starts at 1
@@ -37,10 +37,10 @@ class History(Formed):
         self.words = words
 
     def forward(self, contexts: Tensor, vectors: Tensor, *, sparse: bool) -> Tensor:
-        """Return the vectors of the last C words, then the K sums, `[B, C + K, E]`, of contexts `[B, T]`, oldest word
-        first.
+        """Return the vectors of the last C words, then the K sums, `[B, C + K, E]`.
 
-        contexts: ids, int64. vectors: embeddings `[V, E]`. sparse: whether their gradient is sparse.
+        contexts: ids `[B, T]`, int64, oldest word first. vectors: embeddings `[V, E]`. sparse: whether their gradient
+        is sparse.
         """
         x: Tensor = self.computed("words_and_sums", contexts, vectors, sparse)
         return torch.cat([x[:, : self.words], x[:, self.words :] * self.scale], dim=1)

@@ -4,8 +4,8 @@ r"""The encoder of the log-bilinear model: a linear map of each context word's v
 
     \hat{r} = \sum_{i=1}^{C} C_i\,r_{w_{t-i}}
 
-r_w is the embedding of w and C_i a matrix for each position, diagonal if `diagonal`: then its product is taken
-component by component.
+r_w is the embedding of w and C_i a matrix for each position, which with `diagonal` is diagonal: the product is then
+taken component by component.
 
 Legend of shapes: B examples, C context words, E dimension of the embeddings, V words of the vocabulary.
 

@@ -6,18 +6,18 @@ r"""The encoder of the neural probabilistic language model: hidden layers over t
     z_k &= s_k \odot \sum_{i=1}^{T} v_{ki}\,C(w_{t-i}) \\
     a &= f(d + H x) \odot (d' + H' x)
 
-C(w) is the embedding of w, f the activation, and with `layer_norm` what it is applied to, and the gate, are normalised
-first. The gate, the second factor of a, is that of `gated`; the sums z over the last T words, in which older words
-count less (FOFE), are those of `history`: for each forgetting factor one weight for each distance, :math:`v_{ki}
-\propto \alpha_k^{i-1}` at first, and one scale for each component, all of them learned. Each layer after the first
-adds to what it reads. The paper's network is a = tanh(d + Hx), and with `direct` the output layer reads (a, x).
+C(w) is the embedding of w and f the activation; `layer_norm` normalizes the argument of f and the gate. The gate, the
+second factor of a, is present with `gated`; the sums z over the last T words, in which older words count less (FOFE),
+with `history`: for each forgetting factor one weight for each distance, initially :math:`v_{ki} \propto
+\alpha_k^{i-1}`, and one scale for each component, all of them learned. Each layer after the first is residual: its
+input is added to its output. The paper's network is a = tanh(d + Hx), and with `direct` the output layer reads (a, x).
 
 Legend of shapes: B examples, C context words, T words of a history, K sums over it, E dimension of the embeddings, H
-hidden units, D dimension of the hidden that the output layer reads, V words of the vocabulary.
+hidden units, D dimension of the hidden states that the output layer reads, V words of the vocabulary.
 
 Source: Bengio, Ducharme, Vincent & Jauvin (2003), "A neural probabilistic language model", JMLR 3, eq. 1; gates:
     Dauphin et al. (2017), Shazeer (2020); FOFE: Zhang et al. (2015), "The fixed-size ordinally-forgetting encoding
-    method for neural network language models", ACL, eq. 1; layer normalisation: Ba et al. (2016).
+    method for neural network language models", ACL, eq. 1; layer normalization: Ba et al. (2016).
 Complexity: O(((C + K) E + (layers - 1) H) H) for each example, twice that with gates, and O(T K E) for a history; V E
     weights beside those of the layers.
 """
@@ -47,24 +47,24 @@ FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 class NPLM(Encoder):
     """x = (C(w_t-n+1), ..., C(w_t-1)); a = tanh(d + Hx); y = b + Wx + Ua (Bengio et al. 2003, eq. 1).
 
-    y is the output layer's: with direct connections the hidden handed to it is [a, x], so that its one matrix is
-    [U, W] and any output layer goes with either form. tied: the output vectors are the embeddings (Press & Wolf 2017),
-    and a linear map takes a, and x where there are direct connections, to their dimension; projection_dim has one
-    without tying. layer_norm (Ba et al. 2016) stands before each activation, dropout (Srivastava et al. 2014) after it.
-    gated: a = f(d + Hx) (d' + H'x), with f the activation: each hidden unit is multiplied by a linear one (Dauphin et
-    al. 2017; with gelu, Shazeer's GEGLU, 2020, eq. 5), normalised as well; H and H' are one matrix here. Each layer
-    after the first is residual (He et al. 2016): it adds to what it reads. Without layers the hidden is x.
+    y is the output layer's: with direct connections the hidden state is [a, x], so that its one matrix is [U, W], and
+    any output layer can be combined with either. tied: the output vectors are the embeddings (Press & Wolf 2017), and a
+    linear map takes a, and x with direct connections, to their dimension; projection_dim adds one without tying.
+    layer_norm (Ba et al. 2016) precedes each activation, dropout (Srivastava et al. 2014) follows it. gated: a =
+    f(d + Hx) (d' + H'x), with f the activation: each hidden unit is multiplied by a linear one (Dauphin et al. 2017;
+    with gelu, Shazeer's GEGLU, 2020, eq. 5), normalized as well; H and H' are one matrix here. Each layer after the
+    first is residual (He et al. 2016). Without layers the hidden state is x.
 
-    With a history of T words, more than the context has, x is longer by K sums over it (encoders.history); contexts
-    are then `[B, T]`.
+    With a history of T words, more than the context, x is extended by K sums over it (encoders.history); contexts are
+    then `[B, T]`.
     """
 
     config: NplmModel
 
     def __init__(self, config: NplmModel, vocabulary_size: int, *, tied: bool, sparse: bool = False) -> None:
-        """vocabulary_size: V. tied: whether D is to be E. sparse: whether the gradient of the embeddings is sparse."""
+        """vocabulary_size: V. tied: whether D must be E. sparse: whether the gradient of the embeddings is sparse."""
         super().__init__(config, vocabulary_size, sparse=sparse)
-        far = config.words_back()
+        far = config.history_words()
         self.context_size = max(config.context_size, far)
         inputs, width = config.input_dim(), config.hidden_dim
         self.history = None
@@ -85,13 +85,13 @@ class NPLM(Encoder):
         return nn.ModuleList(nn.LayerNorm(self.config.hidden_dim) for _ in self.layers)
 
     def encode(self, contexts: Tensor) -> Tensor:
-        """Compute hidden `[B, D]` after context ids `[B, C]`, or `[B, T]` with a history; int64, oldest word first."""
+        """Compute hidden states `[B, D]` after ids `[B, C]`, or `[B, T]` with a history; int64, oldest word first."""
         if self.history is None:
             return self.of_embeddings(self.embedding(contexts))
         return self.of_embeddings(self.history(contexts, self.embedding.weight, sparse=self.embedding.sparse))
 
     def of_embeddings(self, x: Tensor) -> Tensor:
-        """Compute hidden `[B, D]` from x, `[B, C, E]`, or `[B, C + K, E]` with a history."""
+        """Compute hidden states `[B, D]` from x, `[B, C, E]`, or `[B, C + K, E]` with a history."""
         x = self.with_dropout(x.flatten(1), self.config.input_dropout)
         a = x
         for number, layer in enumerate(self.layers):
@@ -112,5 +112,5 @@ class NPLM(Encoder):
         return self.with_dropout(a, self.config.dropout)
 
     def norms_of(self, number: int) -> list[nn.LayerNorm]:
-        """Return the layer norms of a layer: of f's argument and of the gate, as far as it has them."""
+        """Return the layer norms of a layer, if any: of f's argument and of the gate."""
         return [cast(nn.LayerNorm, norms[number]) for norms in (self.norms, self.gate_norms) if norms is not None]

@@ -29,7 +29,7 @@ class CbowModel(EncoderConfig):
     kind: str = "cbow"
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> CBOW:
-        """Return the encoder; its hidden has the dimension of the embeddings, tied or not."""
+        """Build the encoder; its hidden states have the dimension of the embeddings, tied or not."""
         from lmtool.neural.encoders.cbow import CBOW
 
         return CBOW(self, vocabulary_size, sparse=sparse)
@@ -43,7 +43,7 @@ class LblModel(EncoderConfig):
     diagonal: bool = MISSING
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> LBL:
-        """Return the encoder; its hidden has the dimension of the embeddings, tied or not."""
+        """Build the encoder; its hidden states have the dimension of the embeddings, tied or not."""
         from lmtool.neural.encoders.lbl import LBL
 
         return LBL(self, vocabulary_size, sparse=sparse)
@@ -93,28 +93,28 @@ class NplmModel(EncoderConfig):
             )
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> NPLM:
-        """Return the encoder; tied, a linear map brings its hidden to the dimension of the embeddings."""
+        """Build the encoder; if tied, a linear map takes its hidden states to the dimension of the embeddings."""
         from lmtool.neural.encoders.nplm import NPLM
 
         return NPLM(self, vocabulary_size, tied=tied, sparse=sparse)
 
     def can_tie(self) -> bool:
-        """Return False if projection_dim gives the hidden another dimension than the embeddings'."""
+        """Return False if projection_dim gives the hidden states another dimension than the embeddings'."""
         return self.projection_dim in (None, self.embedding_dim)
 
     def suit(self, unit: Unit, tokens: int) -> None:
-        """Set a long history for text of words or subwords unless it is short (more steps help there)."""
+        """Set a long history for text of words or subwords unless it is short: otherwise more steps gain more."""
         far = unit is not Unit.char and tokens >= MIN_HISTORY_TOKENS
         self.history = (DEFAULT_HISTORY_WORDS if far else 0) if self.history is None else self.history
         self.across_sentences = far if self.across_sentences is None else self.across_sentences
 
-    def words_back(self) -> int:
+    def history_words(self) -> int:
         """Return the length of the history in words, 0 if it is no longer than the context."""
         return self.history if self.history and self.history > self.context_size else 0
 
     def input_dim(self) -> int:
         """Return the dimension of x: an embedding for each word of the context and for each sum over the history."""
-        return (self.context_size + (len(self.forgetting) if self.words_back() else 0)) * self.embedding_dim
+        return (self.context_size + (len(self.forgetting) if self.history_words() else 0)) * self.embedding_dim
 
     def weight_count(self, vocabulary_size: int) -> int:
         """Count the weights of the embeddings `[V, E]`, the hidden layers and the projection."""

@@ -141,7 +141,7 @@ class RowOptimizer(torch.optim.Optimizer):
                     continue
                 if not parameter.grad.is_sparse:
                     raise ValueError(
-                        f"{type(self).__name__} takes sparse gradients: give it the layers' row_parameters() alone"
+                        f"{type(self).__name__} takes sparse gradients: give it the layers' sparse_parameters() alone"
                     )
                 grad = coalesced(parameter.grad)
                 rows, values = grad.indices()[0], grad.values()

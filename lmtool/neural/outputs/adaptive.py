@@ -8,10 +8,10 @@ r"""The adaptive softmax: the most frequent words in a head, the others in tails
 p_0 is a softmax over the words of the head and one unit for each tail; p_i is a softmax over the words of tail i after
 a linear map of h to dimension D / div_value^i. Computed by torch.nn.AdaptiveLogSoftmaxWithLoss.
 
-Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, K words asked for.
+Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted, K words asked for.
 
 Source: Grave, Joulin, Cissé, Grangier & Jégou (2017), "Efficient softmax approximation for GPUs", ICML.
-Complexity: O(D O_0) for each example, O_0 being the units of the head, and O(D_i (D + O_i)) more for a word of tail i.
+Complexity: O(D O_0) for each example, with O_0 units of the head, and O(D_i (D + O_i)) more for a word of tail i.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from torch import Tensor, nn
 from lmtool.config.rules import is_number
 from lmtool.neural.checks import require_counts, require_size
 from lmtool.neural.outputs.base import OutputLayer
+from lmtool.neural.outputs.options import MAX_DIV_VALUE, ascend
 from lmtool.neural.outputs.word_scores import log_unigram
-
-MOST = 1000  # of div_value
 
 
 def default_cutoffs(outputs: int) -> list[int]:
-    """Where the head and the first tail end: about 20 and 50 times the square root of the vocabulary, 2,000 and 5,000
-    of 10,000 words, but at most 20 % and 50 % of it.
+    """Return the ends of the head and the first tail: about 20 and 50 times the square root of the vocabulary size,
+    e.g. 2,000 and 5,000 of 10,000 words, but at most 20 % and 50 % of it.
     """
     root = math.sqrt(outputs)
     ends = sorted(
@@ -54,38 +53,38 @@ class AdaptiveSoftmax(OutputLayer):
     ) -> None:
         """dim: D. counts: `[O]` of the words in train; the head's biases start at the unigram distribution.
 
-        cutoffs: where the head and each tail but the last end, ascending; None for default_cutoffs. div_value: each
-        tail's dimension is that of the one before divided by it, from 1 to 1000. Raises ValueError for cutoffs that are
-        not ascending between 1 and O-1, for another div_value, for tails without a dimension, and for counts that are
-        negative or not finite.
+        cutoffs: the ends of the head and of each tail except the last, ascending; None for default_cutoffs. div_value:
+        ratio of the dimensions of consecutive tails, from 1 to 1000. Raises ValueError for cutoffs that do not ascend
+        between 1 and O-1, for another div_value, for tails without a dimension, and for counts that are negative or
+        not finite.
         """
         super().__init__()
         counts = require_counts("AdaptiveSoftmax: counts", counts)
         outputs = self.word_count = len(counts)
         dim = self.input_dim = require_size("AdaptiveSoftmax: dim", dim)
         ends = list(cutoffs) if cutoffs is not None else default_cutoffs(outputs)
-        if not ends or ends != sorted(set(ends)) or ends[0] < 1 or ends[-1] >= outputs:
-            raise ValueError(f"cutoffs={ends}: ascending, from 1 to {outputs - 1}")
-        if not is_number(div_value, 1, MOST):
-            raise ValueError(f"div_value={div_value!r}: a number from 1 to {MOST}")
+        if not ascend(ends) or ends[-1] >= outputs:
+            raise ValueError(f"cutoffs={ends}: must ascend from 1 to at most {outputs - 1}")
+        if not is_number(div_value, 1, MAX_DIV_VALUE):
+            raise ValueError(f"div_value={div_value!r}: must be a number from 1 to {MAX_DIV_VALUE}")
         if dim // div_value ** len(ends) < 1:
-            most = dim ** (1 / len(ends))
-            raise ValueError(f"div_value={div_value}: at most {most:.3g}, or the last tail's vectors have no dimension")
+            limit = dim ** (1 / len(ends))
+            raise ValueError(f"div_value={div_value}: must be at most {limit:.3g}, or the last tail has no dimension")
         self.layer = nn.AdaptiveLogSoftmaxWithLoss(dim, outputs, ends, div_value=div_value, head_bias=True)
         tails = [counts[first:last].sum()[None] for first, last in zip(ends, [*ends[1:], outputs], strict=True)]
         with torch.no_grad():
             self.layer.head.bias.copy_(log_unigram(torch.cat([counts[: ends[0]], *tails])))
 
     def reference(self) -> Tensor:
-        """A weight of the head, whose type and device hidden must have."""
+        """Return a weight of the head, whose dtype and device hidden states must have."""
         return self.layer.head.weight
 
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
+        """Compute the mean of -log p(y|h) in nats over hidden states `[B, D]` and targets `[B]`."""
         loss: Tensor = self.layer(h, y).loss
         return loss
 
     def log_probs(self, h: Tensor) -> Tensor:
         """Compute log p of all words, `[B, O]` in float64."""
         dist: Tensor = self.layer.log_prob(h).double()
-        return dist - dist.logsumexp(1, keepdim=True)  # the layer computes in float32: normalise again
+        return dist - dist.logsumexp(1, keepdim=True)  # the layer computes in float32: normalize again

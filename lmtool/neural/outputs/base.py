@@ -1,11 +1,12 @@
-"""What every output layer is: hidden vectors -> log-probabilities of the words that can be predicted.
+"""The contract of output layers: hidden states -> log-probabilities of the words that can be predicted.
 
-Shapes: B examples, D dimension of the hidden, O words that can be predicted (ids 0 to O-1), K words asked for.
+Shapes: B examples, D dimension of the hidden states, O words that can be predicted (ids 0 to O-1), K words asked for.
 """
 
 from __future__ import annotations
 
 import hashlib
+import warnings
 from abc import ABC
 from typing import Any
 
@@ -16,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.config.training import Precision
-from lmtool.errors import UserError
-from lmtool.neural.checks import require_hidden, require_ids, require_size
+from lmtool.neural.checks import require_hidden, require_ids, require_new_names, require_size
 from lmtool.neural.forms import Formed
 from lmtool.trees.tree import Tree
 
@@ -25,7 +25,7 @@ FINGERPRINT = "fingerprint"  # name in the state_dict
 
 
 class OutputLayer(Formed, ABC):
-    """Hidden `[B, D]` -> log p of O words; the contract of the group `output`, usable with any PyTorch model.
+    """Hidden states `[B, D]` -> log p of O words; the contract of the group `output`, usable with any PyTorch model.
 
     A custom layer implements loss and log_probs; log_probs_of, best and draw have defaults that call log_probs. They
     are called by forward, log_dist, log_prob, top and sample, which check the arguments first. Log-probabilities are
@@ -33,16 +33,16 @@ class OutputLayer(Formed, ABC):
 
     tree: the tree that the layer is built over, None for a layer without one. uses_all_parameters: whether each batch
     reaches every parameter with a dense gradient. self_normalised: whether training brings the sum of exp(score) over
-    all words near 1, so that the layer has unnormalised and trained_log_z. precision: of the large products of a
-    training step, for layers that have some; evaluation is in the precision of the weights. input_dim: D, and
-    word_count: O, which the constructor sets; None, where they are not checked.
+    all words near 1, so that the layer has unnormalized_log_prob and log_partition. precision: of the large products of
+    a training step, for layers that have some; evaluation is in the precision of the weights. input_dim: D, and
+    word_count: O, which the constructor sets; None disables their check.
 
-    Raises ValueError, with the method, its argument, what it must be and what it is, for a hidden that is not a
+    Raises ValueError, with the method, its argument, what it must be and what it is, for hidden states that are not a
     floating-point tensor `[B, D]`, and for words that are not integers `[B]` on the same device, on a CPU also for
     words out of range; words may also be an array or a list.
 
     The state_dict of a layer over a tree or classes has their `fingerprint`, uint8 `[16]`; load_state_dict raises
-    ValueError for a state of another tree or other classes. A state without it, as 0.6.0 saved, is loaded unchecked.
+    ValueError for a state of another tree or other classes. A state without it, as saved by 0.6.0, is loaded unchecked.
     """
 
     tree: Tree | None = None
@@ -52,126 +52,134 @@ class OutputLayer(Formed, ABC):
     input_dim: int | None = None
     word_count: int | None = None
 
-    def forward(self, h: Tensor, y: Tensor) -> Tensor:
-        """Return the loss that training lowers, a number: the mean over hidden `[B, D]` and targets `[B]`, int64.
+    def __init_subclass__(cls) -> None:
+        require_new_names(cls)
 
-        -log p(y|h) in nats, or the layer's approximation of it; in the type of h, with gradients.
+    def forward(self, h: Tensor, y: Tensor) -> Tensor:
+        """Return the training loss, a scalar: the mean over hidden states `[B, D]` and targets `[B]`, int64.
+
+        -log p(y|h) in nats, or the layer's approximation of it; in the dtype of h, with gradients.
         """
         loss: Tensor = self.computed("loss", *self._checked("forward", h, y, empty=False))
         return loss
 
     @torch.no_grad()
     def log_dist(self, h: Tensor) -> Tensor:
-        """Return log p of all words, `[B, O]` in float64, after hidden `[B, D]`; rows have log-sum-exp 0."""
+        """Return log p of all words, `[B, O]` in float64, after hidden states `[B, D]`; rows have log-sum-exp 0."""
         dist: Tensor = self.computed("log_probs", self._checked_hidden("log_dist", h))
         return dist
 
     @torch.no_grad()
     def log_prob(self, h: Tensor, y: Tensor) -> Tensor:
-        """Return log p(y|h) in float64 of words y `[B]` or `[B, K]`, int64, after hidden `[B, D]`; in y's shape."""
+        """Return log p(y|h), float64, of words y `[B]` or `[B, K]`, int64, after h `[B, D]`, in y's shape."""
         h, y = self._checked("log_prob", h, y, several=True)
         log_p: Tensor = self.computed("log_probs_of", h, columns(y))
         return log_p.reshape(y.shape)
 
     @torch.no_grad()
     def probabilities(self, h: Tensor, width: int) -> Tensor:
-        """Return p of all words after hidden `[B, D]`, float64 `[B, width]`, 0 from column O on; width: O or more."""
+        """Return p of all words after hidden states `[B, D]`, float64 `[B, width]`, 0 from column O on; width >= O."""
         p = self.log_dist(self._checked_hidden("probabilities", h)).exp_()
         return F.pad(p, (0, width - p.shape[1]))
 
     @torch.no_grad()
     def sample(self, h: Tensor) -> Tensor:
-        """Draw a word `[B]`, int64, from p(.|h) after each hidden `[B, D]`, by torch's random state.
+        """Draw a word `[B]`, int64, from p(.|h) after each hidden state `[B, D]`, by torch's random state.
 
-        Raises ValueError where p is NaN.
+        Raises ValueError if p is NaN.
         """
         return self.draw(self._checked_hidden("sample", h))
 
     @torch.no_grad()
     def top(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Return the k most likely words `[B, k]`, int64, and their log p `[B, k]` in float64, the most likely first.
+        """Return the k most likely words `[B, k]`, int64, and their log p `[B, k]` in float64, most likely first.
 
-        k: O where it is more.
+        All O words if k is larger.
         """
         k = require_size(f"{type(self).__name__}.top: k", k)
         best: tuple[Tensor, Tensor] = self.computed("best", self._checked_hidden("top", h), k)
         return best
 
     @torch.no_grad()
-    def unnormalised(self, h: Tensor, y: Tensor) -> Tensor:
-        """Return scores of words y `[B]` after hidden `[B, D]` without the sum over all words, `[B]` in float64, near
-        log p.
+    def unnormalized_log_prob(self, h: Tensor, y: Tensor) -> Tensor:
+        """Return scores of words y `[B]` after hidden states `[B, D]`, `[B]` in float64: log p without the sum over all
+        words, and near it.
 
         Raises NotImplementedError unless the layer is self_normalised.
         """
-        return self.trained_scores(*self._checked("unnormalised", h, y))
+        return self.trained_scores(*self._checked("unnormalized_log_prob", h, y))
 
     @torch.no_grad()
-    def trained_log_z(self, h: Tensor) -> Tensor:
-        """Return log of the sum over all words of exp(unnormalised score), `[B]` in float64; 0 where scores are log p.
+    def log_partition(self, h: Tensor) -> Tensor:
+        """Return log of the sum over all words of exp(unnormalized score), `[B]` in float64; 0 if scores are log p.
 
         Raises NotImplementedError unless the layer is self_normalised.
         """
-        return self.trained_log_sum(self._checked_hidden("trained_log_z", h))
+        return self.trained_log_sum(self._checked_hidden("log_partition", h))
 
     # What a layer implements: the plain formulas. Their arguments have been checked.
 
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute what forward returns for hidden `[B, D]` and targets `[B]`, in plain torch with gradients."""
+        """Compute what forward returns for hidden states `[B, D]` and targets `[B]`, in plain torch with gradients."""
         raise NotImplementedError(f"{type(self).__name__} must implement loss(h, y)")
 
     def log_probs(self, h: Tensor) -> Tensor:
-        """Compute what log_dist returns, `[B, O]`, for hidden `[B, D]`."""
+        """Compute what log_dist returns, `[B, O]`, for hidden states `[B, D]`."""
         raise NotImplementedError(f"{type(self).__name__} must implement log_probs(h)")
 
     def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute what log_prob returns, `[B, K]`, for hidden `[B, D]` and words `[B, K]`."""
+        """Compute what log_prob returns, `[B, K]`, for hidden states `[B, D]` and words `[B, K]`."""
         return self.log_dist(h).gather(1, y)
 
     def best(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Compute what top returns, `[B, k]` each, for hidden `[B, D]`."""
+        """Compute what top returns, `[B, k]` each, for hidden states `[B, D]`."""
         dist = self.log_dist(h)
         log_p, words = dist.topk(min(k, dist.shape[1]), 1)
         return words, log_p
 
     def draw(self, h: Tensor) -> Tensor:
-        """Compute what sample returns, `[B]`, for hidden `[B, D]`."""
+        """Compute what sample returns, `[B]`, for hidden states `[B, D]`."""
         p = self.log_dist(h).exp()
         if p.isnan().any():
             raise ValueError(f"{type(self).__name__}.sample: the distribution after h is NaN")
         return torch.multinomial(p, 1)[:, 0] if len(p) else torch.empty(0, dtype=torch.int64, device=p.device)
 
     def trained_scores(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute what unnormalised returns, `[B]`, for hidden `[B, D]` and words `[B]`."""
+        """Compute what unnormalized_log_prob returns, `[B]`, for hidden states `[B, D]` and words `[B]`."""
         raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
 
     def trained_log_sum(self, h: Tensor) -> Tensor:
-        """Compute what trained_log_z returns, `[B]`, for hidden `[B, D]`."""
+        """Compute what log_partition returns, `[B]`, for hidden states `[B, D]`."""
         raise NotImplementedError(f"{type(self).__name__} is not self-normalised")
 
     # Properties of a layer.
 
     def reference(self) -> Tensor | None:
-        """Return a weight, whose dtype and device hidden must have; None, the default, where any will do."""
+        """Return a weight, whose dtype and device hidden states must have; None, the default, for any."""
         return None
 
     def structure(self) -> list[npt.NDArray[Any]]:
-        """Return the arrays that say which words a row of the weights stands for: those of the tree, if any."""
+        """Return the arrays that map rows of the weights to words: those of the tree, if any."""
         return [] if self.tree is None else [self.tree.children, self.tree.leaf_words]
 
-    def row_parameters(self) -> list[nn.Parameter]:
+    def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the parameters with sparse gradients, for lmtool's row optimizers; none by default."""
         return []
 
+    def row_parameters(self) -> list[nn.Parameter]:
+        """Return sparse_parameters: its deprecated name."""
+        warnings.warn("row_parameters is now sparse_parameters", DeprecationWarning, stacklevel=2)
+        return self.sparse_parameters()
+
     def use_dense_gradients(self) -> None:
-        """Give the parameters with sparse gradients dense ones from now on; nothing by default."""
+        """Give the parameters with sparse gradients dense ones from now on; no-op by default."""
 
     def use_precision(self, precision: Precision) -> None:
-        """Do the large products of a training step in this precision, in layers that have some."""
+        """Set the precision of the large products of a training step, in layers that have some."""
         self.precision = precision
 
     def word_vectors(self) -> Tensor | None:
-        """Return the output vector of each word, `[O, D]`; None for a layer that has none."""
+        """Return the output embeddings `[O, D]`, or None if the layer has none."""
         return None
 
     def _checked_hidden(self, method: str, h: Tensor) -> Tensor:
@@ -180,7 +188,7 @@ class OutputLayer(Formed, ABC):
     def _checked(
         self, method: str, h: Tensor, y: Tensor, *, several: bool = False, empty: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """Check hidden `[B, D]` and words `[B]`; several: they may be `[B, K]`, too. empty: B may be 0."""
+        """Check hidden states `[B, D]` and words `[B]`, or `[B, K]` if several. empty: whether B may be 0."""
         h = self._checked_hidden(method, h)
         size = h.shape[0]
         if not (size or empty):
@@ -211,11 +219,5 @@ class OutputLayer(Formed, ABC):
 
 
 def columns(y: Tensor) -> Tensor:
-    """Words `[B]` or `[B, K]` as `[B, K]`."""
+    """Return words `[B]` or `[B, K]` as `[B, K]`."""
     return y if y.dim() == 2 else y[:, None]
-
-
-def require_at_most_words(setting: str, value: int, words: int) -> None:
-    """Raise UserError, naming the setting of the group output, where its value is more than the words there are."""
-    if value > words:
-        raise UserError(f"output.{setting}={value}: at most {words} with this vocabulary")

@@ -7,8 +7,8 @@ r"""Two softmaxes: over classes of words by frequency, and over the words of one
 
 g(w) is the class of w: the words, most frequent first, are cut into classes of about equal counts.
 
-Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, C classes, P pairs (example,
-word of its target's class), K words asked for.
+Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted, C classes, P pairs
+(example, word of its target's class), K words asked for.
 
 Source: Goodman (2001), "Classes for fast maximum entropy training", ICASSP.
 Complexity: O(D (C + words of the target's class)) for each example, with C of about the square root of O; O(D O) for a
@@ -30,7 +30,7 @@ from lmtool.neural.outputs.word_scores import log_unigram
 from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, segments
 
 
-class ClassSoftmax(OutputLayer, RowScores):
+class ClassSoftmax(RowScores, OutputLayer):
     """p(w|h) = p(class of w|h) p(w|class, h), a softmax each (Goodman 2001, "Classes for fast maximum entropy
     training").
 
@@ -55,7 +55,7 @@ class ClassSoftmax(OutputLayer, RowScores):
             )
         self.sparse = sparse
         members, starts = classes.argsort(stable=True), F.pad(sizes.cumsum(0), (1, 0))
-        place = torch.empty_like(classes)  # of a word among the members of its class
+        place = torch.empty_like(classes)  # of each word among the members of its class
         place[members] = torch.arange(len(classes)) - starts[classes[members]]
         for name, values in (("classes", classes), ("members", members), ("starts", starts), ("place", place)):
             self.register_buffer(name, values, persistent=False)
@@ -76,26 +76,14 @@ class ClassSoftmax(OutputLayer, RowScores):
         """Return the class of each word."""
         return [self.classes.cpu().numpy()]
 
-    def row_parameters(self) -> list[nn.Parameter]:
-        """The parameters with sparse gradients: the words' vectors and biases, or none."""
-        return [self.vectors, self.bias] if self.sparse else []
-
-    def use_dense_gradients(self) -> None:
-        """Give the words' vectors and biases dense gradients from now on."""
-        self.sparse = False
-
-    def reference(self) -> Tensor:
-        """b of the words, whose type and device hidden must have."""
-        return self.bias
-
     def log_probs_in_class(self, h: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute log p(w|class, h) of the words of classes `[B]`, `[P]`, and where each example's begin, `[B]`."""
+        """Compute log p(w|class, h) of the words of classes `[B]`, `[P]`, and the start of each example's, `[B]`."""
         starts, owner, places = segments(self.starts, classes)
         scores = self.computed("pair_scores", h, Pairs(self.members[places], starts, owner))  # [P]
         return scores - log_sum_exp(scores, starts, owner)[owner], starts[:-1]
 
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of -log p(class|h) - log p(y|class, h) in nats over hidden `[B, D]` and targets `[B]`."""
+        """Compute the mean of -log p(class|h) - log p(y|class, h) in nats over h `[B, D]` and targets `[B]`."""
         classes = self.classes[y]
         in_class, first = self.log_probs_in_class(h, classes)
         of_class = F.cross_entropy(F.linear(h, self.class_vectors, self.class_bias), classes)
@@ -111,7 +99,7 @@ class ClassSoftmax(OutputLayer, RowScores):
         return scores + (of_class - largest - total.log())[:, self.classes]
 
     def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute log p of words `[B, K]` in float64, `[B, K]`; of one word each, from the words of its class alone."""
+        """Compute log p of words `[B, K]` in float64, `[B, K]`; for K = 1 only from the words of the same class."""
         if y.shape[1] != 1:
             return super().log_probs_of(h, y)
         classes = self.classes[y[:, 0]]

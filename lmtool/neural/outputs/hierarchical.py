@@ -6,11 +6,11 @@ r"""The hierarchical softmax: p is the product of the decisions on the path from
     s_n(h) &= u_n \cdot h + b_n & \text{(nodes=dot)} \\
     s_n(h) &= \alpha_n + \beta \cdot \tanh(c + W h + U N_n) & \text{(Morin and Bengio's)}
 
-The sign is + where the path goes to the second child. A word has a code in each tree of `union`, the default, one or
-more with `clusters` and `file`, and one in any other tree. N_n is the node's own embedding.
+The sign is + if the path goes to the second child. A word has a code in each tree of `union`, the default, one or more
+with `clusters` and `file`, and one in any other tree. N_n is the node's own embedding.
 
-Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, K words asked for, N inner
-nodes, L leaves, P pairs (example, node on its path).
+Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted, K words asked for, N
+inner nodes, L leaves, P pairs (example, node on its path).
 
 Source: Morin & Bengio (2005), "Hierarchical probabilistic neural network language model", AISTATS, eq. 3 and 4;
     several codes: Mnih & Hinton (2009), NIPS, eq. 7; nodes as dot products: Mikolov et al. (2013).
@@ -31,13 +31,13 @@ from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
 from lmtool.neural.rows import Pairs, log_sum_exp, segments
 from lmtool.trees.tree import Tree
 
-DISTRIBUTIONS_AT_ONCE = 256
+EXAMPLES_PER_CHUNK = 256  # examples whose distributions are computed at once
 
 
 def node_log_odds(tree: Tree, counts: Tensor) -> Tensor:
-    """Return log odds `[N]`, float64, of each second child, by the counts `[O]` of the words below both.
+    """Return log odds `[N]`, float64, of each second child, by the counts `[O]` of the words below both children.
 
-    Half an occurrence is added to both.
+    Half an occurrence is added to both counts.
     """
     leaves = counts.double().numpy()[tree.leaf_words] / np.diff(tree.word_leaves)[tree.leaf_words]
     paths = tree.paths
@@ -50,9 +50,8 @@ def node_log_odds(tree: Tree, counts: Tensor) -> Tensor:
 class HierarchicalSoftmax(OutputLayer):
     """p(w|h) = product over the nodes n on the path to w of sigmoid(+- s_n(h)) (Morin & Bengio 2005, eq. 3).
 
-    The sign is + where the path goes to the second child. The probability of a word with several codes is the sum of
-    those of its codes (Mnih & Hinton 2009, eq. 7). A step works on the nodes of the paths to its targets and on no
-    others.
+    The sign is + if the path goes to the second child. The probability of a word with several codes is the sum over its
+    codes (Mnih & Hinton 2009, eq. 7). A step works only on the nodes of the paths to its targets.
     """
 
     tree: Tree
@@ -69,9 +68,8 @@ class HierarchicalSoftmax(OutputLayer):
         """dim: D. tree: over the O words. counts: `[O]` of the words in train, to start at the unigram distribution;
         None to start at even odds.
 
-        nodes: the scores s; None for DotNodes, which start by counts, and whose gradients are sparse if `sparse` is
-        true. Raises ValueError for what is not a Tree, for counts that are not those of its words, and for nodes of
-        another number or dimension.
+        nodes: the scores s; None for DotNodes that start by counts, with sparse gradients if `sparse` is true. Raises
+        ValueError if `tree` is not a Tree, counts do not fit its words, or nodes have another number or dimension.
         """
         super().__init__()
         if not isinstance(tree, Tree):
@@ -105,22 +103,22 @@ class HierarchicalSoftmax(OutputLayer):
         self._path_bits: Tensor
         self._word_leaves: Tensor
 
-    def row_parameters(self) -> list[nn.Parameter]:
+    def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the nodes that have sparse gradients, or none."""
-        return self.nodes.row_parameters()
+        return self.nodes.sparse_parameters()
 
     def use_dense_gradients(self) -> None:
         """Give the parameters of the nodes dense gradients from now on."""
         self.nodes.sparse = False
 
     def reference(self) -> Tensor:
-        """Return a weight of the nodes, whose dtype and device hidden must have."""
+        """Return a weight of the nodes, whose dtype and device hidden states must have."""
         return self.nodes.reference()
 
     def paths(self, leaves: Tensor) -> tuple[Pairs, Tensor]:
         """Return the paths to leaves `[B]`, int64: the nodes on each, and the signs `[P]` of their scores, int32.
 
-        Raises ValueError for leaves that the tree does not have.
+        Raises ValueError for leaves outside the tree.
         """
         return self.paths_to(require_ids(self, ".paths: leaves", leaves, (("B",),), self.tree.leaves, self._offsets))
 
@@ -131,7 +129,7 @@ class HierarchicalSoftmax(OutputLayer):
         return Pairs(self._path_nodes[place], starts, owner.to(torch.int32)), signs
 
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
+        """Compute the mean of -log p(y|h) in nats over hidden states `[B, D]` and targets `[B]`."""
         if not self._one_code:
             return -self.log_probs_of(h, y[:, None]).mean().to(h.dtype)
         pairs, signs = self.paths_to(y)
@@ -140,7 +138,7 @@ class HierarchicalSoftmax(OutputLayer):
     def log_probs_of(self, h: Tensor, y: Tensor) -> Tensor:
         """Compute log p of words `[B, K]`, `[B, K]`, over all their codes; scores in h's dtype, sums in float64.
 
-        It works on the nodes of the paths to y alone.
+        Only the nodes of the paths to y are used.
         """
         words, per_example = y.reshape(-1), y.shape[1]
         first_code, code_word, leaves = segments(self._word_leaves, words)  # code_word: the word of each code
@@ -159,7 +157,7 @@ class HierarchicalSoftmax(OutputLayer):
     def log_probs(self, h: Tensor) -> Tensor:
         """Compute log p of all words, `[B, O]` in float64, from the root of the tree down."""
         return torch.cat(
-            [self._words(self.computed("log_leaves", part)) for part in torch.split(h, DISTRIBUTIONS_AT_ONCE)]
+            [self._words(self.computed("log_leaves", part)) for part in torch.split(h, EXAMPLES_PER_CHUNK)]
         )
 
     def log_leaves(self, h: Tensor) -> Tensor:
@@ -170,7 +168,7 @@ class HierarchicalSoftmax(OutputLayer):
         children = torch.from_numpy(self.tree.children).long().to(h.device)
         below = torch.where(children >= 0, children, nodes - 1 - children)  # [N, 2], inner nodes before leaves
         log_p = decisions.new_zeros(len(h), nodes + self.tree.leaves)
-        level = torch.zeros(min(1, nodes), dtype=torch.int64, device=h.device)  # the nodes of one depth, the root first
+        level = torch.zeros(min(1, nodes), dtype=torch.int64, device=h.device)  # nodes of one depth, from the root on
         while len(level):
             log_p[:, below[level]] = log_p[:, level, None] + decisions[:, level]
             level = below[level].flatten()
@@ -187,7 +185,7 @@ class HierarchicalSoftmax(OutputLayer):
         return largest + leaves.new_zeros(shape).index_add_(1, words, (leaves - largest[:, words]).exp()).log()
 
     def draw(self, h: Tensor) -> Tensor:
-        """Draw a word `[B]`, int64, by descent from the root. Raises ValueError where p is NaN."""
+        """Draw a word `[B]`, int64, by descending from the root. Raises ValueError if p is NaN."""
         children = torch.from_numpy(self.tree.children).long().to(h.device)
         at = torch.full((len(h),), 0 if self.tree.nodes else -1, dtype=torch.int64, device=h.device)
         while (at >= 0).any():

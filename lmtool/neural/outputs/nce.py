@@ -10,7 +10,7 @@ log Z is fixed to 0, or with `learn_normaliser` an affine function of h. A noise
 probability of the draws, the optimum is s_w = log p(w|h) of the data at every k. Evaluation is exact: p(w|h) is the
 softmax of the scores.
 
-Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, k noise words.
+Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted, k noise words.
 
 Source: Gutmann & Hyvärinen (2010), "Noise-contrastive estimation", AISTATS; Mnih & Teh (2012), "A fast and simple
     algorithm for training neural probabilistic language models", ICML, eq. 8 to 10.
@@ -26,12 +26,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.neural.checks import require_counts, require_ids
-from lmtool.neural.outputs.noise import Noise, noise_distribution
-from lmtool.neural.outputs.word_scores import WordScores
+from lmtool.neural.outputs.word_scores import Noise, WordScores, noise_distribution, require_draws
 
 
 class NCELoss(WordScores):
-    """Discriminates the data word from k noise words (Gutmann & Hyvärinen 2010; Mnih & Teh 2012, eq. 8 to 10).
+    """Loss that discriminates the data word from k noise words (Gutmann & Hyvärinen 2010; Mnih & Teh 2012, eq. 8 to
+    10).
 
     b starts at the log unigram probabilities, whose sum is 1. The work of a step does not depend on O. log_prob and
     log_dist are exact.
@@ -54,14 +54,13 @@ class NCELoss(WordScores):
         """dim: D. counts: `[O]` of the words in train, for b and q.
 
         vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself. noise: k.
-        shared: the same noise words for the whole batch, instead of k for each example. power: of the unigram
-        distribution that noise comes from. sparse: whether the gradients of u and b are sparse. Raises ValueError for
-        k below 1 or above O, and for counts and vectors that do not fit.
+        shared: whether the whole batch shares its noise words, instead of k for each example. power: of the unigram
+        distribution that noise is drawn from. sparse: whether the gradients of u and b are sparse. Raises ValueError
+        for k below 1 or above O, and for counts and vectors that do not fit.
         """
         counts = require_counts("NCELoss: counts", counts)
         super().__init__(dim, counts, vectors, sparse=sparse)
-        if not isinstance(noise, int) or not 1 <= noise <= len(counts):
-            raise ValueError(f"noise={noise}: from 1 to {len(counts)}, the words there are")
+        require_draws("noise", noise, len(counts))
         self.noise, self.shared = noise, shared
         self.table = Noise(noise_distribution(counts, power))
         log_kq = self.table.log_q + math.log(noise)
@@ -73,7 +72,7 @@ class NCELoss(WordScores):
             nn.init.zeros_(self.normaliser.bias)
 
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of J in nats over hidden `[B, D]` and targets `[B]`; noise is drawn by torch."""
+        """Compute the mean of J in nats over hidden states `[B, D]` and targets `[B]`; noise is drawn by torch."""
         shape = (self.noise,) if self.shared else (len(y), self.noise)
         return self.noise_loss(h, y, self.table.draw(*shape).to(h.device))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from lmtool.config.training import Precision
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from torch import Tensor, nn
 
     from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
@@ -21,6 +24,17 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.sampled import SampledSoftmax
     from lmtool.neural.outputs.softmax import FullSoftmax
     from lmtool.trees.tree import Tree
+
+MAX_DIV_VALUE = 1000
+
+
+@contextmanager
+def named_as_settings() -> Iterator[None]:
+    """Turn a ValueError `NAME=VALUE: ...` of a layer's constructor into a UserError of the setting output.NAME."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f"output.{error}") from None
 
 
 @dataclass(slots=True)
@@ -34,7 +48,7 @@ class SoftmaxOutput(OutputConfig):
     precision: Precision | None = None
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> FullSoftmax:
-        """Return the layer."""
+        """Build the layer."""
         from lmtool.neural.outputs.softmax import FullSoftmax
 
         return FullSoftmax(dim, counts, vectors, precision=self.precision)
@@ -46,23 +60,25 @@ class AdaptiveOutput(OutputConfig):
 
     kind: str = "adaptive"
     cutoffs: list[int] | None = MISSING
-    div_value: float = setting(min=1, max=1000)
+    div_value: float = setting(min=1, max=MAX_DIV_VALUE)
 
     def __post_init__(self) -> None:
         OutputConfig.__post_init__(self)
         ends = self.cutoffs
-        ascending = ends is None or (bool(ends) and ends == sorted(set(ends)) and ends[0] >= 1)
-        require(ascending, "output.cutoffs", ends, "ascending numbers of words, 1 or more, or null")
+        require(ends is None or ascend(ends), "output.cutoffs", ends, "ascending numbers of words, 1 or more, or null")
         require_whole("output.cutoffs", max(ends or [1]))
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> AdaptiveSoftmax:
-        """Return the layer. Raises UserError for cutoffs beyond the vocabulary and tails without a dimension."""
+        """Build the layer. Raises UserError for cutoffs beyond the vocabulary and tails without a dimension."""
         from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
 
-        try:
+        with named_as_settings():
             return AdaptiveSoftmax(dim, counts, cutoffs=self.cutoffs, div_value=self.div_value)
-        except ValueError as error:
-            raise UserError(f"output.{error}") from None
+
+
+def ascend(ends: Sequence[int]) -> bool:
+    """Return whether the ends of head and tails are one number or more, of 1 or more, each above the one before."""
+    return bool(ends) and list(ends) == sorted(set(ends)) and ends[0] >= 1
 
 
 @dataclass(slots=True)
@@ -73,24 +89,21 @@ class ClassesOutput(OutputConfig):
     classes: int | None = setting(min=1)
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> ClassSoftmax:
-        """Return the layer over classes of about equal frequency, with sparse gradients.
+        """Build the layer over classes of about equal frequency, with sparse gradients.
 
         Raises UserError for more classes than words.
         """
         import torch
 
-        from lmtool.neural.outputs.base import require_at_most_words
         from lmtool.neural.outputs.classes import ClassSoftmax
         from lmtool.trees.builders import class_of_words
 
-        if self.classes is not None:
-            require_at_most_words("classes", self.classes, len(counts))
-        classes = class_of_words(counts.numpy(), self.classes)
+        classes = class_of_words(counts.numpy(), self.classes, key="output.classes")
         return ClassSoftmax(dim, counts, torch.from_numpy(classes), sparse=True)
 
 
 class NodeForm(Enum):
-    """How a node of the tree scores its decision."""
+    """Scores of the decision at a node of the tree."""
 
     dot = "dot"
     morin_bengio = "morin_bengio"
@@ -109,7 +122,7 @@ class HierarchicalOutput(OutputConfig):
     node_dim: int = setting(min=1)
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> HierarchicalSoftmax:
-        """Return the layer over a tree, with sparse gradients; it starts at the unigram distribution."""
+        """Build the layer over a tree, with sparse gradients; it starts at the unigram distribution."""
         from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax, node_log_odds
         from lmtool.neural.outputs.tree_nodes import MorinBengioNodes
 
@@ -135,13 +148,12 @@ class NceOutput(OutputConfig):
     learn_normaliser: bool = MISSING
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> NCELoss:
-        """Return the layer, with sparse gradients. Raises UserError for more noise words than there are words."""
-        from lmtool.neural.outputs.base import require_at_most_words
+        """Build the layer, with sparse gradients. Raises UserError for more noise words than words."""
         from lmtool.neural.outputs.nce import NCELoss
 
-        require_at_most_words("noise", self.noise, len(counts))
         names = "noise", "shared", "power", "learn_normaliser"
-        return NCELoss(dim, counts, vectors, sparse=True, **{name: getattr(self, name) for name in names})
+        with named_as_settings():
+            return NCELoss(dim, counts, vectors, sparse=True, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(slots=True)
@@ -156,9 +168,8 @@ class SampledOutput(OutputConfig):
     power: float = setting(min=0, max=2)
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> SampledSoftmax:
-        """Return the layer, with sparse gradients. Raises UserError for more samples than there are words."""
-        from lmtool.neural.outputs.base import require_at_most_words
+        """Build the layer, with sparse gradients. Raises UserError for more samples than words."""
         from lmtool.neural.outputs.sampled import SampledSoftmax
 
-        require_at_most_words("samples", self.samples, len(counts))
-        return SampledSoftmax(dim, counts, vectors, samples=self.samples, power=self.power, sparse=True)
+        with named_as_settings():
+            return SampledSoftmax(dim, counts, vectors, samples=self.samples, power=self.power, sparse=True)

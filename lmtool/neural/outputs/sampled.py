@@ -10,7 +10,7 @@ probability that, of the k + 1 words, y is the one from the data, if p(w|h) = so
 data: there the expected gradient is 0, at every k and q (the ranking objective of Ma & Collins 2018). Removing the
 draws that equal y would bias it. Evaluation is exact: p(w|h) is the softmax of the scores.
 
-Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, k samples.
+Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted, k samples.
 
 Source: Bengio & Senecal (2008), "Adaptive importance sampling to accelerate training of a neural probabilistic
     language model", IEEE Transactions on Neural Networks 19; Jean, Cho, Memisevic & Bengio (2015), "On using very
@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.neural.checks import require_counts, require_ids
-from lmtool.neural.outputs.noise import Noise, noise_distribution
-from lmtool.neural.outputs.word_scores import WordScores
+from lmtool.neural.outputs.word_scores import Noise, WordScores, noise_distribution, require_draws
 
 
 class SampledSoftmax(WordScores):
@@ -54,15 +53,14 @@ class SampledSoftmax(WordScores):
         """
         counts = require_counts("SampledSoftmax: counts", counts)
         super().__init__(dim, counts, vectors, sparse=sparse)
-        if not isinstance(samples, int) or not 1 <= samples <= len(counts):
-            raise ValueError(f"samples={samples}: from 1 to {len(counts)}, the words there are")
+        require_draws("samples", samples, len(counts))
         self.samples = samples
         self.table = Noise(noise_distribution(counts, power))
         self.register_buffer("log_q", self.table.log_q.to(torch.get_default_dtype()), persistent=False)
         self.log_q: Tensor
 
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of J in nats over hidden `[B, D]` and targets `[B]`; samples are drawn by torch."""
+        """Compute the mean of J in nats over hidden states `[B, D]` and targets `[B]`; samples are drawn by torch."""
         return self.sampled_loss(h, y, self.table.draw(self.samples).to(h.device))
 
     def sampled_loss(self, h: Tensor, y: Tensor, samples: Tensor) -> Tensor:

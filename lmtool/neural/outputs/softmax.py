@@ -1,13 +1,13 @@
-r"""The full softmax: every word has a score, and their exponentials are normalised.
+r"""The full softmax: every word has a score, and their exponentials are normalized.
 
 .. math::
 
     p(w|h) = \frac{e^{b_w + u_w \cdot h}}{\sum_{v=1}^{O} e^{b_v + u_v \cdot h}}
 
-Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted.
+Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted.
 
 Source: Bengio, Ducharme, Vincent & Jauvin (2003), "A neural probabilistic language model", JMLR 3, eq. 1.
-Complexity: O(D O) for each example, in training as for a distribution; D O weights, which may be the embeddings.
+Complexity: O(D O) for each example, in training and for a distribution; D O weights, which may be the embeddings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from lmtool.config.training import Precision
 from lmtool.neural.outputs.word_scores import WordScores
 
-NO_TARGET = -(1 << 63)  # cross_entropy would leave out targets of -100, which are an error here
+NO_TARGET = -(1 << 63)  # cross_entropy would ignore targets of -100, which are an error here
 
 
 class FullSoftmax(WordScores):
@@ -35,7 +35,7 @@ class FullSoftmax(WordScores):
         """dim: D. counts: `[O]` of the words in train; b starts at the log unigram probabilities.
 
         vectors: embeddings `[O or more, D]` to share as the u_w; None for vectors of the layer itself. precision: of
-        the products of a training step; None for what use_precision says. fp32 stands for the weights' own dtype, in
+        the products of a training step; None for what use_precision sets. fp32 stands for the weights' own dtype, in
         which evaluation is. Raises ValueError for any other precision.
         """
         super().__init__(dim, counts, vectors)
@@ -43,11 +43,11 @@ class FullSoftmax(WordScores):
         self.precision = Precision(precision or Precision.fp32)
 
     def use_precision(self, precision: Precision) -> None:
-        """Do the products of a training step in this precision, unless the constructor was given another."""
+        """Set the precision of the products of a training step, unless the constructor was given one."""
         if not self._own_precision:
             self.precision = Precision(precision)
 
     def loss(self, h: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean of -log p(y|h) in nats over hidden `[B, D]` and targets `[B]`."""
+        """Compute the mean of -log p(y|h) in nats over hidden states `[B, D]` and targets `[B]`."""
         scores = F.linear(h, self.weight(), self.bias)  # [B, O]
         return F.cross_entropy(scores, y, ignore_index=NO_TARGET)

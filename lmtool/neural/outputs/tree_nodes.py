@@ -1,10 +1,12 @@
-"""How the inner nodes of a tree score their decision for the second child: two forms.
+"""Scores of the decision for the second child at the inner nodes of a tree: dot products, or Morin & Bengio's units.
 
-Legend of shapes: B examples, D dimension of the hidden, N inner nodes, P pairs (example, node); in Morin & Bengio's
-form H hidden units and M, the dimension of a node's embedding.
+Legend of shapes: B examples, D dimension of the hidden states, N inner nodes, P pairs (example, node); in Morin &
+Bengio's nodes, H hidden units and M, the dimension of a node's embedding.
 """
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +16,62 @@ from lmtool.neural.checks import require_hidden, require_odds, require_pairs, re
 from lmtool.neural.forms import Formed
 from lmtool.neural.rows import Pairs, RowScores, rows_of
 
-UNITS_AT_ONCE = 1 << 24  # hidden units of nodes
+MAX_UNITS_PER_CHUNK = 1 << 24  # hidden units of nodes that exist at once
 
 
-class DotNodes(RowScores):
+class TreeNodes(Formed, ABC):
+    """Scores s_n(h) of the decision for the second child at each node; the base of DotNodes and MorinBengioNodes."""
+
+    input_dim: int
+    sparse: bool
+
+    @abstractmethod
+    def reference(self) -> Tensor:
+        """Return a weight `[N]`, whose dtype and device hidden states must have."""
+
+    @abstractmethod
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters with sparse gradients, or none."""
+
+    @abstractmethod
+    def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """Compute s of each pair, `[P]`."""
+
+    @abstractmethod
+    def node_scores(self, h: Tensor) -> Tensor:
+        """Compute s of every node, `[B, N]`."""
+
+    @property
+    def node_count(self) -> int:
+        """N."""
+        return len(self.reference())
+
+    def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """Return s of each pair, `[P]`, after hidden states `[B, D]`; in the dtype of h, with gradients.
+
+        Raises ValueError for hidden states that do not fit and for pairs of other nodes or examples.
+        """
+        h = require_hidden(self, ".scores: h", h, self.input_dim, self.reference())
+        return self.scores_of(h, require_pairs(self, ".scores: pairs", pairs, h, self.node_count))
+
+    def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
+        """Compute `scores`, `[P]`, of hidden states `[B, D]` and P pairs that are known to fit; nothing is checked."""
+        scores: Tensor = self.computed("pair_scores", h, pairs)
+        return scores
+
+    @torch.no_grad()
+    def all_scores(self, h: Tensor) -> Tensor:
+        """Return s of every node, `[B, N]`, after hidden states `[B, D]`; without gradients."""
+        h = require_hidden(self, ".all_scores: h", h, self.input_dim, self.reference())
+        scores: Tensor = self.computed("node_scores", h)
+        return scores
+
+
+class DotNodes(RowScores, TreeNodes):
     """s_n(h) = u_n . h + b_n, as in word2vec (Mikolov et al. 2013) and Mnih & Hinton (2009)."""
 
     def __init__(self, dim: int, log_odds: Tensor, *, sparse: bool = False) -> None:
-        """dim: D. log_odds: `[N]`, where b starts. sparse: gradients only of the nodes on the paths of a batch.
+        """dim: D. log_odds: `[N]`, initial value of b. sparse: gradients only of the nodes on the paths of a batch.
 
         Raises ValueError for log_odds of another shape.
         """
@@ -33,47 +83,19 @@ class DotNodes(RowScores):
         self.vectors = nn.Parameter(torch.empty(len(log_odds), dim))
         nn.init.normal_(self.vectors, std=dim**-0.5)
 
-    def row_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters with sparse gradients: u and b, or none."""
-        return [self.vectors, self.bias] if self.sparse else []
-
-    @property
-    def node_count(self) -> int:
-        """N."""
-        return len(self.bias)
-
-    def reference(self) -> Tensor:
-        """Return b, whose dtype and device hidden must have."""
-        return self.bias
-
-    def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """Return s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients.
-
-        Raises ValueError for a hidden that does not fit and for pairs of other nodes or examples.
-        """
-        h = require_hidden(self, ".scores: h", h, self.input_dim, self.bias)
-        return self.scores_of(h, require_pairs(self, ".scores: pairs", pairs, h, self.node_count))
-
-    def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """Compute `scores`, `[P]`, of a hidden `[B, D]` and of P pairs that are known to fit; nothing is checked."""
-        scores: Tensor = self.computed("pair_scores", h, pairs)
-        return scores
-
-    @torch.no_grad()
-    def all_scores(self, h: Tensor) -> Tensor:
-        """Return s of every node, `[B, N]`, after hidden `[B, D]`; without gradients."""
-        h = require_hidden(self, ".all_scores: h", h, self.input_dim, self.bias)
+    def node_scores(self, h: Tensor) -> Tensor:
+        """Compute s of every node, `[B, N]`."""
         return F.linear(h, self.vectors, self.bias)
 
 
-class MorinBengioNodes(Formed):
+class MorinBengioNodes(TreeNodes):
     """s_n(h) = alpha_n + beta . tanh(c + W h + U N_n) (Morin & Bengio 2005, eq. 4), N_n the node's own embedding.
 
-    h is what their x is: the concatenated embeddings, or any other hidden.
+    h stands for their x: the concatenated embeddings, or any other hidden state.
     """
 
     def __init__(self, dim: int, log_odds: Tensor, *, hidden_dim: int, node_dim: int, sparse: bool = False) -> None:
-        """dim: D. log_odds: `[N]`, where alpha starts. hidden_dim: H. node_dim: M.
+        """dim: D. log_odds: `[N]`, initial value of alpha. hidden_dim: H. node_dim: M.
 
         sparse: gradients of N and alpha only of the nodes on the paths of a batch. Raises ValueError for sizes below 1
         and for log_odds of another shape.
@@ -92,46 +114,21 @@ class MorinBengioNodes(Formed):
         nn.init.normal_(self.nodes)
         nn.init.normal_(self.beta, std=hidden_dim**-0.5)
 
-    def row_parameters(self) -> list[nn.Parameter]:
+    def reference(self) -> Tensor:
+        """Return alpha, whose dtype and device hidden states must have."""
+        return self.alpha
+
+    def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the parameters with sparse gradients: N and alpha, or none."""
         return [self.nodes, self.alpha] if self.sparse else []
 
-    @property
-    def node_count(self) -> int:
-        """N."""
-        return len(self.alpha)
-
-    def reference(self) -> Tensor:
-        """Return alpha, whose dtype and device hidden must have."""
-        return self.alpha
-
-    def scores(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """Return s of each pair, `[P]`, after hidden `[B, D]`; in the type of h, with gradients.
-
-        Raises ValueError for a hidden that does not fit and for pairs of other nodes or examples.
-        """
-        h = require_hidden(self, ".scores: h", h, self.input_dim, self.alpha)
-        return self.scores_of(h, require_pairs(self, ".scores: pairs", pairs, h, self.node_count))
-
-    def scores_of(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """Compute `scores`, `[P]`, of a hidden `[B, D]` and of P pairs that are known to fit; nothing is checked."""
-        scores: Tensor = self.computed("pair_scores", h, pairs)
-        return scores
-
     def pair_scores(self, h: Tensor, pairs: Pairs) -> Tensor:
-        """Compute the equation for each pair: `[P]`."""
+        """Compute the equation for each pair, `[P]`."""
         own, alpha = (rows_of(weight, pairs.rows, sparse=self.sparse) for weight in (self.nodes, self.alpha))
         return torch.tanh(self.hidden(h)[pairs.owner] + self.node_map(own)) @ self.beta + alpha
 
-    @torch.no_grad()
-    def all_scores(self, h: Tensor) -> Tensor:
-        """Return s of every node, `[B, N]`, after hidden `[B, D]`; without gradients."""
-        h = require_hidden(self, ".all_scores: h", h, self.input_dim, self.alpha)
-        scores: Tensor = self.computed("node_scores", h)
-        return scores
-
     def node_scores(self, h: Tensor) -> Tensor:
-        """Compute the equation for every node: `[B, N]`."""
+        """Compute the equation for every node, `[B, N]`."""
         p, q = self.hidden(h), self.node_map(self.nodes)  # [B, H], [N, H]
-        rows = max(1, UNITS_AT_ONCE // max(1, q.numel()))
+        rows = max(1, MAX_UNITS_PER_CHUNK // max(1, q.numel()))
         return torch.cat([torch.tanh(part[:, None] + q) @ self.beta + self.alpha for part in torch.split(p, rows)])

@@ -1,10 +1,11 @@
-"""What the layers with a vector for each word share: scores b_w + u_w . h, and exact probabilities from them.
+"""Base class of the layers with a vector for each word: scores b_w + u_w . h, exact probabilities, and noise words.
 
-Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted, K words asked for.
+Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted, K words asked for.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,8 +13,9 @@ from torch.nn import functional as F
 from lmtool.neural.checks import require_counts, require_size, require_vectors
 from lmtool.neural.outputs.base import OutputLayer, columns
 from lmtool.neural.rows import RowScores, pairs_of, rows_of
+from lmtool.system.alias_table import AliasTable
 
-SCORES_AT_ONCE = 1 << 24  # of all words, in float64, in log_z
+MAX_SCORES_PER_CHUNK = 1 << 24  # scores in float64 that exist at once in log_z
 
 
 def log_unigram(counts: Tensor) -> Tensor:
@@ -22,14 +24,43 @@ def log_unigram(counts: Tensor) -> Tensor:
     return (frequency / frequency.sum()).log()
 
 
-class WordScores(OutputLayer, RowScores):
+def noise_distribution(counts: Tensor, power: float) -> Tensor:
+    """Return log q `[O]` in float64, q proportional to (count + 0.5)^power of counts `[O]`; power 0 is uniform."""
+    return (power * log_unigram(counts)).log_softmax(0)
+
+
+def require_draws(name: str, number: object, words: int) -> None:
+    """Raise ValueError, naming an argument, unless the number of words that a loss draws is from 1 to all of them."""
+    if not isinstance(number, int) or not 1 <= number <= words:
+        raise ValueError(f"{name}={number}: must be from 1 to {words}, the number of words")
+
+
+class Noise:
+    """Words drawn from a fixed distribution by the alias method.
+
+    log_q: `[O]`, float64, of the exact probabilities of these draws, for the correction in a loss; log 2^-63 for a word
+    that is never drawn.
+    """
+
+    def __init__(self, log_q: Tensor) -> None:
+        """log_q: `[O]`, logarithms of the wanted probabilities."""
+        self._table = AliasTable(log_q.exp().cpu().numpy())
+        self.log_q = torch.from_numpy(np.maximum(self._table.drawn, 1) / 2**63).log()
+
+    def draw(self, *shape: int) -> Tensor:
+        """Draw independent words of this shape, int64 on the CPU, by torch's random state."""
+        bits = torch.empty(shape, dtype=torch.int64).random_()  # of 63 bits, all values
+        return torch.from_numpy(self._table.outcomes(bits.view(-1).numpy())).view(shape)
+
+
+class WordScores(RowScores, OutputLayer):
     """Scores s_w(h) = b_w + u_w . h for each word (Bengio et al. 2003, eq. 1); p is softmax(s)."""
 
     def __init__(self, dim: int, counts: Tensor, vectors: nn.Parameter | None = None, *, sparse: bool = False) -> None:
         """dim: D. counts: `[O]` of the words in train; b starts at the log unigram probabilities.
 
         vectors: embeddings `[O or more, D]` to share as the u_w (tied), of which the first O are used; None for
-        vectors of the layer itself. sparse: whether the gradients of u and b are sparse where a step uses only some
+        vectors of the layer itself. sparse: whether the gradients of u and b are sparse if a step uses only some
         rows. Raises ValueError for counts that are negative or not finite, and for vectors of another shape.
         """
         super().__init__()
@@ -45,35 +76,23 @@ class WordScores(OutputLayer, RowScores):
         if vectors is None:
             nn.init.normal_(self.vectors, std=dim**-0.5)
 
-    def row_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters with sparse gradients: u and b, or none."""
-        return [self.vectors, self.bias] if self.sparse else []
-
-    def use_dense_gradients(self) -> None:
-        """Give u and b dense gradients from now on."""
-        self.sparse = False
-
-    def reference(self) -> Tensor:
-        """Return b, whose dtype and device hidden must have."""
-        return self.bias
-
     def weight(self) -> Tensor:
         """Return u `[O, D]`."""
         return self.vectors if len(self.vectors) == len(self.bias) else self.vectors[: len(self.bias)]
 
     def word_vectors(self) -> Tensor:
-        """Return the output vector of each word, `[O, D]`."""
+        """Return the output embeddings `[O, D]`."""
         return self.weight()
 
     def scores(self, h: Tensor, y: Tensor) -> Tensor:
-        """Return s, without log Z, of words y `[B]` or `[B, K]` after hidden `[B, D]`; in y's shape and h's dtype, with
-        gradients.
+        """Return s, without log Z, of words y `[B]` or `[B, K]` after hidden states `[B, D]`; in y's shape and h's
+        dtype, with gradients.
         """
         h, y = self._checked("scores", h, y, several=True)
         return self.scores_of(h, columns(y)).reshape(y.shape)
 
     def scores_of(self, h: Tensor, words: Tensor) -> Tensor:
-        """Compute s of words `[B, K]` after hidden `[B, D]`: `[B, K]`."""
+        """Compute s of words `[B, K]` after hidden states `[B, D]`: `[B, K]`."""
         scores: Tensor = self.computed("pair_scores", h, pairs_of(words))
         return scores.view(words.shape)
 
@@ -92,9 +111,9 @@ class WordScores(OutputLayer, RowScores):
 
     @torch.no_grad()
     def log_z(self, h: Tensor) -> Tensor:
-        """Return the log-sum-exp of s over all words, `[B]` in float64, after hidden `[B, D]`."""
+        """Return the log-sum-exp of s over all words, `[B]` in float64, after hidden states `[B, D]`."""
         h = self._checked_hidden("log_z", h)
-        rows = max(1, SCORES_AT_ONCE // len(self.bias))
+        rows = max(1, MAX_SCORES_PER_CHUNK // len(self.bias))
         parts = (F.linear(part, self.weight(), self.bias).double().logsumexp(1) for part in torch.split(h, rows))
         return torch.cat(list(parts))
 
