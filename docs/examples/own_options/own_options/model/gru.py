@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from lmtool.config.groups import EncoderConfig
-from lmtool.config.rules import MISSING, require_whole
+from lmtool.config.rules import setting
 from lmtool.neural.encoders.base import Encoder
 
 
@@ -18,11 +18,7 @@ from lmtool.neural.encoders.base import Encoder
 class GruModel(EncoderConfig):
     """A gated recurrent unit over the context."""
 
-    hidden_dim: int = MISSING
-
-    def __post_init__(self) -> None:
-        EncoderConfig.__post_init__(self)
-        require_whole("model.hidden_dim", self.hidden_dim)
+    hidden_dim: int = setting(min=1)
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
         """Return the encoder."""

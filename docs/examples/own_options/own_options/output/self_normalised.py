@@ -7,7 +7,6 @@ Shapes: B examples, D hidden, O words that can be predicted.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.config.groups import OutputConfig
-from lmtool.config.rules import MISSING, require
+from lmtool.config.rules import setting
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.trees.tree import Tree
 
@@ -29,10 +28,7 @@ class SelfNormalisedOutput(OutputConfig):
     dense_gradient: ClassVar[bool] = True
     loss_is_log_prob: ClassVar[bool] = False
 
-    alpha: float = MISSING
-
-    def __post_init__(self) -> None:
-        require(0 <= self.alpha < math.inf, "output.alpha", self.alpha, "0 or more")
+    alpha: float = setting(min=0)
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Return the layer."""

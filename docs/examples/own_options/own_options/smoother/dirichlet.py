@@ -7,12 +7,11 @@ h' is h without its first word; mu is the weight of the shorter context, in word
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, require
+from lmtool.config.rules import setting
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.smoothers.base import Contexts, Smoother
 
@@ -21,10 +20,7 @@ from lmtool.ngram.smoothers.base import Contexts, Smoother
 class DirichletConfig(SmootherConfig):
     """Smoothing with a Dirichlet prior."""
 
-    mu: float = MISSING
-
-    def __post_init__(self) -> None:
-        require(0 < self.mu < math.inf, "smoother.mu", self.mu, "more than 0")
+    mu: float = setting(above=0)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return the smoother, which estimates nothing."""
