@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lmtool.config import model_verbs, score_verb, verbs
+from lmtool.config import model_verbs, verbs
+from lmtool.config import model_verbs as score_verb
 from lmtool.config.options import HOMES, kinds, settings_class
 from lmtool.config.training import TrainingConfig
 

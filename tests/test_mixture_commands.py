@@ -150,10 +150,10 @@ def test_scores_without_a_model_are_mixed_token_by_token(runs: Run) -> None:
         (("runs=[kn3,nplm]", "weights=[0.5,0.6]"), "must be 0 or more and sum to 1"),
         (("runs=[kn3,nplm]", "weights=[-0.5,1.5]"), "must be 0 or more and sum to 1"),
         (("runs=[kn3,nplm]", "weights=[nan,1]"), "must be 0 or more and sum to 1"),
-        (("runs=[kn3,nplm]", "weights=[1]"), "must be as many as there are members, 2 runs"),
+        (("runs=[kn3,nplm]", "weights=[1]"), "must be one for each member, 2 runs"),
         (
             ("runs=[kn3,nplm]", "weights=[0.5,0.5]", "cache=unigram"),
-            "must be as many as there are members, 2 runs and a cache",
+            "must be one for each member, 2 runs and a cache",
         ),
         (("runs=[kn3,nplm]", "weights=[0,0]", "method=log_linear"), "must be 0 or more, and not all 0"),
         (("runs=[kn3,nplm]", "weights=[-1,2]", "method=log_linear"), "must be 0 or more, and not all 0"),

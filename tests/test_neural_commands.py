@@ -183,7 +183,7 @@ MISTAKES = [
     ("train model=nplm model.layers=-1", ["model.layers=-1", "from 0"]),
     ("train model=nplm model.input_dropout=1", ["model.input_dropout=1", "below 1"]),
     ("train model=nplm output.precision=fp8", ["output.precision", "fp32, bf16"]),
-    ("train model=nplm optim=adagrad optim.eps=0", ["optim.eps=0", "more than 0"]),
+    ("train model=nplm optim=adagrad optim.eps=0", ["optim.eps=0", "above 0"]),
     ("tree data=toy words=[teh]", ["words=teh", "not in the vocabulary", "the"]),
     ("tree data=toy levels=0", ["levels=0", "from 1 to 8"]),
 ]

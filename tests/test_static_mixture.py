@@ -198,7 +198,7 @@ MISTAKES = [
     ("runs=[kn3,nplm] weights=[.5,.5]", "not an n-gram model: lmtool distil"),
     ("runs=[kn3,mle]", "weights=null: give one for each run"),
     ("runs=[kn3,mle] weights=[.5,.6]", "sum to 1"),
-    ("runs=[kn3,mle] weights=[1]", "as many as there are members"),
+    ("runs=[kn3,mle] weights=[1]", "one for each member"),
     ("runs=[kn3] run=mle", "run=mle: must be left out with runs="),
     ("runs=[]", "runs=[]"),
     ("weights=[1] run=kn3", "null without runs="),

@@ -101,7 +101,7 @@ def test_a_mistake_in_an_experiment(text: str, lmtool: Run) -> None:
 
 def test_the_command_line_is_blamed_for_what_it_gives(lmtool: Run) -> None:
     words = ("train", "data=toy", "training={epochs: many}")
-    assert lmtool(*words, code=2).startswith("lmtool: training.epochs=many: must be a number above 0, null or auto")
+    assert lmtool(*words, code=2).startswith("lmtool: training.epochs=many: must be a number above 0, auto or null")
 
 
 @pytest.mark.parametrize("word", ["model=null", "data=null", "output=null"])

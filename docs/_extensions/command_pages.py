@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lmtool.cli import help_pages
-from lmtool.cli.yaml_text import Entry, read
+from lmtool.config.index import Setting, read
 from lmtool.config.options import HOMES, conf_dir
 
 if TYPE_CHECKING:
@@ -33,12 +33,9 @@ def prose(text: str) -> str:
     return "".join(f"\\{letter}" if letter in "*_<>[]$~`" else letter for letter in text)
 
 
-def keys(entries: Iterable[Entry]) -> list[str]:
-    """The table of the keys of a YAML file: name, default, meaning."""
-    rows = []
-    for entry in entries:
-        name = ".".join(entry.path)
-        rows.append((code(name), code(entry.value), prose(entry.comment)))
+def keys(settings: Iterable[Setting]) -> list[str]:
+    """Return the table of the keys of a YAML file: name, default, meaning."""
+    rows = [(code(".".join(item.path)), code(item.value), prose(item.meaning)) for item in settings]
     return table(("key", "default", "meaning"), rows) if rows else []
 
 
@@ -55,7 +52,7 @@ def verb_section(verb: str) -> list[str]:
         rows = [(f"[`{group}=`](#group-{group})", code(option)) for group, option in groups.items() if group in HOMES]
         rows += [(code(f"{group}="), code(option)) for group, option in groups.items() if group not in HOMES]
         lines += table(("group", "default"), rows)
-    return lines + keys(text.entries)
+    return lines + keys(text.settings)
 
 
 def commands() -> str:
@@ -63,7 +60,7 @@ def commands() -> str:
     lines: list[str] = []
     for verb in help_pages.VERBS:
         lines += verb_section(verb)
-    lines += ["### Keys of every verb", "", *keys(read(conf_dir() / "common.yaml").entries)]
+    lines += ["### Keys of every verb", "", *keys(read(conf_dir() / "common.yaml").settings)]
     return "\n".join(lines)
 
 

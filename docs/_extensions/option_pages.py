@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from option_text import (
     ROOT,
-    Setting,
-    YamlPage,
+    Row,
     docstring,
     figures,
+    file_of,
     kind_of,
     option_text,
     settings,
-    yaml_page,
 )
 
 from lmtool.cli.help_pages import options_of
+from lmtool.config.index import YamlFile
 from lmtool.config.options import HOMES, conf_dir, kinds, python_file, settings_class, yaml_files
 from lmtool.config.rules import MISSING
 
@@ -102,7 +102,7 @@ def _code(text: str) -> str:
     return f"`{text}`" if text else ""
 
 
-def _settings_table(group: str, rows: list[Setting]) -> str:
+def _settings_table(group: str, rows: list[Row]) -> str:
     cells = [
         [
             _code(f"{group}.{row.name}"),
@@ -115,7 +115,7 @@ def _settings_table(group: str, rows: list[Setting]) -> str:
     return table(["setting", "default", "what it does", "values"], cells)
 
 
-def _chosen(page: YamlPage) -> str:
+def _chosen(page: YamlFile) -> str:
     """The groups of a defaults list, with links to the pages of the options chosen."""
     linked = [f"[`{g}={o}`](../{g}/{o}.md)" for g, o in page.groups.items() if g in GROUPS]
     return f"Comes with {', '.join(linked)}, unless the command line says otherwise.\n" if linked else ""
@@ -156,7 +156,7 @@ def _public(group: str, kind: str) -> list[str]:
 
 def page(group: str, name: str) -> str:
     """The page of an option or preset, in MyST Markdown; what it does not have is left out."""
-    said = yaml_page(yaml_files(group)[name])
+    said = file_of(group, name, own=True)
     kind = kind_of(group, name)
     path = python_file(group, kind)
     text = option_text(docstring(group, kind))
@@ -165,25 +165,25 @@ def page(group: str, name: str) -> str:
         parts.append(f"```sh\n{said.command}\n```\n")
     if said.aliases:
         parts.append(f"Elsewhere called: {plain(said.aliases)}. Here the name to type is `{name}`.\n")
-    if said.base is not None:
+    if said.bases:
         parts += [_preset(group, name, said)]
     else:
         parts += ["## Formula\n" if text.formulas else "", f"{markdown(text.title)}", markdown(text.body)]
         parts += ["## Published\n", markdown(text.source)] if text.source else []
         parts += ["## Complexity\n", markdown(text.complexity)] if text.complexity else []
-    if said.base is None:
+    if not said.bases:
         rows = settings(group, name)
         parts += ["## Settings\n", _settings_table(group, rows)] if rows else []
         parts += [_chosen(said)]
-    parts += [*_measured(group, name), "## In the source\n", _files(group, name, None if said.base else path)]
+    parts += [*_measured(group, name), "## In the source\n", _files(group, name, None if said.bases else path)]
     return "\n".join(part for part in parts if part)
 
 
-def _preset(group: str, name: str, said: YamlPage) -> str:
-    rows = settings(group, name, own=True)
+def _preset(group: str, name: str, said: YamlFile) -> str:
+    rows, base = settings(group, name, own=True), said.bases[0]
     differs = f"differs in these settings:\n\n{_settings_table(group, rows)}" if rows else "has the same settings."
     return (
-        f"A preset: it starts from [`{group}={said.base}`]({said.base}.md), whose page has the formula, and {differs}\n"
+        f"A preset: it starts from [`{group}={base}`]({base}.md), whose page has the formula, and {differs}\n"
         + _chosen(said)
     )
 

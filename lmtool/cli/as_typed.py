@@ -22,8 +22,8 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import require_option
 from lmtool.cli.key_hints import unknown_key
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
+from lmtool.config.index import SettingType
 from lmtool.config.overrides import in_quotes, quoted, unreadable
-from lmtool.config.setting_types import SettingType
 from lmtool.errors import UserError
 
 WORD = re.compile(r"(?P<key>\+{0,2}[^+~=][^=]*)=(?P<value>.*)", re.DOTALL)

@@ -23,9 +23,8 @@ from lmtool.cli.help_pages import (
     option_text,
 )
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
-from lmtool.cli.yaml_text import Entry, read
+from lmtool.config.index import Setting, SettingType, read
 from lmtool.config.options import conf_dir, folder_in_use, yaml_files
-from lmtool.config.setting_types import SettingType
 from lmtool.errors import UserError
 
 SCRIPTS = {
@@ -138,17 +137,18 @@ def _keys(settings: LineSettings, last: str) -> list[str]:
         names.append(f"+{EXPERIMENT}=")
     if last.startswith("h"):
         names += [f"{key}=" for key in (*HYDRA_TEXTS, *PLUGINS)]
-    for prefix, entries in _entries(settings):
-        if not prefix or last.startswith(prefix):
-            parents = {entry.path[:-1] for entry in entries}
-            names += [prefix + ".".join(entry.path) + "=" for entry in entries if entry.path not in parents]
+    for prefix, found in _settings(settings, last):
+        parents = {setting.path[:-1] for setting in found}
+        names += [prefix + ".".join(setting.path) + "=" for setting in found if setting.path not in parents]
     return names + (_paths(last) if VERBS[settings.verb].argument == "paths..." else [])
 
 
-def _entries(settings: LineSettings) -> list[tuple[str, list[Entry]]]:
-    top = [entry for name in ("common", settings.verb) for entry in read(conf_dir() / f"{name}.yaml").entries]
-    options = settings.groups.items()
-    return [("", top), *((f"{g}.", option_text(g, option, settings.words).entries) for g, option in options)]
+def _settings(settings: LineSettings, last: str) -> list[tuple[str, list[Setting]]]:
+    """Return the settings of the YAML files that begin as the last word does, with the prefix of their keys."""
+    top = [item for name in ("common", settings.verb) for item in read(conf_dir() / f"{name}.yaml").settings]
+    chosen = [(f"{group}.", group, option) for group, option in settings.groups.items()]
+    below = [(key, list(option_text(g, o, settings.words).settings)) for key, g, o in chosen if last.startswith(key)]
+    return [("", top), *below]
 
 
 def _with_value(settings: LineSettings, last: str) -> list[str]:

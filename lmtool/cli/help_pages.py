@@ -1,6 +1,6 @@
-"""The help pages, made from the YAML files and their comments.
+"""The help pages, made from the index of settings: the YAML files, their comments, and the ranges of the dataclasses.
 
-Only the standard library is imported here, so that a page appears without delay.
+Neither Hydra nor numpy is imported here, so that a page appears without delay.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from lmtool.cli.yaml_text import Entry, YamlText, read
+from lmtool.config.index import Setting, SettingType, YamlFile, opening, option_types, read, text_of, verb_types
 from lmtool.config.options import HOMES, conf_dir, meant, yaml_files
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
@@ -199,7 +199,7 @@ def is_group(name: str, words: list[str]) -> bool:
 def keys_of(verb: str) -> set[str]:
     """The top-level keys of a verb, `hydra` and its groups among them."""
     texts = [read(conf_dir() / f"{name}.yaml") for name in ("common", verb)]
-    return {"hydra"}.union(*({entry.path[0] for entry in text.entries} | text.groups.keys() for text in texts))
+    return {"hydra"}.union(*({setting.path[0] for setting in text.settings} | text.groups.keys() for text in texts))
 
 
 def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
@@ -240,7 +240,7 @@ def require_option(group: str, option: str, words: list[str]) -> None:
         raise NoOptionError(f"no {group}={option}{hint}", group, option)
 
 
-def option_text(group: str, option: str, words: list[str]) -> YamlText:
+def option_text(group: str, option: str, words: list[str]) -> YamlFile:
     """The YAML file of an option, with the keys of the files that it starts from."""
     files = yaml_files(group, beside=config_dir_of(words))
     return read(files[option], files)
@@ -249,7 +249,7 @@ def option_text(group: str, option: str, words: list[str]) -> YamlText:
 def options_of(group: str, words: list[str] | None = None) -> dict[str, str]:
     """The options of a group, each with the first sentence of its YAML file's description."""
     files = yaml_files(group, beside=config_dir_of(words or []))
-    return {name: _first_sentence(read(path).description) for name, path in files.items()}
+    return {name: _first_sentence(opening(text_of(path))[1]) for name, path in files.items()}
 
 
 def overview() -> str:
@@ -302,18 +302,25 @@ def verb_page(verb: str, words: list[str]) -> str:
         lines += [f"+{EXPERIMENT}= complete settings by name"]
         lines += [f"    {name:<20} {about}" for name, about in options_of(EXPERIMENT, words).items()] + [""]
     lines += ["Keys (* marks the options chosen above):" if groups else "Keys:", ""]
-    lines += [_line(entry, "") for name in ("common", verb) for entry in read(conf_dir() / f"{name}.yaml").entries]
+    top = SettingType(fields=verb_types(verb))
+    lines += [_line(item, "", top) for name in ("common", verb) for item in read(conf_dir() / f"{name}.yaml").settings]
     for group, option in groups.items():
+        file = option_text(group, option, words)
+        types = SettingType(fields=option_types(group, file.kind or option))
         lines += ["", f"{group}={option}"]
-        lines += [_line(entry, f"{group}.") for entry in option_text(group, option, words).entries]
+        lines += [_line(item, f"{group}.", types) for item in file.settings]
     lines += ["", *SWEEPS, "", "Examples:"] + [f"  {example}" for example in VERBS[verb].examples]
     return "\n".join(lines)
 
 
-def _line(entry: Entry, prefix: str) -> str:
-    key = f"{prefix}{entry.path[0]}" if len(entry.path) == 1 else "  " * (len(entry.path) - 1) + entry.path[-1]
-    line = f"  {key}:{' ' * bool(entry.value)}{entry.value}"
-    return f"{line:<36} # {entry.comment}" if entry.comment else line
+def _line(setting: Setting, prefix: str, types: SettingType) -> str:
+    depth = len(setting.path) - 1
+    key = "  " * depth + setting.path[-1] if depth else f"{prefix}{setting.path[0]}"
+    line = f"  {key}:{' ' * bool(setting.value)}{setting.value}"
+    type_ = types.below(list(setting.path))
+    bounds = type_.bounds if type_ is not None else ""
+    said = f"{setting.meaning} [{bounds}]" if setting.meaning and bounds else setting.meaning or bounds
+    return f"{line:<36} # {said}" if said else line
 
 
 def _first_sentence(text: str) -> str:

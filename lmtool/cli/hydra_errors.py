@@ -30,8 +30,7 @@ from lmtool.cli.help_pages import (
 )
 from lmtool.cli.key_hints import unknown_key, unused
 from lmtool.cli.line_settings import LineSettings
-from lmtool.cli.yaml_places import place_of, place_of_default
-from lmtool.cli.yaml_text import read
+from lmtool.config.index import text_of
 from lmtool.config.options import places
 from lmtool.config.overrides import key_of, unreadable
 from lmtool.config.settings import SettingError, error_line, keys_beside, whole_key
@@ -107,7 +106,7 @@ def _placed(message: str, key: str, line: CommandLine) -> str:
         given = key_of(word)
         if given == key or key.startswith(f"{given}[") or (key.startswith(f"{given}.") and "={" in word):
             return message
-    place = place_of(key, LineSettings(line))
+    place = LineSettings(line).place_of(key)
     return f"{place}: {message}" if place else message
 
 
@@ -148,9 +147,9 @@ def _own_files(line: CommandLine) -> Iterator[Path]:
 
 def _require_settings(path: Path) -> None:
     """Raise UserError for a YAML file that is not UTF-8 text, cannot be read, or holds no settings."""
-    read(path)
+    text = text_of(path)
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        value = yaml.safe_load(text)
     except (OSError, YAMLError) as error:
         raise UserError(f"{path}: {_joined([error])}: correct this YAML file") from error
     if not isinstance(value, dict | type(None)):
@@ -247,5 +246,5 @@ def _without_option(error: NoOptionError, line: CommandLine) -> str:
     given = [word.partition("=")[2] for word in line.overrides if key_of(word) == error.group]
     if any(error.option in value.split(",") for value in given):
         return str(error)
-    place = place_of_default(error.option, LineSettings(line))
+    place = LineSettings(line).place_of_default(error.option)
     return f"{place}: {error}" if place else str(error)

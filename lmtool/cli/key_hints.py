@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import VERBS
-from lmtool.cli.line_settings import LineSettings, leaves
+from lmtool.cli.line_settings import LineSettings
 from lmtool.config.overrides import key_of
 from lmtool.system.spelling import close_words, nearest
 
@@ -160,8 +160,8 @@ def _in_other_options(meant: str, settings: LineSettings) -> str | None:
             below = {g: option for g, option in settings.chosen_by(group, name).items() if g not in settings.groups}
             if meant in below:
                 return f"did you mean {meant}=, which {group}={name} uses?"
-            keys = [f"{group}.{key}" for key in leaves(type)]
-            keys += [f"{g}.{key}" for g, option in below.items() for key in leaves(settings.option(g, option))]
+            keys = [f"{group}.{key}" for key in type.leaves()]
+            keys += [f"{g}.{key}" for g, option in below.items() for key in settings.option(g, option).leaves()]
             close = [meant] if meant in keys else _same_name(meant, keys)
             if close:
                 return f"did you mean {close[0]}, with {group}={name}?"

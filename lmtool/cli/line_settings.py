@@ -1,18 +1,15 @@
-"""The settings that a command line has: its verb's, and those of the options that it chooses, with their types.
-
-Only the standard library is imported here, as completion asks too.
-"""
+"""The settings of a command line: those of its verb and of the options that it chooses, with their types and places."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, VERBS, chosen_groups, config_dir_of, is_group, option_text
-from lmtool.cli.yaml_text import read
+from lmtool.config.index import SettingType, default_line, line_of, option_types, read, verb_types
 from lmtool.config.options import conf_dir, yaml_files
-from lmtool.config.setting_types import SettingType, option_types, verb_types
 from lmtool.errors import UserError
 
 # Hydra's settings that are paths or names; of its others the types are not known here.
@@ -98,14 +95,38 @@ class LineSettings:
     def all_keys(self) -> list[str]:
         """The whole keys of all settings, without those that hold others, and Hydra's folders."""
         options = {group: self.option(group, option) for group, option in self.groups.items()}
-        keys = [*leaves(SettingType(fields=self.top)), *leaves(SettingType(fields=options))]
+        keys = [*SettingType(fields=self.top).leaves(), *SettingType(fields=options).leaves()]
         return [key for key in keys if not key.endswith(".kind")] + list(HYDRA_TEXTS[:2])
 
+    def place_of(self, key: str) -> str | None:
+        """Return FILE:LINE of a setting that the line takes from a YAML file, by its whole key; None if not found."""
+        for path, prefix in self._files():
+            keys = key.removeprefix(prefix).partition("[")[0].split(".")
+            line = line_of(path, keys) if key.startswith(prefix) else None
+            if line is not None:
+                return f"{path}:{line}"
+        return None
 
-def leaves(type: SettingType) -> Iterator[str]:
-    """The keys inside a setting, those of the innermost settings."""
-    for name, inner in type.fields.items():
-        if inner.fields:
-            yield from (f"{name}.{key}" for key in leaves(inner))
-        else:
-            yield name
+    def place_of_default(self, option: str) -> str | None:
+        """Return FILE:LINE of an option in the defaults lists of the user's YAML files; None if it is not found."""
+        folder = config_dir_of(self.words)
+        for path in sorted(folder.rglob("*.yaml")) if folder else []:
+            line = default_line(path, option)
+            if line is not None:
+                return f"{path}:{line}"
+        return None
+
+    def _files(self) -> Iterator[tuple[Path, str]]:
+        """Iterate over the YAML files that may set a key, the last merged first, with the prefix of their keys."""
+        beside = config_dir_of(self.words)
+        given = {word.partition("=")[0]: word.partition("=")[2] for word in self.words}
+        experiments = yaml_files(EXPERIMENT, beside=beside)
+        if given.get(f"+{EXPERIMENT}") in experiments:
+            yield experiments[given[f"+{EXPERIMENT}"]], ""
+        for group, option in self.groups.items():
+            files, names = yaml_files(group, beside=beside), [option]
+            for name in names:  # and the files that it starts from
+                yield files[name], f"{group}."
+                names += [base for base in read(files[name]).bases if base in files and base not in names]
+        for name in (self.verb, "common"):
+            yield conf_dir() / f"{name}.yaml", ""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool import __version__
-from lmtool.config.score_verb import ScoreConfig
+from lmtool.config.model_verbs import ScoreConfig
 from lmtool.data.readers import MEMBER
 from lmtool.data.remote import is_address
 from lmtool.data.text_records import require_writable, write_chosen

@@ -1,14 +1,27 @@
-"""The settings of predict, generate, neighbors, export, distil, verify and report; values: conf/VERB.yaml."""
+"""The settings of the verbs that use trained models, and the table of all; their values are in conf/VERB.yaml."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Any
 
-from lmtool.config.data import Oov
+from lmtool.config.data import BlankLines, Oov
 from lmtool.config.rules import MISSING, Settings, number_or_share, require, require_block, setting
-from lmtool.config.verbs import VerbConfig, require_device, require_one_model
+from lmtool.config.verbs import (
+    CompareConfig,
+    ConvertConfig,
+    EnsembleConfig,
+    EvalConfig,
+    PreprocessConfig,
+    TrainConfig,
+    TreeVerbConfig,
+    VerbConfig,
+    require_device,
+    require_one_model,
+)
 from lmtool.errors import UserError
 
 
@@ -168,3 +181,110 @@ class ReportConfig(VerbConfig):
         else:
             whole = isinstance(words, int) and not isinstance(words, bool)
             require(whole and 3 <= words <= most, "words", words, rule)
+
+
+@dataclass(slots=True)
+class ScoreConfig(VerbConfig):
+    """`lmtool score`"""
+
+    run: str | None = MISSING
+    arpa: str | None = MISSING
+    run_out: str | None = MISSING
+    text: str = MISSING
+    column: str | None = MISSING
+    across_sentences: bool = MISSING
+    blank_lines: BlankLines | None = MISSING
+    to: str | None = MISSING
+    buckets: list[str] | None = MISSING
+    bucket_quantiles: list[float] | None = MISSING
+    bucket_limits: list[float] | None = MISSING
+    bucket_split: str | None = MISSING
+    filter: str | None = MISSING
+    most: float | None = MISSING
+    least: float | None = MISSING
+    share: float | None = setting(above=0, below=1)
+    most_oov: float | None = setting(min=0, below=1)
+    device: str = setting(check=require_device)
+
+    def __post_init__(self) -> None:
+        VerbConfig.__post_init__(self)
+        require_one_model(self.run, self.arpa)
+        if self.to is None and self.filter is None:
+            raise UserError("nothing is to be written: give to=FILE.tsv for the scores, or filter=FILE")
+        require(self.column is None or self.text != "-", "column", self.column, "left out with text=-")
+        require(self.filter is None or self.text != "-", "filter", self.filter, "left out with text=-: it is read once")
+        self._require_filter()
+        self._require_buckets()
+
+    def _require_filter(self) -> None:
+        bounds = {"most": self.most, "least": self.least, "share": self.share}
+        if self.filter is None:
+            for name, value in bounds.items():
+                require(value is None, name, value, "null without filter=FILE")
+        elif all(value is None for value in (*bounds.values(), self.most_oov)):
+            raise UserError(f"filter={self.filter}: say what passes, by most=, least=, share= or most_oov=")
+        limited = self.filter is not None or self.buckets is not None
+        rule = "null without filter=FILE and buckets, which it limits"
+        require(self.most_oov is None or limited, "most_oov", self.most_oov, rule)
+        for name, value in (("most", self.most), ("least", self.least)):
+            if self.run_out is None:
+                fits = value is None or 1 <= value < math.inf
+                require(fits, name, value, "a perplexity, 1 or more, or null")
+            else:
+                require(value is None or math.isfinite(value), name, value, "a difference in nats per token, or null")
+        if self.most is not None and self.least is not None:
+            require(self.least <= self.most, "least", self.least, f"at most most={self.most}")
+        if self.share is not None:
+            require(self.most is None, "most", self.most, "null with share, which is another such limit")
+
+    def _require_buckets(self) -> None:
+        quantiles, limits = self.bucket_quantiles, self.bucket_limits
+        given = {"bucket_quantiles": quantiles, "bucket_limits": limits, "bucket_split": self.bucket_split}
+        if self.buckets is None:
+            for name, value in given.items():
+                require(value is None, name, value, "null without buckets")
+            return
+        rule = "two names or more that differ, the lowest first, as [head,middle,tail]"
+        names = self.buckets
+        require(
+            len(set(names)) == len(names) > 1 and all(name.split() == [name] for name in names), "buckets", names, rule
+        )
+        require(self.to is not None, "buckets", names, "null without to=FILE, of which they are a column")
+        cuts = len(names) - 1
+        rule = f"{cuts} shares between 0 and 1, ascending, one less than buckets"
+        inside = quantiles is None or (len(quantiles) == cuts and all(0 < q < 1 for q in quantiles))
+        require(inside and _ascend(quantiles), "bucket_quantiles", quantiles, rule)
+        what = "perplexities of 1 or more" if self.run_out is None else "differences"
+        rule = f"{cuts} {what}, ascending, one less than buckets"
+        lowest = 1 if self.run_out is None else -math.inf
+        fit = limits is None or (len(limits) == cuts and all(lowest <= x and math.isfinite(x) for x in limits))
+        require(fit and _ascend(limits), "bucket_limits", limits, rule)
+        if limits is not None:
+            require(quantiles is None, "bucket_quantiles", quantiles, "null with bucket_limits")
+            require(self.bucket_split is None, "bucket_split", self.bucket_split, "null with bucket_limits")
+        if self.bucket_split is not None:
+            require(self.run_out is None, "bucket_split", self.bucket_split, "null with run_out")
+            require(self.arpa is None, "bucket_split", self.bucket_split, "null with arpa, which comes without data")
+
+
+def _ascend(values: list[float] | None) -> bool:
+    return values is None or all(low < high for low, high in pairwise(values))
+
+
+SETTINGS: dict[str, type[VerbConfig]] = {
+    "preprocess": PreprocessConfig,
+    "train": TrainConfig,
+    "eval": EvalConfig,
+    "score": ScoreConfig,
+    "ensemble": EnsembleConfig,
+    "compare": CompareConfig,
+    "distil": DistilConfig,
+    "tree": TreeVerbConfig,
+    "predict": PredictConfig,
+    "generate": GenerateConfig,
+    "neighbors": NeighborsConfig,
+    "report": ReportConfig,
+    "verify": VerifyConfig,
+    "export": ExportConfig,
+    "convert": ConvertConfig,
+}

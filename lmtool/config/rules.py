@@ -30,7 +30,7 @@ class Rule:
 
     low, high: bounds of a number, or of each item of a list; open_low, open_high: whether the bound itself is excluded.
     words: texts that it may be as well, such as `auto`. check: is given a value that is not null, and the key; raises
-    UserError. was: the setting's earlier name.
+    UserError. said: the rule that check or __post_init__ enforces, in words. was: the setting's earlier name.
     """
 
     low: float = -math.inf
@@ -39,6 +39,7 @@ class Rule:
     open_high: bool = False
     words: tuple[str, ...] = ()
     check: Callable[[Any, str], object] | None = None
+    said: str = ""
     was: str | None = None
 
     @property
@@ -46,7 +47,7 @@ class Rule:
         """The bounds in words; empty if there are none."""
         low, high = (f"{bound:.15g}" for bound in (self.low, self.high))
         if self.high == math.inf:
-            return "" if self.low == -math.inf else f"more than {low}" if self.open_low else f"{low} or more"
+            return "" if self.low == -math.inf else f"above {low}" if self.open_low else f"{low} or more"
         if self.open_low:
             return f"above {low} and {'below' if self.open_high else 'at most'} {high}"
         return f"from {low} to {'below ' if self.open_high else ''}{high}"
@@ -56,7 +57,7 @@ class Rule:
         kind = "numbers, each " if type_.startswith("list") else "a number " if type_ == "Any" else ""
         words = [*self.words, *(["null"] if "None" in type_ else [])]
         if not self.bounds:
-            return " or ".join(words) if self.words else ""
+            return " or ".join(words) if self.words else self.said
         if len(words) == 1:
             return f"{kind}{self.bounds}, or {words[0]}"
         return " or ".join([", ".join([f"{kind}{self.bounds}", *words[:-1]]), *words[-1:]])
@@ -89,13 +90,14 @@ def setting(
     below: float | None = None,
     words: tuple[str, ...] = (),
     check: Callable[[Any, str], object] | None = None,
+    said: str = "",
     was: str | None = None,
     kw_only: bool = False,
 ) -> Any:
     """Declare a setting as the field of a dataclass: its default and the values that it may have.
 
     min, max: the bounds that a number, or each item of a list, may reach; above, below: bounds that it may not. words,
-    check and was: as in Rule, with "null" among the words of a setting of type Any that may be null.
+    check, said and was: as in Rule, with "null" among the words of a setting of type Any that may be null.
     """
     rule = Rule(
         low=above if above is not None else -math.inf if min is None else min,
@@ -104,6 +106,7 @@ def setting(
         open_high=below is not None,
         words=words,
         check=check,
+        said=said,
         was=was,
     )
     given: dict[str, Any] = {"metadata": {"rule": rule}, "kw_only": kw_only}

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -23,9 +24,10 @@ from omegaconf.errors import (
     ValidationError,
 )
 
+from lmtool.config import rules
+from lmtool.config.index import in_words
 from lmtool.config.options import HOMES, meant, settings_class, use_folder, yaml_files
 from lmtool.config.overrides import escaped
-from lmtool.config.value_types import as_written, rule_of
 from lmtool.errors import UserError, first_line
 from lmtool.system.spelling import nearest
 
@@ -198,6 +200,23 @@ def error_line(error: OmegaConfBaseException, group: str = "") -> str:
         rule = rule_of(error)
         return f"{key}: {first_line(error)}" if rule is None else f"{key}={as_written(error.value)}: must be {rule}"
     return f"{key}: {first_line(error)}" if key not in first_line(error) else first_line(error)
+
+
+def rule_of(error: ValidationError) -> str | None:
+    """Return the rule of a value that OmegaConf refused, such as "a whole number or null"; None if it is not known."""
+    owner = error.object_type
+    if owner is not None and is_dataclass(owner):
+        return in_words(get_type_hints(owner).get(str(error.key)))
+    of_entries = error.ref_type  # the value is an entry of a list or of a dictionary
+    parts = [part for part in get_args(of_entries) if part is not NoneType]
+    if get_origin(of_entries) in (Union, UnionType) and len(parts) == 1:
+        of_entries = parts[0]
+    return in_words(get_args(of_entries)[-1]) if get_origin(of_entries) in (list, dict) else None
+
+
+def as_written(value: Any) -> str:
+    """Return a value as it is written on the command line and in YAML."""
+    return rules.as_written(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value)
 
 
 def keys_beside(error: OmegaConfBaseException) -> list[str]:

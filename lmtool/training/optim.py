@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmtool import neural
 from lmtool.config.groups import OptimConfig, OutputConfig
-from lmtool.config.rules import MISSING, require
+from lmtool.config.rules import setting
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -34,11 +33,7 @@ class SgdOptim(OptimConfig):
     """
 
     kind: str = "sgd"
-    momentum: float = MISSING
-
-    def __post_init__(self) -> None:
-        OptimConfig.__post_init__(self)
-        require(0 <= self.momentum < 1, "optim.momentum", self.momentum, "from 0 to below 1")
+    momentum: float = setting(min=0, below=1)
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
         """Build torch's SGD, fused; with momentum on a GPU, each operation works on all parameters together."""
@@ -75,11 +70,7 @@ class AdagradOptim(OptimConfig):
     """
 
     kind: str = "adagrad"
-    eps: float = MISSING
-
-    def __post_init__(self) -> None:
-        OptimConfig.__post_init__(self)
-        require(0 < self.eps < math.inf, "optim.eps", self.eps, "more than 0")
+    eps: float = setting(above=0)
 
     def dense(self, groups: ParameterGroups) -> Optimizer:
         """Build torch's Adagrad, fused on a CPU, the only device for which torch has a fused step."""
@@ -97,15 +88,9 @@ class AdagradOptim(OptimConfig):
 class AdamSettings(OptimConfig):
     """Settings of both kinds of Adam: decay rates of the means of the gradient and its square, and epsilon."""
 
-    beta1: float = MISSING
-    beta2: float = MISSING
-    eps: float = MISSING
-
-    def __post_init__(self) -> None:
-        OptimConfig.__post_init__(self)
-        require(0 <= self.beta1 < 1, "optim.beta1", self.beta1, "from 0 to below 1")
-        require(0 <= self.beta2 < 1, "optim.beta2", self.beta2, "from 0 to below 1")
-        require(0 < self.eps < math.inf, "optim.eps", self.eps, "more than 0")
+    beta1: float = setting(min=0, below=1)
+    beta2: float = setting(min=0, below=1)
+    eps: float = setting(above=0)
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `torch.optim.Adam` and the like, weight decay excluded."""

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fuzzing import commands
 from fuzzing.commands import NEURAL, prepare
 from lmtool.cli.help_pages import VERBS, keys_of
+from lmtool.config.index import SettingType, option_types, verb_types
 from lmtool.config.options import HOMES, yaml_files
-from lmtool.config.setting_types import SettingType, option_types, verb_types
 
 __all__ = ["CASES", "check", "prepare"]
 

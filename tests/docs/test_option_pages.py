@@ -70,7 +70,7 @@ def test_ranges_are_those_that_messages_name(texts: ModuleType) -> None:
     found = {s.name: s.values for s in texts.settings("model", "nplm")}
     assert found["dropout"] == "from 0 to below 1" and found["layers"] == "whole, from 0 to 100"
     assert found["activation"] == "`tanh` or `gelu` or `relu` or `sigmoid`"
-    assert found["tied"] == "true or false or null"
+    assert found["tied"] == "true, false or null"
     assert {s.name for s in texts.settings("data", "hub")} >= {"vocabulary.unit", "path"}
 
 
@@ -136,5 +136,5 @@ def test_an_option_from_outside_has_a_page_of_what_it_says(writer: ModuleType, m
     monkeypatch.setattr(options, "_folders", [])
     use_folder(ROOT / "docs" / "examples" / "own_options" / "own_options")
     page = writer.page("smoother", "dirichlet")
-    assert "`smoother.mu`" in page and "## Published" not in page and "more than 0" in page
+    assert "`smoother.mu`" in page and "## Published" not in page and "above 0" in page
     assert "smoother/dirichlet.md" not in writer.pages()

@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 import lmtool as package
 from lmtool.cli.help_pages import VERBS
-from lmtool.cli.yaml_text import read
+from lmtool.config.index import read
 from lmtool.config.options import HOMES, conf_dir, yaml_files
 from tests.conftest import ROOT
 
@@ -100,7 +100,7 @@ def test_each_verb_key_and_option_has_its_place(extensions: None) -> None:
     for verb in VERBS:
         (section,) = re.findall(rf"^### {verb}$(.*?)(?=^### |\Z)", commands, re.MULTILINE | re.DOTALL)
         assert all(example in section for example in VERBS[verb].examples)
-        entries = read(conf_dir() / f"{verb}.yaml").entries
+        entries = read(conf_dir() / f"{verb}.yaml").settings
         for entry in entries:
             assert f"| `{'.'.join(entry.path)}` | " in section
     for group in HOMES:

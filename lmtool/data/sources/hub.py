@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.data import DataConfig
-from lmtool.config.rules import MISSING, require
+from lmtool.config.rules import MISSING, require, setting
 from lmtool.data.readers import blocks_of_documents, check_text, text_of
 from lmtool.data.sources.base import Blocks, Source, TextNotRetained
 from lmtool.data.text_files import file_identity, file_stamps
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 ROWS = 1000  # read at once
 ON_DISK = ("dataset_dict.json", "state.json")  # what save_to_disk writes, of several splits or of one
+
+
+SPLIT = "the name of a split, or a share between 0 and 1"
 
 
 @dataclass(slots=True)
@@ -37,8 +40,8 @@ class HubData(DataConfig):
     revision: str | None = MISSING
     column: str = MISSING
     train_split: str = MISSING
-    valid_split: Any = MISSING
-    test_split: Any = MISSING
+    valid_split: Any = setting(said=SPLIT)
+    test_split: Any = setting(said=SPLIT)
 
     def __post_init__(self) -> None:
         DataConfig.__post_init__(self)
@@ -46,7 +49,7 @@ class HubData(DataConfig):
         for name in ("valid_split", "test_split"):
             value = getattr(self, name)
             right = isinstance(value, str) or (isinstance(value, float) and 0 < value < 1)
-            require(value is None or right, f"data.{name}", value, "the name of a split, or a share between 0 and 1")
+            require(value is None or right, f"data.{name}", value, SPLIT)
         shares = [share for share in (self.valid_split, self.test_split) if isinstance(share, float)]
         require(sum(shares) < 1, "data.test_split", self.test_split, "a share that leaves some of train")
 

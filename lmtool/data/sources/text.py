@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lmtool.config.data import BlankLines, DataConfig
-from lmtool.config.rules import MISSING, require
+from lmtool.config.rules import MISSING, require, setting
 from lmtool.data.readers import MEMBER, read_blocks
 from lmtool.data.remote import escaped, is_address
 from lmtool.data.sources.base import (
@@ -40,6 +40,9 @@ from lmtool.errors import UserError
 SOURCE = re.compile(r"[A-Za-z0-9_.-]+")  # a name that needs no quotes in YAML, nor on a command line
 
 
+FILES = "a path, a glob, a folder, or a list of them"
+
+
 @dataclass(slots=True)
 class TextData(DataConfig):
     """Text files, local or downloaded.
@@ -52,9 +55,9 @@ class TextData(DataConfig):
 
     takes_word_list: ClassVar[bool] = True
 
-    train: Any = MISSING
-    valid: Any = MISSING
-    test: Any = MISSING
+    train: Any = setting(said=FILES)
+    valid: Any = setting(said=FILES)
+    test: Any = setting(said=FILES)
     tags: bool = MISSING
     split: SplitConfig | None = MISSING
     downloads: dict[str, DownloadConfig] = MISSING
@@ -202,7 +205,7 @@ def _paths(key: str, value: Any) -> Any:
     names = [str(name) if isinstance(name, Path) else name for name in (value if isinstance(value, list) else [value])]
     right = bool(names) and all(isinstance(name, str) and name for name in names)
     digits = "; a name of digits needs quotes" if any(isinstance(name, int) for name in names) else ""
-    require(right, f"data.{key}", value, f"a path, a glob, a folder, or a list of them{digits}")
+    require(right, f"data.{key}", value, f"{FILES}{digits}")
     return names if len(names) > 1 else names[0]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import CountsConfig, DataConfig, EstimationRequest
-from lmtool.config.rules import MISSING, require, setting, size_in_bytes
+from lmtool.config.rules import MISSING, require, rules_of, setting, size_in_bytes
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -89,14 +89,14 @@ class TableCounts(LimitedMemory):
     """
 
     kind: str = "table"
-    path: Any = MISSING
+    path: Any = setting(said="a file of counts, a folder, or a list of them")
     weights: list[int] | None = MISSING
 
     def __post_init__(self) -> None:
         LimitedMemory.__post_init__(self)
         names = self.path if isinstance(self.path, list) else [self.path]
         valid = bool(names) and all(isinstance(name, str | Path) and str(name) for name in names)
-        require(valid, "counts.path", self.path, "a file of counts, a folder, or a list of them")
+        require(valid, "counts.path", self.path, rules_of(type(self))["path"].said)
         self.path = [str(name) for name in names]
         if self.weights is not None:
             rule = f"a whole number from 1 to {MAX_WEIGHT:,} for each of the {len(names):,} of counts.path"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, are_numbers, is_number, require
+from lmtool.config.rules import MISSING, are_numbers, is_number, require, rules_of, setting
 from lmtool.errors import UserError
 from lmtool.ngram.smoothers.base import TUNED, Contexts, Counting, Form, Smoother
 
@@ -38,15 +38,14 @@ class AbsoluteConfig(SmootherConfig):
     """
 
     kind: str = "absolute"
-    discounts: Any = MISSING
+    discounts: Any = setting(said="null, tuned, a number from 0 to 1, or a list of one per order")
     interpolate: bool = MISSING
     tune_on: str = MISSING
 
     def __post_init__(self) -> None:
         given = are_numbers(self.discounts, 0, 1) or is_number(self.discounts, 0, 1)
         valid = self.discounts in (None, TUNED) or given
-        rule = "null, tuned, a number from 0 to 1, or a list of one per order"
-        require(valid, "smoother.discounts", self.discounts, rule)
+        require(valid, "smoother.discounts", self.discounts, rules_of(type(self))["discounts"].said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return absolute discounting. Raises UserError if the number of discounts is not the order."""
@@ -172,10 +171,11 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
     """
 
     kind: str = "modified_kneser_ney"
+    discounts: Any = setting(said="null, tuned, or [D1,D2,D3+] for each order, with 0 <= D_r <= r")
     like_kenlm: bool = MISSING
 
     def __post_init__(self) -> None:
-        rule = "null, tuned, or [D1,D2,D3+] for each order, with 0 <= D_r <= r"
+        rule = rules_of(type(self))["discounts"].said
         triples = self.discounts if isinstance(self.discounts, list) and self.discounts else [None]
         for triple in triples if self.discounts not in (None, TUNED) else []:
             three = triple if isinstance(triple, list) and len(triple) == 3 else [None]

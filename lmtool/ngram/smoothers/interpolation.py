@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.groups import SmootherConfig
-from lmtool.config.rules import MISSING, are_numbers, require, setting
+from lmtool.config.rules import MISSING, are_numbers, require, rules_of, setting
 from lmtool.errors import UserError
 from lmtool.ngram.smoothers.base import TUNED, Contexts, Form, Smoother
 
@@ -36,15 +36,15 @@ class JelinekMercerConfig(SmootherConfig):
     """
 
     kind: str = "jelinek_mercer"
-    lambdas: Any = MISSING
+    lambdas: Any = setting(said="tuned, or a list of one number per order, each from 0 to 1")
     classes: int = setting(min=1, max=32)
     tune_on: str = MISSING
 
     def __post_init__(self) -> None:
         SmootherConfig.__post_init__(self)
         given = are_numbers(self.lambdas, 0, 1)
-        rule = "tuned, or a list of one number per order, each from 0 to 1"
-        require(self.lambdas == TUNED or given, "smoother.lambdas", self.lambdas, rule)
+        said = rules_of(type(self))["lambdas"].said
+        require(self.lambdas == TUNED or given, "smoother.lambdas", self.lambdas, said)
 
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return Jelinek-Mercer smoothing; tuning starts with all lambdas 1/2.

@@ -1,0 +1,318 @@
+"""The index of settings: what each may be, from its dataclass, and what it is set to and means, from the YAML files.
+
+Help pages, completion, hints, error messages and the documentation read it. lmtool's own dataclasses are imported,
+without torch and numpy; the Python file of an option from outside is not run: its settings are those of its YAML file,
+with the types of their values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from lmtool.config.options import HOMES, OTHER_NAMES, kinds, origin, settings_class, yaml_files
+from lmtool.config.rules import Rule, rules_of
+from lmtool.errors import UserError
+
+WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
+ITEMS = {int: "whole numbers", float: "numbers", str: "words"}
+HIDDEN = ("defaults", "hydra", "kind")  # keys of a YAML file that are not settings to show
+TRAINING = "training"  # the one group without kinds
+
+
+@dataclass(frozen=True, slots=True)
+class SettingType:
+    """The values of a setting.
+
+    names: of Python's types, `None` and `Any` among them; empty if not known. values: the members of an enumeration.
+    item: the type of a list's items. fields: the settings of a dataclass, by name. words: the type in words.
+    annotation, rule: those of the field.
+    """
+
+    names: frozenset[str] = frozenset()
+    values: tuple[str, ...] = ()
+    item: SettingType | None = None
+    fields: dict[str, SettingType] = field(default_factory=dict)
+    words: str | None = None
+    annotation: str = ""
+    rule: Rule | None = None
+
+    @property
+    def bounds(self) -> str:
+        """The range of a number in words; empty if it has none."""
+        return self.rule.bounds if self.rule is not None else ""
+
+    @property
+    def allowed(self) -> str:
+        """The rule of its values in words: its range, else its type; empty if any value is allowed."""
+        return (self.rule.text(self.annotation) if self.rule is not None else "") or self.words or ""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a string, or null, and nothing else."""
+        return bool(self.names) and self.names <= {"str", "None"}
+
+    @property
+    def may_be_text(self) -> bool:
+        """Whether it may be a string, alone or in a list."""
+        return bool(self.names & {"str", "Any"}) or (self.item is not None and self.item.may_be_text)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether its keys are the user's: those of a dictionary, or not known."""
+        return not self.names or bool(self.names & {"Any", "dict"})
+
+    def below(self, path: list[str]) -> SettingType | None:
+        """Return the type of a setting inside this one, or None if there is no such setting."""
+        if not path:
+            return self
+        inner = self.fields.get(path[0])
+        return inner.below(path[1:]) if inner is not None else SettingType() if self.is_free else None
+
+    def leaves(self) -> Iterator[str]:
+        """Iterate over the keys inside this one, of the innermost settings."""
+        for name, inner in self.fields.items():
+            yield from (f"{name}.{key}" for key in inner.leaves()) if inner.fields else (name,)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A key of a YAML file. path: its keys from the outermost; value: as written; meaning: the comment beside it and on
+    the indented lines below; line: from 1; type: of the value.
+    """
+
+    path: tuple[str, ...]
+    value: str
+    meaning: str
+    file: Path
+    line: int
+    type: SettingType
+
+
+@dataclass(frozen=True, slots=True)
+class YamlFile:
+    """The content of a YAML file.
+
+    command, description, aliases: of the comment it opens with. groups: of its defaults list, with the option each
+    names; bases: the files of its own group that it starts from. settings: outer ones first. kind: of an option.
+    """
+
+    command: str = ""
+    description: str = ""
+    aliases: str = ""
+    groups: dict[str, str] = field(default_factory=dict)
+    bases: tuple[str, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    kind: str | None = None
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a YAML file, empty if it is missing. Raises UserError if it is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({error.reason}): save it as UTF-8") from error
+
+
+def opening(text: str) -> tuple[str, str, str]:
+    """Return the command, the description and the other names in the comment that a YAML file opens with."""
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        if not line.startswith("# @"):
+            lines.append(line)
+    other = "".join(line.removeprefix(OTHER_NAMES).strip() for line in lines if line.startswith(OTHER_NAMES))
+    said = [line.lstrip("# ") for line in lines[1:] if not line.startswith(OTHER_NAMES)]
+    return (lines[0].lstrip("# ") if lines else "", " ".join(said), other)
+
+
+def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
+    """Read a YAML file; a missing one, and one that is not YAML, has no settings.
+
+    group: the files of its group, whose settings a preset has with its own values. Raises UserError if it is not UTF-8.
+    """
+    import yaml
+
+    text = text_of(path)
+    command, description, aliases = opening(text)
+    try:
+        top = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:  # whoever composes the settings reports it
+        top = None
+    nodes = {str(key.value): value for key, value in top.value} if isinstance(top, yaml.MappingNode) else {}
+    groups, bases = _defaults(nodes["defaults"]) if "defaults" in nodes else ({}, [])
+    settings = list(_settings(top, (), path, text.splitlines())) if nodes else []
+    kind = str(nodes["kind"].value) if "kind" in nodes else None
+    for base in [name for name in bases if group is not None and name in group and group[name] != path]:
+        assert group is not None
+        below = read(group[base], group)
+        groups, settings, kind = below.groups | groups, _merged(below.settings, settings), kind or below.kind
+    return YamlFile(command, description, aliases, groups, tuple(bases), tuple(settings), kind)
+
+
+def _defaults(node: Any) -> tuple[dict[str, str], list[str]]:
+    """Return the options by group of a defaults list, and the names in it without a group."""
+    groups, bases = {}, []
+    for item in node.value if isinstance(node.value, list) else []:
+        if isinstance(item.value, str):
+            bases.append(item.value)
+        elif len(item.value) == 1 and item.id == "mapping":
+            ((key, value),) = item.value
+            groups[str(key.value).removeprefix("override ").lstrip("/").partition("@")[0]] = str(value.value)
+    return groups, [name for name in bases if name != "_self_"]
+
+
+def default_line(path: Path, option: str) -> int | None:
+    """Return the line of a YAML file's defaults list that names an option, or None if there is none."""
+    import yaml
+
+    top = yaml.compose(text_of(path), Loader=yaml.SafeLoader)
+    for key, value in top.value if isinstance(top, yaml.MappingNode) else []:
+        for item in value.value if key.value == "defaults" and isinstance(value.value, list) else []:
+            named = item if isinstance(item.value, str) else item.value[0][1]
+            if named.value == option:
+                return int(named.start_mark.line) + 1
+    return None
+
+
+def line_of(path: Path, keys: list[str]) -> int | None:
+    """Return the line of a nested key in a YAML file, or None if it has no such key."""
+    import yaml
+
+    try:
+        node = yaml.compose(text_of(path), Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return None
+    line = None
+    for key in keys:
+        found = [pair for pair in node.value if pair[0].value == key] if isinstance(node, yaml.MappingNode) else []
+        if not found:
+            return None
+        line, node = found[-1][0].start_mark.line + 1, found[-1][1]
+    return line
+
+
+def _settings(node: Any, above: tuple[str, ...], path: Path, lines: list[str]) -> Iterator[Setting]:
+    for key, value in node.value:
+        keys = (*above, str(key.value))
+        if keys[0] in HIDDEN:
+            continue
+        nested = value.id == "mapping" and not value.flow_style
+        block = nested or (value.id == "sequence" and not value.flow_style)
+        start, end = (value.start_mark, value.end_mark) if not block else (key.end_mark, key.end_mark)
+        written = " ".join(line.strip() for line in _between(lines, start, end)) if not block else ""
+        rest = lines[end.line][end.column :].lstrip(": ") if end.line < len(lines) else ""
+        comments = [rest.partition("#")[2]] if "#" in rest else []
+        for line in lines[end.line + 1 :] if not block else []:
+            if not line.startswith(" ") or not line.lstrip().startswith("#"):
+                break
+            comments.append(line.lstrip(" #"))
+        meaning = " ".join(comment.strip() for comment in comments)
+        yield Setting(keys, written, meaning, path, key.start_mark.line + 1, _type_of_value(value))
+        if nested:
+            yield from _settings(value, keys, path, lines)
+
+
+def _between(lines: list[str], start: Any, end: Any) -> list[str]:
+    if start.line == end.line:
+        return [lines[start.line][start.column : end.column]] if start.line < len(lines) else []
+    return [lines[start.line][start.column :], *lines[start.line + 1 : end.line], lines[end.line][: end.column]]
+
+
+def _merged(base: tuple[Setting, ...], own: list[Setting]) -> list[Setting]:
+    changed = {setting.path: setting for setting in own}
+    merged = []
+    for setting in base:
+        new = changed.pop(setting.path, setting)
+        merged.append(replace(new, meaning=new.meaning or setting.meaning))
+    return merged + list(changed.values())
+
+
+def _type_of_value(node: Any) -> SettingType:
+    """Return the type of a value in YAML; free for null and for a value that the user must give."""
+    tag = str(node.tag).rpartition(":")[2]
+    if node.id == "mapping":
+        inner = {str(key.value): _type_of_value(value) for key, value in node.value}
+        return SettingType(frozenset({"settings" if inner else "dict"}), fields=inner)
+    if tag in ("bool", "int", "float", "seq") or (tag == "str" and node.value != "???" and "${" not in node.value):
+        name = {"seq": "list", "int": "float"}.get(tag, tag)
+        return SettingType(frozenset({name}), item=SettingType() if tag == "seq" else None)
+    return SettingType()
+
+
+@cache
+def types_of(settings: type) -> dict[str, SettingType]:
+    """Return the settings of a dataclass with their types and ranges, by name."""
+    hints, rules = get_type_hints(settings), rules_of(settings)
+    return {
+        item.name: replace(_type(hints[item.name]), annotation=str(item.type), rule=rules.get(item.name))
+        for item in dataclasses.fields(settings)
+    }
+
+
+def _type(hint: Any) -> SettingType:
+    words = in_words(hint)
+    if get_origin(hint) in (Union, UnionType):
+        parts = [_type(part) for part in get_args(hint)]
+        values = tuple(value for part in parts for value in part.values)
+        inner = {key: of for part in parts for key, of in part.fields.items()}
+        item = next((part.item for part in parts if part.item is not None), None)
+        return SettingType(frozenset().union(*(part.names for part in parts)), values, item, inner, words)
+    if get_origin(hint) is list:
+        return SettingType(frozenset({"list"}), item=_type(get_args(hint)[0]), words=words)
+    if get_origin(hint) is dict:
+        return SettingType(frozenset({"dict"}), words=words)
+    name = "None" if hint is NoneType else getattr(hint, "__name__", "Any")
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return SettingType(frozenset({name}), values=tuple(hint.__members__), words=words)
+    if dataclasses.is_dataclass(hint):
+        assert isinstance(hint, type), "a hint is no object"
+        return SettingType(frozenset({name}), fields=types_of(hint), words=words)
+    return SettingType(frozenset({name}), words=words)
+
+
+def in_words(hint: Any) -> str | None:
+    """Return a type hint in words for users, or None for one that allows any value or has no such words."""
+    if get_origin(hint) in (Union, UnionType):
+        parts = [in_words(part) for part in get_args(hint)]
+        words = " or ".join(str(part) for part in parts).replace("true or false or", "true, false or")
+        return None if None in parts else words
+    if get_origin(hint) is list:
+        items = ITEMS.get(get_args(hint)[0])
+        return f"a list of {items}" if items else "a list"
+    if get_origin(hint) is dict:
+        return "keys with values, as {key: value}"
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return "one of " + ", ".join(member.name for member in hint)
+    return WORDS.get(hint)
+
+
+def verb_types(verb: str) -> dict[str, SettingType]:
+    """Return the settings of a verb, except those of its groups."""
+    from lmtool.config.model_verbs import SETTINGS
+
+    settings: Any = SETTINGS[verb]
+    types = types_of(settings)
+    return {key: type_ for key, type_ in types.items() if key not in HOMES and key != TRAINING}
+
+
+def option_types(group: str, kind: str) -> dict[str, SettingType]:
+    """Return the settings of an option; empty if there is no such option."""
+    if group == TRAINING:
+        from lmtool.config.training import TrainingConfig
+
+        return types_of(TrainingConfig)
+    if group not in HOMES or kind not in kinds(group):
+        return {}
+    if origin(group, kind) is None:
+        return types_of(settings_class(group, kind))
+    files = yaml_files(group)
+    settings = read(files[kind], files).settings if kind in files else ()
+    return {item.path[0]: item.type for item in settings if len(item.path) == 1}

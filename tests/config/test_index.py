@@ -1,0 +1,148 @@
+"""The index of settings: types of the dataclasses, and what YAML files say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import ValidationError
+
+from lmtool.cli.help_pages import VERBS
+from lmtool.config.index import SettingType, in_words, option_types, read, verb_types
+from lmtool.config.options import HOMES, folder_in_use
+from lmtool.config.settings import error_line
+from tests.conftest import ROOT
+from tests.schemas import SETTINGS, VERB_SETTINGS
+
+OPTIONS = [(group, name) for group in [*HOMES, "training"] for name in SETTINGS[group]]
+
+
+def enumerations(settings: type) -> dict[str, tuple[str, ...]]:
+    """The members of a dataclass's enumerations, as Python has them."""
+    found = {}
+    for name, hint in get_type_hints(settings, include_extras=True).items():
+        kinds = [kind for kind in (hint, *getattr(hint, "__args__", ())) if isinstance(kind, type)]
+        members = [tuple(kind.__members__) for kind in kinds if issubclass(kind, Enum)]
+        if members:
+            found[name] = members[0]
+    return found
+
+
+@pytest.mark.parametrize(("group", "name"), OPTIONS)
+def test_an_options_types_are_its_dataclasss(group: str, name: str) -> None:
+    types, settings = option_types(group, name), SETTINGS[group][name]
+    assert set(types) == {field.name for field in fields(settings)}
+    assert {key: type.values for key, type in types.items() if type.values} == enumerations(settings)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verbs_types_are_its_dataclasss(verb: str) -> None:
+    types, settings = verb_types(verb), VERB_SETTINGS[verb]
+    assert set(types) == {field.name for field in fields(settings)} - {*HOMES, "training"}
+    assert {key: type.values for key, type in types.items() if type.values} == enumerations(settings)
+
+
+def test_what_the_types_say() -> None:
+    train = verb_types("train")
+    assert train["resume"].is_text and train["store_dir"].is_text and not train["seed"].is_text
+    assert train["seed"].names == {"int"} and train["seed"].allowed == "0 or more"
+    assert train["prune"].names == {"list", "None"} and train["prune"].item == SettingType(
+        frozenset({"int"}), words="a whole number"
+    )
+    assert verb_types("eval")["nbest_weight"].names == {"float", "None"}
+    nplm = option_types("model", "nplm")
+    assert nplm["activation"].values == ("tanh", "gelu", "relu", "sigmoid")
+    assert nplm["context_size"].names == {"int"}, "of a base class in another file"
+    text = SettingType(frozenset({"data"}), fields=option_types("data", "text"))
+    size = text.below(["vocabulary", "size"])
+    assert size is not None and size.names == {"int", "None"}
+    assert text.below(["vocabulary", "siz"]) is None and text.below(["nothing"]) is None
+    free = text.below(["downloads", "train", "url"])
+    assert free is not None and free.is_free, "the keys of a dictionary are the user's own"
+
+
+def test_options_from_outside_are_read_and_not_run(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    (folder / "smoother").mkdir(parents=True)
+    text = "kind: mine\nfile: a.txt\nsize: 3  # words\n  # at most\nlimits: [1, 2]\non: true\nleft: null\ngiven: ???\n"
+    (folder / "smoother" / "mine.yaml").write_text(text + "inner:\n  deep: x\n")
+    (folder / "smoother" / "mine.py").write_text('raise SystemExit("it was run")\n')
+    with folder_in_use(folder):
+        types = option_types("smoother", "mine")
+        assert option_types("smoother", "none") == {}
+    assert {key for key, type_ in types.items() if type_.is_text} == {"file"}
+    assert types["on"].names == {"bool"} and types["size"].names == {"float"} and types["limits"].item is not None
+    assert types["left"].is_free and types["given"].is_free
+    deep = types["inner"].below(["deep"])
+    assert deep is not None and deep.is_text and types["inner"].below(["none"]) is None
+    settings = {".".join(setting.path): setting for setting in read(folder / "smoother" / "mine.yaml").settings}
+    assert settings["size"].meaning == "words at most" and settings["size"].line == 3 and settings["size"].value == "3"
+    assert settings["inner.deep"].value == "x" and settings["inner.deep"].line == 10
+
+
+def test_every_key_of_the_yaml_files_has_a_type() -> None:
+    for verb in VERBS:
+        keys = {entry.path[0] for entry in read(ROOT / "conf" / f"{verb}.yaml").settings}
+        assert keys <= verb_types(verb).keys(), verb
+
+
+class Colour(Enum):
+    red = 1
+    blue = 2
+
+
+@dataclass
+class Inner:
+    depth: int = 1
+
+
+@dataclass
+class Settings:
+    order: int = 3
+    rate: float | None = 0.1
+    colour: Colour = Colour.red
+    gated: bool = True
+    tied: bool | None = None
+    factors: list[float] = field(default_factory=list)
+    prune: list[int] | None = None
+    weights: dict[str, int] = field(default_factory=dict)
+    text: str = ""
+    inner: Inner = field(default_factory=Inner)
+    given: int = MISSING
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"order": "three"}, "order=three: must be a whole number"),
+        ({"order": 2.5}, "order=2.5: must be a whole number"),
+        ({"order": [1]}, "order=[1]: must be a whole number"),
+        ({"order": None}, "order=null: must be a whole number"),
+        ({"rate": "much"}, "rate=much: must be a number or null"),
+        ({"rate": {"a": 1}}, "rate={'a': 1}: must be a number or null"),
+        ({"colour": "green"}, "colour=green: must be one of red, blue"),
+        ({"gated": "perhaps"}, "gated=perhaps: must be true or false"),
+        ({"tied": "perhaps"}, "tied=perhaps: must be true, false or null"),
+        ({"factors": 3}, "factors=3: must be a list of numbers"),
+        ({"factors": [1, "x"]}, "factors[1]=x: must be a number"),
+        ({"prune": ["x"]}, "prune[0]=x: must be a whole number"),
+        ({"weights": {"a": "x"}}, "weights.a=x: must be a whole number"),
+        ({"weights": 3}, "weights=3: must be keys with values, as {key: value}"),
+        ({"text": [True]}, "text=[True]: must be text"),
+        ({"inner": {"depth": "x"}}, "inner.depth=x: must be a whole number"),
+        ({"given": "x"}, "given=x: must be a whole number"),
+    ],
+)
+def test_the_rule_is_said(value: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        OmegaConf.merge(OmegaConf.structured(Settings), value)
+    assert error_line(raised.value, "model") == f"model.{said}"
+
+
+def test_a_type_without_words() -> None:
+    assert in_words(Any) is None and in_words(bytes | None) is None
+    assert in_words(list[bytes]) == "a list"
