@@ -58,7 +58,7 @@ def test_a_small_ngram_model_is_a_run_like_any_other(runs: Path, lmtool: Run) ->
     for run in ("trained", "back"):
         lmtool("eval", f"run={run}", f"hydra.run.dir=eval-{run}")
         assert perplexity(f"eval-{run}") == pytest.approx(perplexity("one"), rel=1e-7)
-    assert package.load("four").model.table.quantised_bits == 4
+    assert package.load("four").model.table.quantized_bits == 4
     lmtool("ensemble", f"runs=[small,{runs}/nplm]", "hydra.run.dir=mix")
     assert len(package.load("small").predict("the cat", top=2)) == 2
     assert "4 to 8" in lmtool("convert", "run=small", "quantize=16", "hydra.run.dir=x", code=2)

@@ -62,7 +62,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     from lmtool.data.corpus import Corpus
     from lmtool.ngram.files.arpa_model import arpa_table
     from lmtool.ngram.files.arpa_read import read_arpa
-    from lmtool.ngram.models.ngram_model import NgramModel, quantised_notes
+    from lmtool.ngram.models.ngram_model import NgramModel, quantized_notes
 
     if config.quantize is not None:
         require_whole("quantize", config.quantize, *BITS)
@@ -71,8 +71,8 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     with Corpus.open(store) as corpus:
         text = Text.of_corpus(data, corpus, {})
         table = arpa_table(arpa, corpus.vocabulary)
-        model = NgramModel(table if config.quantize is None else table.quantised(config.quantize), corpus.vocabulary)
-    for note in quantised_notes(model):
+        model = NgramModel(table if config.quantize is None else table.quantized(config.quantize), corpus.vocabulary)
+    for note in quantized_notes(model):
         session.note(note)
     about = save_ngram_run(session, plain_values(config), text, model, {"arpa": source})
     return Written(session.out, f"a run with the {about} of {source}", session.notes)
@@ -118,14 +118,14 @@ def _quantise_table(
     source: Run, settings: CountModelConfig, vocabulary: Vocabulary, bits: int, session: Session
 ) -> tuple[str, int]:
     """Write the quantised n-gram model; returns its file's name and the number of n-grams."""
-    from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantised_notes
+    from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 
     model = settings.load(source.folder, vocabulary)
     if not isinstance(model, NgramModel):
         raise UserError(f"{source.folder} is not an n-gram model or a neural one: only these are quantised")
-    small = NgramModel(model.table.quantised(bits), vocabulary)
+    small = NgramModel(model.table.quantized(bits), vocabulary)
     small.save(session.out / NGRAM_FILE)
-    for note in quantised_notes(small):
+    for note in quantized_notes(small):
         session.note(note)
     return NGRAM_FILE, sum(model.table.sizes)
 

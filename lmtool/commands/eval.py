@@ -126,7 +126,7 @@ def _scored(
     cloze: dict[str, float] | None = None,
 ) -> Evaluation:
     """Score text by the settings; print its tokens if they ask for it."""
-    from lmtool.ngram.models.ngram_model import evenly, quantised_notes
+    from lmtool.ngram.models.ngram_model import evenly, quantized_notes
 
     evaluation = evaluate_split(
         model,
@@ -145,7 +145,7 @@ def _scored(
             "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
         )
     if split.tokens:
-        for note in quantised_notes(model, split.windows(evenly(split.tokens), model.context_size)[0]):
+        for note in quantized_notes(model, split.windows(evenly(split.tokens), model.context_size)[0]):
             session.note(note)
     if config.detail:
         _print_detail(model, split, evaluation, session, sentences=vocabulary.eos is not None)

@@ -65,7 +65,7 @@ def _estimate(
     from lmtool.commands.ngram_runs import prune_to_size
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.estimation.estimate import estimate
-    from lmtool.ngram.models.ngram_model import quantised_notes
+    from lmtool.ngram.models.ngram_model import quantized_notes
     from lmtool.ngram.smoothers.base import MergingSmoother
 
     assert config.smoother is not None and config.counts is not None, "each count-based conf/model/*.yaml chooses them"
@@ -114,13 +114,13 @@ def _estimate(
             )
             del by_gain  # which holds the table as it was
     if config.quantize is not None:
-        table = table.quantised(config.quantize, storage)
+        table = table.quantized(config.quantize, storage)
     estimated = time.perf_counter()
     for note in table.notes:
         session.note(note)
     units.save(table, session.out)
     language_model = units.model(table)
-    for note in quantised_notes(language_model):
+    for note in quantized_notes(language_model):
         session.note(note)
     sizes = list(table.sizes)
     session.say(sizes_text(sizes))

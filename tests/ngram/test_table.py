@@ -13,12 +13,12 @@ from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
+from lmtool.ngram.files.hdf5 import open_table, save_table
 from lmtool.ngram.models import ngram_model
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.query.scoring import PIECE
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
-from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system import parallel
 from tests.ngram.plain import kneser_ney, random_sentences, text_of
@@ -28,8 +28,8 @@ def test_a_table_comes_back_from_its_file(tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 60, 0)
     table = replace(table, notes=("this was done",), unseen=-3.5)
     path = tmp_path / "model.h5"
-    table.save(path, "right")
-    again = BackoffTable.open(path, "right")
+    save_table(table, path, "right")
+    again = open_table(path, "right")
     for name in ("log_prob", "log_backoff"):
         assert np.array_equal(getattr(again, name), getattr(table, name))
     assert all(np.array_equal(a, b) for a, b in zip(again.trie.nodes, table.trie.nodes, strict=True))
@@ -41,10 +41,10 @@ def test_damaged_tables_are_named(tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 60, 0)
     path = tmp_path / "model.h5"
     with pytest.raises(UserError, match="is missing"):
-        BackoffTable.open(path, "right")
-    table.save(path, "right")
+        open_table(path, "right")
+    save_table(table, path, "right")
     with pytest.raises(UserError, match="another vocabulary"):
-        BackoffTable.open(path, "wrong")
+        open_table(path, "wrong")
     whole = path.read_bytes()
 
     def spoil(name: str, values: np.ndarray | None, **attributes: object) -> None:
@@ -72,32 +72,32 @@ def test_damaged_tables_are_named(tmp_path: Path) -> None:
     ):
         spoil(name, values, **attributes)
         with pytest.raises(UserError, match=r"model\.h5 is damaged or cut off"):
-            BackoffTable.open(path, "right")
+            open_table(path, "right")
     for length in (10, 3000, len(whole) - 100):
         path.write_bytes(whole[:length])
         with pytest.raises(UserError, match="cut off"):
-            BackoffTable.open(path, "right")
+            open_table(path, "right")
 
 
 @pytest.mark.parametrize("bits", [None, 8])
 def test_pointers_that_lead_nowhere_are_refused(bits: int | None, tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 60, 0)
-    table = table if bits is None else table.quantised(bits)
+    table = table if bits is None else table.quantized(bits)
     rng, path = np.random.default_rng(0), tmp_path / "model.h5"
-    table.save(path, "right")
-    assert BackoffTable.open(path, "right").sizes == table.sizes
+    save_table(table, path, "right")
+    assert open_table(path, "right").sizes == table.sizes
     nodes = table.trie.nodes
     for name in ("unigram_starts", "base", "starts", "words"):
         if bits is not None and name == "base":
-            continue  # whose rows say where their numbers are: test_quantised
+            continue  # whose rows say where their numbers are: test_quantized
         array = getattr(nodes, name)
         noise = rng.integers(-(2**62), 2**62, len(array)).astype(array.dtype)
         swapped = array.copy()  # a single start out of its order, a single word
         swapped[0] ^= swapped.dtype.type(3)
         for values in (noise, swapped):
-            replace(table, trie=replace(table.trie, nodes=nodes._replace(**{name: values}))).save(path, "right")
+            save_table(replace(table, trie=replace(table.trie, nodes=nodes._replace(**{name: values}))), path, "right")
             try:
-                found = BackoffTable.open(path, "right")
+                found = open_table(path, "right")
             except UserError as error:
                 assert "is damaged or cut off" in str(error)
             else:  # a word of which another one was made

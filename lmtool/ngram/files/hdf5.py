@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import errno
+import json
+from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.errors import UserError
+from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.block_starts import BLOCK, require_within
 from lmtool.ngram.tables.packed import Packed, cells_needed
+from lmtool.ngram.tables.quantized import QuantizedValues
 from lmtool.ngram.tables.trie import Nodes, Trie
+from lmtool.system.hdf5_files import VERSION, atomic_hdf5, open_hdf5, require_own_content
 from lmtool.system.memory import pieces_of
 
 Array = npt.NDArray[Any]
-PIECE = 1 << 22  # numbers written at once
+KIND = "lmtool back-off table"
+FORMAT, SMALL_FORMAT = 2, 3  # of float32 values, and of quantised ones
+REMEDY = "train the model again"
+NUMBERS_PER_PIECE = 1 << 22  # written at once
 
 
 def write_array(group: h5py.Group, name: str, values: Array) -> None:
     """Write an array in one piece, so that it can be mapped; what is written of one in a file leaves the memory."""
     dataset = group.create_dataset(name, shape=values.shape, dtype=values.dtype)
     at = 0
-    for piece in pieces_of(values, PIECE):
+    for piece in pieces_of(values, NUMBERS_PER_PIECE):
         dataset[at : at + len(piece)] = piece
         at += len(piece)
 
@@ -100,3 +109,86 @@ def read_trie(group: h5py.Group) -> Trie:
     if not trie.is_sound():
         raise ValueError("its n-grams are not those of a trie")
     return trie
+
+
+def write_quantized(group: h5py.Group, name: str, values: QuantizedValues) -> None:
+    """Write quantised values into a new group."""
+    inside = group.create_group(name)
+    write_array(inside, "unigrams", values.unigrams)
+    write_array(inside, "levels", values.levels.reshape(-1))
+    write_packed(inside, "codes", values.codes)
+
+
+def read_quantized(group: h5py.Group, name: str, sizes: list[int]) -> QuantizedValues:
+    """Quantised values, memory-mapped; sizes: how many nodes each order has.
+
+    Raises ValueError, KeyError or OSError where they are damaged.
+    """
+    inside = group[name]
+    unigrams, levels = (mapped(inside[part], np.float32) for part in ("unigrams", "levels"))
+    codes = read_packed(inside, "codes")
+    orders = max(len(sizes) - 1, 0)
+    if len(unigrams) != sum(sizes[:1]) or codes.length != sum(sizes[1:]) or len(levels) != orders << codes.width:
+        raise ValueError("arrays of wrong lengths")
+    return QuantizedValues(unigrams, levels.reshape(orders, 1 << codes.width), codes, tuple(sizes))
+
+
+def save_table(table: BackoffTable, path: Path, vocabulary_fingerprint: str) -> None:
+    """Write a table to HDF5, whole or not at all. Raises UserError if it cannot be written."""
+    size = sum(array.nbytes for array in table.arrays)
+    with atomic_hdf5(path, size, mapped=True) as file:
+        file.attrs["kind"] = KIND
+        file.attrs["format"] = FORMAT if table.quantized_bits is None else SMALL_FORMAT
+        file.attrs["vocabulary_fingerprint"] = vocabulary_fingerprint
+        file.attrs["bos"] = table.bos
+        for name in ("unseen", "missing", "normalised", "suffix_closed"):
+            file.attrs[name] = getattr(table, name)
+        file.attrs["notes"] = json.dumps(table.notes)
+        write_trie(file, table.trie)
+        for name, values in (("log_prob", table.log_prob), ("log_backoff", table.log_backoff)):
+            if isinstance(values, QuantizedValues):
+                write_quantized(file, name, values)
+            else:
+                write_array(file, name, values)
+
+
+def open_table(path: Path, vocabulary_fingerprint: str) -> BackoffTable:
+    """Open a table; its file is verified, and its arrays are memory-mapped.
+
+    Raises UserError where the file is missing, damaged, or made with another vocabulary.
+    """
+    if not path.is_file():
+        raise UserError(f"the model file {path} is missing: {REMEDY}")
+    try:
+        with open_hdf5(path) as file:
+            if file.attrs.get("kind") != KIND or file.attrs.get("format") not in (FORMAT, SMALL_FORMAT):
+                raise UserError(f"{path} is not a back-off table of format {FORMAT} or {SMALL_FORMAT}: {REMEDY}")
+            if file.attrs["vocabulary_fingerprint"] != vocabulary_fingerprint:
+                raise UserError(f"{path} was made with another vocabulary: {REMEDY}")
+            require_own_content(file, path)
+            trie = read_trie(file)
+            small = file.attrs["format"] == SMALL_FORMAT
+            log_prob, log_backoff = (
+                read_quantized(file, name, trie.sizes[:orders]) if small else mapped(file[name], np.float32)
+                for name, orders in (("log_prob", trie.order), ("log_backoff", trie.order - 1))
+            )
+            table = BackoffTable(
+                trie=trie,
+                log_prob=log_prob,
+                log_backoff=log_backoff,
+                bos=int(file.attrs["bos"]),
+                unseen=float(file.attrs["unseen"]),
+                missing=float(file.attrs["missing"]),
+                normalised=bool(file.attrs["normalised"]),
+                suffix_closed=bool(file.attrs["suffix_closed"]),
+                notes=tuple(json.loads(file.attrs["notes"])),
+            )
+        if len(table.log_prob) != sum(trie.sizes) or len(table.log_backoff) != sum(trie.sizes[:-1]):
+            raise ValueError("arrays of wrong lengths")
+        if not 0 <= table.bos < table.vocabulary_size:
+            raise ValueError("<s> is not a word")
+        return table
+    except (OSError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        raise UserError(
+            f"{path} is damaged or cut off, or of a newer HDF5 than {VERSION} ({error}): {REMEDY}"
+        ) from error

@@ -15,6 +15,7 @@ from lmtool.data.derived_corpus import MappedCorpus
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import LanguageModel
+from lmtool.ngram.files.hdf5 import open_table, save_table
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.models.word_classes import WordClasses
 from lmtool.ngram.tables.backoff import BackoffTable
@@ -56,7 +57,7 @@ class ClassNgramModel(LanguageModel):
     def load(cls, folder: Path, vocabulary: Vocabulary) -> ClassNgramModel:
         """The model of a run folder. Raises UserError where a file is missing, damaged, or of another vocabulary."""
         classes = WordClasses.open(folder / CLASSES_FILE, vocabulary)
-        return cls(BackoffTable.open(folder / NGRAM_FILE, classes.classes.fingerprint()), classes)
+        return cls(open_table(folder / NGRAM_FILE, classes.classes.fingerprint()), classes)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """`log p(candidate | context)` for contexts `[N, C]` and candidates `[N, K]`, as `[N, K]`.
@@ -111,4 +112,4 @@ class Classes:
     def save(self, table: BackoffTable, folder: Path) -> None:
         """Write the classes and the table. Raises UserError where they cannot be written."""
         self._classes.save(folder / CLASSES_FILE, self._words)
-        table.save(folder / NGRAM_FILE, self._classes.classes.fingerprint())
+        save_table(table, folder / NGRAM_FILE, self._classes.classes.fingerprint())

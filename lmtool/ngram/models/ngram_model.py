@@ -13,6 +13,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens, Vocabulary
 from lmtool.language_model import LanguageModel
+from lmtool.ngram.files.hdf5 import open_table, save_table
 from lmtool.ngram.query.find import Lookup
 from lmtool.ngram.query.scoring import PIECE, distributions, score_candidates, score_text
 from lmtool.ngram.query.states import advance, first_state
@@ -23,7 +24,7 @@ from lmtool.system.parallel import cut_evenly, run
 
 NGRAM_FILE = "model.h5"  # in a run folder
 LIMITED_PIECE = 1 << 10  # tokens scored at once if the memory is limited: they touch some 20 MiB of a large file
-SUMMED, SUMMED_AT_ONCE = 256, 16  # contexts whose distributions quantised_notes sums
+SUMMED, SUMMED_AT_ONCE = 256, 16  # contexts whose distributions quantized_notes sums
 
 
 class NgramModel(LanguageModel):
@@ -60,7 +61,7 @@ class NgramModel(LanguageModel):
 
     def save(self, path: Path) -> None:
         """Write the table to HDF5, whole or not at all. Raises UserError where it cannot be written."""
-        self.table.save(path, self.vocabulary.fingerprint())
+        save_table(self.table, path, self.vocabulary.fingerprint())
 
     @classmethod
     def load(cls, path: Path, vocabulary: Vocabulary) -> NgramModel:
@@ -68,7 +69,7 @@ class NgramModel(LanguageModel):
 
         Raises UserError where the file is missing, damaged, or made with another vocabulary.
         """
-        return cls(BackoffTable.open(path, vocabulary.fingerprint()), vocabulary)
+        return cls(open_table(path, vocabulary.fingerprint()), vocabulary)
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
         """`log p(target | context)` for contexts `[N, C]` and targets `[N]`, as `[N]`."""
@@ -169,13 +170,13 @@ def evenly(size: int) -> IntArray:
     return np.unique(np.arange(SUMMED) * size // SUMMED)
 
 
-def quantised_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
+def quantized_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
     """Return a note on what the distributions of a quantised n-gram model sum to; none for any other model.
 
     contexts: int64 `[N, C]`, N > 0, those of a text; None: those of n-grams of the model itself, evenly spaced.
     """
     ngrams = model if isinstance(model, NgramModel) else getattr(model, "ngrams", None)
-    if not isinstance(ngrams, NgramModel) or ngrams.table.quantised_bits is None or not ngrams.normalised:
+    if not isinstance(ngrams, NgramModel) or ngrams.table.quantized_bits is None or not ngrams.normalised:
         return []
     table = ngrams.table
     if table.order == 1 or table.sizes[-1] == 0:
@@ -185,7 +186,7 @@ def quantised_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
     blocks = [contexts[first : first + SUMMED_AT_ONCE] for first in range(0, len(contexts), SUMMED_AT_ONCE)]
     log_sums = np.concatenate([np.logaddexp.reduce(model.log_dist(block), axis=1) for block in blocks])
     return [
-        f"quantised to {table.quantised_bits} bits: the probabilities of all words do not sum to one, but to "
+        f"quantised to {table.quantized_bits} bits: the probabilities of all words do not sum to one, but to "
         f"{np.exp(log_sums.min()):.3f} to {np.exp(log_sums.max()):.3f} after {len(contexts):,} contexts; to compare a "
         f"perplexity, multiply it by {math.exp(log_sums.mean()):.4f}, their geometric mean"
     ]
@@ -220,4 +221,4 @@ class Words:
 
     def save(self, table: BackoffTable, folder: Path) -> None:
         """Write the table."""
-        table.save(folder / NGRAM_FILE, self.corpus.vocabulary.fingerprint())
+        save_table(table, folder / NGRAM_FILE, self.corpus.vocabulary.fingerprint())

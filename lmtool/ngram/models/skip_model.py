@@ -13,6 +13,7 @@ from lmtool.data.derived_corpus import SkipCorpus, every
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.language_model import LanguageModel
+from lmtool.ngram.files.hdf5 import save_table
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets
@@ -88,4 +89,4 @@ class EveryWord:
 
     def save(self, table: BackoffTable, folder: Path) -> None:
         """Write the table. Raises UserError where it cannot be written."""
-        table.save(folder / NGRAM_FILE, self.corpus.vocabulary.fingerprint())
+        save_table(table, folder / NGRAM_FILE, self.corpus.vocabulary.fingerprint())

@@ -48,9 +48,9 @@ class SkipNgramConfig(CountModelConfig):
 
     def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
         """The model of a run folder. Raises UserError where its file is missing, damaged, or of another vocabulary."""
+        from lmtool.ngram.files.hdf5 import open_table
         from lmtool.ngram.models.ngram_model import NGRAM_FILE
         from lmtool.ngram.models.skip_model import SkipNgramModel
-        from lmtool.ngram.tables.backoff import BackoffTable
 
-        table = BackoffTable.open(folder / NGRAM_FILE, vocabulary.fingerprint())
+        table = open_table(folder / NGRAM_FILE, vocabulary.fingerprint())
         return SkipNgramModel(table, vocabulary, self.step)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.packed import read, width_of
-from lmtool.ngram.tables.quantized import Codes, QuantisedValues, value_of
+from lmtool.ngram.tables.quantized import Codes, QuantizedValues, value_of
 from lmtool.ngram.tables.trie import Nodes
 from lmtool.ngram.tables.trie_search import child
 from lmtool.system.memory import memory_available
@@ -71,8 +71,8 @@ def compiled_table(table: BackoffTable) -> Table:
         missing=table.missing,
         suffix_closed=table.suffix_closed,
         unigrams=unigrams,
-        log_prob=log_prob.arrays if isinstance(log_prob, QuantisedValues) else log_prob,
-        log_backoff=log_backoff.arrays if isinstance(log_backoff, QuantisedValues) else log_backoff,
+        log_prob=log_prob.arrays if isinstance(log_prob, QuantizedValues) else log_prob,
+        log_backoff=log_backoff.arrays if isinstance(log_backoff, QuantizedValues) else log_backoff,
         nodes=table.trie.nodes,
         ngrams=Hash(np.zeros((0, 2), dtype=np.uint64), np.zeros(table.vocabulary_size, dtype=np.uint8), 1),
     )
@@ -98,7 +98,7 @@ class Lookup:
     def for_states(self, words: int) -> Table:
         """Return the table to advance states by so many more words with."""
         before, self._words = self._words, self._words + words
-        if before <= self._paying_words < self._words and self.table.quantised_bits is None:
+        if before <= self._paying_words < self._words and self.table.quantized_bits is None:
             self._build(self.table.order)  # quantized tables are small on purpose
         return self.compiled if self.compiled.ngrams.order == self.table.order else self.for_text(words)
 

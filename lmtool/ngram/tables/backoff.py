@@ -8,26 +8,19 @@ this form, too: their probabilities are stored after interpolation.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.ngram.files.hdf5 import mapped, read_trie, write_array, write_trie
-from lmtool.ngram.tables.quantized import QuantisedValues, quantise, read_quantised, write_quantised
+from lmtool.ngram.tables.quantized import QuantizedValues, quantize
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.system.arrays import FloatArray
-from lmtool.system.hdf5_files import VERSION, atomic_hdf5, open_hdf5, require_own_content
 
 Array = npt.NDArray[Any]
-KIND = "lmtool back-off table"
-FORMAT, SMALL_FORMAT = 2, 3  # of float32 values, and of quantised ones
-REMEDY = "train the model again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +36,8 @@ class BackoffTable:
     """
 
     trie: Trie
-    log_prob: Array | QuantisedValues
-    log_backoff: Array | QuantisedValues
+    log_prob: Array | QuantizedValues
+    log_backoff: Array | QuantizedValues
     bos: int
     unseen: float
     missing: float = 0.0
@@ -71,13 +64,13 @@ class BackoffTable:
     def arrays(self) -> list[Array]:
         """All arrays that it lies in."""
         values = (self.log_prob, self.log_backoff)
-        parts = [part for v in values for part in (v.arrays if isinstance(v, QuantisedValues) else (v,))]
+        parts = [part for v in values for part in (v.arrays if isinstance(v, QuantizedValues) else (v,))]
         return [part for part in (*self.trie.nodes, *parts) if isinstance(part, np.ndarray)]
 
     @property
-    def quantised_bits(self) -> int | None:
+    def quantized_bits(self) -> int | None:
         """The number of bits of a value; None for float32."""
-        return self.log_prob.width if isinstance(self.log_prob, QuantisedValues) else None
+        return self.log_prob.width if isinstance(self.log_prob, QuantizedValues) else None
 
     def log_probs(self, first: int, last: int) -> Array:
         """The log-probabilities of nodes `first` to before `last`, float32."""
@@ -89,24 +82,24 @@ class BackoffTable:
 
     def unpacked(self) -> BackoffTable:
         """The same table with float32 arrays: itself, unless it is quantised."""
-        if self.quantised_bits is None:
+        if self.quantized_bits is None:
             return self
         log_prob, log_backoff = self.log_probs(0, len(self.log_prob)), self.log_backoffs(0, len(self.log_backoff))
         return replace(self, log_prob=log_prob, log_backoff=log_backoff)
 
-    def quantised(self, bits: int, storage: Storage | None = None) -> BackoffTable:
+    def quantized(self, bits: int, storage: Storage | None = None) -> BackoffTable:
         """The table with values of 4 to 8 bits, quantised by order (see quantised), over a small trie.
 
         storage: of the arrays; memory if None. Raises UserError where the values are quantised already.
         """
-        if isinstance(self.log_prob, QuantisedValues) or isinstance(self.log_backoff, QuantisedValues):
-            raise UserError(f"the model is quantised already, to {self.quantised_bits} bits: quantise the one before")
+        if isinstance(self.log_prob, QuantizedValues) or isinstance(self.log_backoff, QuantizedValues):
+            raise UserError(f"the model is quantised already, to {self.quantized_bits} bits: quantise the one before")
         storage = storage or Storage()
         return replace(
             self,
             trie=self.trie.small(storage),
-            log_prob=quantise(self.log_prob, self.sizes, bits, storage),
-            log_backoff=quantise(self.log_backoff, self.sizes[:-1], bits, storage),
+            log_prob=quantize(self.log_prob, self.sizes, bits, storage),
+            log_backoff=quantize(self.log_backoff, self.sizes[:-1], bits, storage),
         )
 
     def select(self, mask: Array, storage: Storage | None = None) -> BackoffTable:
@@ -146,69 +139,9 @@ class BackoffTable:
             bos=int(new_words[self.bos]),
         )
 
-    def save(self, path: Path, vocabulary_fingerprint: str) -> None:
-        """Write the table to HDF5, whole or not at all. Raises UserError where it cannot be written."""
-        size = sum(array.nbytes for array in self.arrays)
-        with atomic_hdf5(path, size, mapped=True) as file:
-            file.attrs["kind"] = KIND
-            file.attrs["format"] = FORMAT if self.quantised_bits is None else SMALL_FORMAT
-            file.attrs["vocabulary_fingerprint"] = vocabulary_fingerprint
-            file.attrs["bos"] = self.bos
-            for name in ("unseen", "missing", "normalised", "suffix_closed"):
-                file.attrs[name] = getattr(self, name)
-            file.attrs["notes"] = json.dumps(self.notes)
-            write_trie(file, self.trie)
-            for name, values in (("log_prob", self.log_prob), ("log_backoff", self.log_backoff)):
-                if isinstance(values, QuantisedValues):
-                    write_quantised(file, name, values)
-                else:
-                    write_array(file, name, values)
 
-    @classmethod
-    def open(cls, path: Path, vocabulary_fingerprint: str) -> BackoffTable:
-        """Open a table; its file is verified, and its arrays are memory-mapped.
-
-        Raises UserError where the file is missing, damaged, or made with another vocabulary.
-        """
-        if not path.is_file():
-            raise UserError(f"the model file {path} is missing: {REMEDY}")
-        try:
-            with open_hdf5(path) as file:
-                if file.attrs.get("kind") != KIND or file.attrs.get("format") not in (FORMAT, SMALL_FORMAT):
-                    raise UserError(f"{path} is not a back-off table of format {FORMAT} or {SMALL_FORMAT}: {REMEDY}")
-                if file.attrs["vocabulary_fingerprint"] != vocabulary_fingerprint:
-                    raise UserError(f"{path} was made with another vocabulary: {REMEDY}")
-                require_own_content(file, path)
-                trie = read_trie(file)
-                small = file.attrs["format"] == SMALL_FORMAT
-                log_prob, log_backoff = (
-                    read_quantised(file, name, trie.sizes[:orders]) if small else mapped(file[name], np.float32)
-                    for name, orders in (("log_prob", trie.order), ("log_backoff", trie.order - 1))
-                )
-                table = cls(
-                    trie=trie,
-                    log_prob=log_prob,
-                    log_backoff=log_backoff,
-                    bos=int(file.attrs["bos"]),
-                    unseen=float(file.attrs["unseen"]),
-                    missing=float(file.attrs["missing"]),
-                    normalised=bool(file.attrs["normalised"]),
-                    suffix_closed=bool(file.attrs["suffix_closed"]),
-                    notes=tuple(json.loads(file.attrs["notes"])),
-                )
-            if len(table.log_prob) != sum(trie.sizes) or len(table.log_backoff) != sum(trie.sizes[:-1]):
-                raise ValueError("arrays of wrong lengths")
-            if not 0 <= table.bos < table.vocabulary_size:
-                raise ValueError("<s> is not a word")
-            return table
-        except (OSError, KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-            raise UserError(
-                f"{path} is damaged or cut off, or of a newer HDF5 than {VERSION} ({error}): {REMEDY}"
-            ) from error
-
-
-def _between(values: Array | QuantisedValues, first: int, last: int) -> Array:
-    return values.get(first, last) if isinstance(values, QuantisedValues) else values[first:last]
+def _between(values: Array | QuantizedValues, first: int, last: int) -> Array:
+    return values.get(first, last) if isinstance(values, QuantizedValues) else values[first:last]
 
 
 def _marked(values: Array, mask: Array, storage: Storage) -> Array:

@@ -16,13 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import h5py
 import numba
 import numpy as np
 import numpy.typing as npt
 from numba.extending import overload
 
-from lmtool.ngram.files.hdf5 import mapped, read_packed, write_array, write_packed
 from lmtool.ngram.tables.compiled import interpreted
 from lmtool.ngram.tables.packed import Packed, read
 from lmtool.ngram.tables.storage import Storage
@@ -98,7 +96,7 @@ def value_of(values: Any, order: Any, node: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class QuantisedValues:
+class QuantizedValues:
     """Values of the n-grams of orders 1 to m.
 
     unigrams: float32 `[V]`. levels: float32 `[m - 1, 2^width]`, of each order from 2 on, ascending, the last one
@@ -143,7 +141,7 @@ class QuantisedValues:
         return values
 
 
-def quantise(values: Array, sizes: list[int], width: int, storage: Storage) -> QuantisedValues:
+def quantize(values: Array, sizes: list[int], width: int, storage: Storage) -> QuantizedValues:
     """Quantise the values of nodes of orders 1 to m, float32, into codes of `width` bits. sizes: of these orders.
 
     Raises ValueError for NaN and for plus infinity, which no log-probability or weight is.
@@ -157,29 +155,7 @@ def quantise(values: Array, sizes: list[int], width: int, storage: Storage) -> Q
         levels[row, len(chosen) :] = chosen[-1] if len(chosen) else 0.0
         for a, b in storage.pieces(last - first):
             codes.put(first - ends[1] + a, nearest_levels(values[first + a : first + b], chosen))
-    return QuantisedValues(np.array(values[: ends[1]]), levels, codes, tuple(sizes))
-
-
-def write_quantised(group: h5py.Group, name: str, values: QuantisedValues) -> None:
-    """Write quantised values into a new group."""
-    inside = group.create_group(name)
-    write_array(inside, "unigrams", values.unigrams)
-    write_array(inside, "levels", values.levels.reshape(-1))
-    write_packed(inside, "codes", values.codes)
-
-
-def read_quantised(group: h5py.Group, name: str, sizes: list[int]) -> QuantisedValues:
-    """Quantised values, memory-mapped; sizes: how many nodes each order has.
-
-    Raises ValueError, KeyError or OSError where they are damaged.
-    """
-    inside = group[name]
-    unigrams, levels = (mapped(inside[part], np.float32) for part in ("unigrams", "levels"))
-    codes = read_packed(inside, "codes")
-    orders = max(len(sizes) - 1, 0)
-    if len(unigrams) != sum(sizes[:1]) or codes.length != sum(sizes[1:]) or len(levels) != orders << codes.width:
-        raise ValueError("arrays of wrong lengths")
-    return QuantisedValues(unigrams, levels.reshape(orders, 1 << codes.width), codes, tuple(sizes))
+    return QuantizedValues(np.array(values[: ends[1]]), levels, codes, tuple(sizes))
 
 
 def choose_levels(values: Array, count: int, storage: Storage) -> Array:

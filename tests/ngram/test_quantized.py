@@ -13,13 +13,13 @@ from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.files.arpa_write import write_arpa
+from lmtool.ngram.files.hdf5 import open_table, save_table
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.relative_frequencies import MaximumLikelihood
-from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.block_starts import SMALL_NODES, require_within, small_starts
-from lmtool.ngram.tables.quantized import QuantisedValues, choose_levels, nearest_levels, quantise
+from lmtool.ngram.tables.quantized import QuantizedValues, choose_levels, nearest_levels, quantize
 from lmtool.ngram.tables.storage import Storage
 from tests.ngram.plain import kneser_ney, random_sentences, text_of
 
@@ -44,7 +44,7 @@ def test_levels_by_hand() -> None:
 
 def test_each_order_has_levels_of_its_own() -> None:
     values = np.array([-1.25, -2.5, -3, -4, -5, -6, -0.125], dtype=np.float32)
-    found = quantise(values, [2, 4, 1], 4, Storage())
+    found = quantize(values, [2, 4, 1], 4, Storage())
     assert found.get(0, 7).tolist() == values.tolist() and found.get(1, 3).tolist() == [-2.5, -3.0]
     assert len(found) == 7 and found.levels[0, :4].tolist() == [-6, -5, -4, -3] and found.levels[1, 0] == -0.125
     assert found.codes.get(0, 5).tolist() == [3, 2, 1, 0, 0]
@@ -54,7 +54,7 @@ def test_each_order_has_levels_of_its_own() -> None:
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_scores_are_those_of_a_float32_table_with_these_values(n: int, bits: int) -> None:
     table, text, vocabulary = kneser_ney(n, 400, 3)
-    small = table.quantised(bits)
+    small = table.quantized(bits)
     plain = replace(small.unpacked(), trie=table.trie)
     one, two = NgramModel(small, vocabulary), NgramModel(plain, vocabulary)
     rng = np.random.default_rng(0)
@@ -76,14 +76,14 @@ def test_distributions_sum_to_one_but_for_rounding() -> None:
     contexts = np.stack([text.ids[0:200], text.ids[1:201], text.ids[2:202]], axis=1)
     worst = {}
     for bits in (4, 6, 8):
-        model = NgramModel(table.quantised(bits), vocabulary)
+        model = NgramModel(table.quantized(bits), vocabulary)
         worst[bits] = float(np.abs(np.log(np.exp(model.log_dist(contexts)).sum(axis=1))).mean())
     assert 0 < worst[8] < 0.005 and worst[8] < worst[6] / 2 and worst[6] < worst[4] / 2
 
 
 def test_distributions_have_the_scores_of_each_word() -> None:
     text, vocabulary = text_of(["a b a", "a b c", "b a c", "c"])
-    table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3)).quantised(8)
+    table = estimate(count_ngrams(text, vocabulary, 3), ModifiedKneserNey(3)).quantized(8)
     model, words = NgramModel(table, vocabulary), np.arange(len(vocabulary) - 1)
     contexts = np.array([[0, 1], [1, 0], [2, 2], [vocabulary.bos, 0], [vocabulary.bos, vocabulary.bos]])
     of_each = [model.log_prob(np.repeat(context[None], len(words), axis=0), words) for context in contexts]
@@ -93,7 +93,7 @@ def test_distributions_have_the_scores_of_each_word() -> None:
 def test_zero_probabilities_stay_zero() -> None:
     text, vocabulary = text_of(["a b c", "a b d", "b a"])
     table = estimate(count_ngrams(text, vocabulary, 2), MaximumLikelihood(2))
-    small = table.quantised(4)
+    small = table.quantized(4)
     for name in ("log_prob", "log_backoff"):  # few enough to stay as they are
         values = getattr(small, name)
         assert values.get(0, len(values)).tolist() == getattr(table, name).tolist()
@@ -127,17 +127,17 @@ def test_small_starts_by_hand() -> None:
 
 def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 400, 3)
-    small = table.quantised(5)
+    small = table.quantized(5)
     path = tmp_path / "model.h5"
-    small.save(path, "right")
-    again = BackoffTable.open(path, "right")
-    assert again.quantised_bits == 5 and again.notes == small.notes == table.notes
+    save_table(small, path, "right")
+    again = open_table(path, "right")
+    assert again.quantized_bits == 5 and again.notes == small.notes == table.notes
     for name in ("log_prob", "log_backoff"):
         one, two = getattr(again, name), getattr(small, name)
         assert (one.get(0, len(one)) == two.get(0, len(two))).all() and one.sizes == two.sizes
     assert all(np.array_equal(a, b) for a, b in zip(again.arrays, small.arrays, strict=True))
     whole = path.read_bytes()
-    levels = small.log_prob.levels.reshape(-1) if isinstance(small.log_prob, QuantisedValues) else np.empty(0)
+    levels = small.log_prob.levels.reshape(-1) if isinstance(small.log_prob, QuantizedValues) else np.empty(0)
     for name, values, attributes in (
         ("log_prob/unigrams", np.zeros(1, dtype=np.float32), {}),
         ("log_prob/levels", levels[:-1], {}),
@@ -156,16 +156,16 @@ def test_files_come_back_and_damaged_ones_are_named(tmp_path: Path) -> None:
             for key, value in attributes.items():
                 file[name].attrs[key] = value
         with pytest.raises(UserError, match=r"model\.h5 is damaged or cut off"):
-            BackoffTable.open(path, "right")
+            open_table(path, "right")
     for length in (3000, len(whole) - 100):
         path.write_bytes(whole[:length])
         with pytest.raises(UserError, match="cut off"):
-            BackoffTable.open(path, "right")
+            open_table(path, "right")
 
 
 def test_what_reads_tables_reads_quantised_ones(tmp_path: Path) -> None:
     table, _, vocabulary = kneser_ney(3, 400, 3)
-    small = table.quantised(6)
+    small = table.quantized(6)
     plain = replace(small.unpacked(), trie=table.trie)
     for name, each in (("small", small), ("plain", plain)):
         write_arpa(each, vocabulary, tmp_path / f"{name}.arpa")
@@ -175,10 +175,10 @@ def test_what_reads_tables_reads_quantised_ones(tmp_path: Path) -> None:
     one, two = (prune_by_entropy(each, 1e-4, vocabulary.eos) for each in (small, plain))
     assert one.sizes == two.sizes and np.array_equal(one.log_probs(0, sum(one.sizes)), two.log_probs(0, sum(two.sizes)))
     with pytest.raises(UserError, match="quantised already, to 6 bits"):
-        small.quantised(8)
+        small.quantized(8)
 
 
 def test_the_limit_of_memory_changes_nothing(tmp_path: Path) -> None:
     table, _, _ = kneser_ney(4, 3000, 3)
-    free, tight = table.quantised(8), table.quantised(8, Storage(1 << 16, tmp_path))
+    free, tight = table.quantized(8), table.quantized(8, Storage(1 << 16, tmp_path))
     assert all(np.array_equal(a, b) for a, b in zip(free.arrays, tight.arrays, strict=True))
