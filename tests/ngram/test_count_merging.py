@@ -13,7 +13,8 @@ from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.counting.counts import Counts, count_ngrams
 from lmtool.ngram.counting.source_counts import SourceCounts, count_sources
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.estimation.merging_tuning import HeldOut, loss_and_gradient
+from lmtool.ngram.estimation.held_out import HeldOut
+from lmtool.ngram.estimation.merging_tuning import loss_and_gradient
 from lmtool.ngram.estimation.tuning import fit_and_tune
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.base import MergingSmoother
@@ -140,13 +141,13 @@ def test_equal_weights_are_the_text_as_one_source() -> None:
 def test_gradients_are_those_of_differences() -> None:
     counts, text, vocabulary = counted(*SOURCES, order=3)
     assert counts.sources is not None
-    held_out = HeldOut.of(counts, Split(text.ids[::-1].copy(), np.array([0, text.tokens]), NONE, 0, vocabulary.bos), 14)
+    held_out = HeldOut.of(counts, Split(text.ids[::-1].copy(), np.array([0, text.tokens]), NONE, 0, vocabulary.bos))
     weights, values = np.array(WEIGHTS), np.array(VALUES)
-    _, by_weight, by_value = loss_and_gradient(counts, counts.sources, held_out, weights, values)
+    _, by_weight, by_value = loss_and_gradient(counts, counts.sources, held_out, 14, weights, values)
 
     def loss() -> float:
         assert counts.sources is not None
-        return loss_and_gradient(counts, counts.sources, held_out, weights, values)[0]
+        return loss_and_gradient(counts, counts.sources, held_out, 14, weights, values)[0]
 
     for array, gradient in ((weights, by_weight), (values, by_value)):
         for index in np.ndindex(array.shape):

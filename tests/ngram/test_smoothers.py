@@ -10,7 +10,8 @@ import pytest
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import count_ngrams
-from lmtool.ngram.estimation.estimate import discount_full_contexts, estimate
+from lmtool.ngram.estimation.estimate import estimate
+from lmtool.ngram.estimation.formulas import discount_full_contexts
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.absolute_discounting import (
     FALLBACK_DISCOUNT,

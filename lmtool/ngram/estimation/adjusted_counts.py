@@ -1,4 +1,4 @@
-"""The adjusted counts a(hw) of n-grams, and how many n-grams have each."""
+"""Adjusted counts a(hw) of n-grams, and their counts of counts."""
 
 from __future__ import annotations
 
@@ -19,40 +19,46 @@ Array = npt.NDArray[Any]
 
 
 def adjusted_counts(counts: Counts, k: int, counting: Counting, storage: Storage) -> Packed:
-    """a of every n-gram of order k; 0 for the unigram `<s>`, which is never predicted."""
+    """Return a of every n-gram of order k; 0 for the unigram `<s>`, which is never predicted."""
     raw = counts.count[k - 1]
-    if k == counts.order or counting is Counting.occurrences:
-        if k > 1:
-            return raw
-        a: Array = raw.all()
-    else:
-        start, suffix = counts.from_start(k), counts.suffix[k - 1]
-        a = storage.zeros(raw.length, whole_numbers_below(max(raw.largest(), suffix.length) + 1))
-        if counting is Counting.continuations:
-            for first, last in storage.pieces(suffix.length):
-                # Each thread counts the suffixes among its own nodes.
-                run((_count_suffixes, suffix.bits, suffix.width, first, last, *own, a) for own in cut_evenly(start))
-        for first, last in storage.pieces(raw.length - start):
-            a[start + first : start + last] = raw.get(start + first, start + last)
-    if k == 1:
-        a[counts.bos] = 0
+    if k < counts.order and counting is not Counting.occurrences:
+        return _lower_order(counts, k, storage, continuations=counting is Counting.continuations)
+    if k > 1:
+        return raw
+    a: Array = raw.all()
+    a[counts.bos] = 0
     return Packed.of(a, storage=storage)
 
 
 def revised_counts(counts: Counts, k: int, above: Packed, kept: Array, storage: Storage) -> Packed:
-    """a of order k below the highest, with continuations counted, where n-grams of the order above are left out.
+    """Return a of order k below the highest, with continuations counted, if n-grams of the order above are left out.
 
-        a(w) = sum over v of { 1 where vw is kept, else a(vw) }        (Siivola, Hirsimaki & Virpioja 2007, sec. III)
+        a(w) = sum over v of { 1 if vw is kept, else a(vw) }           (Siivola, Hirsimaki & Virpioja 2007, sec. III)
 
-    An n-gram that is left out backs off in all of its occurrences, of which one that is kept needs the shorter one
-    about once. above: a of order k+1; kept: bool, of its n-grams.
+    An n-gram that is left out backs off in all of its occurrences; one that is kept needs the shorter one about once.
+    above: a of order k+1; kept: bool, of its n-grams.
     """
+    return _lower_order(counts, k, storage, continuations=True, above=above, kept=kept)
+
+
+def _lower_order(
+    counts: Counts,
+    k: int,
+    storage: Storage,
+    *,
+    continuations: bool,
+    above: Packed | None = None,
+    kept: Array | None = None,
+) -> Packed:
+    """Return a of order k below the highest: c of n-grams that begin with `<s>`; of others, 0 or continuations."""
     raw, start, suffix = counts.count[k - 1], counts.from_start(k), counts.suffix[k - 1]
-    a = storage.zeros(raw.length, whole_numbers_below(raw.largest() + 1))
-    for first, last in storage.pieces(suffix.length):
-        own = cut_evenly(start)
-        above_bits = above.bits, above.width
-        run((_add_revised, suffix.bits, suffix.width, *above_bits, kept, first, last, *cut, a) for cut in own)
+    a = storage.zeros(raw.length, whole_numbers_below(max(raw.largest(), suffix.length) + 1))
+    above = above or suffix
+    for first, last in storage.pieces(suffix.length) if continuations else ():
+        # Each thread counts the suffixes among its own nodes, so that no two threads write to one count. The plain form
+        # is np.bincount of the suffixes.
+        packed = suffix.bits, suffix.width, above.bits, above.width
+        run((_count_suffixes, *packed, kept, first, last, *own, a) for own in cut_evenly(start))
     for first, last in storage.pieces(raw.length - start):
         a[start + first : start + last] = raw.get(start + first, start + last)
     if k == 1:
@@ -61,7 +67,7 @@ def revised_counts(counts: Counts, k: int, above: Packed, kept: Array, storage: 
 
 
 def count_of_counts(a: Packed) -> IntArray:
-    """n_0 to n_LARGEST, `[MAX_R + 1]`: how many n-grams have each adjusted count."""
+    """Return n_0 to n_MAX_R, `[MAX_R + 1]`: the number of n-grams with each adjusted count."""
     cuts = cut_evenly(a.length)
     histograms = np.zeros((len(cuts), MAX_R + 2), dtype=np.int64)
     run((_histogram, a.bits, a.width, *cut, histograms[t]) for t, cut in enumerate(cuts))
@@ -70,8 +76,8 @@ def count_of_counts(a: Packed) -> IntArray:
 
 
 def kenlm_count_of_counts(n: IntArray, counts: Counts, a: Packed, k: int) -> IntArray:
-    """n of order k as KenLM has it: below the highest order, the n-gram that it comes to last counts with its
-    occurrences in place of a.
+    """Return n of order k as KenLM counts it: below the highest order, with the occurrences of the n-gram that it sorts
+    last instead of its a.
     """
     if k == counts.order or k > len(counts.newest):
         return n
@@ -80,7 +86,7 @@ def kenlm_count_of_counts(n: IntArray, counts: Counts, a: Packed, k: int) -> Int
 
 
 def with_occurrences(n: IntArray, a: int, count: int) -> IntArray:
-    """Counts of counts n where an n-gram that was counted with a counts with its occurrences."""
+    """Return counts of counts n in which an n-gram counts with its occurrences `count` instead of a."""
     n = n.copy()
     for r, change in ((a, -1), (count, 1)):
         if r <= MAX_R:
@@ -96,15 +102,7 @@ def _histogram(bits: Any, width: int, first: int, last: int, counts: Any) -> Non
 
 
 @numba.njit(cache=True, nogil=True)
-def _count_suffixes(bits: Any, width: int, first: int, last: int, low: int, high: int, a: Any) -> None:
-    for i in range(first, last):
-        node = read(bits, width, i)
-        if low <= node < high:
-            a[node] += 1
-
-
-@numba.njit(cache=True, nogil=True)
-def _add_revised(
+def _count_suffixes(
     bits: Any,
     width: int,
     above_bits: Any,
@@ -119,4 +117,7 @@ def _add_revised(
     for i in range(first, last):
         node = read(bits, width, i)
         if low <= node < high:
-            a[node] += 1 if kept[i] else read(above_bits, above_width, i)
+            if kept is None:
+                a[node] += 1
+            else:
+                a[node] += 1 if kept[i] else read(above_bits, above_width, i)

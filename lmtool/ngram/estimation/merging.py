@@ -1,4 +1,8 @@
-"""The masses of n-grams when the counts of several sources are merged (smoothers.count_merging), and their gradient.
+"""Merge the counts of several sources into a back-off table, given their weights and the discounts.
+
+    p(w|h) = (mass(hw) - off(hw)) / mass(h.) + off(h.) / mass(h.) p(w|h')
+
+Below the unigrams is the uniform distribution; conf/smoother/count_merging.yaml is the option.
 
 Legend: M n-grams of an order, C their contexts, S sources, E entries of a source's count. An n-gram has contributions,
 each a number of 0 or more; its mass is their sum, and what is discounted from it depends on the three largest:
@@ -7,7 +11,7 @@ each a number of 0 or more; its mass is their sum, and what is discounted from i
     off(hw) = D1 x1 + D2 x2 + D3 x3 + D4 (x4 + x5 + ...)
 
 In the highest order, and for n-grams that begin with `<s>`, each occurrence contributes the weight of its source.
-Below, each n-gram vhw contributes off(vhw): what was discounted there is what a shorter context is asked for.
+In lower orders, each n-gram vhw contributes off(vhw): its discount is what falls to the shorter context.
 """
 
 from __future__ import annotations
@@ -22,22 +26,27 @@ import numpy.typing as npt
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.counting.source_counts import SourceCounts
+from lmtool.ngram.estimation.formulas import leave_out, num_unseen_types, table_of
+from lmtool.ngram.smoothers.base import MergingSmoother
+from lmtool.ngram.tables.backoff import BackoffTable, log
 from lmtool.ngram.tables.packed import read
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.memory import memory_available
 
 Array = npt.NDArray[Any]
-TOP = 3  # contributions that have a discount of their own; all others share the last one
-BYTES_PER_NGRAM = 120  # that the masses and their gradient take
-NOBODY = np.iinfo(np.int64).max  # in place of a contributor
+NUM_TOP = 3  # number of contributions with their own discount; all others share the last one
+BYTES_PER_NGRAM = 120  # of the masses and their gradient
+NO_CONTRIBUTOR = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
 class OrderMasses:
-    """One order. mass, off: float64 `[M]`. top: float64 `[M, TOP]`, the largest contributions, 0 where there are fewer.
-    contributor: int64 `[M, TOP]`, the source or the longer n-gram that they come from; NOBODY where there are fewer.
-    begins: int64 `[C + 1]`, where the n-grams of each context begin. total, left: float64 `[C]`, the sums of mass and
-    off over the words after each context.
+    """The masses of one order.
+
+    mass, off: float64 `[M]`. top: float64 `[M, NUM_TOP]`, the largest contributions, or 0 if there are fewer.
+    contributor: int64 `[M, NUM_TOP]`, their source or longer n-gram, or NO_CONTRIBUTOR. begins: int64 `[C + 1]`, where
+    the n-grams of each context begin. total, left: float64 `[C]`, the sums of mass and off over the words after each
+    context.
     """
 
     mass: FloatArray
@@ -49,32 +58,54 @@ class OrderMasses:
     left: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class OrderGradient:
-    """The derivatives of a number by mass and off of n-grams, `[M]`, and by total and left of contexts, `[C]`."""
+def estimate_merged(counts: Counts, smoother: MergingSmoother, cutoffs: list[int] | None) -> BackoffTable:
+    """Return the model of all orders. cutoffs: one per order, of the counts in all sources together, or None.
 
-    mass: FloatArray
-    off: FloatArray
-    total: FloatArray
-    left: FloatArray
+    Raises UserError if memory does not suffice.
+    """
+    sources = counts.sources or SourceCounts.of_one(counts)
+    masses = merged_masses(counts, sources, smoother.weights_of(sources.names), smoother.values)
+    trie = counts.trie
+    log_prob = np.empty(sum(trie.sizes), dtype=np.float32)
+    log_backoff = np.empty(sum(trie.sizes[:-1]), dtype=np.float32)
+    mask = np.ones(len(log_prob), dtype=bool)
+    unknown = num_unseen_types(counts, smoother)
+    uniform = masses[0].left[0] / masses[0].total[0] / (trie.vocabulary_size - 1 + unknown)
+    p = (masses[0].mass - masses[0].off) / masses[0].total[0] + uniform
+    p[counts.bos] = 0.0
+    log_prob[: len(p)] = log(p)
+    for k in range(2, counts.order + 1):
+        nodes = slice(trie.first(k), trie.first(k + 1))
+        if cutoffs is not None and cutoffs[k - 1]:
+            mask[nodes] = counts.count[k - 1].all() > cutoffs[k - 1]
+        p, weight = _probabilities(masses[k - 1], p[counts.suffix[k - 2].all()], trie.contexts(k), mask[nodes])
+        log_prob[nodes], log_backoff[trie.first(k - 1) : trie.first(k)] = log(p), log(weight)
+    table = table_of(smoother, trie, log_prob, log_backoff, counts.bos, uniform if unknown else 0.0)
+    return table if mask.all() else table.select(mask)
 
-    @classmethod
-    def zeros(cls, masses: OrderMasses) -> OrderGradient:
-        """All 0."""
-        return cls(*(np.zeros(len(part)) for part in (masses.mass, masses.off, masses.total, masses.left)))
+
+def _probabilities(
+    order: OrderMasses, lower: FloatArray, context: IntArray, kept: Array
+) -> tuple[FloatArray, FloatArray]:
+    """Return p(w|h) `[M]` and the weights `[C]` of the shorter contexts, which get the shares of what is not kept."""
+    total = np.where(order.total > 0, order.total, 1.0)
+    share, weight = (order.mass - order.off) / total[context], order.left / total
+    leave_out(share, weight, context, kept)
+    weight[order.total <= 0] = 1.0  # nothing follows, or only n-grams of sources of weight 0
+    return share + weight[context] * lower, weight
 
 
 def merged_masses(
     counts: Counts, sources: SourceCounts, weights: FloatArray, discounts: FloatArray
 ) -> list[OrderMasses]:
-    """The masses of orders 1 to n. weights: of the sources, `[S]`. discounts: D1 to D4 of each order, `[n, 4]`."""
+    """Return the masses of orders 1 to n. weights: of the sources, `[S]`. discounts: D1 to D4 per order, `[n, 4]`."""
     _require_memory(counts)
     found: list[OrderMasses] = []
     longer: OrderMasses | None = None
     for k in range(counts.order, 0, -1):
         size = counts.trie.sizes[k - 1]
-        mass, top = np.zeros(size), np.zeros((size, TOP))
-        contributor = np.full((size, TOP), NOBODY)
+        mass, top = np.zeros(size), np.zeros((size, NUM_TOP))
+        contributor = np.full((size, NUM_TOP), NO_CONTRIBUTOR)
         _add_entries(*sources.entries[k - 1], weights, mass, top, contributor)
         if longer is not None:
             suffix = counts.suffix[k - 1]
@@ -94,37 +125,14 @@ def _require_memory(counts: Counts) -> None:
     if free is not None and needed > free:
         sizes = f"{needed / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB are free"
         raise UserError(
-            f"merging {sum(counts.trie.sizes):,} n-grams takes {sizes}: take a lower model.order or less text"
+            f"merging {sum(counts.trie.sizes):,} n-grams takes {sizes}: use a lower model.order or less text"
         )
-
-
-def through_masses(
-    counts: Counts,
-    sources: SourceCounts,
-    discounts: FloatArray,
-    masses: list[OrderMasses],
-    gradients: list[OrderGradient],
-) -> tuple[FloatArray, FloatArray]:
-    """The derivatives of a number by the weights `[S]` and the discounts `[n, 4]`, back through merged_masses.
-
-    gradients: by what masses holds, where the number depends on it directly; changed to the whole derivatives.
-    """
-    by_weight, by_discount = np.zeros(len(sources.names)), np.zeros(discounts.shape)
-    for k in range(1, counts.order + 1):
-        here, by = masses[k - 1], gradients[k - 1]
-        by_top = np.empty_like(here.top)
-        _through_contexts(here.begins, by.total, by.left, by.mass, by.off)
-        _through_discount(here.mass, here.top, discounts[k - 1], by.mass, by.off, by_top, by_discount[k - 1])
-        raw = _through_entries(*sources.entries[k - 1], here.contributor, by.mass, by_top, by_weight)
-        if k < counts.order:
-            suffix = counts.suffix[k - 1]
-            _through_longer(suffix.bits, suffix.width, by.mass, gradients[k].off)
-            _through_top(here.contributor, by_top, raw, gradients[k].off)
-    return by_weight, by_discount
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
 def _insert(top: Any, contributor: Any, node: Any, value: Any, who: Any) -> None:
+    # The plain form sorts all contributions of an n-gram, as tests/ngram/test_count_merging.py does; only the largest
+    # are kept here, since an n-gram may have millions.
     if value > top[node, 2]:
         at = 2
         while at > 0 and value > top[node, at - 1]:
@@ -140,7 +148,7 @@ def _add_entries(nodes: Any, sources: Any, counts: Any, weights: Any, mass: Any,
     for e in range(len(nodes)):
         weight = weights[sources[e]]
         mass[nodes[e]] += counts[e] * weight
-        for _ in range(min(counts[e], TOP)):
+        for _ in range(min(counts[e], NUM_TOP)):
             _insert(top, contributor, nodes[e], weight, sources[e])
 
 
@@ -168,57 +176,3 @@ def _sum_contexts(mass: Any, off: Any, begins: Any, total: Any, left: Any) -> No
         for i in range(begins[c], begins[c + 1]):
             total[c] += mass[i]
             left[c] += off[i]
-
-
-@numba.njit(cache=True, nogil=True)
-def _through_contexts(begins: Any, by_total: Any, by_left: Any, by_mass: Any, by_off: Any) -> None:
-    for c in range(len(begins) - 1):
-        for i in range(begins[c], begins[c + 1]):
-            by_mass[i] += by_total[c]
-            by_off[i] += by_left[c]
-
-
-@numba.njit(cache=True, nogil=True)
-def _through_discount(
-    mass: Any, top: Any, discounts: Any, by_mass: Any, by_off: Any, by_top: Any, by_discount: Any
-) -> None:
-    for i in range(len(mass)):
-        by, rest = by_off[i], mass[i]
-        for r in range(TOP):
-            by_top[i, r] = by * (discounts[r] - discounts[TOP])
-            by_discount[r] += by * top[i, r]
-            rest -= top[i, r]
-        by_discount[TOP] += by * max(rest, 0.0)
-        by_mass[i] += by * discounts[TOP]
-
-
-@numba.njit(cache=True, nogil=True)
-def _through_entries(
-    nodes: Any, sources: Any, counts: Any, contributor: Any, by_mass: Any, by_top: Any, by_weight: Any
-) -> Any:
-    """Returns which n-grams have entries, whose contributors are sources: bool `[M]`."""
-    raw = np.zeros(len(by_mass), np.bool_)
-    for e in range(len(nodes)):
-        node = nodes[e]
-        by_weight[sources[e]] += counts[e] * by_mass[node]
-        if not raw[node]:
-            raw[node] = True
-            for r in range(TOP):
-                if contributor[node, r] != NOBODY:
-                    by_weight[contributor[node, r]] += by_top[node, r]
-    return raw
-
-
-@numba.njit(cache=True, nogil=True)
-def _through_longer(bits: Any, width: int, by_mass: Any, by_longer: Any) -> None:
-    for i in range(len(by_longer)):
-        by_longer[i] += by_mass[read(bits, width, i)]
-
-
-@numba.njit(cache=True, nogil=True)
-def _through_top(contributor: Any, by_top: Any, raw: Any, by_longer: Any) -> None:
-    for i in range(len(raw)):
-        if not raw[i]:
-            for r in range(TOP):
-                if contributor[i, r] != NOBODY:
-                    by_longer[contributor[i, r]] += by_top[i, r]

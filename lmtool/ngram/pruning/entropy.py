@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.estimation.estimate import backoff_weights
+from lmtool.ngram.estimation.formulas import backoff_weights
 from lmtool.ngram.pruning.size_search import largest_within
 from lmtool.ngram.query.find import compiled_table
 from lmtool.ngram.query.scoring import log_prob_of_ngrams

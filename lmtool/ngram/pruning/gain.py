@@ -25,7 +25,8 @@ import numpy.typing as npt
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
 from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, revised_counts
-from lmtool.ngram.estimation.estimate import Selection, contexts_of, estimate
+from lmtool.ngram.estimation.estimate import Selection, estimate
+from lmtool.ngram.estimation.formulas import contexts_of
 from lmtool.ngram.pruning.entropy import keep_contexts
 from lmtool.ngram.pruning.size_search import largest_within
 from lmtool.ngram.smoothers.base import Counting, Form, MergingSmoother, Smoother

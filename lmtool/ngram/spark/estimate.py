@@ -17,7 +17,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, from_last_start, unigram_counts
 from lmtool.ngram.estimation.adjusted_counts import with_occurrences
-from lmtool.ngram.estimation.estimate import table_of, unigram_probabilities, unused_weight
+from lmtool.ngram.estimation.formulas import default_backoff, table_of, unigram_probabilities
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.base import MAX_R, Counting, Smoother
 from lmtool.ngram.spark import pruning, shares
@@ -141,7 +141,7 @@ def assembled(
     batches: Iterator[pa.RecordBatch], sizes: dict[int, int], model: Estimation, storage: Storage
 ) -> BackoffTable:
     """Return the back-off table of sorted rows. sizes: the number of n-grams of each order from 2 on."""
-    unused = 1.0 if model.prunes else unused_weight(model.smoother)
+    unused = 1.0 if model.prunes else default_backoff(model.smoother)
     arrays = assemble_table(batches, sizes, model.unigrams, unused, model.order, storage)
     return table_of(model.smoother, *arrays, model.bos, model.unseen)
 

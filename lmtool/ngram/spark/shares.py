@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lmtool.ngram.estimation.estimate import estimate_contexts
+from lmtool.ngram.estimation.formulas import estimate_contexts
 from lmtool.ngram.pruning.entropy import divergences
 from lmtool.ngram.smoothers.base import MAX_R, Counting, Smoother
 from lmtool.ngram.spark.levels import Level, changes

@@ -1,0 +1,188 @@
+"""The formulas of estimation: from the adjusted counts of contexts to probabilities and back-off weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from lmtool.ngram.counting.counts import Counts
+from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
+from lmtool.ngram.tables.backoff import BackoffTable
+from lmtool.ngram.tables.trie import Trie
+from lmtool.system.arrays import FloatArray, IntArray
+
+Array = npt.NDArray[Any]
+MIN_UNSEEN_MASS = 3e-6  # minimum mass a context leaves to words unseen after it (SRILM's Prob_Epsilon)
+
+
+def estimate_contexts(
+    smoother: Smoother, k: int, a: IntArray, begins: IntArray, lower: FloatArray, kept: Array | None, predicted: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return p(w|h) `[N]` of the n-grams of order k of C contexts, and these contexts' back-off weights `[C]`.
+
+    a: adjusted counts `[N]`, those of a context from begins[c] to before begins[c + 1], by ascending words; begins:
+    `[C + 1]`. lower: p(w|h') `[N]`. kept: bool `[N]`, False for n-grams that are left out, whose mass goes to the
+    shorter context; None keeps all. predicted: the number of words that can be predicted.
+    """
+    context = np.repeat(np.arange(len(begins) - 1), np.diff(begins))  # of each n-gram
+    h = contexts_of(a, begins)
+    with np.errstate(divide="ignore", invalid="ignore"):  # contexts that nothing follows
+        denominator = smoother.denominator(k, h)
+        share = smoother.numerator(k, a) / denominator[context]
+        weight = np.where(begins[1:] > begins[:-1], smoother.weight(k, h), default_backoff(smoother))
+    if kept is not None:
+        leave_out(share, weight, context, kept)
+    if smoother.form is Form.interpolated:
+        p = share + weight[context] * lower
+    elif smoother.form is Form.scores:
+        p = np.where(share > 0, share, weight[context] * lower)
+    else:
+        unseen_words = h.types < predicted
+        share = share * discount_full_contexts(share, denominator, unseen_words, context)[context]
+        seen = share > 0
+        weight, scale = backoff_weights(share, np.where(seen, lower, 0.0), context, len(weight))
+        p = np.where(seen, share * scale[context], weight[context] * lower)
+    return p, weight
+
+
+def leave_out(share: FloatArray, weight: FloatArray, context: IntArray, kept: Array) -> None:
+    """Move the shares `[N]` of n-grams that are not kept, bool `[N]`, to the weights `[C]` of the shorter contexts.
+
+    context: of each share, `[N]`.
+    """
+    dropped = ~kept
+    weight += np.bincount(context[dropped], share[dropped], len(weight))
+    share[dropped] = 0.0
+
+
+def default_backoff(smoother: Smoother) -> float:
+    """Return the back-off weight of n-grams that nothing follows."""
+    return 1.0 if smoother.form is not Form.scores else math.exp(smoother.missing)
+
+
+def discount_full_contexts(
+    share: FloatArray, denominator: FloatArray, unseen_words: Array, context: IntArray
+) -> FloatArray:
+    """Return a factor for each context's shares `[N]`, `[C]`, so that they leave mass to the words unseen after it.
+
+    The factor is 1, unless the shares sum to more than 1 - MIN_UNSEEN_MASS although there are unseen words: then the
+    denominator is increased by one until they do not, as in SRILM, which credits D. Paul. denominator `[C]`;
+    unseen_words: bool `[C]`; context: of each share, `[N]`.
+    """
+    total = np.bincount(context, share, len(denominator))
+    full = (total > 1.0 - MIN_UNSEEN_MASS) & unseen_words
+    more = np.where(full, np.ceil(total * denominator / (1.0 - MIN_UNSEEN_MASS) - denominator), 0.0)
+    return np.where(full, denominator / np.maximum(denominator + more, 1.0), 1.0)
+
+
+def backoff_weights(
+    share: FloatArray, lower: FloatArray, context: IntArray, size: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return the back-off weights `[size]` of contexts, and factors `[size]` for their shares.
+
+    The weight is the mass that the shares `[N]` leave, divided by the mass that unseen words have in the shorter
+    context. lower: p(w|h') of the words that were seen, `[N]`. context: of each share, `[N]`. If all words were seen,
+    the weight is 0 and the factor scales the shares to sum to one; otherwise the factor is 1.
+    """
+    left = 1.0 - np.bincount(context, share, size)
+    rest = 1.0 - np.bincount(context, lower, size)
+    all_seen = rest < 1e-9
+    weight = np.maximum(left, 0.0) / np.where(all_seen, 1.0, rest)
+    return np.where(all_seen, 0.0, weight), np.where(all_seen, 1.0 / np.maximum(1.0 - left, 1e-300), 1.0)
+
+
+def unigram_probabilities(counts: Counts, smoother: Smoother, a: IntArray, kept: Array) -> tuple[FloatArray, float]:
+    """Return p(w) `[V]` from adjusted counts a `[V]`, 0 for `<s>`, and p of each type outside the vocabulary.
+
+    A form that backs off gives the remaining mass to the words whose share is 0, or to all if there are none; if there
+    are unseen words and no mass remains, the denominator is increased as after any other context. kept: bool `[V]`,
+    False for words that are left out, whose p is 0 and whose mass goes to the uniform distribution.
+    """
+    h = contexts_of(a, np.array([0, len(a)]))
+    denominator = smoother.denominator(1, h)
+    share: FloatArray = smoother.numerator(1, a) / denominator
+    predicted = kept & (np.arange(len(a)) != counts.bos)
+    left_out, share = float(share[~kept].sum()), np.where(kept, share, 0.0)
+    unknown = num_unseen_types(counts, smoother)
+    types = predicted.sum() + unknown
+    if smoother.form is Form.interpolated:
+        weight = float(np.ravel(smoother.weight(1, h))[0]) + left_out
+        p = np.where(predicted, share + weight / types, 0.0)
+        return p, weight / types if unknown else 0.0
+    if smoother.form is Form.backed_off:
+        share = share * discount_full_contexts(share, denominator, h.types < types, np.zeros_like(a))[0]
+        left = max(1.0 - share.sum(), 0.0)
+        receivers = predicted & (share <= 0) if (predicted & (share <= 0)).any() else predicted
+        share = share + np.where(receivers, left / receivers.sum(), 0.0)
+    return np.where(predicted, share, 0.0), 0.0
+
+
+def num_unseen_types(counts: Counts, smoother: Smoother) -> int:
+    """Return the number of types, besides the words that can be predicted, that share the unigrams' mass: 0 or 1.
+
+    If `<unk>` is not in the text, it is itself the unknown type, as in KenLM, and there is no other.
+    """
+    return int(smoother.unknown and counts.count[0].get(counts.unk, counts.unk + 1)[0] > 0)
+
+
+def contexts_of(a: IntArray, begins: IntArray) -> Contexts:
+    """Return the sums over the n-grams of each context, those from begins[c] to before begins[c + 1].
+
+    a: adjusted counts `[N]`; begins: `[C + 1]`.
+    """
+    sums = np.zeros((4, len(begins) - 1), dtype=np.float64)
+    _sum_contexts(a, begins, sums)
+    return Contexts(*sums)
+
+
+@numba.njit(cache=True, nogil=True)
+def _sum_contexts(a: Any, begins: Any, sums: Any) -> None:
+    # One pass over the counts; four np.add.reduceat would read them four times, with a temporary array each.
+    for c in range(len(begins) - 1):
+        for i in range(begins[c], begins[c + 1]):
+            sums[0, c] += a[i]
+            if a[i] > 0:
+                sums[min(a[i], 3), c] += 1
+
+
+def table_of(
+    smoother: Smoother,
+    trie: Trie,
+    log_prob: Array,
+    log_backoff: Array,
+    bos: int,
+    unseen: float,
+    kept: Array | slice = slice(None),
+) -> BackoffTable:
+    """Return the table of a smoother's estimates.
+
+    unseen: the probability of each type outside the vocabulary. kept: bool `[V]`, the words that a note may be about.
+    """
+    return BackoffTable(
+        trie=trie,
+        log_prob=log_prob,
+        log_backoff=log_backoff,
+        bos=bos,
+        unseen=math.log(unseen) if unseen > 0 else -math.inf,
+        missing=smoother.missing,
+        normalised=smoother.normalised,
+        suffix_closed=True,
+        notes=(*smoother.notes, *_zero_notes(smoother, log_prob[: trie.vocabulary_size][kept])),
+    )
+
+
+def _zero_notes(smoother: Smoother, unigrams: Array) -> list[str]:
+    """Return a note on the words that may have probability 0, if there are any. unigrams: log p `[V]` of kept words."""
+    zero, orders = int(np.isneginf(unigrams).sum()) - 1, []  # <s> is never predicted
+    if smoother.form is Form.interpolated and not isinstance(smoother, MergingSmoother):
+        # Contexts whose words were all seen once, all seen twice, and all more often, up to 2^39 times.
+        total = np.array([1.0, 2.0, *(2.0**k for k in range(2, 40))])
+        probes = Contexts(total, 1.0 * (total == 1), 1.0 * (total == 2), 1.0 * (total > 2))
+        orders = [k for k in range(2, len(smoother.values) + 1) if (smoother.weight(k, probes) <= 0).any()]
+    which = [f"words that do not occur in train ({zero:,} of the vocabulary)"] if zero > 0 else []
+    which += [f"words not seen after a context (order {', '.join(map(str, orders))})"] if orders else []
+    return [f"{' and '.join(which)} have probability 0: text with them has perplexity inf"] if which else []
