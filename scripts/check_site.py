@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Check the site that ./scripts/docs built: python scripts/check_site.py FOLDER.
 
-Every link within the site leads to a page, a file or a heading that is there; nothing that a page loads is elsewhere;
-and no page, with its styles and scripts but without pictures, has more than 1 MB. Prints what is wrong, one line each;
-the exit code is 1 where anything is.
+Every link within the site leads to a page, file or heading that exists; pages load nothing from elsewhere; and no page,
+with styles and scripts but without pictures, exceeds 1 MB. Prints each violation in a line; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ PICTURES = (".png", ".svg", ".jpg", ".gif", ".ico", ".webp")
 
 
 class Page(HTMLParser):
-    """What a page names. anchors: its ids. links: of <a>. loads: of what it shows or runs."""
+    """The addresses on a page. anchors: its ids. links: of <a>. loads: of what it shows or runs."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -40,7 +39,7 @@ class Page(HTMLParser):
 
 
 def target(page: Path, address: str) -> tuple[Path, str] | None:
-    """The file and anchor that an address on a page names; None for one outside the site."""
+    """Return the file and anchor that an address on a page names; None if it is outside the site."""
     parts = urlsplit(address)
     if parts.scheme or parts.netloc:
         return None
@@ -49,7 +48,7 @@ def target(page: Path, address: str) -> tuple[Path, str] | None:
 
 
 def faults(folder: Path) -> list[str]:
-    """What is wrong with a site, a line each."""
+    """Return what is wrong with a site, one line each."""
     folder = folder.resolve()
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
     found = [] if pages else [f"{folder}: no page"]

@@ -194,6 +194,6 @@ def training(model: Any, corpus: Any, across: bool, config: Any, optim: Any, pro
     from lmtool.training.schedules import ConstantSchedule
 
     plan = Plan(config, optim, ConstantSchedule("constant", 0.0), 1, {})
-    splits = corpus.split("train").seen(across), corpus.split("valid").seen(across)
+    splits = corpus.split("train").as_stream(across), corpus.split("valid").as_stream(across)
     folder = Path(tempfile.mkdtemp(dir=os.getcwd()))
     return _Training(model, *splits, plan, folder, processes, bar=False), StopRequest()

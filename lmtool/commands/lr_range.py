@@ -47,7 +47,7 @@ def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | Stor
     if test.doubt:
         session.note(f"lr_range_limits={[low, high]}: {test.doubt}")
     if can_plot():
-        from lmtool.plots.lr_range import loss_against_rate
+        from lmtool.plots.charts import loss_against_rate
         from lmtool.plots.style import save_png
 
         title = f"optim={config.optim.kind}, data={config.data.name}"

@@ -15,8 +15,8 @@ from lmtool.session import Session
 from lmtool.system.files import atomic_write, write_json
 
 if TYPE_CHECKING:
-    from lmtool.report.content import Section
     from lmtool.report.find import ReportFolder
+    from lmtool.report.page import Section
     from lmtool.report.sections import Names
 
 PAGE = "report.html"
@@ -30,9 +30,8 @@ def run(config: ReportConfig, session: Session) -> Written:
     if not can_plot():
         raise UserError('report needs matplotlib: pip install "lmtool[plots]"')
     from lmtool.plots.style import as_png
-    from lmtool.report.content import Drawing, Picture
     from lmtool.report.find import find_folders
-    from lmtool.report.page import page
+    from lmtool.report.page import Picture, page
     from lmtool.report.sections import unique_names
 
     session.use_threads(config.threads)
@@ -46,10 +45,10 @@ def run(config: ReportConfig, session: Session) -> Written:
     # Everything is made before anything is written, so that a mistake in one run leaves no half report.
     html = page(title, introduction, sections)
     pictures = {
-        f"{part.name}.png": part.png if isinstance(part, Drawing) else as_png(part.figure)
+        f"{part.name}.png": as_png(part.figure)
         for section in sections
         for part in section.parts
-        if isinstance(part, Picture | Drawing)
+        if isinstance(part, Picture)
     }
     for name, content in (pictures | {PAGE: html.encode()}).items():
         with atomic_write(out / name) as temporary:
@@ -62,7 +61,7 @@ def run(config: ReportConfig, session: Session) -> Written:
     for path in unfinished:
         session.note(f"{path} is not finished: left out")
     for section in sections:
-        count = sum(isinstance(part, Picture | Drawing) for part in section.parts)
+        count = sum(isinstance(part, Picture) for part in section.parts)
         session.say(f"{section.title}{f': {count} picture' if count else ''}{'s' if count > 1 else ''}")
     about = f"{len(html.encode()) / 1e6:.1f} MB; its pictures as PNG beside it"
     session.say(f"{out / PAGE}, {about}")
@@ -71,7 +70,7 @@ def run(config: ReportConfig, session: Session) -> Written:
 
 def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -> list[Section]:
     """The sections that are not empty, in the order of the page."""
-    from lmtool.plots.settings import settings_text
+    from lmtool.plots.charts import settings_text
     from lmtool.report import maps, sections
     from lmtool.report.find import Kind
     from lmtool.report.reading import Bootstrap, read_entry, read_sweep

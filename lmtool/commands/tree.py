@@ -53,7 +53,7 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
     )
     if session.keeps and can_plot():
         from lmtool.plots.style import save_png
-        from lmtool.plots.trees import tree_figure
+        from lmtool.plots.word_pictures import tree_figure
 
         save_png(tree_figure(top), out / "tree.png")
         session.say(f"\ndrawn in {out / 'tree.png'}")

@@ -6,5 +6,5 @@ import importlib.util
 
 
 def can_plot() -> bool:
-    """Whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VALID, TRAIN = SERIES[0], SERIES[1]
-ROOM = 5.0  # times the highest perplexity of the best training
-MOST_MARKED = 30  # evaluations up to which each has a marker
+SHOWN_RATIO = 5.0  # highest perplexity drawn, as a multiple of the highest one of the best training
+MAX_MARKED = 30  # maximum number of evaluations with a marker each
 REMEDY = "repeat the training in another folder"
 Numbers = list[float]
 Point = tuple[float, float]
@@ -26,7 +26,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A training, from metrics.jsonl: at each evaluation the epoch, perplexities on train (during training) and valid,
+    """A training as in metrics.jsonl: at each evaluation the epoch, perplexities on train (during training) and valid,
     and accuracies as shares. What was not measured is an empty list.
 
     rates: learning rates at rate_epochs.
@@ -42,15 +42,15 @@ class History:
 
     @property
     def best(self) -> int:
-        """The index of the lowest perplexity on valid, whose weights were saved."""
+        """Index of the lowest valid perplexity, whose weights were saved."""
         return self.valid.index(min(self.valid))
 
 
 def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
     """Read metrics.jsonl.
 
-    loss_is_log_prob: whether the training loss is -log p, so that there is a perplexity on train. Raises UserError
-    where the file is missing, empty or damaged.
+    loss_is_log_prob: whether the training loss is -log p, so that it gives a perplexity on train. Raises UserError if
+    the file is missing, empty or damaged.
     """
     try:
         texts = metrics.read_text(encoding="utf-8").splitlines()
@@ -59,7 +59,7 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {metrics} ({error}): {REMEDY}") from error
     if not texts:
-        raise UserError(f"{metrics} is empty: the run ended before its first evaluation; {REMEDY}")
+        raise UserError(f"{metrics} is empty: the run ended before its first evaluation: {REMEDY}")
     lines = []
     for number, text in enumerate(texts, 1):
         try:
@@ -87,7 +87,7 @@ def read_history(metrics: Path, loss_is_log_prob: bool) -> History:
 
 
 def training_curves(history: History, title: str | None = None) -> Figure:
-    """One training: perplexity on the left; accuracy and learning rate, where they were measured, on the right."""
+    """Draw one training: perplexity on the left; accuracy and learning rate, if measured, on the right."""
     beside = bool(history.valid_accuracy) + bool(history.rates)
     with new_figure(WIDTH, 3.4) as figure:
         grid = figure.add_gridspec(max(beside, 1), 2 if beside else 1, width_ratios=[5, 3] if beside else None)
@@ -103,7 +103,7 @@ def training_curves(history: History, title: str | None = None) -> Figure:
             axes = figure.add_subplot(grid[0, 1])
             _epochs(axes, history.epochs, named=not history.rates)
             shown = [("train", history.train_accuracy, TRAIN), ("valid", history.valid_accuracy, VALID)]
-            percent = [(name, [100 * value for value in values], colour) for name, values, colour in shown]
+            percent = [(name, [100 * value for value in values], color) for name, values, color in shown]
             number_axis(axes, "y", [value for _, values, _ in percent for value in values], log=False)
             _lines(axes, history, *percent)
             axes.set_ylabel("accuracy (%)")
@@ -117,17 +117,15 @@ def training_curves(history: History, title: str | None = None) -> Figure:
 
 
 def highest_shown(histories: Sequence[History]) -> float:
-    """The perplexity on valid up to which curves are drawn together: a few times the highest of the best training, as
-    one absurd setting would flatten the rest.
+    """Return the valid perplexity up to which curves are drawn together, so that one absurd setting does not flatten
+    the rest: a multiple of the highest of the best training.
     """
     best = min(histories, key=lambda history: min(history.valid))
-    return min(ROOM * max(best.valid), max(value for history in histories for value in history.valid))
+    return min(SHOWN_RATIO * max(best.valid), max(value for history in histories for value in history.valid))
 
 
 def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
-    """Perplexity on valid of several trainings over epochs: the best ones in colour, with their names, the others
-    grey.
-    """
+    """Draw valid perplexities of several trainings over epochs: the best in color, with names, the others grey."""
     ranked = sorted(named, key=lambda each: min(each[1].valid))
     top = highest_shown([history for _, history in named])
     with new_figure(WIDTH, 3.8) as figure:
@@ -138,16 +136,16 @@ def valid_curves(named: Sequence[tuple[str, History]]) -> Figure:
         for _, history in ranked[len(SERIES) :]:
             axes.plot(history.epochs, history.valid, color=MUTED, linewidth=0.8, alpha=0.6)
         ends = []
-        for (name, history), colour, marker in zip(ranked, SERIES, MARKERS, strict=False):
-            axes.plot(history.epochs, history.valid, color=colour, marker=_marker(history, marker))
-            ends.append((min(history.valid[-1], top), f"{name}  {perplexity_text(min(history.valid))}", colour))
+        for (name, history), color, marker in zip(ranked, SERIES, MARKERS, strict=False):
+            axes.plot(history.epochs, history.valid, color=color, marker=_marker(history, marker))
+            ends.append((min(history.valid[-1], top), f"{name}  {perplexity_text(min(history.valid))}", color))
         axes.set_ylabel("perplexity on valid")
         label_ends(axes, ends)
     return figure
 
 
 def _marker(history: History, marker: str) -> str | None:
-    return marker if len(history.epochs) <= MOST_MARKED else None
+    return marker if len(history.epochs) <= MAX_MARKED else None
 
 
 def _epochs(axes: Any, epochs: Sequence[float], *, named: bool = True) -> None:
@@ -159,8 +157,8 @@ def _epochs(axes: Any, epochs: Sequence[float], *, named: bool = True) -> None:
 
 
 def _lines(axes: Any, history: History, *lines: tuple[str, Numbers, str]) -> None:
-    """Lines over the epochs, with their names at their ends; a line without values is left out."""
+    """Draw lines over the epochs, with names at their ends; a line without values is left out."""
     drawn = [line for line in lines if line[1]]
-    for _, values, colour in drawn:
-        axes.plot(history.epochs, values, color=colour, marker=_marker(history, "o"))
-    label_ends(axes, [(values[-1], name, colour) for name, values, colour in drawn])
+    for _, values, color in drawn:
+        axes.plot(history.epochs, values, color=color, marker=_marker(history, "o"))
+    label_ends(axes, [(values[-1], name, color) for name, values, color in drawn])

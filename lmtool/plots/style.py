@@ -1,6 +1,6 @@
-"""Colours and sizes of all pictures, and their conversion to PNG and SVG.
+"""Colors and sizes of all pictures, and their conversion to PNG and SVG.
 
-A picture is drawn once, in the light colours. In the SVG each colour becomes a CSS variable, so that a page shows the
+A picture is drawn once, in the light colors. In the SVG each color becomes a CSS variable, so that a page shows the
 same picture on a light and on a dark background.
 """
 
@@ -21,44 +21,27 @@ from lmtool.system.files import atomic_write
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# By name, on a light and on a dark background. Ink, muted and the series have a contrast of 4.5 or more to the page,
-# and the steps to the text on them; the series differ not only in red and green. All light colours must differ.
-LIGHT = {
-    "page": "#ffffff",
-    "ink": "#1b1f24",
-    "muted": "#59616b",
-    "grid": "#e3e6ea",
-    "series1": "#1f5fa8",
-    "series2": "#a8500f",
-    "series3": "#00715a",
-    "series4": "#8a3a8c",
-    "series5": "#756000",
-    "series6": "#b3203f",
-    "step1": "#edf3fb",
-    "step2": "#cfe0f3",
-    "step3": "#a6c7e9",
-    "step4": "#2e6cac",
-    "step5": "#1c5290",
-    "step6": "#0d3969",
+# Colors by name, on a light and on a dark background. Ink, muted and the series have a contrast of at least 4.5 to the
+# page, and the steps to the text on them; the series differ not only in red and green. All light colors must differ.
+COLORS = {
+    "page": ("#ffffff", "#14171b"),
+    "ink": ("#1b1f24", "#e6e9ed"),
+    "muted": ("#59616b", "#a2abb6"),
+    "grid": ("#e3e6ea", "#31373f"),
+    "series1": ("#1f5fa8", "#7ab8f5"),
+    "series2": ("#a8500f", "#f2a65e"),
+    "series3": ("#00715a", "#56cfa8"),
+    "series4": ("#8a3a8c", "#d9a0dc"),
+    "series5": ("#756000", "#d8c04f"),
+    "series6": ("#b3203f", "#ff8a94"),
+    "step1": ("#edf3fb", "#1d2936"),
+    "step2": ("#cfe0f3", "#243f5b"),
+    "step3": ("#a6c7e9", "#2c5680"),
+    "step4": ("#2e6cac", "#7fb2e0"),
+    "step5": ("#1c5290", "#a9cdee"),
+    "step6": ("#0d3969", "#d5e7f8"),
 }
-DARK = {
-    "page": "#14171b",
-    "ink": "#e6e9ed",
-    "muted": "#a2abb6",
-    "grid": "#31373f",
-    "series1": "#7ab8f5",
-    "series2": "#f2a65e",
-    "series3": "#56cfa8",
-    "series4": "#d9a0dc",
-    "series5": "#d8c04f",
-    "series6": "#ff8a94",
-    "step1": "#1d2936",
-    "step2": "#243f5b",
-    "step3": "#2c5680",
-    "step4": "#7fb2e0",
-    "step5": "#a9cdee",
-    "step6": "#d5e7f8",
-}
+LIGHT, DARK = ({name: pair[k] for name, pair in COLORS.items()} for k in (0, 1))
 INK, MUTED, GRID = LIGHT["ink"], LIGHT["muted"], LIGHT["grid"]
 SERIES = [LIGHT[f"series{k}"] for k in range(1, 7)]
 STEPS = [LIGHT[f"step{k}"] for k in range(1, 7)]
@@ -66,8 +49,7 @@ ON_STEPS = [INK] * 3 + [LIGHT["page"]] * 3  # text on each step
 MARKERS = ["o", "s", "^", "D", "v", "P"]
 WIDTH = 6.6  # inches; a page shows it larger, and on a narrow screen smaller
 
-# Its first import says that it has listed the fonts and, where the home folder cannot be written to, where
-# it does so instead: nothing that a user would act on.
+# Its first import reports that it lists the fonts, and where if the home folder is read-only: of no use to a user.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 _NAMES = {value: name for name, value in LIGHT.items()}
@@ -110,7 +92,7 @@ def _look(**more: Any) -> Iterator[None]:
 
 @contextmanager
 def new_figure(width: float, height: float, *, constrained: bool = True) -> Iterator[Figure]:
-    """A figure of a size in inches, in the common colours and sizes; to be drawn on within the block."""
+    """Make a figure of a size in inches, with the common colors and sizes, to be drawn on within the block."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -124,7 +106,7 @@ def new_figure(width: float, height: float, *, constrained: bool = True) -> Iter
 
 
 def as_png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG, on a light background."""
+    """Return a figure as the bytes of a PNG, on a light background."""
     target = io.BytesIO()
     with _look():
         figure.savefig(target, format="png", dpi=150, facecolor=LIGHT["page"])
@@ -132,14 +114,14 @@ def as_png(figure: Figure) -> bytes:
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG, whole or not at all. Raises UserError where it cannot be written."""
+    """Write a figure as a PNG, whole or not at all. Raises UserError if it cannot be written."""
     picture = as_png(figure)
     with atomic_write(path) as temporary:
         temporary.write_bytes(picture)
 
 
 def as_svg(figure: Figure, name: str, description: str) -> str:
-    """A figure as an `<svg>` element for a page whose style sheet defines the colours as variables, `--ink` and so on.
+    """Return a figure as an `<svg>` element for a page whose style sheet defines the colors (`--ink` etc.).
 
     name: the prefix of its ids, unique in the page. description: for screen readers.
     """
@@ -147,7 +129,7 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with _look(**{"svg.hashsalt": name}):
         figure.savefig(target, format="svg", transparent=True, metadata=nothing)
-    # matplotlib escapes <, > and &, but writes control characters, which XML does not have, as they are.
+    # matplotlib escapes <, > and &, but not control characters, which XML does not have.
     root = ET.fromstring(for_terminal(target.getvalue().decode("utf-8")))
     used = {value[1:] for element in root.iter() for key, value in element.items() if key.endswith("href")}
     used |= {value[5:-1] for element in root.iter() for value in element.attrib.values() if value.startswith("url(#")}
@@ -172,7 +154,7 @@ def as_svg(figure: Figure, name: str, description: str) -> str:
 
 
 def _for_page(key: str, value: str, name: str) -> str:
-    """The value of an attribute, with prefixed ids and named colours."""
+    """Return the value of an attribute, with prefixed ids and named colors."""
     if key == "id":
         return f"{name}-{value}"
     if key.endswith("href"):
@@ -180,6 +162,6 @@ def _for_page(key: str, value: str, name: str) -> str:
     if value.startswith("url(#"):
         return f"url(#{name}-{value[5:]}"
     if key == "style":
-        for hexadecimal, colour in _NAMES.items():
-            value = value.replace(hexadecimal, f"var(--{colour})")
+        for hexadecimal, color in _NAMES.items():
+            value = value.replace(hexadecimal, f"var(--{color})")
     return value

@@ -1,1 +1,1 @@
-"""Runs become one page: `lmtool report`."""
+"""The page of pictures and tables of `lmtool report`."""

@@ -11,7 +11,7 @@ from lmtool.errors import UserError, for_terminal
 from lmtool.evaluation.token_scores import SCORES_FILE
 from lmtool.runs.run import RATES, has_state
 
-DEEPEST = 3  # levels of folders that are searched
+MAX_DEPTH = 3  # levels of folders that are searched
 SWEEP = "sweep.csv"
 
 
@@ -37,10 +37,10 @@ class ReportFolder:
 
 
 def find_folders(paths: Sequence[Path]) -> tuple[list[ReportFolder], list[Path]]:
-    """The folders with something to show in `paths` or below them, jobs of sweeps among them; and the folders of
-    trainings that are not finished.
+    """Return the folders with something to show in or below `paths`, including jobs of sweeps, and those of unfinished
+    trainings.
 
-    Raises UserError for a path that does not exist, and where there is nothing to show.
+    Raises UserError if a path does not exist or has nothing to show.
     """
     folders: dict[Path, ReportFolder] = {}
     unfinished: dict[Path, None] = {}
@@ -50,7 +50,7 @@ def find_folders(paths: Sequence[Path]) -> tuple[list[ReportFolder], list[Path]]
         if not path.is_dir():
             raise UserError(f"{path} is a file: name the folder that it is in")
         before = len(folders), len(unfinished)
-        for item in _within(path, DEEPEST):
+        for item in _within(path, MAX_DEPTH):
             if isinstance(item, ReportFolder):
                 folders.setdefault(item.folder.resolve(), item)
             else:
@@ -80,12 +80,12 @@ def _within(folder: Path, deeper: int, sweep: Path | None = None) -> Iterator[Re
 
 
 def _in_order(path: Path) -> tuple[int, str]:
-    """The sort key: jobs by their numbers, other folders by their names."""
+    """Return the sort key: jobs by their numbers, other folders by their names."""
     return (int(path.name) if path.name.isdecimal() else -1, path.name)
 
 
 def kind_of(folder: Path) -> Kind | None:
-    """The kind of a folder, by its files; None where there is nothing that a report shows."""
+    """Return the kind of a folder, by its files; None if it has nothing that a report shows."""
     if (folder / "run.json").exists():
         return Kind.run
     if (folder / SWEEP).exists():
@@ -109,14 +109,14 @@ def _says(file: Path, key: str) -> bool:
 
 
 def _named(folders: list[ReportFolder]) -> list[ReportFolder]:
-    # The number of a job says nothing without its sweep.
+    # The number of a job is meaningless without its sweep.
     parts = [1 + (item.sweep is not None) for item in folders]
     names = short_names([item.folder.resolve() for item in folders], parts)
     return [replace(item, name=name) for item, name in zip(folders, names, strict=True)]
 
 
 def short_names(paths: Sequence[Path], at_least: Sequence[int] | None = None) -> list[str]:
-    """The shortest unique end of each path, of at least so many parts; equal paths have equal names."""
+    """Return the shortest unique end of each path, with at least this many parts; equal paths have equal names."""
     lengths = list(at_least or [1] * len(paths))
     while True:
         names = [for_terminal("/".join(path.parts[-length:])) for path, length in zip(paths, lengths, strict=True)]

@@ -1,4 +1,4 @@
-"""Maps of the words of neural runs, and the trees over them."""
+"""Maps of the words of neural runs, their projections to two dimensions, and trees over words."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 from lmtool.config.model_verbs import MapKind
 from lmtool.data.text_form import visible
 from lmtool.errors import UserError
-from lmtool.plots.wordmap import map_figure
-from lmtool.report.content import Picture, Section
-from lmtool.report.projection import pca, tsne
+from lmtool.plots.word_pictures import map_figure
+from lmtool.report.page import Picture, Section
 from lmtool.report.reading import Entry
 from lmtool.report.sections import Names
+from lmtool.system.arrays import FloatArray
 from lmtool.trees.analysis import DrawnNode, top_of
 
-FEWEST = 3  # words that make a map
+MIN_WORDS = 3  # minimum number of words of a map
 
 
 def word_maps(
     entries: Sequence[Entry], kind: MapKind, words: int | list[str], seed: int, store_dir: str, names: Names
 ) -> Section:
-    """A map of the embeddings of each neural run. words: how many of the most frequent words, or a list of words.
+    """Return a map of the embeddings of each neural run. words: number of most frequent words, or a list of words.
 
-    Raises UserError for a word that is in no run's vocabulary, and where a file is missing or damaged.
+    Raises UserError if a word is in no run's vocabulary, or a file is missing or damaged.
     """
     from lmtool.neural.model import NeuralModel
     from lmtool.runs.load import load
@@ -41,10 +41,10 @@ def word_maps(
             known = {word: form_of for word, form_of in cased.items() if form_of in vocabulary.ids}
             unknown -= set(known)
             ids = list(dict.fromkeys(vocabulary.ids[form_of] for form_of in known.values()))
-        else:  # words that have been learnt: not </s>, which is never read, <s>, or <unk> where train has none
+        else:  # words that were learned: not </s>, which is never read, <s>, or <unk> if train has none
             seen = np.flatnonzero(vocabulary.counts[: vocabulary.bos]).tolist()
             ids = [index for index in seen if index != vocabulary.eos][:words]
-        if len(ids) < FEWEST:
+        if len(ids) < MIN_WORDS:
             section.parts.append(f"{entry.name}: too few of the words are in its vocabulary for a map, {len(ids)}.")
             continue
         vectors = loaded.model.word_vectors("embeddings")[np.array(ids)]
@@ -56,8 +56,8 @@ def word_maps(
 
 def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, seed: int, names: Names) -> Picture:
     if not np.isfinite(vectors).all():
-        raise UserError(f"{entry.source.folder} has embeddings that are not finite: train it again, or take map=none")
-    if kind is MapKind.tsne and len(shown) > FEWEST:
+        raise UserError(f"{entry.source.folder} has embeddings that are not finite: train it again, or set map=none")
+    if kind is MapKind.tsne and len(shown) > MIN_WORDS:
         points, labels = tsne(vectors, seed), None
         how = "t-SNE: words close to each other are similar; distances between groups mean little."
     else:
@@ -72,7 +72,7 @@ def _map(entry: Entry, shown: list[str], vectors: np.ndarray, kind: MapKind, see
 
 
 def tree_tops(entries: Sequence[Entry], levels: int, store_dir: str) -> list[tuple[str, DrawnNode]]:
-    """The top levels of the tree of each run that has one, with the name of the run."""
+    """Return the top levels of the tree of each run that has one, with the name of the run."""
     from lmtool.runs.load import run_vocabulary
     from lmtool.runs.weights import TREE, load_tree
 
@@ -86,3 +86,43 @@ def tree_tops(entries: Sequence[Entry], levels: int, store_dir: str) -> list[tup
             raise UserError(f"{entry.run.folder / TREE} is damaged: its words are not those of its run; train it again")
         tops.append((entry.name, top_of(tree, vocabulary.words[:-1], vocabulary.counts[:-1], levels)))
     return tops
+
+
+MAX_PERPLEXITY = 30.0  # of t-SNE, its effective number of neighbors; van der Maaten & Hinton (2008): 5 to 50
+
+
+def pca(vectors: FloatArray) -> tuple[FloatArray, tuple[float, float]]:
+    """Return coordinates `[n, 2]` of vectors `[n, D]` along their first two principal components, and the components'
+    shares of the variance. The entry of largest absolute value of a component is positive.
+    """
+    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
+    directions = directions[:2]
+    largest = np.abs(directions).argmax(axis=1)
+    directions *= np.where(directions[np.arange(len(directions)), largest] < 0, -1, 1)[:, None]
+    points = np.zeros((len(vectors), 2))
+    points[:, : len(directions)] = centred @ directions.T
+    total = float((sizes**2).sum()) or 1.0
+    shares = [*(float(size**2) / total for size in sizes[:2]), 0.0, 0.0]
+    return points, (shares[0], shares[1])
+
+
+def tsne(vectors: FloatArray, seed: int) -> FloatArray:
+    """Return t-SNE coordinates `[n, 2]` (van der Maaten & Hinton 2008) of vectors `[n, D]`, initialized with the PCA.
+
+    Raises UserError if scikit-learn is missing.
+    """
+    try:
+        from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        raise UserError('map=tsne needs scikit-learn: pip install "lmtool[plots]"') from None
+    initial, _ = pca(vectors)
+    initial = initial / (initial[:, 0].std() or 1.0) * 1e-4
+    perplexity = min(MAX_PERPLEXITY, (len(vectors) - 1) / 3)
+    method = TSNE(
+        2, perplexity=perplexity, init=initial.astype(np.float32), random_state=seed % (1 << 32), learning_rate="auto"
+    )
+    with threadpool_limits(limits=1):  # several threads sum in varying order: the map would not be repeatable
+        points: FloatArray = method.fit_transform(vectors.astype(np.float32)).astype(np.float64)
+    return points

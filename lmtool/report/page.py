@@ -1,11 +1,12 @@
-"""Sections become one HTML page that needs nothing but itself: the template page.html.j2, all texts escaped."""
+"""Sections of pictures, tables and paragraphs, and their self-contained HTML page (template page.html.j2)."""
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -13,27 +14,29 @@ from markupsafe import Markup, escape
 from lmtool import __version__
 from lmtool.errors import for_terminal
 from lmtool.plots.style import DARK, LIGHT, as_svg
-from lmtool.report.content import Picture, Section
 from lmtool.system.terminal import Cell, cell_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NONE = "\N{EN DASH}"
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 
 
 def page(title: str, introduction: str, sections: Sequence[Section]) -> str:
-    """The page of sections. title and introduction are plain text, as are all texts in the sections."""
+    """Return the page of sections. title, introduction and all texts in the sections are plain text."""
     loader = FileSystemLoader(TEMPLATE.parent)
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True, finalize=_shown
     )
-    environment.filters |= {"text": _text, "breakable": _breakable, "base64": _base64, "svg": _svg}
+    environment.filters |= {"text": _text, "breakable": _breakable, "svg": _svg}
     return environment.get_template(TEMPLATE.name).render(
         version=__version__, title=title, introduction=introduction, sections=sections, light=LIGHT, dark=DARK
     )
 
 
 def _shown(value: object) -> object:
-    """Any text of the page, but for markup of ours, with control characters as escapes."""
+    """Return any text of the page except our own markup with control characters escaped."""
     return for_terminal(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -42,14 +45,42 @@ def _text(cell: Cell) -> str:
 
 
 def _breakable(text: str) -> Markup:
-    """A long name may be broken after `/`, `,` and `_`."""
+    """Allow breaking a long name after `/`, `,` and `_`."""
     return Markup(re.sub(r"(?<=[/,_])(?=\S)", "<wbr>", str(escape(for_terminal(text)))))
 
 
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
-
-
 def _svg(picture: Picture) -> Markup:
-    """matplotlib's SVG, in which it has escaped all texts."""
+    """Return matplotlib's SVG, in which it has escaped all texts."""
     return Markup(as_svg(picture.figure, picture.name, picture.description))
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure. name: of its file, without suffix. caption: below it. description: for screen readers."""
+
+    name: str
+    figure: Figure
+    caption: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under a header. numeric: columns aligned right. title: above the table. folded: a line that unfolds it;
+    empty: shown at once. unnormalized: rows of models whose scores do not sum to one, shown last, below a note.
+    """
+
+    header: list[str]
+    rows: list[list[Cell]]
+    numeric: tuple[int, ...] = ()
+    title: str = ""
+    folded: str = ""
+    unnormalized: list[list[Cell]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Section:
+    """A heading with its parts; a string is a paragraph."""
+
+    title: str
+    parts: list[Picture | Table | str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The results in the folders of a report; a damaged file is named in a UserError."""
+"""Read the results in the folders of a report; a UserError names a damaged file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lmtool.config.options import settings_class
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval, resampled_units
 from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
-from lmtool.plots.settings import Job
+from lmtool.plots.charts import Job
 from lmtool.report.find import SWEEP, Kind, ReportFolder
 from lmtool.runs.run import RATES, RangeTest, Run
 from lmtool.system.files import read_json
 from lmtool.system.terminal import csv_rows
 
-AGAIN = "make it again"
+REMEDY = "make it again"
 METRICS = {  # the columns of metrics in sweep.csv
     "valid_perplexity": "perplexity on valid",
     "perplexity": "perplexity",
@@ -31,8 +31,8 @@ NORMALISED, SPLIT = "normalised", "split"  # columns there
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """How confidence intervals are computed. block: sentences (tokens in text without sentences) that are drawn
-    together, on average; `auto`: as measured; `sentence`: single ones.
+    """How confidence intervals are computed. block: mean number of sentences (tokens in text without sentences) drawn
+    together; `auto`: as measured; `sentence`: single ones.
     """
 
     resamples: int
@@ -44,9 +44,8 @@ class Bootstrap:
 class Entry:
     """The results of a run, or of an evaluation of one.
 
-    model: in a few words. data: the name of the data set. split: that of perplexity. perplexity: None where it is not
-    known. interval: its 95 % confidence interval. bits: per word. text: the fingerprint of the tokens that were scored,
-    and their number.
+    model: in a few words. data: name of the data set. split: of the perplexity, which is None if unknown. interval: its
+    95 % confidence interval. bits: per word. text: fingerprint of the scored tokens, whose number is `tokens`.
     """
 
     source: ReportFolder
@@ -68,16 +67,14 @@ class Entry:
 
     @property
     def output(self) -> str | None:
-        """The kind of the output layer of a neural run, None for everything else."""
+        """Kind of the output layer of a neural run; None for everything else."""
         if self.run is None or self.run.kind != "train" or self.source.kind is not Kind.run:
             return None
         settings = self.run.config.get("output")
         return str(settings["kind"]) if isinstance(settings, dict) else None
 
     def loss_is_log_prob(self) -> bool:
-        """Whether the training loss of a neural run is -log p. Raises UserError where its output layer is unknown
-        here.
-        """
+        """Return whether a neural run's training loss is -log p. Raises UserError if its output layer is unknown."""
         assert self.run is not None and self.output is not None, "asked of neural runs"
         layer = settings_class("output", self.output, came_from=self.run.origins.get("output"))
         return cast(type[OutputConfig], layer).loss_is_log_prob
@@ -85,7 +82,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The table of a sweep. keys: the settings that vary. metric: its name. rows: a job each, under the header."""
+    """The table of a sweep. keys: varying settings. metric: its name. rows: one per job, under the header."""
 
     keys: list[str]
     metric: str
@@ -94,8 +91,8 @@ class Sweep:
 
     @property
     def jobs(self) -> list[Job]:
-        """The settings and metrics of the jobs that ended with a finite metric; without models whose scores do not sum
-        to one, unless there are no others.
+        """Settings and metrics of the jobs with a finite metric; without models whose scores do not sum to one, unless
+        there are no others.
         """
         done = [(row, float(row[1 + len(self.keys)] or "nan")) for row in self.rows if row[-1] == "done"]
         finite = [(row, value) for row, value in done if math.isfinite(value)]
@@ -103,13 +100,11 @@ class Sweep:
         return [(self._settings(row), value) for row, value in comparable or finite]
 
     def is_comparable(self, row: list[str]) -> bool:
-        """Whether a row is not that of a model whose scores do not sum to one."""
+        """Return whether a row is of a model whose scores sum to one."""
         return NORMALISED not in self.header or row[self.header.index(NORMALISED)] == "yes"
 
     def settings_of(self, job: str) -> dict[str, str]:
-        """The varying settings of a job, by the name of its folder, but the split; none where the table does not have
-        it.
-        """
+        """Return the varying settings of a job except the split, by its folder's name; none if it is not listed."""
         row = next((row for row in self.rows if row[0] == job), None)
         settings = {} if row is None else self._settings(row)
         return {key: value for key, value in settings.items() if key != SPLIT}
@@ -119,7 +114,7 @@ class Sweep:
 
 
 def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
-    """Read a run or an evaluation. name: in the report. Raises UserError where one of its files is damaged."""
+    """Read a run or an evaluation. name: in the report. Raises UserError if one of its files is damaged."""
     file = source.folder / "result.json"
     result = read_object(file) if file.exists() else {}
     run = Run.open(source.folder) if source.kind is Kind.run else _scored_run(result)
@@ -133,7 +128,7 @@ def read_entry(source: ReportFolder, bootstrap: Bootstrap, name: str) -> Entry:
     try:
         _take_result(entry, result)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise UserError(f"{file} is damaged ({error!r}): {AGAIN}") from None
+        raise UserError(f"{file} is damaged ({error!r}): {REMEDY}") from None
     scores = source.folder / SCORES_FILE
     if scores.exists():
         _take_scores(entry, TokenScores.open(scores), bootstrap)
@@ -155,7 +150,7 @@ def _take_result(entry: Entry, result: dict[str, Any]) -> None:
 
 def _take_scores(entry: Entry, scores: TokenScores, bootstrap: Bootstrap) -> None:
     if scores.split != entry.split:
-        raise UserError(f"{entry.source.folder / SCORES_FILE} is of {scores.split}, not of {entry.split}: {AGAIN}")
+        raise UserError(f"{entry.source.folder / SCORES_FILE} is of {scores.split}, not of {entry.split}: {REMEDY}")
     entry.normalised = scores.normalised
     entry.text, entry.tokens = scores.tokens.fingerprint, scores.tokens.count
     if scores.normalised:
@@ -166,13 +161,13 @@ def _take_scores(entry: Entry, scores: TokenScores, bootstrap: Bootstrap) -> Non
 
 
 def _scored_run(result: dict[str, Any]) -> Run | None:
-    """The run that was evaluated, if the result names it and it still exists."""
+    """Return the run that was evaluated, if the result names it and it still exists."""
     folder = result.get("run")
     return Run.open(Path(folder)) if isinstance(folder, str) and (Path(folder) / "run.json").exists() else None
 
 
 def model_name(run: Run) -> str:
-    """The model of a run in a few words: SMOOTHER of order 5; MODEL + OUTPUT (TREE); mixture of 3, log-linear."""
+    """Return the model of a run in words: SMOOTHER of order 5; MODEL + OUTPUT (TREE); mixture of 3, log-linear."""
     config = run.config
     if run.kind == "ensemble":
         forms = {"classes": ", by class of context", "log_linear": ", log-linear"}
@@ -187,7 +182,7 @@ def model_name(run: Run) -> str:
 
 
 def read_sweep(folder: Path) -> Sweep:
-    """Read the table of a sweep. Raises UserError where it is damaged."""
+    """Read the table of a sweep. Raises UserError if it is damaged."""
     path = folder / SWEEP
     try:
         header, *rows = csv_rows(path.read_bytes().decode("utf-8"))
@@ -203,7 +198,7 @@ def read_sweep(folder: Path) -> Sweep:
 
 
 def read_rates(folder: Path) -> RangeTest:
-    """Read a learning-rate range test. Raises UserError where it is damaged."""
+    """Read a learning-rate range test. Raises UserError if it is damaged."""
     saved = read_object(folder / RATES)
     try:
         rates, losses, smoothed = (list(map(float, saved[key])) for key in ("rates", "losses", "smoothed"))
@@ -211,12 +206,12 @@ def read_rates(folder: Path) -> RangeTest:
             raise ValueError("rates and losses do not belong together")
         return RangeTest(rates, losses, smoothed, float(saved["proposed"]), str(saved.get("doubt", "")))
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / RATES} is damaged ({error!r}): {AGAIN}") from None
+        raise UserError(f"{folder / RATES} is damaged ({error!r}): {REMEDY}") from None
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Raises UserError where the file is missing, damaged or holds something else."""
-    content = read_json(path, AGAIN)
+    """Read a JSON object. Raises UserError if the file is missing, damaged or holds something else."""
+    content = read_json(path, REMEDY)
     if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged (it holds no object): {AGAIN}")
+        raise UserError(f"{path} is damaged (it holds no object): {REMEDY}")
     return content

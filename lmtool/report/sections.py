@@ -1,4 +1,4 @@
-"""The sections of the page; one with nothing to show has no parts."""
+"""The sections of the page, with their tables; a section with nothing to show has no parts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,113 @@ from typing import Any
 
 from lmtool.errors import UserError
 from lmtool.plots.axes import MINUS, perplexity_text
+from lmtool.plots.charts import (
+    SEED,
+    Dot,
+    Job,
+    chart_form,
+    class_bars,
+    dots_figure,
+    loss_against_rate,
+    settings_figure,
+    settings_text,
+    weight_bars,
+)
 from lmtool.plots.curves import History, highest_shown, read_history, training_curves, valid_curves
-from lmtool.plots.dots import Dot, dots_figure
-from lmtool.plots.lr_range import loss_against_rate
-from lmtool.plots.settings import SEED, Job, chart_form, settings_figure, settings_text
-from lmtool.plots.trees import tree_figure
-from lmtool.plots.weights import class_bars, weight_bars
-from lmtool.report.content import Drawing, Picture, Section, Table
+from lmtool.plots.word_pictures import tree_figure
 from lmtool.report.find import ReportFolder, short_names
-from lmtool.report.reading import AGAIN, SPLIT, Entry, Sweep, read_object, read_rates
-from lmtool.report.result_tables import between, number, sweep_table, tables_by_split, text_name
+from lmtool.report.page import Picture, Section, Table
+from lmtool.report.reading import NORMALISED, REMEDY, SPLIT, Entry, Sweep, read_object, read_rates
+from lmtool.results import CONTEXTS
 from lmtool.runs.run import METRICS, fitted_note, start_of
 from lmtool.system.terminal import Cell
 from lmtool.trees.analysis import DrawnNode
+
+
+def number(value: float | None, digits: int) -> str | None:
+    """Return a number with `digits` digits after the point; None for None."""
+    if value is None:
+        return None
+    return f"{value:,.{digits}f}".replace("-", MINUS) if abs(value) < 1e9 else f"{value:.3g}"
+
+
+def between(low: float, high: float) -> str:
+    """Return the ends of an interval in words."""
+    return f"{number(low, 2)} to {number(high, 2)}"
+
+
+def tables_by_split(entries: Sequence[Entry], folded: str = "") -> list[Table]:
+    """Return a table for each split of each data set, lowest perplexity first.
+
+    folded: what the entries are, for the line that unfolds the table; empty: shown at once.
+    """
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry.data, entry.split), []).append(entry)
+    return [_table(group, text_name(group[0]), folded) for group in groups.values()]
+
+
+def text_name(entry: Entry) -> str:
+    """Return the data set and the split of a perplexity: `ptb, valid`."""
+    return ", ".join(filter(None, (entry.data, entry.split)))
+
+
+def _table(entries: Sequence[Entry], text: str, folded: str) -> Table:
+    columns: list[tuple[str, bool, Callable[[Entry], Cell]]] = [
+        ("run", False, lambda e: e.name),
+        ("model", False, lambda e: e.model or None),
+        ("perplexity", True, lambda e: number(e.perplexity, 2)),
+        ("contexts", False, lambda e: CONTEXTS.get(e.result.get("across_sentences"))),
+        (
+            "fitted or chosen on it",
+            False,
+            lambda e: ", ".join(e.run.fitted_on.get(e.split, [])) or None if e.run else None,
+        ),
+        ("95 % confidence interval", True, lambda e: e.interval and between(*e.interval)),
+        ("bits per word", True, lambda e: number(e.bits, 3)),
+        ("parameters or n\N{NON-BREAKING HYPHEN}grams", True, lambda e: e.parameters and f"{e.parameters:,}"),
+        ("seconds", True, lambda e: number(e.seconds, 1)),
+        ("cloze perplexity", True, lambda e: number((e.cloze or {}).get("perplexity"), 3)),
+        ("cloze accuracy", True, lambda e: number((e.cloze or {}).get("accuracy"), 3)),
+    ]
+    columns = [column for column in columns if any(column[2](entry) is not None for entry in entries)]
+
+    def rows(normalised: bool) -> list[list[Cell]]:
+        chosen = [entry for entry in entries if entry.normalised is normalised]
+        chosen.sort(key=lambda entry: math.inf if entry.perplexity is None else entry.perplexity)
+        return [[of(entry) for _, _, of in columns] for entry in chosen]
+
+    return Table(
+        [name for name, _, _ in columns],
+        rows(True),
+        tuple(k for k, (_, right, _) in enumerate(columns) if right),
+        title="" if folded else text,
+        folded=f"{len(entries)} {folded}: {text}" if folded else "",
+        unnormalized=rows(False),
+    )
+
+
+def sweep_table(sweep: Sweep) -> Table:
+    """Return the jobs of a sweep, in the order of its table, with the first line of each error."""
+    first, last = len(sweep.keys) + 1, len(sweep.header) - 1  # the columns of numbers
+    columns = [column for column, name in enumerate(sweep.header) if name != NORMALISED]
+    header = [sweep.header[column] for column in columns]
+    table = Table(header, [], tuple(range(first, len(header) - 1)), folded=f"The table of {len(sweep.rows)} jobs")
+    for row in sweep.rows:
+        cells: list[Cell] = []
+        for column in columns:
+            if first <= column < last:
+                cells.append(_written(row[column], seconds=sweep.header[column] == "seconds"))
+            else:
+                cells.append(row[column].partition("\n")[0])
+        (table.rows if sweep.is_comparable(row) else table.unnormalized).append(cells)
+    return table
+
+
+def _written(cell: str, *, seconds: bool) -> str | None:
+    value = float(cell) if cell else None
+    return number(value, 1 if seconds else 2 if value is None or value >= 10 else 4)
+
 
 INTERVAL = (
     "95 % confidence intervals by the bootstrap over blocks of sentences, or of tokens in text without sentences."
@@ -31,7 +125,7 @@ Names = Callable[[str], str]  # makes a unique file name for a picture
 
 
 def summary(entries: Sequence[Entry]) -> Section:
-    """The tables of all runs and evaluations, and those of the jobs of sweeps."""
+    """Return the tables of all runs and evaluations, and of the jobs of sweeps."""
     section = Section("Runs")
     jobs = [entry for entry in entries if entry.source.sweep is not None]
     others = [entry for entry in entries if entry.source.sweep is None]
@@ -42,7 +136,7 @@ def summary(entries: Sequence[Entry]) -> Section:
 
 
 def intervals(entries: Sequence[Entry], names: Names) -> Section:
-    """A chart for each text that two or more models have scored."""
+    """Return a chart for each text that at least two models have scored."""
     section = Section("Perplexities with their intervals")
     texts: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -60,7 +154,7 @@ def intervals(entries: Sequence[Entry], names: Names) -> Section:
 
 
 def comparison(source: ReportFolder, names: Names) -> Section:
-    """A comparison: its table, and the differences from the first model as dots."""
+    """Return a comparison: its table, and the differences from the first model as dots."""
     file = source.folder / "result.json"
     result = read_object(file)
     section = Section(f"Comparison: {source.name}")
@@ -69,7 +163,7 @@ def comparison(source: ReportFolder, names: Names) -> Section:
         members = result["members"]
         short = dict(zip((m["run"] for m in members), short_names([Path(m["run"]) for m in members]), strict=True))
         rows: list[list[Cell]] = []
-        apart: list[list[Cell]] = []
+        unnormalized: list[list[Cell]] = []
         dots = []
         for member in members:
             name, difference = short[member["run"]], member["difference"]
@@ -77,12 +171,14 @@ def comparison(source: ReportFolder, names: Names) -> Section:
             interval = None if member["from"] is None else between(member["from"], member["to"])
             p = [number(member[key], 4) for key in ("p_bootstrap", "p_randomisation")]
             normalised = bool(member.get("normalised", True))
-            (rows if normalised else apart).append([name, number(perplexity, 2), number(difference, 2), interval, *p])
+            (rows if normalised else unnormalized).append(
+                [name, number(perplexity, 2), number(difference, 2), interval, *p]
+            )
             if difference is not None and normalised:
                 ends = float(member["from"]), float(member["to"])
                 dots.append(Dot(name, float(difference), f"{difference:+,.2f}".replace("-", MINUS), ends))
         header = ["run", "perplexity", "difference", "95 % confidence interval", "p (bootstrap)", "p (randomisation)"]
-        section.parts.append(Table(header, rows, (1, 2, 3, 4, 5), title=split, apart=apart))
+        section.parts.append(Table(header, rows, (1, 2, 3, 4, 5), title=split, unnormalized=unnormalized))
         section.parts += fitted_note({short[m["run"]]: m.get("fitted", []) for m in members}, split)
         baseline = short[members[0]["run"]]
         if dots:
@@ -91,12 +187,12 @@ def comparison(source: ReportFolder, names: Names) -> Section:
             label = f"difference from {baseline}"
             section.parts.append(Picture(names("compare"), dots_figure(dots, label, zero=True), caption, caption))
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise UserError(f"{file} is damaged ({error!r}): {AGAIN}") from None
+        raise UserError(f"{file} is damaged ({error!r}): {REMEDY}") from None
     return section
 
 
 def sweep_section(source: ReportFolder, sweep: Sweep, names: Names) -> Section:
-    """A sweep: its settings against its metric, a chart for each split, and its table."""
+    """Return a sweep: a chart of its metric by its settings for each split, and its table."""
     section = Section(f"Sweep: {source.name}")
     groups: dict[str, list[Job]] = {}
     for settings, value in sweep.jobs:
@@ -127,7 +223,7 @@ def _sweep_chart(name: str, jobs: Sequence[Job], metric: str, names: Names) -> P
 
 
 def curves(entries: Sequence[Entry], names: Names) -> Section:
-    """Perplexity on valid of all neural runs with the same vocabulary, and the curves of each one that is not a job."""
+    """Return valid perplexities of neural runs with the same vocabulary, and curves of each run that is not a job."""
     section = Section("Learning curves")
     groups: dict[tuple[str, str], list[tuple[Entry, History]]] = {}
     for entry in entries:
@@ -165,7 +261,7 @@ def curves(entries: Sequence[Entry], names: Names) -> Section:
 
 
 def weights(entries: Sequence[Entry], names: Names) -> Section:
-    """The weights of mixtures."""
+    """Return the weights of mixtures."""
     section = Section("Mixture weights")
     for entry in [entry for entry in entries if "members" in entry.result and "weights" in entry.result]:
         try:
@@ -174,7 +270,7 @@ def weights(entries: Sequence[Entry], names: Names) -> Section:
             table = entry.result.get("class_weights")
             figure = class_bars(members, table) if table else weight_bars(members, values)
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise UserError(f"{entry.source.folder / 'result.json'} is damaged ({error!r}): {AGAIN}") from None
+            raise UserError(f"{entry.source.folder / 'result.json'} is damaged ({error!r}): {REMEDY}") from None
         listed = ", ".join(f"{name} {value:.3f}" for name, value in zip(members, values, strict=True))
         caption = f"{entry.name}: {entry.model}." + (f" Over all contexts: {listed}." if table else "")
         description = f"Weights of {entry.name}: {listed}."
@@ -183,7 +279,7 @@ def weights(entries: Sequence[Entry], names: Names) -> Section:
 
 
 def trees(tops: Sequence[tuple[str, DrawnNode]], folders: Sequence[ReportFolder], names: Names) -> Section:
-    """The top levels of the trees of runs, by their names, and of the trees that `lmtool tree` built."""
+    """Return the top levels of the trees of runs, by their names, and of the trees that `lmtool tree` built."""
     section = Section("Trees")
     for name, top in tops:
         section.parts.append(_tree_picture(name, top, names))
@@ -191,10 +287,6 @@ def trees(tops: Sequence[tuple[str, DrawnNode]], folders: Sequence[ReportFolder]
         result = read_object(source.folder / "result.json")
         if "top" in result:
             section.parts.append(_tree_picture(source.name, _place(result["top"], source.folder), names))
-        elif (source.folder / "tree.png").exists():  # before version 0.5
-            png = (source.folder / "tree.png").read_bytes()
-            caption = f"{source.name}: the top of the tree."
-            section.parts.append(Drawing(names(f"tree-{source.name}"), png, caption, caption))
     return section
 
 
@@ -208,11 +300,11 @@ def _place(saved: Any, folder: Path) -> DrawnNode:
         below = tuple(_place(child, folder) for child in saved["children"])
         return DrawnNode(int(saved["child"]), str(saved["code"]), float(saved["share"]), str(saved["label"]), below)
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / 'result.json'} is damaged ({error!r}): {AGAIN}") from None
+        raise UserError(f"{folder / 'result.json'} is damaged ({error!r}): {REMEDY}") from None
 
 
 def range_tests(folders: Sequence[ReportFolder], names: Names) -> Section:
-    """Losses against learning rates."""
+    """Return losses by learning rate."""
     section = Section("Learning-rate range tests")
     for source in folders:
         test = read_rates(source.folder)
@@ -225,8 +317,8 @@ def range_tests(folders: Sequence[ReportFolder], names: Names) -> Section:
 
 
 def unique_names() -> Names:
-    """A function that makes unique file names, which are also prefixes of ids: letters, digits, `-`, and a number where
-    the same name was made before.
+    """Return a function that makes unique file names, also used as prefixes of ids: letters, digits, `-`, and a number
+    if the name was used before.
     """
     given: set[str] = set()
 

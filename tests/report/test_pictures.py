@@ -14,12 +14,11 @@ import pytest
 from lmtool.errors import UserError
 from lmtool.evaluation.significance import perplexity_interval
 from lmtool.plots.axes import log_ticks, perplexity_text, short, spread, top_of, within
+from lmtool.plots.charts import ChartForm, Dot, chart_form, dots_figure, settings_figure
 from lmtool.plots.curves import History, highest_shown, read_history, training_curves, valid_curves
-from lmtool.plots.dots import Dot, dots_figure
-from lmtool.plots.settings import ChartForm, chart_form, settings_figure
 from lmtool.plots.style import DARK, LIGHT, as_svg, new_figure
-from lmtool.plots.wordmap import map_figure, overlapping, place_labels
-from lmtool.report.projection import pca, tsne
+from lmtool.plots.word_pictures import label_corners, map_figure, overlapping
+from lmtool.report.maps import pca, tsne
 
 needs_matplotlib = pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs matplotlib")
 LINE = '{"epoch": %s, "train_loss": 1.0, "valid_perplexity": %s, "lr": 0.1, "valid_accuracy": null}\n'
@@ -159,7 +158,7 @@ def test_thinned_labels_do_not_overlap() -> None:
     dots = rng.normal(100, 30, (300, 2))
     sizes = np.column_stack([rng.uniform(5, 40, 300), np.full(300, 9.0)])
     area = (20.0, 20.0, 180.0, 180.0)
-    places = place_labels(dots, sizes, area)
+    places = label_corners(dots, sizes, area)
     boxes = [np.concatenate([at, at + size]) for at, size in zip(places, sizes, strict=True) if at is not None]
     assert 20 < len(boxes) < 200
     for a, b in itertools.combinations(boxes, 2):
@@ -171,9 +170,9 @@ def test_thinned_labels_do_not_overlap() -> None:
 
 def test_labels_take_the_first_free_side() -> None:
     one, size, area = np.array([[50.0, 50.0]]), np.array([[20.0, 6.0]]), (0.0, 0.0, 100.0, 100.0)
-    assert [place.tolist() for place in place_labels(one, size, area)] == [[53.5, 47]]
+    assert [place.tolist() for place in label_corners(one, size, area)] == [[53.5, 47]]
     near = np.array([[50.0, 50.0], [60.0, 50.0], [60.0, 50.0]])
-    first, second, third = place_labels(near, np.repeat(size, 3, 0), area)
+    first, second, third = label_corners(near, np.repeat(size, 3, 0), area)
     assert first is not None and first.tolist() == [26.5, 47]  # at its right stands a dot
     assert second is not None and second.tolist() == [63.5, 47]
     assert third is not None and third.tolist() == [50, 53.5]

@@ -93,7 +93,7 @@ def test_text() -> None:
 @needs_matplotlib
 def test_pictures(tmp_path: Path) -> None:
     from lmtool.plots.style import save_png
-    from lmtool.plots.trees import tree_figure
+    from lmtool.plots.word_pictures import tree_figure
 
     names = [f"語{word}" for word in range(3000)]  # signs that the font may lack
     tops = {

@@ -1,0 +1,286 @@
+"""Charts of results: dot plots, weights of mixtures, learning-rate range tests, a sweep's metric by its settings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lmtool.plots.axes import LOG_RATIO, VALUE_RATIO, label_ends, number_axis, perplexity_text, short, top_of
+from lmtool.plots.style import INK, LIGHT, MARKERS, MUTED, ON_STEPS, SERIES, STEPS, WIDTH, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MAX_NAME_LENGTH = 40  # characters of a name beside the axis
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A value with its name. text: the value as written. interval: its 95 % confidence interval, if any."""
+
+    name: str
+    value: float
+    text: str
+    interval: tuple[float, float] | None = None
+
+
+def dots_figure(dots: Sequence[Dot], label: str, *, zero: bool = False) -> Figure:
+    """Draw dots, lowest value first, with their intervals. label: of the axis. zero: whether to mark 0."""
+    ranked = sorted(dots, key=lambda dot: dot.value)
+    ends = [value for dot in ranked for value in (dot.value, *(dot.interval or ()))]
+    if zero:
+        ends.append(0.0)
+    with new_figure(WIDTH, 0.75 + 0.27 * len(ranked)) as figure:
+        axes = figure.add_subplot()
+        number_axis(axes, "x", ends, log=min(ends) > 0 and max(ends) > VALUE_RATIO * min(ends))
+        axes.set_ylim(len(ranked) - 0.4, -0.6)
+        axes.set_yticks(range(len(ranked)), [clipped(dot.name) for dot in ranked])
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.grid(False, axis="y")
+        if zero:
+            axes.axvline(0, color=MUTED, linewidth=1)
+        for row, dot in enumerate(ranked):
+            if dot.interval is not None:
+                axes.plot(dot.interval, [row, row], color=SERIES[0], linewidth=1.4, solid_capstyle="butt")
+            axes.plot(dot.value, row, "o", color=SERIES[0], markersize=5.5)
+            right = max(dot.value, dot.interval[1] if dot.interval else dot.value)
+            axes.annotate(
+                dot.text, (right, row), (7, 0), textcoords="offset points", va="center", annotation_clip=False
+            )
+        axes.set_xlabel(label)
+        axes.xaxis.set_tick_params(which="both")
+        if axes.get_xscale() == "linear":
+            axes.locator_params(axis="x", nbins=7)
+            axes.xaxis.set_major_formatter(lambda value, _: short(value))
+    return figure
+
+
+def clipped(name: str) -> str:
+    """Return a name for an axis, without the beginning of a long one: its end says more."""
+    return name if len(name) <= MAX_NAME_LENGTH else f"…{name[1 - MAX_NAME_LENGTH :]}"
+
+
+MIN_NUMBERED_WEIGHT = 0.07  # minimum weight whose part of a bar shows its number
+
+
+def weight_bars(names: Sequence[str], weights: Sequence[float]) -> Figure:
+    """Draw a bar for each member of a mixture, the largest weight first."""
+    ranked = sorted(zip(names, weights, strict=True), key=lambda each: -each[1])
+    with new_figure(WIDTH, 0.65 + 0.3 * len(ranked)) as figure:
+        axes = figure.add_subplot()
+        axes.barh(range(len(ranked)), [weight for _, weight in ranked], height=0.66, color=SERIES[0])
+        for row, (_, weight) in enumerate(ranked):
+            axes.annotate(f"{weight:.3f}", (weight, row), (4, 0), textcoords="offset points", va="center")
+        axes.set_yticks(range(len(ranked)), [clipped(name) for name, _ in ranked])
+        axes.set_ylim(len(ranked) - 0.4, -0.6)
+        axes.set_xlim(0, max(1.0, *weights))
+        axes.tick_params(axis="y", length=0)
+        axes.grid(False, axis="y")
+        axes.set_xlabel("weight")
+    return figure
+
+
+def class_bars(names: Sequence[str], table: Sequence[Sequence[float]]) -> Figure:
+    """Draw a bar for each of K classes of contexts, by the number of their words seen. table: weights `[K, M]`."""
+    with new_figure(WIDTH, 0.95 + 0.3 * len(table) + 0.18 * (len(names) > 3)) as figure:
+        axes = figure.add_subplot()
+        colors = [SERIES[k % len(SERIES)] for k in range(len(names))]
+        left = [0.0] * len(table)
+        for member, (name, color) in enumerate(zip(names, colors, strict=True)):
+            weights = [row[member] for row in table]
+            bars = axes.barh(range(len(table)), weights, left=left, height=0.72, color=color, label=clipped(name))
+            for bar in bars:
+                bar.set(edgecolor=LIGHT["page"], linewidth=1)
+            for row, weight in enumerate(weights):
+                if weight >= MIN_NUMBERED_WEIGHT:
+                    at = left[row] + weight / 2
+                    axes.text(at, row, f"{weight:.2f}", color=LIGHT["page"], ha="center", va="center")
+                left[row] += weight
+        seen = [
+            "no word of the context seen",
+            "1 word seen",
+            *(f"{length} words seen" for length in range(2, len(table))),
+        ]
+        axes.set_yticks(range(len(table)), seen[: len(table)])
+        axes.set_ylim(len(table) - 0.4, -0.6)
+        axes.set_xlim(0, 1)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(False)
+        axes.set_xlabel("weight")
+        columns = 3 if len(names) > 2 else 2
+        figure.legend(loc="outside upper left", ncols=columns, frameon=False, handlelength=1, labelcolor="linecolor")
+    return figure
+
+
+def loss_against_rate(
+    rates: Sequence[float],
+    losses: Sequence[float],
+    smoothed: Sequence[float],
+    proposed: float,
+    title: str | None = None,
+    start: int = 0,
+) -> Figure:
+    """Draw losses in nats, of each step and smoothed from step `start` on, by learning rate; mark the proposed one."""
+    shown = smoothed[start:]
+    with new_figure(WIDTH, 3.4) as figure:
+        axes = figure.add_subplot()
+        number_axis(axes, "x", [*rates, proposed], log=True)
+        # Scaled for the fall of the loss, which the rise at the end would dwarf.
+        fall = max(max(shown[: max(1, len(shown) // 2)]) - min(shown), 0.1)
+        low, high = min(shown) - fall / 2, min(min(shown) + 4 * fall, max(*losses, *shown))
+        number_axis(axes, "y", [low, high], log=False)
+        axes.plot(rates, losses, color=MUTED, linewidth=0.8, alpha=0.5)
+        axes.plot(rates[start:], shown, color=SERIES[0])
+        axes.axvline(proposed, color=SERIES[1], linestyle="--", linewidth=1.2)
+        right = math.log(proposed / rates[0]) > 0.6 * math.log(rates[-1] / rates[0])
+        axes.annotate(
+            f"proposed: {proposed:.2g}",
+            (proposed, 1),
+            (-5 if right else 5, -4),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            color=SERIES[1],
+            ha="right" if right else "left",
+            va="top",
+        )
+        axes.set(xlabel="learning rate", ylabel="training loss (nats)")
+        if title is not None:
+            axes.set_title(title, loc="left", color=INK)
+    return figure
+
+
+SEED = "seed"  # jobs that differ only in this setting are repetitions
+MAX_DOTS = 40  # rows of a dot plot of a sweep, the best ones
+Job = tuple[dict[str, str], float]  # varying settings, metric
+
+
+@dataclass(frozen=True, slots=True)
+class ChartForm:
+    """The form of a sweep's chart, which follows from the settings that vary.
+
+    form: `line` over a number x, with a line for each value of the settings `by`; `map`, a heat map of x and by, which
+    are names or have many values; `dots` for everything else.
+    """
+
+    form: str
+    x: str = ""
+    by: tuple[str, ...] = ()
+
+
+def chart_form(jobs: Sequence[Job]) -> ChartForm:
+    """Choose the form of the chart for the settings of jobs."""
+    keys = [key for key in jobs[0][0] if key != SEED]
+    values = {key: {settings[key] for settings, _ in jobs} for key in keys}
+    keys = [key for key in keys if len(values[key]) > 1]
+    numeric = sorted((key for key in keys if all(map(is_number, values[key]))), key=lambda key: -len(values[key]))
+    if numeric:
+        x, by = numeric[0], tuple(key for key in keys if key != numeric[0])
+        lines = len({tuple(settings[key] for key in by) for settings, _ in jobs})
+        if lines <= len(SERIES) and (len(values[x]) > 2 or not by):
+            return ChartForm("line", x, by)
+    if len(keys) == 2:
+        across, down = sorted(keys, key=lambda key: len(values[key]))
+        return ChartForm("map", across, (down,))
+    return ChartForm("dots")
+
+
+def settings_figure(jobs: Sequence[Job], metric: str) -> Figure:
+    """Draw the chart of a sweep. jobs: each with a finite metric, all with the same settings. metric: its name."""
+    chart = chart_form(jobs)
+    if chart.form == "line":
+        return _lines(jobs, chart, metric)
+    if chart.form == "map":
+        return _map(jobs, chart, metric)
+    ranked = sorted(jobs, key=lambda job: job[1])[:MAX_DOTS]
+    return dots_figure(
+        [Dot(settings_text(settings), value, perplexity_text(value)) for settings, value in ranked], metric
+    )
+
+
+def settings_text(settings: dict[str, str]) -> str:
+    """Return settings in one line: `model.order=3, smoother=mle`."""
+    return ", ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def is_number(text: str) -> bool:
+    """Return whether a setting's value is a finite number."""
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _lines(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
+    groups: dict[tuple[str, ...], dict[float, list[float]]] = {}
+    for settings, value in jobs:
+        group = groups.setdefault(tuple(settings[key] for key in chart.by), {})
+        group.setdefault(float(settings[chart.x]), []).append(value)
+    xs = sorted({x for group in groups.values() for x in group})
+    top = top_of([value for _, value in jobs])
+    shown = [min(value, top) for _, value in jobs]
+    with new_figure(WIDTH, 3.6) as figure:
+        axes = figure.add_subplot()
+        number_axis(axes, "x", xs, log=xs[0] > 0 and xs[-1] > LOG_RATIO * xs[0])
+        number_axis(axes, "y", shown, log=min(shown) > 0 and max(shown) > VALUE_RATIO * min(shown))
+        if axes.get_xscale() == "linear" and all(x == int(x) for x in xs):
+            axes.locator_params(axis="x", integer=True)
+        ends = []
+        for (names, group), color, marker in zip(groups.items(), SERIES, MARKERS, strict=False):
+            means = [(x, sum(group[x]) / len(group[x])) for x in sorted(group)]
+            axes.plot(*zip(*means, strict=True), color=color, marker=marker)
+            for x, mean in means:
+                if mean > top:  # the line leaves the picture
+                    text = f"\N{UPWARDS ARROW} {perplexity_text(mean)}"
+                    axes.annotate(text, (x, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom")
+            for x, metrics in group.items():
+                if len(metrics) > 1:  # the same job with several seeds
+                    axes.plot([x] * len(metrics), metrics, linestyle="none", marker=marker, color=color, alpha=0.45)
+            ends.append((min(means[-1][1], top), ", ".join(names), color))
+        axes.set(xlabel=chart.x, ylabel=metric)
+        if chart.by:
+            axes.set_title(f"a line for each {', '.join(chart.by)}", loc="left")
+            label_ends(axes, ends)
+        lowest, at = min((sum(each) / len(each), x) for group in groups.values() for x, each in group.items())
+        axes.annotate(
+            perplexity_text(lowest), (at, lowest), (0, -5), textcoords="offset points", ha="center", va="top", color=INK
+        )
+    return figure
+
+
+def _in_order(values: set[str]) -> list[str]:
+    return sorted(values, key=float) if all(map(is_number, values)) else sorted(values)
+
+
+def _map(jobs: Sequence[Job], chart: ChartForm, metric: str) -> Figure:
+    (down,) = chart.by
+    columns = _in_order({settings[chart.x] for settings, _ in jobs})
+    rows = _in_order({settings[down] for settings, _ in jobs})
+    cells: dict[tuple[int, int], list[float]] = {}
+    for settings, value in jobs:
+        cells.setdefault((rows.index(settings[down]), columns.index(settings[chart.x])), []).append(value)
+    means = {place: sum(values) / len(values) for place, values in cells.items()}
+    low, high = min(means.values()), max(means.values())
+    scale = np.log if low > 0 and high > VALUE_RATIO * low else np.asarray
+    edges = np.linspace(scale(low), scale(high), len(STEPS) + 1)[1:-1]
+    with new_figure(min(WIDTH, 2.6 + 1.1 * len(columns)), 1.1 + 0.36 * len(rows)) as figure:
+        axes = figure.add_subplot()
+        for (row, column), value in means.items():
+            step = int(np.searchsorted(edges, scale(value), side="right")) if high > low else 0
+            axes.barh(row, 0.96, left=column - 0.48, height=0.92, color=STEPS[step])
+            weight = "bold" if value == low else "normal"
+            axes.text(
+                column, row, perplexity_text(value), ha="center", va="center", color=ON_STEPS[step], weight=weight
+            )
+        axes.set_xticks(range(len(columns)), columns)
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel=chart.x, ylabel=down)
+        axes.set_title(metric, loc="left")
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        axes.grid(False)
+    return figure
