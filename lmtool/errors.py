@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LONGEST = 2000  # letters of a message; more come with what was given, as a line of a file without line ends
+MAX_MESSAGE = 2000  # letters; only what the user gave makes messages longer, e.g. a file without line ends
 
 
 class UserError(Exception):
@@ -19,12 +19,12 @@ class UserError(Exception):
     """
 
     def __str__(self) -> str:
-        message = printable(super().__str__())
-        return message if len(message) <= LONGEST else f"{message[: LONGEST // 2]} [...] {message[-LONGEST // 2 :]}"
+        message, half = printable(super().__str__()), MAX_MESSAGE // 2
+        return message if len(message) <= MAX_MESSAGE else f"{message[:half]} [...] {message[-half:]}"
 
 
 def printable(text: str) -> str:
-    """A text with escapes in place of line ends, control characters and others that a terminal does not show."""
+    """Return a text with escapes instead of line ends, control characters and others that a terminal does not show."""
     if text.isprintable():
         return text
     return "".join(
@@ -38,28 +38,28 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202
 
 
 def for_terminal(text: str) -> str:
-    """Lines of text with escapes in place of what would command a terminal, as words of a vocabulary may."""
+    """Return lines of text with escapes instead of control sequences, which words of a vocabulary may contain."""
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says; the name of its type where it says nothing."""
+    """Return the first line of an error's message; the name of its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-# What the system has against a path itself, wherever it is looked at.
-_AGAINST_PATH = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ESTALE, errno.EIO)
+# Errors of the system about a path itself, for any operation.
+_PATH_ERRORS = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ESTALE, errno.EIO)
 
 
 @contextmanager
 def of_paths() -> Iterator[None]:
-    """Raise UserError in place of OSError where a path cannot be looked at: its name is too long, or a folder above it
-    may not be entered.
+    """Raise UserError instead of OSError if a path cannot be examined: its name is too long, or a folder above it may
+    not be entered.
     """
     try:
         yield
     except OSError as error:
-        if error.errno not in _AGAINST_PATH or error.filename is None:
+        if error.errno not in _PATH_ERRORS or error.filename is None:
             raise
         raise UserError(f"{error.filename}: {error.strerror}; name another path, or allow this one") from error
 

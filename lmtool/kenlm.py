@@ -1,7 +1,7 @@
-"""The Python face of KenLM's module `kenlm`: `import lmtool.kenlm as kenlm` is all that a program changes.
+"""The interface of KenLM's Python module: a program changes only its import, to `import lmtool.kenlm as kenlm`.
 
-`Model` takes an ARPA file, compressed or not, and besides the run folder of any n-gram model, network or mixture.
-Numbers are KenLM's: log10 probabilities, and a word outside the vocabulary counts as `<unk>`.
+`Model` takes an ARPA file, compressed or not, or the run folder of any n-gram model, network or mixture. Numbers are
+KenLM's: log10 probabilities; a word outside the vocabulary counts as `<unk>`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from lmtool.text_model import TextModel
 
 
 class LoadMethod(IntEnum):
-    """KenLM's ways of loading; lmtool maps its models into memory whatever is chosen."""
+    """KenLM's ways of loading; lmtool maps its models into memory with each of them."""
 
     LAZY, POPULATE_OR_LAZY, POPULATE_OR_READ, READ, PARALLEL_READ = range(5)
 
 
 class ARPALoadComplain(IntEnum):
-    """KenLM's warnings about ARPA files; lmtool does not read a file in silence that needs one."""
+    """KenLM's warnings about ARPA files; lmtool always warns."""
 
     ALL, EXPENSIVE, NONE = range(3)
 
 
 class Config:
-    """KenLM's options of loading, which change nothing here."""
+    """KenLM's options of loading, which have no effect here."""
 
     def __init__(self) -> None:
         self.load_method = LoadMethod.POPULATE_OR_READ
@@ -49,8 +49,10 @@ class Config:
 
 
 class FullScoreReturn(NamedTuple):
-    """log_prob: log10 p. ngram_length: of the longest n-gram of the model that ends in the word. oov: whether the word
-    is out of the vocabulary.
+    """The score of a word.
+
+    log_prob: log10 p. ngram_length: the length of the longest n-gram of the model that ends in the word. oov: whether
+    the word is outside the vocabulary.
     """
 
     log_prob: float
@@ -59,9 +61,9 @@ class FullScoreReturn(NamedTuple):
 
 
 class State:
-    """What a model has read, as far as it matters: states are equal where all that follows has the same scores.
+    """What a model has read, as far as it affects later words: states are equal if all further scores are.
 
-    A new one is a state without any words. Hashable; it must not be written to while it is a key.
+    A new state has no words. Hashable; it must not be written to while it is a key.
     """
 
     __slots__ = ("address", "numbers", "owner")
@@ -97,19 +99,19 @@ class _States(Protocol):
     """The states of one model."""
 
     def begin(self, state: State, *, sentence_start: bool) -> None:
-        """Make a state that of a sentence's beginning, or one without any words."""
+        """Reset a state to the beginning of a sentence, or to no words."""
 
     def key(self, state: State) -> bytes:
-        """What tells states of this model apart."""
+        """Return the bytes by which states of this model are compared."""
 
     def copy(self, state: State, copy: State) -> None:
-        """Make `copy` the same as a state."""
+        """Make `copy` equal to a state."""
 
     def log10_prob(self, state: State, word: int, after: State) -> float:
-        """log10 p(word | state); `after` becomes the state after it, and may be the same object."""
+        """Return log10 p(word | state); `after` becomes the state after the word, and may be the same object."""
 
     def matched(self, after: State) -> int:
-        """The length of the longest n-gram of the model that ended in the word before a state."""
+        """Return the length of the longest n-gram of the model that ended in the last word of a state."""
 
 
 class _NgramStates:
@@ -139,8 +141,8 @@ class _NgramStates:
 
     @property
     def compiled(self) -> tuple[CompiledScore, int]:
-        """The compiled function of a table, a state, a word and the state after it, addresses but for the word; and the
-        table.
+        """The compiled function of a table, a state, a word and the state after it (all addresses except the word), and
+        the table.
         """
         return self._states.log10_prob, self._states.table
 
@@ -189,8 +191,9 @@ class Model:
     """A language model: `kenlm.Model`."""
 
     def __init__(self, path: str | bytes | os.PathLike[str], config: Config | None = None) -> None:
-        """path: an ARPA file or a run folder. Raises OSError where it is missing or damaged, and for a model with a
-        cache, which has no states.
+        """path: an ARPA file or a run folder.
+
+        Raises OSError if it is missing or damaged, and for a model with a cache, which has no states.
         """
         name = os.fsdecode(path)
         try:
@@ -208,16 +211,16 @@ class Model:
             self._compiled, self._table = self._states.compiled
 
     def score(self, sentence: str | bytes, bos: bool = True, eos: bool = True) -> float:
-        """log10 p of a sentence, words separated by white space, and of its end.
+        """Return log10 p of a sentence, its words separated by white space.
 
-        bos: whether it begins after `<s>`. eos: whether `</s>` follows.
+        bos: whether it begins after `<s>`. eos: whether `</s>` follows and is scored.
         """
         return sum(log_prob for log_prob, _, _ in self.full_scores(sentence, bos, eos))
 
     def full_scores(
         self, sentence: str | bytes, bos: bool = True, eos: bool = True
     ) -> Iterator[tuple[float, int, bool]]:
-        """log10 p, matched length and whether it is out of the vocabulary, of each word and of the sentence's end."""
+        """Yield the score of each word and, with eos, of the sentence's end."""
         state = State()
         self._states.begin(state, sentence_start=bos)
         for word in [*self._words(sentence), *([EOS] if eos else [])]:
@@ -225,19 +228,19 @@ class Model:
             yield log_prob, length, oov
 
     def perplexity(self, sentence: str | bytes) -> float:
-        """Of a sentence with its end."""
+        """Return the perplexity of a sentence with its end."""
         return float(10.0 ** (-self.score(sentence) / (len(self._words(sentence)) + 1)))
 
     def BeginSentenceWrite(self, state: State) -> None:
-        """Make a state that of a sentence's beginning."""
+        """Reset a state to the beginning of a sentence."""
         self._states.begin(state, sentence_start=True)
 
     def NullContextWrite(self, state: State) -> None:
-        """Make a state one without any words."""
+        """Reset a state to no words."""
         self._states.begin(state, sentence_start=False)
 
     def BaseScore(self, in_state: State, word: str, out_state: State) -> float:
-        """log10 p(word | in_state); out_state becomes the state after the word, and may be in_state itself."""
+        """Return log10 p(word | in_state); out_state becomes the state after the word, and may be in_state itself."""
         states = self._states
         if in_state.owner is not states or out_state.owner is not states:
             self._adopt(in_state, out_state)
@@ -247,16 +250,16 @@ class Model:
             index = self._unknown(word)
         if self._compiled is None:
             return states.log10_prob(in_state, index, out_state)
-        # What states.log10_prob does: one call less, of a function that takes little longer than a call.
+        # The same as states.log10_prob with one call less: the function takes little longer than a call.
         return self._compiled(self._table, in_state.address, index, out_state.address)
 
     def BaseFullScore(self, in_state: State, word: str, out_state: State) -> FullScoreReturn:
-        """The same with the matched length, and whether the word is out of the vocabulary."""
+        """Return the score of a word after in_state; out_state becomes the state after the word."""
         log_prob = self.BaseScore(in_state, word, out_state)
         return FullScoreReturn(log_prob, self._states.matched(out_state), word not in self)
 
     def _adopt(self, in_state: State, out_state: State) -> None:
-        """Make new states those of this model. Raises ValueError where in_state is another model's."""
+        """Make new states belong to this model. Raises ValueError if in_state belongs to another model."""
         if in_state.owner is None:
             self.NullContextWrite(in_state)
         elif in_state.owner is not self._states:

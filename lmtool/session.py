@@ -1,7 +1,7 @@
 """The environment of one command: its output folder, threads, GPU, and whether it runs on a terminal, in a sweep or
 from Python.
 
-Jobs of a sweep that run at once share the machine; the process that starts them tells them how many they are.
+Parallel jobs of a sweep share the machine; the process that starts them passes on their number.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from lmtool.runs.run import has_state
 from lmtool.system import parallel
 from lmtool.system.terminal import write_out
 
-# Environment variables that the process that starts a sweep's jobs sets: how many run at once, and the GPUs they share.
-AT_ONCE = "LMTOOL_JOBS_AT_ONCE"
-SHARED = "LMTOOL_SHARED_DEVICES"
-DEVICES = "CUDA_VISIBLE_DEVICES"
+# Names of environment variables, set by the process that starts a sweep's jobs: the number of parallel jobs, and the
+# GPUs they share.
+PARALLEL_JOBS_VAR = "LMTOOL_JOBS_AT_ONCE"
+SHARED_DEVICES_VAR = "LMTOOL_SHARED_DEVICES"
+DEVICES_VAR = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """How one command runs, apart from its settings.
+    """The environment of one command, everything but its settings.
 
-    out: the folder that it writes to. begun: the line that resume= would start from. choices: the option chosen in each
-    group, presets by their own name: {"model": "hsoftmax", ...}. launcher: Hydra's settings of the launcher of the
-    sweep that this is a job of; None outside a sweep. progress: whether to show bars. quiet: whether `say` prints
-    nothing, as in Python, where the result is shown instead. keeps: whether `out` stays; pictures are drawn only then.
-    on_evaluation: called with each line of metrics.jsonl; where it returns True, the training ends. notes, warnings:
-    what `note` and `warn` were given.
+    out: the output folder. begun: the command line that resume= would start from. choices: the option chosen in each
+    group, presets by their own name: {"model": "hsoftmax", ...}. launcher: Hydra's settings of the sweep's launcher;
+    None outside a sweep. progress: whether to show bars. quiet: whether `say` prints nothing, as in Python, where the
+    result is displayed instead. keeps: whether `out` is kept; pictures are drawn only then. on_evaluation: called with
+    each line of metrics.jsonl; if it returns True, the training ends. notes, warnings: the texts given to `note` and
+    `warn`.
     """
 
     out: Path
@@ -54,7 +55,7 @@ class Session:
 
     @classmethod
     def of_hydra(cls, *, quiet: bool = False) -> Session:
-        """That of the command line that Hydra runs now."""
+        """Return the session of the command line that Hydra is running."""
         from hydra.core.hydra_config import HydraConfig
         from hydra.types import RunMode
         from omegaconf import OmegaConf
@@ -77,25 +78,25 @@ class Session:
         return self.launcher is not None
 
     def say(self, text: str = "", *, exact: bool = False) -> None:
-        """Print for the user of the command line, with escapes in place of control characters.
+        """Print for the user of the command line, with escapes instead of control characters.
 
-        exact: whether text that other programs may read on is printed as it is, unless on a terminal.
+        exact: print the text unchanged if standard output is not a terminal, for other programs to read.
         """
         if not self.quiet:
             write_out(text if exact and sys.stdout and not sys.stdout.isatty() else for_terminal(text), end="\n")
 
     def note(self, text: str) -> None:
-        """Print and keep what the user should know."""
+        """Print and keep a note for the user."""
         self.notes.append(text)
         self.say(f"note: {text}")
 
     def warn(self, text: str) -> None:
-        """Print and keep what is likely to be a mistake."""
+        """Print and keep a warning about a likely mistake."""
         self.warnings.append(text)
         self.say(f"warning: {text}")
 
     def require_new(self) -> None:
-        """Raise UserError where the folder holds a run already, or, outside a sweep, a training that was cut off."""
+        """Raise UserError if the folder holds a run already, or, outside a sweep, an interrupted training."""
         if (self.out / "run.json").exists():
             raise UserError(f"{self.out} already holds a trained model: choose another folder with hydra.run.dir=PATH")
         if has_state(self.out) and not self.in_sweep:
@@ -105,7 +106,7 @@ class Session:
             )
 
     def use_threads(self, threads: int | None) -> int:
-        """Set and return the number of threads of this process: the number given, else that of its launcher or of
+        """Set and return the number of threads of this process: the number given, else that of the launcher or of
         OMP_NUM_THREADS, else one per core, or fewer while other processes need the cores (parallel.follow_load).
 
         Processes of one machine that train one model, and jobs of a sweep that run at once, share the cores.
@@ -126,19 +127,19 @@ class Session:
 
 
 def processes_started() -> int:
-    """The number of processes that torchrun started together; 1 without it."""
+    """Return the number of processes that torchrun started together; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def on_terminal() -> bool:
-    """Whether to show progress bars: standard error is a terminal, and no other job writes to it."""
+    """Return whether to show progress bars: standard error is a terminal, and no other job writes to it."""
     return sys.stderr is not None and sys.stderr.isatty() and at_once() == 1
 
 
 def jobs_at_once(launcher: Mapping[str, Any], jobs: int | None, cores: int) -> int:
-    """How many jobs a launcher runs at once on one machine of that many cores.
+    """Return the number of jobs that a launcher runs in parallel on a machine with this many cores.
 
-    launcher: its Hydra settings. jobs: how many there are to run; None where that is not known.
+    launcher: its Hydra settings. jobs: the number of jobs to run; None if that is not known.
     """
     target = str(launcher.get("_target_", ""))
     if target.endswith("JoblibLauncher"):
@@ -147,15 +148,16 @@ def jobs_at_once(launcher: Mapping[str, Any], jobs: int | None, cores: int) -> i
         return count if jobs is None else max(1, min(count, jobs))
     if target.endswith("submitit_launcher.LocalLauncher"):
         return max(1, jobs or 1)  # it starts all of them
-    return 1  # one after the other, or, with SLURM, each with cores of its own
+    return 1  # one after the other, or, with SLURM, each with separate cores
 
 
 @contextmanager
 def announced(jobs: int) -> Iterator[None]:
-    """Tell the jobs that are started in this block how many of them run at once."""
-    variables = {AT_ONCE: str(jobs)}
+    """Pass on the number of parallel jobs to those that are started in this block."""
+    variables = {PARALLEL_JOBS_VAR: str(jobs)}
     if jobs > 1:  # a launcher may hide the GPUs from a job (submitit does), which then cannot list them itself
-        variables[SHARED] = ",".join(visible_devices(os.environ, 0 if DEVICES in os.environ else count_devices()))
+        devices = 0 if DEVICES_VAR in os.environ else count_devices()
+        variables[SHARED_DEVICES_VAR] = ",".join(visible_devices(os.environ, devices))
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -168,12 +170,12 @@ def announced(jobs: int) -> Iterator[None]:
 
 
 def at_once() -> int:
-    """The number of jobs that share the machine, this one included."""
-    return int(os.environ.get(AT_ONCE, "1"))
+    """Return the number of jobs that share the machine, including this one."""
+    return int(os.environ.get(PARALLEL_JOBS_VAR, "1"))
 
 
 def threads_for(given: int | None, launcher: Mapping[str, Any], jobs: int, cores: int) -> int:
-    """The threads of one of `jobs` jobs that share `cores` cores: those given, its launcher's, or an equal share."""
+    """Return the threads of one of `jobs` jobs that share `cores` cores: given, the launcher's, or an equal share."""
     return given or launcher.get("cpus_per_task") or max(1, cores // jobs)
 
 
@@ -184,8 +186,8 @@ def threads_of_openmp() -> int | None:
 
 
 def visible_devices(environment: Mapping[str, str], devices: int) -> list[str]:
-    """The names of the GPUs that CUDA_VISIBLE_DEVICES leaves visible; devices: how many the machine has."""
-    chosen = environment.get(DEVICES)
+    """Return the names of the GPUs that CUDA_VISIBLE_DEVICES leaves visible. devices: number of GPUs of the machine."""
+    chosen = environment.get(DEVICES_VAR)
     if chosen is None:
         return [str(device) for device in range(devices)]
     # As CUDA reads the list: whatever follows an invalid name is ignored.
@@ -193,23 +195,23 @@ def visible_devices(environment: Mapping[str, str], devices: int) -> list[str]:
 
 
 def device_for(environment: Mapping[str, str], job: int, jobs: int, devices: int) -> str | None:
-    """The value of CUDA_VISIBLE_DEVICES for job number `job` when `jobs` run at once; None leaves it as it is.
+    """Return CUDA_VISIBLE_DEVICES for job number `job` of `jobs` parallel ones; None to leave it unchanged.
 
-    devices: how many the machine has, for an environment that does not choose among them.
+    devices: number of GPUs of the machine, for an environment that does not choose among them.
     """
     names = visible_devices(environment, devices)
     return names[job % len(names)] if jobs > 1 and names else None
 
 
 def use_own_device(job: int) -> None:
-    """Restrict this process to one GPU where there are GPUs and other jobs run at once; call it before CUDA is used."""
-    device = device_for({DEVICES: os.environ.get(SHARED, "")}, job, at_once(), 0)
+    """Restrict this process to one GPU if other jobs run in parallel; call it before CUDA is used."""
+    device = device_for({DEVICES_VAR: os.environ.get(SHARED_DEVICES_VAR, "")}, job, at_once(), 0)
     if device is not None:
-        os.environ[DEVICES] = device
+        os.environ[DEVICES_VAR] = device
 
 
 def count_devices(driver: Path = Path("/proc/driver/nvidia/gpus")) -> int:
-    """The number of NVIDIA GPUs, without importing torch."""
+    """Return the number of NVIDIA GPUs, without importing torch."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
         return sum(line.startswith("GPU ") for line in listed.splitlines())

@@ -24,7 +24,7 @@ class State:
     model: LanguageModel = field(repr=False)
 
     def __len__(self) -> int:
-        """The size of the state in bytes."""
+        """Return the size of the state in bytes."""
         return len(self.numbers)
 
 

@@ -34,11 +34,10 @@ Sentences = Iterable[str | Sequence[str]]  # each a string or a list of words
 class TextModel:
     """A language model with its vocabulary and the rules by which text becomes words.
 
-    model: the LanguageModel itself. form: how text is split into words. name: the run folder or file that it was loaded
-    from. In methods that take text, `oov` says what a
-    word out of the vocabulary becomes: "error" raises a UserError that names the closest words, "unk" takes `<unk>`;
-    `sentence_start=False` says that the text does not begin a sentence: the missing context is `<unk>` in place of
-    `<s>`.
+    model: the LanguageModel itself, which has more methods. form: how text is split into words. name: the run folder or
+    file that it was loaded from. In methods that take text, `oov` is the treatment of words outside the vocabulary:
+    "error" raises a UserError that names the closest words, "unk" replaces them by `<unk>`. `sentence_start=False`: the
+    text does not begin a sentence, and missing context is `<unk>` instead of `<s>`.
     """
 
     model: LanguageModel
@@ -47,11 +46,12 @@ class TextModel:
 
     def __repr__(self) -> str:
         unit = "characters" if self.form.chars else "words" if self.form.subwords is None else "pieces of words"
-        kind = type(self.model).__name__
-        return f"TextModel({self.name}: {kind} of {len(self.vocabulary) - 1:,} {unit}, contexts of {self.context_size})"
+        size = "all words before" if self.context_size is None else self.context_size
+        kind = f"{type(self.model).__name__} of {len(self.vocabulary) - 1:,} {unit}"
+        return f"TextModel({self.name}: {kind}, contexts of {size})"
 
     def reading(self, blank_lines: BlankLines | None) -> TextModel:
-        """The model whose files of text have blank lines read so; None: as in its run's data."""
+        """Return the model with this treatment of blank lines in files; None: that of its run's data."""
         if blank_lines is None:
             return self
         return replace(self, form=replace(self.form, blank_lines=blank_lines is BlankLines.sentence))
@@ -78,23 +78,23 @@ class TextModel:
 
     @property
     def dynamic(self) -> bool:
-        """Whether the model changes as it reads, as one with a cache does."""
+        """Whether the model changes as it reads, e.g. with a cache."""
         return self.model.dynamic
 
     @property
     def across_sentences(self) -> bool:
-        """Whether contexts go on into the sentences before."""
+        """Whether contexts reach into preceding sentences."""
         return self.model.across_sentences
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """log p(target | context), natural, float64 `[N]`.
+        """Return log p(target | context), natural, float64 `[N]`.
 
         contexts: int64 ids `[N, C]`, oldest word first, left-padded with `<s>`. targets: int64 ids `[N]`.
         """
         return self.model.log_prob(contexts, targets)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """The natural log-probabilities of all words after contexts int64 `[N, C]`: float64 `[N, V]`.
+        """Return log p of all words after contexts int64 `[N, C]`, natural, float64 `[N, V]`.
 
         The log-sum-exp of each row is 0. The entry of `<s>`, the last one, is the probability that the model reserves
         for types in no vocabulary.
@@ -102,9 +102,9 @@ class TextModel:
         return self.model.log_dist(contexts)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """log p(candidate | context), natural, float64 `[N, K]`, not renormalised over the candidates.
+        """Return log p(candidate | context), natural, float64 `[N, K]`, not renormalised over the candidates.
 
-        contexts: int64 ids `[N, C]`, oldest word first, left-padded with `<s>`. candidates: int64 ids `[N, K]`.
+        contexts: as in `log_prob`. candidates: int64 ids `[N, K]`.
         """
         return self.model.log_prob_candidates(contexts, candidates)
 
@@ -115,13 +115,13 @@ class TextModel:
     def score(self, sentences: Sentences, *, across_sentences: bool = False) -> list[FloatArray]: ...
 
     def score(self, sentences: str | Sentences, *, across_sentences: bool = False) -> FloatArray | list[FloatArray]:
-        """The natural log-probability of each token of each sentence: a float64 array `[tokens]` for each of them; that
-        array alone for one string.
+        """Return the natural log-probability of each token: for each sentence a float64 array `[tokens]`, for a string
+        one such array.
 
-        A sentence is a string or a list of words. Its tokens are its words and, where the model's data have sentences,
-        `</s>`. A word out of the vocabulary counts as `<unk>`, as in `lmtool eval`. across_sentences: whether the
-        sentences are one text, in which contexts go on from each to the next; if not, each is scored alone. Raises
-        UserError for a sentence with a line end within it or with `<s>` or `</s>` as a word, and for
+        A sentence is a string or a list of words. Its tokens are its words and, if the model's data have sentences,
+        `</s>`. A word outside the vocabulary counts as `<unk>`, as in `lmtool eval`. across_sentences: whether the
+        sentences are one text, in which contexts continue from each sentence to the next; if not, each is scored alone.
+        Raises UserError for a sentence with a line end within it or with `<s>` or `</s>` as a word, and for
         across_sentences=True if the model reads single sentences.
         """
         if isinstance(sentences, str):
@@ -132,14 +132,13 @@ class TextModel:
         return np.split(self.model.score_text(text), np.cumsum(sizes)[:-1])
 
     def perplexity(self, text: str | Sentences, *, across_sentences: bool = False) -> float:
-        """exp(-mean log p) over all tokens of sentences, as `score` takes them. Raises UserError for an empty text."""
+        """Return exp(-mean log p) over all tokens of sentences, as in `score`. Raises UserError for an empty text."""
         split = self.split_of([text] if isinstance(text, str) else text, across_sentences=across_sentences)
         return perplexity(self.model.score_text(split))
 
     def split_of(self, sentences: Sentences, *, across_sentences: bool = False) -> Split:
-        """Sentences, each a string or a list of words, as text that can be scored; across_sentences: as in `score`.
-
-        Raises UserError where it is empty.
+        """Return sentences, each a string or a list of words, as text that can be scored; across_sentences: as in
+        `score`. Raises UserError if the text is empty.
         """
         text, _ = self._split_of(sentences, across_sentences)
         if not text.tokens:
@@ -147,7 +146,7 @@ class TextModel:
         return text
 
     def _split_of(self, sentences: Sentences, across_sentences: bool) -> tuple[Split, list[int]]:
-        """The text and the number of tokens of each sentence; sentences without a token are left out of the text."""
+        """Return the text, without sentences that have no tokens, and the number of tokens of each sentence."""
         if across_sentences:
             require_across(self.model, self.vocabulary.eos, self.name)
         eos = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
@@ -185,11 +184,11 @@ class TextModel:
     def predict(
         self, text: str = "", top: int = 10, *, sentence_start: bool = True, oov: str = "error"
     ) -> list[tuple[str, float]]:
-        """The most likely next words and their probabilities, at most `top` of them, none with probability 0; of pieces
-        of words what they add to the text, ` the` or `ing`.
+        """Return the most likely next words and their probabilities, at most `top`, none with probability 0. Pieces of
+        words are returned as what they add to the text, e.g. ` the` or `ing`.
 
-        sentence_start, oov: see the class. Raises UserError for a word out of the vocabulary and for a setting out of
-        its range.
+        sentence_start, oov: see the class. Raises UserError for a word outside the vocabulary and for a setting out of
+        range.
         """
         require_whole("top", top)
         context = self.context(self.ids(text, oov), sentence_start=sentence_start)
@@ -214,9 +213,9 @@ class TextModel:
 
         temperature: words are drawn from p^(1/temperature); 0 takes the most likely word. top_k: only from the k most
         likely words (top-k sampling, Fan et al. 2018). top_p: only from the most likely words that together have this
-        probability (nucleus sampling, Holtzman et al. 2020). seed: the same one gives the same texts; None takes a
-        random one. sentence_start, oov: see the class. Raises UserError for a word out of the vocabulary and for a
-        setting out of its range.
+        probability (nucleus sampling, Holtzman et al. 2020). seed: equal seeds give equal texts; None: a random seed.
+        sentence_start, oov: see the class. Raises UserError for a word outside the vocabulary and for a setting out of
+        range.
         """
         Sampling(temperature, top_k, top_p)  # checks their ranges
         require_whole("count", count)
@@ -236,16 +235,17 @@ class TextModel:
         return [self.form.join([*ids.tolist(), *continuation]) for continuation in sampled]
 
     def ids(self, text: str | Sequence[str], oov: str = "error") -> IntArray:
-        """The ids int64 `[tokens]` of a text or of a list of words. oov: see the class.
+        """Return the ids int64 `[tokens]` of a text or of a list of words. oov: see the class.
 
-        Raises UserError for a word out of the vocabulary.
+        Raises UserError for a word outside the vocabulary.
         """
         require(oov in ("error", "unk"), "oov", oov, "error or unk")
         return self.form.encode(self.form.tokens(self._words_of(text)), allow_oov=Oov(oov) is Oov.unk)
 
     def begin(self, *, sentence_start: bool = True) -> State:
-        """The state before the first word, for `advance`; sentence_start: see the class. Raises UserError for a model
-        with a cache.
+        """Return the state before the first word, for `advance`. sentence_start: see the class.
+
+        Raises UserError for a model with a cache.
         """
         state = self.model.begin(self.vocabulary.special_tokens, sentence_start=sentence_start)
         return State(state.tobytes(), self.model)
@@ -261,12 +261,13 @@ class TextModel:
     def advance(
         self, state: State | States | Sequence[State], words: str | Sequence[str] | IntArray
     ) -> tuple[float, State] | tuple[FloatArray, States]:
-        """Natural log p(word | state), and the state after the word; or those of N words after N states, float64 `[N]`.
+        """Return natural log p(word | state) and the state after the word; for N words after N states, log p as float64
+        `[N]` and N states.
 
-        Words are strings, `</s>` among them, or int64 ids `[N]`. One out of the vocabulary counts as `<unk>`; after
-        `</s>` a new sentence begins. States are hashable and equal where all that follows is, so that a decoder may
-        recombine hypotheses. Raises ValueError for a state of another model, and where words and states are not as
-        many.
+        Words are strings, including `</s>`, or int64 ids `[N]`. A word outside the vocabulary counts as `<unk>`; after
+        `</s>` a new sentence begins. States are hashable, and equal if all further log-probabilities are, so that a
+        decoder may recombine hypotheses. Raises ValueError for a state of another model, and unless there are as many
+        words as states.
         """
         if isinstance(state, State):
             log_prob, after = self.advance([state], [words])  # type: ignore[list-item]
@@ -298,10 +299,10 @@ class TextModel:
     def neighbors(
         self, word: str, top: int = 10, *, by: str = "cosine", of: str = "embeddings"
     ) -> list[tuple[str, float]]:
-        """The words with the most similar vectors, and their similarity: at most `top` of them, itself left out.
+        """Return the words with the most similar vectors and their similarity, at most `top`, without the word itself.
 
         by: cosine or dot. of: embeddings, or output for the vectors of the output layer. Raises UserError for a word
-        out of the vocabulary, and where the model is not neural.
+        outside the vocabulary, and if the model is not neural.
         """
         from lmtool.neural.vectors import nearest
 
@@ -319,14 +320,12 @@ class TextModel:
         return [(self.form.shown(i), value) for i, value in zip(ids.tolist(), similarity.tolist(), strict=True)]
 
     def context(self, ids: IntArray, *, sentence_start: bool = True) -> IntArray:
-        """The context int64 `[C]` after ids `[words]`: the last C of them, after `<s>` or `<unk>` where they are
-        fewer.
-        """
+        """Return the context int64 `[C]` after ids `[words]`: the last C of them, left-padded with `<s>` or `<unk>`."""
         size = len(ids) + 1 if self.context_size is None else self.context_size
         before = self.vocabulary.bos if sentence_start else self.vocabulary.unk
         return np.concatenate([np.full(size, before, dtype=np.int64), ids])[len(ids) :]
 
 
 def random_seed() -> int:
-    """A seed that is different each time, small enough to be typed."""
+    """Return a seed that is different each time, and small enough to type."""
     return secrets.randbelow(1 << 31)

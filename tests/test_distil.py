@@ -186,7 +186,7 @@ def test_a_network_becomes_an_ngram_run(runs: Path, lmtool: Lmtool) -> None:
 
 
 MISTAKES = [
-    ("run=kn3 like=nplm", "nplm is not an n-gram model: name one whose n-grams"),
+    ("run=kn3 like=nplm", "nplm is not an n-gram model: name a run that has"),
     ("run=nplm like=char", "have different words"),
     ("run=nplm like=mix", "mix is not an n-gram model"),
     ("run=nplm like=nowhere", "no run folder"),

@@ -112,7 +112,7 @@ def test_weights_by_class_of_context() -> None:
 
 
 def test_log_linear_contexts_are_evenly_spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "CHUNK", 2)
+    monkeypatch.setattr(fit, "CONTEXTS_PER_CHUNK", 2)
     models: list[Any] = [Fixed(FIRST, 1), Fixed(SECOND, 1)]
     for contexts, places in ((3, [0, 2, 4]), (2, [0, 4]), (100, [0, 1, 2, 3, 4])):
         config: Any = SimpleNamespace(fit_split="runs", fit_contexts=contexts)

@@ -61,7 +61,7 @@ def test_resumed(lmtool: Run, older: Path) -> None:
 def test_defaults_that_have_changed_do_not_reach_it(lmtool: Run, older: Path) -> None:
     before = json.loads(Path("nplm/run.json").read_text())["config"]
     said = lmtool("train", "resume=nplm")
-    assert "its budget is used up" in said  # one epoch, where today's default has more
+    assert "budget is exhausted" in said  # one epoch, where today's default has more
     now = json.loads(Path("nplm/run.json").read_text())["config"]
     of_training = {"consecutive": 1, "gradients": "auto", "forms": "auto", "deterministic": False}
     # Each what there was before there was a choice.

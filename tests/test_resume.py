@@ -222,7 +222,7 @@ def test_the_command_line_resumes(lmtool: Run, monkeypatch: pytest.MonkeyPatch) 
     assert_same(Path("cut"), Path("whole"))
     results = [json.loads(Path(run, "result.json").read_text()) for run in ("cut", "whole")]
     assert results[0]["valid_perplexity"] == results[1]["valid_perplexity"]
-    assert "budget is used up" in lmtool("train", "resume=cut")
+    assert "budget is exhausted" in lmtool("train", "resume=cut")
     said = lmtool("train", "resume=cut", "training.epochs=4")
     assert "the learning rate continues as schedule=cosine" in said
     assert json.loads(Path("cut", "result.json").read_text())["epochs"] == 4
@@ -267,7 +267,7 @@ def test_a_limit_in_minutes_that_was_not_given_ends_with_epochs_that_are(lmtool:
     small = [word for word in LINE if word != "training.minutes=null"]
     lmtool("train", *small, "hydra.run.dir=run", "training.evaluate_every=8")
     assert budget() == (8.0, None, 10.0)
-    assert "its budget is used up" in lmtool("train", "resume=run")
+    assert "budget is exhausted" in lmtool("train", "resume=run")
     assert budget() == (8.0, None, 10.0)
     lmtool("train", "resume=run", "training.epochs=9")
     assert budget() == (9.0, None, None)

@@ -1,4 +1,4 @@
-"""How the functions of calls.py name runs and run a command."""
+"""Naming runs and running a command, for the functions of calls.py."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Callback = Callable[[dict[str, Any]], object]
 
 
 def model_of(run: RunLike, device: str, store_dir: Any, options: Any) -> TextModel:
-    """The model of a run that is named in any way."""
+    """Return the model of a run that is named in any way."""
     if isinstance(run, TextModel):
         return run
     from lmtool.runs.load import load
@@ -50,7 +50,7 @@ def call(
     callback: Callback | None = None,
     keeps: bool = False,
 ) -> Any:
-    """Run a command. keeps: whether its folder stays where `out` is None."""
+    """Run a command and return its result. keeps: whether its folder is kept if `out` is None."""
     from lmtool.cli.resume import with_earlier_words
 
     with of_paths(), restore_threads(), ExitStack() as stack:
@@ -86,7 +86,7 @@ def call(
 
 @contextmanager
 def logging_restored() -> Iterator[None]:
-    """Undo what Hydra does to Python's logging for its jobs: this process has loggers of its own."""
+    """Restore Python's logging, which Hydra configures for its jobs, after the block."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
@@ -100,7 +100,7 @@ def logging_restored() -> Iterator[None]:
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without those that are not given; a Corpus becomes the settings of its data, and its store's folder."""
+    """Return the settings that are given; a Corpus becomes the settings of its data, and its store's folder."""
     from lmtool.data.corpus import Corpus
 
     given = {key: value for key, value in settings.items() if value is not None}
@@ -116,14 +116,14 @@ def is_option(key: str, value: Any) -> bool:
 
 
 def folder_of(run: RunLike) -> Path:
-    """The folder, or the file, of a run that is named in any way."""
+    """Return the folder or file of a run that is named in any way."""
     if isinstance(run, TrainedRun | MixedRun):
         return run.folder
     if isinstance(run, TextModel):
         return Path(run.name)
     if isinstance(run, str | PathLike):
         return Path(run)
-    raise UserError(f"{run!r}: name a run by its folder, or give what train, mix or load returned")
+    raise UserError(f"{run!r}: name a run by its folder, or pass the result of train, ensemble or load")
 
 
 def folders_of(runs: Sequence[RunLike]) -> list[str]:
@@ -133,28 +133,28 @@ def folders_of(runs: Sequence[RunLike]) -> list[str]:
 
 
 def store_dir_of(run: RunLike) -> str | None:
-    """The folder of the store that a run was made with, where that is known."""
+    """Return the folder of the store that a run was made with, if it is known."""
     return run.store_dir if isinstance(run, TrainedRun | MixedRun) else None
 
 
 def named_run(run: RunLike) -> dict[str, Any]:
-    """The setting run=, and the folder of the store that the run was made with."""
+    """Return the setting run=, and the folder of the store that the run was made with."""
     made_in = store_dir_of(run)
     return {"run": str(folder_of(run)), **({"store_dir": made_in} if made_in else {})}
 
 
 def named_model(run: RunLike) -> dict[str, Any]:
-    """The same, or the setting arpa= for a file."""
+    """Return the settings that name a run, or arpa= for a file."""
     path = folder_of(run)
     with of_paths():
         return {"arpa": str(path)} if path.is_file() else named_run(run)
 
 
 def shows_progress(wanted: bool | None) -> bool:
-    """Whether to show bars: as wanted, else on a terminal and in notebooks."""
+    """Return whether to show bars: as wanted, else on a terminal and in notebooks."""
     return on_terminal() or in_notebook() if wanted is None else wanted
 
 
 def new_folder(top: str, verb: str) -> Path:
-    """The folder that the command line would take."""
+    """Return a new folder, named as the command line would."""
     return Path(top) / verb / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}"

@@ -1,4 +1,4 @@
-"""`lmtool.score_texts`: many texts, as they come, one number each; what `lmtool score` does with files."""
+"""`lmtool.score_texts`: score texts of an iterable one by one, as `lmtool score` does with files."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def score_texts(
     store_dir: str | PathLike[str] | None = None,
     options: str | PathLike[str] | None = None,
 ) -> Iterator[TextScore]:
-    """The score of each text in its order, as `lmtool score` gives it: tokens, oov, log_prob, perplexity, difference.
+    """Yield the score of each text in order, as in `lmtool score`: tokens, oov, log_prob, perplexity, difference.
 
-    run: a run folder, what `train`, `mix` or `load` returned, or an ARPA file. texts: strings, each a text of its own,
-    whose lines are sentences; any iterable, which is read some megabytes ahead of the scores. run_out: a second one, of
-    general text, for the difference (Moore & Lewis 2010). across_sentences: whether contexts go on from line to line of
-    a text, for networks trained so; if not, each line is read alone. device: for neural models. store_dir, options: as
-    of `load`. Raises UserError for a single string and for a model with a cache at once, and for what is no text as it
-    comes.
+    run: a run folder, the result of `train`, `ensemble` or `load`, or an ARPA file. texts: an iterable of strings, each
+    a separate text whose lines are sentences; it is read some megabytes ahead of the scores. run_out: a second run, of
+    general text, for the difference (Moore & Lewis 2010). across_sentences: whether contexts continue from line to line
+    of a text, for networks trained so; if not, each line is read alone. device: for neural models. store_dir, options:
+    as in `load`. Raises UserError immediately for a single string or a model with a cache, and for a non-string item
+    when it is reached.
     """
     from lmtool.commands.score import scorer_of
     from lmtool.evaluation.text_scores import scores_of
@@ -44,5 +44,5 @@ def score_texts(
 def _checked(texts: Iterable[Any]) -> Iterator[str]:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UserError(f"texts: number {number:,}, from 0, is no text ({type(text).__name__})")
+            raise UserError(f"texts[{number}] must be a string; got {type(text).__name__}")
         yield text

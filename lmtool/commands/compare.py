@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SETTINGS = CompareConfig
 HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)", "block"]
 KEYS = ["run", "perplexity", "difference", "from", "to", "p_bootstrap", "p_randomisation", "block"]
-SAME = 1e-6  # relative differences of perplexity below this are rounding: KenLM writes 7 digits, SRILM 6
+MIN_DIFFERENCE = 1e-6  # relative; smaller ones of perplexities are rounding: KenLM writes 7 digits, SRILM 6
 
 
 def run(config: CompareConfig, session: Session) -> Comparison:
@@ -84,14 +84,14 @@ def run(config: CompareConfig, session: Session) -> Comparison:
 
 
 def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> None:
-    """Say what forbids to compare some of the figures as they stand."""
+    """Note what makes some of the figures not comparable."""
     if len({member.split for member in members}) > 1:
         named = ", ".join(f"{member.name} on {member.split}" for member in members)
         session.note(f"the same tokens under several names: {named}")
     for member, row in zip(members, rows, strict=True):
         if not math.isfinite(float(str(row[1]))):
             session.note(f"{member.name} gives {member.zeros:,} tokens probability 0: its perplexity is infinite")
-        if row[2] is not None and abs(float(str(row[2]))) < SAME * float(str(row[1])):
+        if row[2] is not None and abs(float(str(row[2]))) < MIN_DIFFERENCE * float(str(row[1])):
             session.note(f"{member.name} and {members[0].name} agree to the digits that such files have")
         if not member.normalised:
             session.note(f"{member.name} has scores that do not sum to one: not comparable with others")
@@ -103,7 +103,7 @@ def _note(members: list[Member], rows: list[list[Cell]], session: Session) -> No
 
 
 def _write_tables(out: Path, rows: list[list[Cell]]) -> None:
-    """compare.csv with all digits and compare.md for a report."""
+    """Write compare.csv with all digits, and compare.md for a report."""
     for name, text in (("compare.csv", csv_text([KEYS, *rows])), ("compare.md", f"{markdown_table(HEADER, rows)}\n")):
         with atomic_write(out / name) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -25,25 +25,26 @@ if TYPE_CHECKING:
     from lmtool.ngram.models.ngram_model import NgramModel
 
 SETTINGS = ConvertConfig
+WEIGHT_BITS = (8, 16)  # of the weights of neural models
 
 
 def run(config: ConvertConfig, session: Session) -> Written:
     """Make a run of an ARPA file, write a run's n-gram model as ARPA, make a run smaller, or mix runs into one."""
     session.use_threads(config.threads)
     if config.runs is not None:
-        return mix_ngrams(config, config.runs, session)
+        return _mix_ngrams(config, config.runs, session)
     if config.arpa is not None and config.to is None and config.run is None:
         session.require_new()
         return _read(config, config.arpa, session)
     if config.quantize is not None and config.arpa is None and config.to is None:
         session.require_new()
-        return smaller_run(Run.open(run_folder(config.run)), config.quantize, config.store_dir, session)
+        return _smaller_run(Run.open(run_folder(config.run)), config.quantize, config.store_dir, session)
     if config.to is not None and config.arpa is None and config.quantize is None:
         from lmtool.commands.export import COUNT_BASED, format_of, write_count_based
 
         to, form, source = Path(config.to), format_of(config.to), Run.open(run_folder(config.run))
         if form not in COUNT_BASED:
-            raise UserError(f"to={config.to}: lmtool export writes {form}; convert ARPA and counts")
+            raise UserError(f"to={config.to}: use lmtool export for {form}; convert writes ARPA and counts")
         about, _ = write_count_based(source, config.store_dir, to, form, session)
         session.say(f"wrote {to}: {about}")
         return Written(to, about, session.notes)
@@ -54,9 +55,9 @@ def run(config: ConvertConfig, session: Session) -> Written:
 
 
 def _read(config: ConvertConfig, source: str, session: Session) -> Written:
-    """Make a run of an ARPA file over the words of a data set, or over the file's own.
+    """Make a run of an ARPA file over the words of a data set, or over those of the file.
 
-    Raises UserError for a damaged file, and where the words differ and the data set cannot change its own.
+    Raises UserError for a damaged file, and if the words differ and the data set cannot change its vocabulary.
     """
     from lmtool.commands.ngram_runs import Text, save_ngram_run, store_with_words
     from lmtool.data.corpus import Corpus
@@ -78,27 +79,24 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
     return Written(session.out, f"a run with the {about} of {source}", session.notes)
 
 
-WEIGHTS = (8, 16)  # the bits of the weights of neural models
-
-
-def smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Written:
+def _smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Written:
     """Make a run with the source's model in `bits` bits: an n-gram model's values, or a network's weights.
 
-    Raises UserError for a mixture, for a model that is quantised already, and for bits that the model does not have.
+    Raises UserError for a mixture, for a model that is quantised already, and for bits that the model does not support.
     """
     from lmtool.runs.corpus import save_tokeniser, save_vocabulary, tokeniser_in
     from lmtool.runs.load import run_vocabulary
 
     settings = source.settings("model") if source.kind == "train" else None
     if settings is None:
-        raise UserError(f"{source.folder} is a mixture, which has no numbers of its own: quantise its members")
+        raise UserError(f"{source.folder} is a mixture, and has no weights to quantize: quantize its members instead")
     vocabulary = run_vocabulary(source, store_dir)
     if isinstance(settings, CountModelConfig):
         require_whole("quantize", bits, *BITS)
-        name, parameters = _quantise_table(source, settings, vocabulary, bits, session)
+        name, parameters = _quantise_table(source, vocabulary, bits, session)
     else:
         assert isinstance(settings, EncoderConfig)
-        require(bits in WEIGHTS, "quantize", bits, f"8 or 16 for the weights of model={settings.kind}")
+        require(bits in WEIGHT_BITS, "quantize", bits, f"8 or 16 for the weights of model={settings.kind}")
         name, parameters = _quantise_weights(source, settings, vocabulary, bits, session)
     size = (session.out / name).stat().st_size
     result = {"run": str(source.folder), "quantize": bits, "parameters": parameters, "bytes": size}
@@ -114,15 +112,13 @@ def smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wri
     return Written(session.out, about, session.notes)
 
 
-def _quantise_table(
-    source: Run, settings: CountModelConfig, vocabulary: Vocabulary, bits: int, session: Session
-) -> tuple[str, int]:
-    """Write the quantised n-gram model; returns its file's name and the number of n-grams."""
+def _quantise_table(source: Run, vocabulary: Vocabulary, bits: int, session: Session) -> tuple[str, int]:
+    """Write the quantised n-gram model; return its file's name and the number of n-grams."""
+    from lmtool.commands.ngram_runs import load_ngram_model
     from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 
-    model = settings.load(source.folder, vocabulary)
-    if not isinstance(model, NgramModel):
-        raise UserError(f"{source.folder} is not an n-gram model or a neural one: only these are quantised")
+    refusal = f"{source.folder} is not an n-gram model or a neural one: only these are quantised"
+    model = load_ngram_model(source, vocabulary, refusal)
     small = NgramModel(model.table.quantized(bits), vocabulary)
     small.save(session.out / NGRAM_FILE)
     for note in quantized_notes(small):
@@ -133,7 +129,7 @@ def _quantise_table(
 def _quantise_weights(
     source: Run, settings: EncoderConfig, vocabulary: Vocabulary, bits: int, session: Session
 ) -> tuple[str, int]:
-    """Write the quantised weights, and the tree; returns the weights' file's name and their number."""
+    """Write the quantised weights and the tree; return the name of the weights' file and the number of weights."""
     from lmtool.runs.load import load_neural
     from lmtool.runs.weights import CHECKPOINT, QUANTISED, TREE, read_notes, save_quantised, save_tree
 
@@ -157,11 +153,11 @@ class _Member:
     run: Run | None
 
 
-def mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Written:
+def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Written:
     """Mix the n-gram models of runs and ARPA files into one, into an ARPA file or a run.
 
-    Raises UserError for a member that is not an n-gram model, whose scores do not sum to one, or that mixes otherwise
-    than linearly.
+    Raises UserError for a member that is not an n-gram model, whose scores do not sum to one, or that is a mixture but
+    not a linear one.
     """
     import numpy as np
 
@@ -195,23 +191,19 @@ def mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Writ
 
 
 def _weighted(config: ConvertConfig, runs: list[str]) -> list[tuple[str, float]]:
-    """The names of runs= with their weights; a single mixture brings its own."""
+    """Return the names in runs= with their weights; a single mixture has weights already."""
     if config.weights is not None:
         return list(zip(runs, config.weights, strict=True))
     if len(runs) > 1:
         raise UserError(
-            "weights=null: give one for each run, as weights=[.6,.4], or fit them: lmtool ensemble "
+            "weights=null: set one for each run, e.g. weights=[.6,.4], or fit them: lmtool ensemble "
             f"runs=[{','.join(runs)}], then lmtool convert runs=[ITS FOLDER]"
         )
     return [(runs[0], 1.0)]
 
 
 def _members_of(name: str, weight: float) -> list[_Member]:
-    """The n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight."""
-    from lmtool.config.groups import CountModelConfig
-    from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.runs.load import load_model, run_vocabulary
-
+    """Return the n-gram models of a run, an ARPA file or a linear mixture, with their shares of a weight."""
     if Path(name).is_file():
         from lmtool.ngram.files.arpa_model import arpa_model
 
@@ -223,11 +215,10 @@ def _members_of(name: str, weight: float) -> list[_Member]:
             raise UserError(f"{name} mixes by {how}: only a linear mixture without a cache is an n-gram model")
         shares = zip(run.members, run.weights, strict=True)
         return [member for each, share in shares for member in _members_of(each, weight * share)]
-    settings = run.settings("model")
-    model = load_model(run, run_vocabulary(run)) if isinstance(settings, CountModelConfig) else None
-    if not isinstance(model, NgramModel):
-        raise UserError(f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it")
-    return [_Member(name, _normalised(name, model), weight, run)]
+    from lmtool.commands.ngram_runs import load_ngram_model
+
+    refusal = f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it"
+    return [_Member(name, _normalised(name, load_ngram_model(run, None, refusal)), weight, run)]
 
 
 def _normalised(name: str, model: NgramModel) -> NgramModel:
@@ -239,8 +230,8 @@ def _normalised(name: str, model: NgramModel) -> NgramModel:
 def _text(
     config: ConvertConfig, members: list[_Member], vocabulary: Vocabulary, session: Session, one_vocabulary: bool
 ) -> tuple[Text, Vocabulary]:
-    """The text that the new run is evaluated on, and its vocabulary: those of data= where the command line names it,
-    else of the first run, with the words of all members.
+    """Return the text that the new run is evaluated on, and its vocabulary: of data= if the command line names it, else
+    of the first run, with the words of all members.
     """
     from lmtool.commands.ngram_runs import Text, store_with_words
     from lmtool.data.corpus import Corpus
@@ -248,9 +239,7 @@ def _text(
     chosen = any(key_of(word).split(".")[0].split("@")[0] == "data" for word in session.begun.overrides)
     first = next((member.run for member in members if member.run is not None), None)
     if not chosen and first is None:
-        raise UserError(
-            "runs= has ARPA files alone: name the text that the new run is evaluated on by data=, or give to="
-        )
+        raise UserError("runs= has only ARPA files: set data= to the text that the new run is evaluated on, or set to=")
     if not chosen and one_vocabulary and first is not None:
         return Text.of_run(first), vocabulary
     data = config.data if chosen or first is None else first.settings("data")

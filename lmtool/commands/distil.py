@@ -1,4 +1,4 @@
-"""`lmtool distil`: a network or a mixture, and an n-gram run -> an n-gram run with the former's probabilities."""
+"""`lmtool distil`: a network or mixture, and an n-gram run -> an n-gram run with the probabilities of the former."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lmtool.data.split import Split
-    from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import LanguageModel
     from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.system.arrays import IntArray
 
 SETTINGS = DistilConfig
-AT_ONCE = 1 << 23  # probabilities that are held at once
+PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once
 
 
 def run(config: DistilConfig, session: Session) -> TrainedRun:
     """Distil a model into the n-grams of another one, and score valid."""
-    from lmtool.commands.ngram_runs import Text, prune_to_size, save_ngram_run
+    from lmtool.commands.ngram_runs import Text, load_ngram_model, prune_to_size, save_ngram_run
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams
     from lmtool.ngram.models.ngram_model import NgramModel
@@ -47,7 +46,10 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
         raise UserError(f"{config.run} and {config.like} have different words: train them with the same data= settings")
     with open_run_corpus(teacher_run, config.store_dir, progress=session.progress) as corpus:
         require_splits(corpus)
-        like = _ngram_model(like_run, corpus.vocabulary)
+        refusal = f"like={config.like} is not an n-gram model: name a run that has the n-grams of the new model"
+        like = load_ngram_model(like_run, corpus.vocabulary, refusal)
+        if not like.normalised:
+            raise UserError(f"like={config.like} gives scores that do not sum to one: use another smoother")
         teacher = load_model(teacher_run, corpus.vocabulary, config.device)
         _require_teacher(teacher, config.run)
         train = corpus.split("train")
@@ -81,7 +83,7 @@ def run(config: DistilConfig, session: Session) -> TrainedRun:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The first `tokens` places of a text, as two models read it; shown: whether with a bar."""
+    """The first `tokens` tokens of a text, as two models read them. shown: whether to show a bar."""
 
     train: Split
     tokens: int
@@ -90,14 +92,14 @@ class _Places:
     shown: bool
 
     def each(self, take: Callable[[IntArray, npt.NDArray[Any]], None]) -> None:
-        """Hand over all places, some at once: their contexts `[N, n-1]` as the n-gram model reads them, and the other
-        model's p `[N, V]`.
+        """Call `take` with the contexts `[N, n-1]` of the n-gram model and the teacher's p `[N, V]`, for all tokens in
+        chunks.
         """
         import numpy as np
 
         from lmtool.system.terminal import token_bar
 
-        rows = max(1, AT_ONCE // len(self.like.vocabulary))
+        rows = max(1, PROBABILITIES_PER_CHUNK // len(self.like.vocabulary))
         with token_bar(self.tokens, shown=self.shown) as bar:
             for first in range(0, self.tokens, rows):
                 last = min(first + rows, self.tokens)
@@ -105,21 +107,6 @@ class _Places:
                 p = self.teacher.probabilities(self.teacher.contexts_of(self.train, places)[0])
                 take(self.like.contexts_of(self.train, places)[0], p)
                 bar.update(last - first)
-
-
-def _ngram_model(run: Run, vocabulary: Vocabulary) -> NgramModel:
-    """The model of an n-gram run. Raises UserError for another run, and for scores that do not sum to one."""
-    from lmtool.config.groups import CountModelConfig
-    from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.runs.load import load_model
-
-    count_based = run.kind == "train" and isinstance(run.settings("model"), CountModelConfig)
-    model = load_model(run, vocabulary) if count_based else None
-    if not isinstance(model, NgramModel):
-        raise UserError(f"like={run.folder} is not an n-gram model: name one whose n-grams the new model shall have")
-    if not model.normalised:
-        raise UserError(f"like={run.folder} gives scores that do not sum to one: use another smoother")
-    return model
 
 
 def _require_teacher(model: LanguageModel, name: str) -> None:

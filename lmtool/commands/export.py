@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SETTINGS = ExportConfig
 GOOGLE = "counts in a folder"
 BITS_OF = {WeightType.float32: None, WeightType.float16: 16, WeightType.int8: 8}
-COUNT_BASED = ("ARPA", "counts in text", "counts in Parquet", GOOGLE)  # what there is of n-gram models alone
+COUNT_BASED = ("ARPA", "counts in text", "counts in Parquet", GOOGLE)  # formats of n-gram models and their counts
 
 
 def run(config: ExportConfig, session: Session) -> Written:
@@ -30,9 +30,9 @@ def run(config: ExportConfig, session: Session) -> Written:
     to, folder = Path(config.to), run_folder(config.run)
     form = format_of(config.to)
     if config.what is not What.auto and form not in ("word2vec text", "word2vec binary"):
-        raise UserError(f"what={config.what.value}: {form} takes the whole model; leave what out, or name to=FILE.txt")
+        raise UserError(f"what={config.what.value}: {form} takes the whole model; remove what=, or set to=FILE.txt")
     if config.dtype is not WeightType.float32 and form != "safetensors":
-        raise UserError(f"dtype={config.dtype.value}: for to=FILE.safetensors alone; {form} has a form of its own")
+        raise UserError(f"dtype={config.dtype.value} requires to=FILE.safetensors; {form} has a fixed format")
     if form in COUNT_BASED:
         about, result = write_count_based(Run.open(folder), config.store_dir, to, form, session)
     else:
@@ -50,7 +50,7 @@ def run(config: ExportConfig, session: Session) -> Written:
 
 
 def format_of(name: str) -> str:
-    """The format of a file or folder by its name. Raises UserError for an unknown suffix."""
+    """Return the format of a file or folder by its name. Raises UserError for an unknown suffix."""
     if name.endswith("/") or Path(name).is_dir():
         return GOOGLE
     match Path(name).suffixes[-2:]:
@@ -67,14 +67,14 @@ def format_of(name: str) -> str:
         case [*_, ".safetensors"]:
             return "safetensors"
     raise UserError(
-        f"to={name}: the suffix decides what is written: .txt, .vec, .bin, .arpa, .arpa.gz, .safetensors, or of counts "
-        ".tsv, .tsv.gz, .parquet and FOLDER/"
+        f"to={name}: unknown suffix; use .txt, .vec, .bin, .arpa, .arpa.gz, .safetensors, or for counts .tsv, .tsv.gz, "
+        ".parquet or FOLDER/"
     )
 
 
 def write_count_based(run: Run, store_dir: str, to: Path, form: str, session: Session) -> tuple[str, dict[str, Any]]:
-    """Write a run's n-gram model, or its counts, in one of the forms COUNT_BASED; returns what was written, and the
-    number of n-grams by order for result.json. Raises UserError where the run has none.
+    """Write a run's n-gram model or its counts in one of the formats COUNT_BASED; return a description, and the number
+    of n-grams by order for result.json. Raises UserError if the run has no n-grams.
     """
     if form == "ARPA":
         sizes, what = _write_ngrams(run, store_dir, to, session), ""
@@ -85,9 +85,9 @@ def write_count_based(run: Run, store_dir: str, to: Path, form: str, session: Se
 
 
 def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Session) -> list[int]:
-    """Write the counts that a run's n-gram model was estimated from; returns the number of n-grams by order.
+    """Write the counts from which a run's n-gram model was estimated; return the number of n-grams by order.
 
-    Raises UserError where the model has no counts, and where their text has changed.
+    Raises UserError if the model has no counts, or their text has changed.
     """
     from lmtool.data.corpus import Corpus
     from lmtool.ngram.counting.counts import first_places_of
@@ -96,7 +96,7 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
 
     model = run.settings("model") if run.kind == "train" else None
     if not isinstance(model, CountModelConfig) or not run.config.get("counts"):
-        raise UserError(f"{run.folder} is no run of a count-based model: only these have counts")
+        raise UserError(f"{run.folder} is not a run of a count-based model: only these have counts")
     if not model.counts_words:
         raise UserError(f"{run.folder} has no counts of words: export those of a run of n-grams of words")
     session.say(f"counting the text of {run.folder}, unless its counts were kept")
@@ -116,29 +116,25 @@ def _write_counts(run: Run, store_dir: str, to: Path, form: str, session: Sessio
 
 
 def _write_ngrams(run: Run, store_dir: str, to: Path, session: Session) -> list[int]:
-    """Write a run's n-gram model as ARPA; returns the number of n-grams by order.
+    """Write a run's n-gram model as ARPA; return the number of n-grams by order.
 
-    Raises UserError where the run's model has no ARPA form.
+    Raises UserError if the run's model has no ARPA form.
     """
+    from lmtool.commands.ngram_runs import load_ngram_model
     from lmtool.ngram.files.arpa_write import write_arpa
-    from lmtool.ngram.models.ngram_model import NgramModel
-    from lmtool.runs.load import load
+    from lmtool.runs.load import run_vocabulary
 
     refusal = f"{run.folder} is not an n-gram model: only these have an ARPA form"
-    if run.kind != "train" or not isinstance(run.settings("model"), CountModelConfig):
-        raise UserError(refusal)
-    loaded = load(run.folder, store_dir=store_dir)
-    if not isinstance(loaded.model, NgramModel):
-        raise UserError(refusal)
-    table = loaded.model.table
-    write_arpa(table, loaded.vocabulary, to)
-    if table.missing:
-        _note_differences(run, loaded.model, store_dir, session)
-    return list(table.sizes)
+    vocabulary = run_vocabulary(run, store_dir) if run.kind == "train" else None
+    model = load_ngram_model(run, vocabulary, refusal)
+    write_arpa(model.table, model.vocabulary, to)
+    if model.table.missing:
+        _note_differences(run, model, store_dir, session)
+    return list(model.table.sizes)
 
 
 def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Session) -> None:
-    """Say what other tools make of a model that gives contexts it does not have a weight, as the format does not."""
+    """Note how other tools read a model with a back-off weight for unseen contexts, which ARPA cannot express."""
     from lmtool.evaluation.score import perplexity
     from lmtool.ngram.files.arpa_write import arpa_form
     from lmtool.ngram.models.ngram_model import NgramModel
@@ -152,7 +148,7 @@ def _note_differences(run: Run, model: NgramModel, store_dir: str, session: Sess
     with open_run_corpus(run, store_dir, progress=False) as corpus:
         here, there = (perplexity(scorer.score_text(corpus.split("valid"))) for scorer in (model, other))
     session.note(
-        "written so that other tools get the same scores, which do not sum to one, but for the first "
+        "written so that other tools get the same scores, which do not sum to one, except for the first "
         f"{order - 2} words of sentences that begin in an unseen way: perplexity of valid {here:.4f} here, "
         f"{there:.4f} there"
     )

@@ -21,9 +21,9 @@ from lmtool.training.optimizers import make_optimizers, use_gradients
 
 
 def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | StoredTokens, session: Session) -> RateTest:
-    """Run the range test and propose a rate; writes lr_range.json and, with matplotlib, lr_range.png.
+    """Run the range test and propose a rate; write lr_range.json and, with matplotlib, lr_range.png.
 
-    Raises UserError where the loss diverges within 10 steps.
+    Raises UserError if the loss diverges within 10 steps.
     """
     assert config.training is not None and config.optim is not None, "each neural conf/model/*.yaml chooses them"
     low, high = config.lr_range_limits

@@ -1,4 +1,4 @@
-"""The members of `compare` and `ensemble`: runs, saved scores, files of other tools."""
+"""Members of `compare` and `ensemble`: runs, saved scores, files of other tools."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lmtool.system.files import read_json
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The log-probabilities `[N]` in nats that one model gives N tokens.
+    """The log-probabilities `[N]` in nats of N tokens under one model.
 
-    split: the name of their text. normalised: whether its distributions sum to one. fitted: what of it was
-    fitted or chosen on this very text. across: whether its contexts crossed sentences; None where that is not known.
+    split: the name of the text. normalised: whether the distributions sum to one. fitted: what was fitted or chosen on
+    this very text. across: whether contexts crossed sentences; None if that is not known.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Member:
 def scores_of(
     names: list[str], split: str, store_dir: str, device: str, *, progress: bool
 ) -> tuple[list[Member], Tokens]:
-    """The scores of all members for the same tokens, and these tokens; runs are scored on `split`.
+    """Return the scores of all members for the same tokens, and these tokens; runs are scored on `split`.
 
-    Raises UserError for a member that does not exist, and, naming the first difference, where tokens differ.
+    Raises UserError for a member that does not exist, and, with the first difference, if tokens differ.
     """
     from lmtool.evaluation.other_tools import aligned, read_scores, tokens_of_file
 
@@ -67,7 +67,7 @@ def scores_of(
 
 
 def require_one_unit(names: list[str]) -> None:
-    """Raise UserError where runs have words, characters and pieces of words for tokens, which do not compare."""
+    """Raise UserError if the tokens of some runs are words and those of others characters or pieces of words."""
     runs = {name: run for name in names if (run := _run_behind(Path(name))) is not None}
     units = {name: run.config["data"]["vocabulary"]["unit"] for name, run in runs.items() if run.config.get("data")}
     for name, unit in units.items():
@@ -80,12 +80,12 @@ def require_one_unit(names: list[str]) -> None:
 
 
 def is_run(name: str) -> bool:
-    """Whether a member is a run folder, whose model can be used, rather than scores alone."""
+    """Return whether a member is a run folder, whose model can be used, rather than only scores."""
     return Path(name).is_dir() and ((Path(name) / "run.json").exists() or not (Path(name) / SCORES_FILE).exists())
 
 
 def _scores_of_lmtool(name: str, split: str, store_dir: str, device: str, progress: bool) -> TokenScores | None:
-    """The scores of a run folder or of a scores.h5; None for another tool's file."""
+    """Return the scores of a run folder or of a scores.h5; None for another tool's file."""
     path = Path(name)
     if path.is_dir():
         if (path / SCORES_FILE).is_file():
@@ -111,19 +111,19 @@ def _scored(run: Run, split: str, store_dir: str, device: str, progress: bool) -
 
 
 def _fitted_and_across(path: Path, split: str) -> tuple[Sequence[str], bool | None]:
-    """What of a member, as _run_behind takes it, was fitted on a split, and whether its contexts crossed sentences."""
+    """Return what was fitted on a split, and whether contexts crossed sentences. path: as in _run_behind."""
     run, said = _run_behind(path), _evaluation_of(path).get("across_sentences")
     return ((), said) if run is None else (run.fitted_on.get(split, ()), run.across_sentences if said is None else said)
 
 
 def _evaluation_of(path: Path) -> dict[str, Any]:
-    """The result.json of a folder, or beside a scores.h5; empty where there is none."""
+    """Return the result.json of a folder, or beside a scores.h5; empty if there is none."""
     file = (path if path.is_dir() else path.parent) / "result.json"
     return dict(read_json(file, "evaluate the run again")) if file.is_file() else {}
 
 
 def _run_behind(path: Path) -> Run | None:
-    """The run of a run folder, of its evaluation, or of a scores.h5 in either; None for others."""
+    """Return the run of a run folder, of its evaluation, or of a scores.h5 in either; None for other files."""
     folder = path if path.is_dir() else path.parent
     if not (folder / "run.json").is_file():
         evaluated = _evaluation_of(path).get("run")

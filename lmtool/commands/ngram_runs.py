@@ -1,4 +1,4 @@
-"""Runs of n-gram models that were not trained here: read from ARPA files, mixed, or distilled."""
+"""Runs of n-gram models that are read from ARPA files, mixed, distilled or pruned rather than trained."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtool.config.data import DataConfig
+from lmtool.config.groups import CountModelConfig
 from lmtool.config.rules import ngrams_to_keep
 from lmtool.config.settings import plain_values
 from lmtool.data.remote import absolute
@@ -21,6 +22,7 @@ from lmtool.system.files import atomic_write, write_json
 
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
+    from lmtool.data.vocabulary import Vocabulary
     from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.ngram.tables.backoff import BackoffTable
 
@@ -29,8 +31,7 @@ if TYPE_CHECKING:
 class Text:
     """The text that a run of an n-gram model is evaluated on: the plain values of its data, and its store.
 
-    origins: where an option of the data from outside lmtool comes from, as Run has it. tokeniser: of text in pieces of
-    words, as JSON.
+    origins: the source of a custom data option, as in Run. tokeniser: of text in pieces of words, as JSON.
     """
 
     data: dict[str, Any]
@@ -41,13 +42,13 @@ class Text:
 
     @classmethod
     def of_run(cls, run: Run) -> Text:
-        """That of another run."""
+        """Return the text of another run."""
         origins = {group: place for group, place in run.origins.items() if group == "data"}
         return cls(run.config["data"], run.store, run.store_fingerprint, origins, tokeniser_in(run.folder))
 
     @classmethod
     def of_corpus(cls, data: DataConfig, corpus: Corpus, origins: dict[str, str]) -> Text:
-        """That of an open store."""
+        """Return the text of an open store."""
         tokeniser = corpus.subwords.json if corpus.subwords is not None else None
         return cls(plain_values(data), absolute(corpus.path), corpus.fingerprint, origins, tokeniser)
 
@@ -55,10 +56,10 @@ class Text:
 def save_ngram_run(
     session: Session, settings: dict[str, Any], text: Text, model: NgramModel, result: dict[str, Any], *sources: Run
 ) -> str:
-    """Write an n-gram model as a run into the session's folder, its run.json last; returns what it holds, in words.
+    """Write an n-gram model as a run into the session's folder, its run.json last; return its size in words.
 
-    settings: of the verb, in plain values. result: what result.json has beside the number of n-grams. sources: the runs
-    that it is made of, whose fits it inherits.
+    settings: of the verb, in plain values. result: entries of result.json besides the number of n-grams. sources: the
+    runs from which it is made, whose fits it inherits.
     """
     from lmtool.ngram.models.ngram_model import NGRAM_FILE
     from lmtool.runs.corpus import save_tokeniser, save_vocabulary
@@ -83,13 +84,28 @@ def save_ngram_run(
     return f"{sum(sizes):,} n-grams"
 
 
+def load_ngram_model(run: Run, vocabulary: Vocabulary | None, refusal: str) -> NgramModel:
+    """Load the n-gram model of a run. vocabulary: of its words; None: as in the run's folder.
+
+    Raises UserError with the message `refusal` if the run has no n-gram model of words.
+    """
+    from lmtool.ngram.models.ngram_model import NgramModel
+    from lmtool.runs.load import load_model, run_vocabulary
+
+    if run.kind == "train" and isinstance(run.settings("model"), CountModelConfig):
+        model = load_model(run, vocabulary or run_vocabulary(run))
+        if isinstance(model, NgramModel):
+            return model
+    raise UserError(refusal)
+
+
 def store_with_words(
     data: DataConfig, words: Collection[str], store_dir: str, session: Session, what: str
 ) -> tuple[DataConfig, Path]:
-    """The store of a data set with `words` as its vocabulary, and the settings that make it.
+    """Return the store of a data set with `words` as its vocabulary, and the settings that make it.
 
-    words: `<s>`, `</s>` and `<unk>` may be among them. They are written into the session's folder where the data set
-    has others. what: whose words they are, for messages. Raises UserError where the data set cannot change its own.
+    words: may include `<s>`, `</s>` and `<unk>`; written into the session's folder if the data set has other words.
+    what: the owner of the words, for messages. Raises UserError if the data set cannot change its words.
     """
     from lmtool.data.corpus import Corpus
     from lmtool.data.preprocess import preprocess
@@ -101,9 +117,9 @@ def store_with_words(
     if known - reserved == set(words) - reserved:
         return data, prepared.path
     if data.vocabulary.unit.is_subword:
-        raise UserError(f"{what} has other pieces than data={data.name}: give the tokeniser that it was made with")
+        raise UserError(f"{what} has other pieces than data={data.name}: set the tokenizer that it was made with")
     if not data.takes_word_list:
-        raise UserError(f"{what} has other words than data={data.name}, which cannot change its own: use data=text")
+        raise UserError(f"{what} has other words than data={data.name}, which has a fixed vocabulary: use data=text")
     listed = session.out / "words.txt"
     with atomic_write(listed) as temporary:
         temporary.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
@@ -120,10 +136,10 @@ def prune_to_size(
     session: Session,
     by_gain: Callable[[int], tuple[BackoffTable, float]] | None = None,
 ) -> BackoffTable:
-    """The table of as many n-grams as are wanted, a number or a share; the same table where it has no more.
+    """Prune a table to the wanted number or share of n-grams; return it unchanged if it has no more.
 
-    eos: the id of `</s>`. by_gain: prunes to a number of n-grams by expected gain, and returns the threshold too; None
-    for pruning by entropy. Raises UserError where less is wanted than the 1-grams.
+    eos: the id of `</s>`. by_gain: prunes to a number of n-grams by expected gain and returns also the threshold; None:
+    prune by entropy. Raises UserError if the wanted size is below the number of 1-grams.
     """
     from lmtool.ngram.pruning.entropy import prune_to_size_by_entropy
 

@@ -44,9 +44,9 @@ def run(config: PredictConfig, session: Session) -> None:
 
 
 def input_lines(example: str) -> list[str]:
-    """The lines of standard input, without their line ends. example: a command line for the error message.
+    """Return the lines of standard input, without their line ends. example: a command line for the error message.
 
-    Raises UserError where standard input is a terminal, has no line, or is not UTF-8.
+    Raises UserError if standard input is a terminal, has no line, or is not UTF-8.
     """
     missing = UserError(f"text has no value: give one, as {example}, or one a line on standard input")
     if sys.stdin is None or sys.stdin.isatty():

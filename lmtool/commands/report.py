@@ -42,7 +42,7 @@ def run(config: ReportConfig, session: Session) -> Written:
     left_out = f" Not finished, and left out: {', '.join(map(str, unfinished))}." if unfinished else ""
     introduction = f"{datetime.now():%Y-%m-%d %H:%M}, {', '.join(config.paths) or folders[0].folder}.{left_out}"
     title = f"lmtool report: {', '.join(Path(path).resolve().name for path in config.paths) or folders[0].name}"
-    # Everything is made before anything is written, so that a mistake in one run leaves no half report.
+    # Everything is computed before anything is written, so that an error in one run leaves no partial report.
     html = page(title, introduction, sections)
     pictures = {
         f"{part.name}.png": as_png(part.figure)
@@ -69,7 +69,7 @@ def run(config: ReportConfig, session: Session) -> Written:
 
 
 def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -> list[Section]:
-    """The sections that are not empty, in the order of the page."""
+    """Return the sections that are not empty, in the order of the page."""
     from lmtool.plots.charts import settings_text
     from lmtool.report import maps, sections
     from lmtool.report.find import Kind
@@ -86,7 +86,7 @@ def _sections(config: ReportConfig, folders: list[ReportFolder], names: Names) -
                 settings = sweeps[source.sweep].settings_of(str(source.folder.relative_to(source.sweep)))
             name = f"{source.name.partition('/')[0]}: {settings_text(settings)}" if settings else source.name
             entries.append(read_entry(source, bootstrap, name))
-    # A sweep may have a hundred jobs: their curves share one chart, and maps and trees are left out.
+    # A sweep may have a hundred jobs: their curves share one chart, without maps and trees.
     single = [entry for entry in entries if entry.source.sweep is None]
     neural = [entry for entry in single if entry.output is not None]
     parts = [sections.summary(entries)] if entries else []

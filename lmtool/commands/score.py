@@ -47,7 +47,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
 
     session.use_threads(config.threads)
     names = [] if config.text == STANDARD_INPUT else text_files(config.text, "text")
-    require_outputs(config, names)
+    _require_outputs(config, names)
     models, scorer = _load_scorer(config, session)
     target = Path(str(config.to or config.filter))
     identity = _identity(config, names) if names and not scorer.one_text else None
@@ -63,9 +63,9 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
         result.seconds, result.resumed = seconds, resumed
         result.tokens_per_second = tokens / seconds if tokens else None
         if config.filter is not None:
-            write_filtered(config, names, journal, result)
+            _write_filtered(config, names, journal, result)
         if config.to is not None:
-            write_scores(config, models[0], journal, result, progress=session.progress)
+            _write_scores(config, models[0], journal, result, progress=session.progress)
     result.notes = session.notes
     write_json(session.out / "result.json", result.as_json())
     session.say(f"{result.heading()}\n{result.lines()}")
@@ -76,7 +76,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
 
 
 def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel], TextsScorer]:
-    """The models of run= or arpa=, and of run_out= where it is given, and what scores texts by them."""
+    """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts."""
     from lmtool.evaluation.score import READ_ALONE
     from lmtool.runs.load import load, load_named
 
@@ -92,14 +92,14 @@ def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel]
         session.note(f"these scores do not sum to one: {NOT_COMPARABLE}")
     if not scorer.same_words:
         session.note(
-            "the two runs have other words each, and an unknown word is another event for each of them: for the "
-            "difference of Moore & Lewis train both with one data.vocabulary.file"
+            "the two runs have different words, so that <unk> has a different meaning in each: for the difference of "
+            "Moore & Lewis train both with one data.vocabulary.file"
         )
     return models, scorer
 
 
 def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) -> TextsScorer:
-    """What scores texts by a model, or by two. Raises UserError as TextsScorer does, whose settings these are."""
+    """Return a scorer of texts by one model or two, with the settings of TextsScorer. Raises UserError likewise."""
     from lmtool.evaluation.text_scores import ScoringModel, TextsScorer
 
     named = (ScoringModel(each.model, each.form, each.name) for each in models)
@@ -107,7 +107,7 @@ def scorer_of(models: list[TextModel], *, across: bool, one_text: bool = False) 
 
 
 def _identity(config: ScoreConfig, names: list[str]) -> dict[str, Any]:
-    """Plain values that are the same where the scores of texts are."""
+    """Return plain values that are equal if and only if the scores of texts are."""
     from lmtool.data.text_files import file_stamps, text_files
 
     first = text_files(config.arpa, "arpa")[0] if config.arpa else run_folder(config.run)
@@ -131,7 +131,7 @@ def _run_identity(path: Path) -> list[object]:
 def _score(
     config: ScoreConfig, names: list[str], scorer: TextsScorer, journal: ScoreJournal, session: Session
 ) -> tuple[float, int]:
-    """Score the texts that the journal does not have yet; returns the seconds and the number of their tokens."""
+    """Score the texts that the journal does not have yet; return the seconds and the number of tokens."""
     from lmtool.data.text_records import stream_blocks, text_blocks
     from lmtool.system.parallel import read_ahead
     from lmtool.system.terminal import token_bar
@@ -156,7 +156,7 @@ def _score(
 
 
 def _totals(config: ScoreConfig, models: list[TextModel], journal: ScoreJournal) -> ScoredTexts:
-    """The figures of all texts together."""
+    """Return the figures of all texts together."""
     texts, empty, tokens, oov, log_prob = 0, 0, 0, 0, 0.0
     for rows in journal.parts():
         texts += len(rows)
@@ -177,8 +177,8 @@ def _totals(config: ScoreConfig, models: list[TextModel], journal: ScoreJournal)
     )
 
 
-def require_outputs(config: ScoreConfig, names: list[str]) -> None:
-    """Raise UserError for files that cannot be written in their form, and for one that is read, too."""
+def _require_outputs(config: ScoreConfig, names: list[str]) -> None:
+    """Raise UserError for output files in unknown formats, and for one that is also an input."""
     if config.to is not None:
         require_table(config.to)
     if config.filter is not None:
@@ -191,12 +191,12 @@ def require_outputs(config: ScoreConfig, names: list[str]) -> None:
             raise UserError(f"{key}={name} is an address: name a file on this machine")
         path = Path(name).resolve()
         if path in used:
-            raise UserError(f"{key}={name} is a file of {used[path]}, too: name another")
+            raise UserError(f"{key}={name} is also a file of {used[path]}: choose another")
         used[path] = f"{key}={name}"
 
 
-def write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal, result: ScoredTexts) -> None:
-    """Write the records that pass the limits; a text without tokens never does."""
+def _write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal, result: ScoredTexts) -> None:
+    """Write the records that pass the limits; texts without tokens do not."""
     assert config.filter is not None, "the caller has asked"
     most = config.most
     if config.share is not None:
@@ -219,7 +219,7 @@ def write_filtered(config: ScoreConfig, names: list[str], journal: ScoreJournal,
         write_chosen(names, config.column, passing(), temporary, config.filter)
 
 
-def write_scores(
+def _write_scores(
     config: ScoreConfig, model: TextModel, journal: ScoreJournal, result: ScoredTexts, *, progress: bool
 ) -> None:
     """Write the table of scores."""
@@ -238,9 +238,9 @@ def write_scores(
 
 
 def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJournal, *, progress: bool) -> list[float]:
-    """The limits of so many buckets: those given, else quantiles of the texts or of the sentences of a split.
+    """Return the limits of `count` buckets: as set, else quantiles of the texts or of the sentences of a split.
 
-    Raises UserError where there is nothing to take quantiles of.
+    Raises UserError if there are no tokens to compute quantiles from.
     """
     if config.bucket_limits is not None:
         return config.bucket_limits
@@ -251,17 +251,17 @@ def _limits(config: ScoreConfig, count: int, model: TextModel, journal: ScoreJou
         values = _sentence_perplexities(config, model, config.bucket_split, progress=progress)
         found = quantiles(lambda: iter([values]), shares)
     if not found:
-        raise UserError(f"buckets={config.buckets}: the text has no tokens: there are no quantiles")
+        raise UserError(f"buckets={config.buckets}: the text has no tokens, so that there are no quantiles")
     return found
 
 
 def _sentence_perplexities(config: ScoreConfig, model: TextModel, name: str, *, progress: bool) -> FloatArray:
-    """The perplexity of each sentence of a split of the run's data."""
+    """Return the perplexity of each sentence of a split of the run's data."""
     from lmtool.runs.corpus import open_run_corpus
 
     with open_run_corpus(Run.open(run_folder(config.run)), config.store_dir, progress=progress) as corpus:
         if not corpus.sentences:
-            raise UserError(f"bucket_split={name}: {corpus.name} has no sentences to take quantiles of: leave it out")
+            raise UserError(f"bucket_split={name}: {corpus.name} has no sentences for quantiles: leave it out")
         split = replace(corpus.split(name), independent_sentences=not config.across_sentences)
     log_probs = sums(model.model.score_text(split, progress=progress), split.offsets)
     return np.asarray(np.exp(-log_probs / np.diff(split.offsets)))

@@ -48,7 +48,7 @@ NOT_OF_THE_TRAINING = {"resume", "lr_range", "lr_range_limits", "lr_range_steps"
 def train_neural(config: TrainConfig, model: EncoderConfig, session: Session) -> TrainedRun | RateTest:
     """Train into the run folder.
 
-    Raises UserError where the store, the settings and the checkpoint to resume from do not fit.
+    Raises UserError if the store, the settings and the checkpoint to resume from do not match.
     """
     start = time.perf_counter()
     session.use_threads(config.threads)
@@ -123,7 +123,7 @@ def _run(
             on_evaluation=session.on_evaluation,
         )
         if processes.first and state is not None and trained.steps == state.values["progress"]["step"]:
-            session.note("its budget is used up: nothing was trained; raise it, as with training.epochs=")
+            session.note("the training budget is exhausted, nothing was trained: raise it, e.g. training.epochs=")
         if parallel.was_lowered():
             session.note(
                 "other processes needed the cores: some steps used fewer threads, so sums round differently than in a "
@@ -139,7 +139,7 @@ def _run(
 
 
 def _state_to_resume(config: TrainConfig, session: Session, processes: Processes) -> State | None:
-    """The checkpoint to resume from; None for a training from scratch."""
+    """Return the checkpoint to resume from; None for a training from scratch."""
     state, out = None, session.out
     if processes.first:
         if config.lr_range and config.resume is not None:
@@ -160,7 +160,7 @@ def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, ses
     about, out = state.values["about"], session.out
     if about["store"] != corpus.fingerprint:
         raise UserError(
-            f"{out} was trained on another store than {corpus.path}: give it the same data, or train from scratch in "
+            f"{out} was trained on another store than {corpus.path}: use the same data, or train from scratch in "
             "another folder"
         )
     for note in require_same(about["settings"], settings, out) if first else []:
@@ -168,11 +168,11 @@ def _require_fitting(state: State, settings: dict[str, Any], corpus: Corpus, ses
 
 
 def _require_within_budget(config: TrainConfig, tokens: int) -> None:
-    """Raise UserError where the schedule needs more steps than the epochs of that many examples have."""
+    """Raise UserError if the schedule needs more steps than the epochs of this many tokens have."""
     training, schedule = config.training, config.schedule
     if training is None or training.epochs is None or schedule is None:
         return
-    # An upper bound: a split that is read in blocks leaves more examples over at their ends.
+    # An upper bound: a split that is read in blocks has incomplete batches at their ends.
     steps = math.ceil(training.epochs * max(1, tokens // training.batch_size))
     budget = f"training.epochs={training.epochs:g} has {steps:,} steps of training.batch_size={training.batch_size}"
     schedule.require_steps(steps, budget)
@@ -188,7 +188,7 @@ def _corpus(config: TrainConfig, session: Session, processes: Processes) -> Corp
 
 
 def _tree(config: TrainConfig, corpus: Corpus, session: Session, processes: Processes, *, resumed: bool) -> Tree | None:
-    """The tree of the settings, or the one that the training was started with."""
+    """Return the tree of the settings, or the one that the resumed training was started with."""
     if config.tree is None:
         return None
     if processes.first and not resumed:

@@ -59,8 +59,9 @@ def train_ngram(config: TrainConfig, model: CountModelConfig, session: Session) 
 def _estimate(
     config: TrainConfig, model: CountModelConfig, whole: Corpus, corpus: Corpus, listed: Any, session: Session
 ) -> dict[str, Any]:
-    """Steps 1 to 7: choose the units, count, tune, estimate, prune, quantise, score valid; returns what goes into
-    result.json. listed: with limit_vocabulary, which words of `whole` are those of `corpus`, bool `[V]`; else None.
+    """Choose the units, count, tune, estimate, prune, quantise, score valid; return the entries of result.json.
+
+    listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None.
     """
     from lmtool.commands.ngram_runs import prune_to_size
     from lmtool.evaluation.score import perplexity
@@ -152,7 +153,7 @@ def _estimate(
 
 
 def _with_sources(counts: Counts, corpus: Corpus, smoother: str) -> Counts:
-    """The counts with those of each source of train. Raises UserError where the text of train is not in the store."""
+    """Return the counts with those of each source of train. Raises UserError if the store has no text of train."""
     from lmtool.ngram.counting.source_counts import count_sources
 
     if corpus.train_counted_externally:
@@ -165,7 +166,7 @@ def _with_sources(counts: Counts, corpus: Corpus, smoother: str) -> Counts:
 def _tune(
     counts: Counts, smoother: Smoother, held_out: Split, name: str, storage: Storage, session: Session
 ) -> dict[str, Any]:
-    """Tune the smoother on a split; returns what goes into result.json of the weights of sources."""
+    """Tune the smoother on a split; return the weights of sources and discounts, if any, for result.json."""
     from lmtool.ngram.estimation.tuning import fit_and_tune
     from lmtool.ngram.smoothers.base import MergingSmoother
 
@@ -183,7 +184,7 @@ def _tune(
 
 
 def _cutoffs(prune: list[int] | None, order: int) -> list[int] | None:
-    """One cut-off per order; the last one given holds for the higher orders."""
+    """Return one cut-off per order; the last one given holds for all higher orders."""
     if not prune:
         return None
     if len(prune) > order:

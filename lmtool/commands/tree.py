@@ -64,7 +64,7 @@ def run(config: TreeVerbConfig, session: Session) -> BuiltTree:
 
 
 def _shown(given: list[str] | None, vocabulary: Vocabulary) -> list[int]:
-    """The ids of the words to show: those given, else some of growing rank. Raises UserError for an unknown word."""
+    """Return the ids of the words to show: as given, else of growing rank. Raises UserError for an unknown word."""
     if given is None:
         last = len(vocabulary) - 2
         return sorted({rank for rank in (0, 1, 2, 3, 9, 99, 999, 9_999, 99_999, last) if rank <= last})

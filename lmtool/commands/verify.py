@@ -17,10 +17,12 @@ from lmtool.system.checksummed_file import checksum_of
 from lmtool.system.files import has_checksum, read_json, write_json
 
 SETTINGS = VerifyConfig
+SUFFIXES = (".h5", ".json", ".safetensors")
+HIDDEN = "."  # prefix of Hydra's folders, and of files that are being written
 
 
 def run(config: VerifyConfig, session: Session) -> None:
-    """Read the files with checksums below the paths, print how each is, and fail where one is damaged."""
+    """Read the files with checksums below the paths, print the condition of each, and fail if one is damaged."""
     from lmtool.data.text_form import visible
     from lmtool.system.terminal import Cell, text_table
 
@@ -28,7 +30,7 @@ def run(config: VerifyConfig, session: Session) -> None:
     paths = [Path(path) for path in config.paths] or [newest()]
     files = [verified(path, checksum) for path, checksum in sorted(files_of(paths).items())]
     if not files:
-        raise UserError(f"{', '.join(map(str, paths))}: no file of lmtool there; name runs, stores or folders of them")
+        raise UserError(f"{', '.join(map(str, paths))}: no file of lmtool; name runs, stores or folders of them")
     rows: list[list[Cell]] = [
         [visible(str(file.path)), file.bytes, str(file.condition.value), file.damage or ""] for file in files
     ]
@@ -39,19 +41,15 @@ def run(config: VerifyConfig, session: Session) -> None:
     ]
     write_json(session.out / "result.json", {"files": entries})
     if any(file.condition is Condition.unverified for file in files):
-        session.note("unverified: written before 0.6, without checksums; files that are made again have them")
+        session.note("unverified: written before 0.6, without checksums; make the files again to add them")
     damaged = [file for file in files if file.condition is Condition.damaged]
     if damaged:
         some = "; ".join(f"{file.path}: {file.damage}" for file in damaged[:3])
         raise UserError(f"{len(damaged)} of {len(files)} files damaged ({some}): take a copy, or make them again")
 
 
-KINDS = (".h5", ".json", ".safetensors")
-HIDDEN = "."  # the begin of the names of folders with Hydra's own files, and of files that are being written
-
-
 class Condition(Enum):
-    """whole: as it was written. damaged: not so. unverified: it has no checksum."""
+    """whole: unchanged since it was written. damaged: changed. unverified: without a checksum."""
 
     whole = "whole"
     damaged = "damaged"
@@ -60,7 +58,7 @@ class Condition(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A file that was read to its end. damage: what is wrong with it, None where nothing is known to be."""
+    """A file that was read to its end. damage: what is wrong with it, None if nothing is known."""
 
     path: Path
     bytes: int
@@ -69,22 +67,22 @@ class Verified:
 
 
 def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
-    """The files below the paths that have checksums, each with the one that a run.json has of it, if any does; of a run
-    also its store, and its members if it is a mixture.
+    """Return the files with checksums below the paths, each with its checksum in a run.json, if any; for a run also its
+    store, and for a mixture its members.
 
-    Raises UserError for a path that is not there.
+    Raises UserError for a path that does not exist.
     """
     found: dict[Path, str | None] = {}
     waiting, seen = list(paths), set()
     while waiting:
         path = waiting.pop(0)  # those that were named first, under their names
         if not path.exists():
-            raise UserError(f"{path} is not there: name runs, stores and folders of them")
+            raise UserError(f"{path} does not exist: name runs, stores and folders of them")
         if path.resolve() in seen:
             continue
         seen.add(path.resolve())
         for file in [path] if path.is_file() else _below(path):
-            if path.is_file() or file.suffix in KINDS:
+            if path.is_file() or file.suffix in SUFFIXES:
                 found.setdefault(file, None)
             if file.name == "run.json":
                 waiting += _of_run(file.parent, found)
@@ -92,7 +90,7 @@ def files_of(paths: Sequence[Path]) -> dict[Path, str | None]:
 
 
 def _once(found: dict[Path, str | None]) -> dict[Path, str | None]:
-    """Each file once, by the relative path where it has one: a mixture names its members by absolute ones."""
+    """Return each file once, by its relative path if it has one: a mixture names its members by absolute paths."""
     names: dict[str, Path] = {}
     checksums: dict[Path, str | None] = {}
     for path in sorted(found, key=Path.is_absolute):
@@ -107,10 +105,10 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _of_run(folder: Path, found: dict[Path, str | None]) -> list[Path]:
-    """Add the files that a run.json names; returns the paths that it refers to."""
+    """Add the files that a run.json lists; return the paths that it refers to."""
     try:
         run = Run.open(folder)
-    except UserError:  # it is damaged, which is found when it is verified
+    except UserError:  # damaged, which verifying it reports
         return []
     found.update({folder / name: checksum for name, checksum in run.checksums.items()})
     others = [Path(member) for member in run.members]
@@ -120,7 +118,7 @@ def _of_run(folder: Path, found: dict[Path, str | None]) -> list[Path]:
 
 
 def verified(path: Path, checksum: str | None) -> Verified:
-    """Read a file to its end and compare its checksums. checksum: what a run.json has of it, None where none has."""
+    """Read a file to its end and compare its checksums. checksum: the one in a run.json, None if there is none."""
     size = path.stat().st_size if path.is_file() else 0
     try:
         has_any = _has_right_checksum(path)
@@ -132,7 +130,7 @@ def verified(path: Path, checksum: str | None) -> Verified:
 
 
 def _has_right_checksum(path: Path) -> bool:
-    """Whether a file has a checksum of its own, which is right. Raises an error of its library where it is not."""
+    """Return whether a file contains a checksum, which is right. Raises an error of its library if it is wrong."""
     if path.suffix == ".json":
         read_json(path, "make it again")
         return has_checksum(path)

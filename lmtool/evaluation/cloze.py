@@ -1,7 +1,7 @@
 """Cloze questions (CS287 HW3): which of K candidates stood in the gap after a context?
 
-The probabilities of a question's candidates are renormalised over them. Where several are out of vocabulary, a model
-cannot tell them apart: they share p(<unk>) equally.
+The probabilities of a question's candidates are renormalised over them. Candidates outside the vocabulary are one word
+to a model: they share p(<unk>) equally.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write
 
 CLOZE_FILE = "cloze.csv"
-CHUNK = 1024  # questions that are scored at once
+QUESTIONS_PER_CHUNK = 1024  # questions scored at once
 
 
 def score_questions(
@@ -31,11 +31,11 @@ def score_questions(
     say: Callable[[str], None],
     note: Callable[[str], None],
 ) -> dict[str, float] | None:
-    """Score the questions of a split, write them as the competition's CSV, and report where the answers are known.
+    """Score the questions of a split, write the competition's CSV, and return a report if the answers are known.
 
-    say: prints what was written. note: keeps what the user should know. The report has, beside that of cloze_report,
-    oov_candidates and oov_answers: how many candidates share p(<unk>), and how many of these are the answer. None for a
-    split without questions or answers.
+    say: prints what was written. note: keeps a note for the user. The report has the entries of cloze_report, and
+    oov_candidates and oov_answers: the number of candidates that share p(<unk>), and of those that are the answer. None
+    for a split without questions or answers.
     """
     questions = corpus.cloze(split)
     if questions is None:
@@ -58,27 +58,24 @@ def score_questions(
 
 
 def only_questions(corpus: Corpus, split: str) -> bool:
-    """Whether a split has questions and no text, as test has in CS287 HW3."""
+    """Return whether a split has questions and no text, as test in CS287 HW3."""
     return split not in corpus.splits and corpus.cloze(split) is not None
 
 
 def cloze_log_prob(model: LanguageModel, cloze: Cloze, bos: int) -> FloatArray:
-    """Log-probabilities `[Q, K]` of the candidates of all questions, not renormalised: p(<unk>) for each of those out
-    of vocabulary. bos: the id of `<s>`.
+    """Return log-probabilities `[Q, K]` of the candidates of all questions, not renormalised: log p(<unk>) for each one
+    outside the vocabulary. bos: the id of `<s>`.
     """
     contexts: IntArray = cloze.contexts_matrix(model.context_size, bos)
-    log_probs = [
-        model.log_prob_candidates(contexts[first : first + CHUNK], cloze.candidates[first : first + CHUNK])
-        for first in range(0, len(contexts), CHUNK)
-    ]
-    return np.concatenate(log_probs)
+    chunks = [slice(at, at + QUESTIONS_PER_CHUNK) for at in range(0, len(contexts), QUESTIONS_PER_CHUNK)]
+    return np.concatenate([model.log_prob_candidates(contexts[chunk], cloze.candidates[chunk]) for chunk in chunks])
 
 
 def with_one_unk(log_prob: FloatArray, cloze: Cloze, unk: int) -> tuple[FloatArray, IntArray]:
-    """Log-probabilities `[M, Q, K]` with p(<unk>) at the first of the candidates out of vocabulary alone, and the
-    places of the answers `[Q]`, that one for all of these.
+    """Return log-probabilities `[M, Q, K]` with p(<unk>) only at the first candidate outside the vocabulary, and the
+    places of the answers `[Q]`, which are that one for all such candidates.
 
-    The answers' log-probabilities are the shared ones but for constants: what is fitted on them suits both.
+    The answers' log-probabilities differ from the shared ones by constants: weights fitted on either are the same.
     """
     oov = cloze.candidates == unk
     first = oov.argmax(axis=1)
@@ -88,10 +85,11 @@ def with_one_unk(log_prob: FloatArray, cloze: Cloze, unk: int) -> tuple[FloatArr
 
 
 def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
-    """The number of questions, the perplexity of the answers, and accuracy: the share of answers that are most likely.
+    """Return the number of questions, the perplexity of the answers, and accuracy: the share of them that are most
+    likely.
 
-    log_prob: `[Q, K]`. answers: `[Q]`, the place of the answer among the candidates. A candidate that stands among them
-    several times counts each time, as in the course's own scoring. Raises UserError where an answer is not known (-1).
+    log_prob: `[Q, K]`. answers: `[Q]`, the place of the answer among the candidates. A candidate that is listed several
+    times counts each time, as in the course's scoring. Raises UserError if an answer is not known (-1).
     """
     if (answers < 0).any():
         raise UserError("the cloze questions of this split come without their answers: nothing to score")
@@ -104,7 +102,7 @@ def cloze_report(log_prob: FloatArray, answers: IntArray) -> dict[str, float]:
 
 
 def log_softmax(log_prob: FloatArray) -> FloatArray:
-    """Scores `[Q, K]` as log-probabilities, normalised over the K columns; uniform where all of them are -inf."""
+    """Normalise scores `[Q, K]` over the K columns, in logarithms; uniform if all of a row are -inf."""
     largest = log_prob.max(axis=1, keepdims=True)
     shifted = np.where(np.isneginf(largest), 0.0, log_prob - np.where(np.isneginf(largest), 0.0, largest))
     renormalised: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
@@ -114,7 +112,7 @@ def log_softmax(log_prob: FloatArray) -> FloatArray:
 def save_cloze(path: Path, log_prob: FloatArray) -> None:
     """Write the competition's CSV: for each question its number, from 1, and the probabilities of its candidates.
 
-    log_prob: `[Q, K]`. Raises UserError where the file cannot be written.
+    log_prob: `[Q, K]`. Raises UserError if the file cannot be written.
     """
     p = np.exp(log_softmax(log_prob))
     rows = [f"{k},{','.join(f'{value:.9g}' for value in row)}" for k, row in enumerate(p.tolist(), start=1)]

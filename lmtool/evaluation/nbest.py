@@ -1,6 +1,6 @@
-"""N-best lists: read, scored with a language model, written again best first.
+"""N-best lists: reading, scoring with a language model, writing best first; word errors, and tuning the model's weight.
 
-There are two formats, told apart by the first line:
+There are two formats, recognized by the first line:
 
 - Moses: `id ||| hypothesis ||| features ||| total`; features and total may be missing (total then counts as 0). Written
   with ` lmtool= X` after the features, and the new total.
@@ -31,9 +31,9 @@ from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write
 
 BAR = "|||"
-NUMBER = re.compile("[0-9]+")  # not what else Unicode calls a digit, as \u00b2
-DIGITS = 18  # of a number of a list, at most
-WHITE = " \t\n\v\f\r"  # what separates words: ASCII white space alone, as in training
+NUMBER = re.compile("[0-9]+")  # no other digits of Unicode, such as \u00b2
+MAX_DIGITS = 18  # in the number of a list
+WHITE = " \t\n\v\f\r"  # separates words: only ASCII white space, as in training
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class NBest:
     """H hypotheses in L lists, in the order of their lines.
 
     lists: the id of each list. offsets: int64 `[L + 1]`, where lists begin, and H. texts: the words of each hypothesis.
-    total: float64 `[H]`, the scores in the file, higher is better. fields: of each line, for writing.
+    total: float64 `[H]`, the scores in the file, higher is better. fields: the fields of each line, for writing.
     """
 
     path: str
@@ -57,7 +57,7 @@ def read_nbest(path: str, costs: str | None) -> NBest:
     """Read lists of either format. costs: the second file of Kaldi's format.
 
     Raises UserError, with the line, for an empty line, one without id or hypothesis, a score that is not a number, a
-    list that is continued after another list, and costs that are missing for a hypothesis or given for Moses' format.
+    list that continues after another one, and costs that are missing for a hypothesis or given for Moses' format.
     """
     lines = read_text(path).removesuffix("\n").split("\n")
     moses = BAR in lines[0]
@@ -121,13 +121,13 @@ def _number(text: str, where: str) -> float:
 
 
 def read_references(path: str, nbest: NBest) -> list[str]:
-    """The reference of each list: the line of that number, from 0, where all ids are numbers; else from `id words`.
+    """Return the reference of each list: the line of that number, from 0, if all ids are numbers; else by `id words`.
 
-    Raises UserError where a list has none.
+    Raises UserError if a list has none.
     """
     lines = read_text(path).rstrip("\n").split("\n")
     if nbest.moses and all(NUMBER.fullmatch(name) for name in nbest.lists):
-        missing = [name for name in nbest.lists if len(name) > DIGITS or int(name) >= len(lines)]
+        missing = [name for name in nbest.lists if len(name) > MAX_DIGITS or int(name) >= len(lines)]
         if missing:
             raise UserError(f"{path} has {len(lines)} lines, none for list {missing[0]} (they count from 0)")
         return [lines[int(name)] for name in nbest.lists]
@@ -139,9 +139,9 @@ def read_references(path: str, nbest: NBest) -> list[str]:
 
 
 def hypothesis_log_prob(nbest: NBest, score: Callable[[list[str]], list[FloatArray]]) -> FloatArray:
-    """log p `[H]`, natural, of each hypothesis as a sentence of its own, its end included.
+    """Return log p `[H]`, natural, of each hypothesis as a separate sentence, including its end.
 
-    score: TextModel.score; equal hypotheses are scored once. Raises UserError for a hypothesis that it refuses.
+    score: TextModel.score; equal hypotheses are scored once. Raises UserError for a hypothesis that it rejects.
     """
     distinct = list(dict.fromkeys(nbest.texts))
     try:
@@ -152,15 +152,15 @@ def hypothesis_log_prob(nbest: NBest, score: Callable[[list[str]], list[FloatArr
 
 
 def ranked(nbest: NBest, new_total: FloatArray) -> IntArray:
-    """The hypotheses `[H]`, list by list, best first; equally good ones in their order in the file."""
+    """Return the hypotheses `[H]`, list by list, best first; equally good ones in their order in the file."""
     orders = [np.argsort(-new_total[a:b], kind="stable") + a for a, b in itertools.pairwise(nbest.offsets.tolist())]
     return np.concatenate(orders)
 
 
 def write_nbest(folder: Path, nbest: NBest, log_prob: FloatArray, new_total: FloatArray) -> list[Path]:
-    """Write the lists with their new totals `[H]`, best first, and the best of each as best.txt; returns the paths.
+    """Write the lists with their new totals `[H]`, best first, and the best of each as best.txt; return the paths.
 
-    log_prob: `[H]`, natural, of the language model. Raises UserError where a file cannot be written.
+    log_prob: `[H]`, natural, of the language model. Raises UserError if a file cannot be written.
     """
     order = ranked(nbest, new_total).tolist()
     files: dict[str, list[str]] = {}
@@ -184,7 +184,7 @@ def _moses_line(fields: list[str], log_prob: float, total: float) -> str:
 
 
 def word_errors(hypothesis: str, reference: str) -> int:
-    """The fewest substitutions, insertions and deletions that turn one line of words into the other (Levenshtein)."""
+    """Return the minimum number of substitutions, insertions and deletions between two lines of words (Levenshtein)."""
     place: dict[str, int] = {}
     ids = [[place.setdefault(word, len(place)) for word in split_words(line)] for line in (hypothesis, reference)]
     return int(_distance(np.array(ids[0], dtype=np.int64), np.array(ids[1], dtype=np.int64)))
@@ -204,14 +204,14 @@ def _distance(a: Any, b: Any) -> Any:
 
 
 def chosen(total: FloatArray, log_prob: FloatArray, offsets: IntArray, weight: float) -> IntArray:
-    """The best hypothesis of each list, `[L]`, by total + weight * log_prob; of equally good ones the first."""
+    """Return the best hypothesis of each list, `[L]`, by total + weight * log_prob; of equally good ones the first."""
     new = total + weight * log_prob
     return np.array([a + int(new[a:b].argmax()) for a, b in itertools.pairwise(offsets.tolist())])
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A weight, the errors of the hypotheses that it chooses, and the range of weights that choose the same ones."""
+    """A weight, the number of errors of the hypotheses that it chooses, and the range of weights that choose alike."""
 
     weight: float
     errors: int
@@ -219,11 +219,11 @@ class Tuned:
 
 
 def best_weight(total: FloatArray, log_prob: FloatArray, errors: IntArray, offsets: IntArray) -> Tuned:
-    """The weight of 0 or more with the fewest errors: exact, by the line search of Och (2003).
+    """Return the weight of 0 or more with the fewest errors: exact, by the line search of Och (2003).
 
     total, log_prob and errors: `[H]`; offsets: `[L + 1]`. The score of a hypothesis is linear in the weight, so that a
-    list's best hypothesis changes only where two lines cross; all crossings are visited. Of the ranges with the fewest
-    errors the widest finite one is taken, and its middle; if there is only one without end, its beginning + 1.
+    list's best hypothesis changes only where two lines cross; all crossings are visited. The weight is the middle of
+    the widest finite range with the fewest errors; if the only one is unbounded, its beginning + 1.
     """
     events: list[tuple[float, int]] = []
     start = 0

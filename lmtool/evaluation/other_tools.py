@@ -1,8 +1,8 @@
-"""Scores that other tools wrote: a word and a log-probability for each token, aligned with the tokens of a text.
+"""Scores in the formats of other tools: a word and a log-probability for each token, aligned with the tokens of a text.
 
-- KenLM: what `query -v word MODEL < TEXT` prints, with or without the lines of sentences and the summary.
-- SRILM: what `ngram -ppl TEXT -debug 2` prints, and `lmtool eval detail=true`.
-- TSV: a first line that names the columns, of which `word` and one of `log10p`, `lnp` and `p` are read.
+- KenLM: the output of `query -v word MODEL < TEXT`, with or without the lines of sentences and the summary.
+- SRILM: the output of `ngram -ppl TEXT -debug 2`, which `lmtool eval detail=true` prints too.
+- TSV: a first line with the names of the columns, of which `word` and one of `log10p`, `lnp` and `p` are read.
 
 Each may be compressed (.gz, .xz, .bz2).
 """
@@ -29,9 +29,9 @@ KENLM_OTHER = re.compile(r"(Total: |Perplexity |OOVs:|Tokens:|RSSMax:|Name:)")
 ARROW = re.compile(r"\) *\t?= ")  # of SRILM, behind the context
 SCALES = {"log10p": LN10, "log10_p": LN10, "logprob": LN10, "lnp": 1.0, "ln_p": 1.0, "log_prob": 1.0, "p": None}
 FORMATS = (
-    "take what KenLM's query -v word or SRILM's -debug 2 print, or a TSV with the columns word and log10p, lnp or p"
+    "use the output of KenLM's query -v word or SRILM's -debug 2, or a TSV with the columns word and log10p, lnp or p"
 )
-SLACK = 1e-6  # nats above 0 that a log-probability may have from rounding
+SLACK = 1e-6  # nats; a log-probability may be this far above 0 from rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def read_scores(path: str) -> OtherScores:
 
 def _kenlm(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
     for number, line in enumerate(lines, start=1):
-        label = ""  # of the summary, whose figures follow in fields of their own, and on the words' line as well
+        label = ""  # of a figure of the summary, which is the next field, also on a line of words
         for field in line.split("\t"):
             item = KENLM.fullmatch(field)
             if item:
@@ -93,7 +93,7 @@ def _tsv(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
     # A column of the tokens' numbers may be called token too.
     word = names.index("word" if "word" in words else "token") if words else -1
     if word < 0 or len(values) != 1:
-        raise UserError(f"{path}: cannot tell what this is; {FORMATS}")
+        raise UserError(f"{path}: unknown format; {FORMATS}")
     value, scale = names.index(values[0]), SCALES[values[0]]
     for number, line in enumerate(lines[1:], start=2):
         fields = line.split("\t")
@@ -103,7 +103,7 @@ def _tsv(lines: list[str], path: str) -> Iterator[tuple[str, float]]:
 
 
 def _nats(text: str, scale: float | None, path: str, line: int) -> float:
-    """A natural log-probability. scale: nats in one unit of the file, None for probabilities."""
+    """Return a natural log-probability. scale: nats per unit of the file, None for probabilities."""
     value = decimal(text)
     if scale is None and value >= 0:
         value = -math.inf if value == 0 else math.log(value)
@@ -119,9 +119,9 @@ def _nats(text: str, scale: float | None, path: str, line: int) -> float:
 
 
 def aligned(scores: OtherScores, tokens: Tokens) -> FloatArray:
-    """The log-probabilities `[N]`, once it is certain that they are of these tokens.
+    """Return the log-probabilities `[N]` after checking that they belong to these tokens.
 
-    Words out of the vocabulary of `tokens` count as `<unk>`. Raises UserError with the first place where the words
+    Words outside the vocabulary of `tokens` count as `<unk>`. Raises UserError with the first place where the words
     differ, or where one of the two ends.
     """
     ids = tokens.encode(scores.words)
@@ -141,7 +141,7 @@ def aligned(scores: OtherScores, tokens: Tokens) -> FloatArray:
 
 
 def tokens_of_file(scores: OtherScores) -> Tokens:
-    """The tokens of the file itself, in a vocabulary of its words; `</s>` ends sentences."""
+    """Return the tokens of the file itself, in a vocabulary of its words; `</s>` ends sentences."""
     words = list(dict.fromkeys([UNK, *scores.words]))
     place = {word: k for k, word in enumerate(words)}
     ids = np.array([place[word] for word in scores.words], dtype=np.uint32)
@@ -153,13 +153,13 @@ def tokens_of_file(scores: OtherScores) -> Tokens:
 def detail_lines(
     tokens: Tokens, log_prob: FloatArray, matched: IntArray | None, starts: IntArray, *, sentences: bool, name: str
 ) -> Iterator[str]:
-    """The lines of all sentences and of the whole text.
+    """Yield the lines of `ngram -ppl TEXT -debug 2` for all sentences and for the whole text.
 
-    log_prob: natural, `[N]`. matched: `[N]`, the length of the longest n-gram that the model has for each token; None
-    for a model without n-grams. starts: the tokens whose context is empty. sentences: whether the text has any. name:
-    of the text. As in SRILM the numbers are p
-    and log10 p, `ppl` counts the end of a sentence as a token and `ppl1` does not. Unlike in SRILM `<unk>` is a word
-    like any other: it has a probability, and OOVs are counted but not left out; `zzz=<unk>` where the word is known.
+    log_prob: natural, `[N]`. matched: `[N]`, the length of the longest n-gram of the model for each token; None for a
+    model without n-grams. starts: the tokens whose context is empty. sentences: whether the text has sentences. name:
+    of the text. As in SRILM the numbers are p and log10 p; `ppl` counts the end of a sentence as a token, `ppl1` does
+    not. Unlike in SRILM, `<unk>` is an ordinary word: it has a probability, and OOVs are counted but not left out. An
+    OOV is printed as `zzz=<unk>` if its word is known.
     """
     oov = np.zeros(tokens.count, dtype=bool)
     oov[tokens.oov_positions] = True
@@ -171,11 +171,11 @@ def detail_lines(
             words[k] = f"{next(unknown)}={words[k]}"
         if sentences:
             yield " ".join(words[:-1])
-        goes_on = first not in empty  # the context crosses the sentence's beginning
-        before = [tokens.words[tokens.ids[first - 1]] if goes_on else BOS, *words[:-1]]
+        crosses = first not in empty  # the context reaches into the sentence before
+        before = [tokens.words[tokens.ids[first - 1]] if crosses else BOS, *words[:-1]]
         for k, (word, previous, value) in enumerate(zip(words, before, log_prob[first:last].tolist(), strict=True)):
             length = "" if matched is None else f"[{matched[first + k]}gram] "
-            more = "..." if k or goes_on else ""
+            more = "..." if k or crosses else ""
             yield f"\tp( {word} | {previous} {more}) \t= {length}{math.exp(value):.7g} [ {value / LN10:.7g} ]"
         if sentences:
             yield from _summary("", 1, log_prob[first:last], int(oov[first:last].sum()))

@@ -1,4 +1,4 @@
-"""Scores of texts as they are found, on disk, so that work that was cut off is resumed: rows, and how far they go."""
+"""A journal of scores on disk, from which interrupted work is resumed: rows, and how many blocks they cover."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from lmtool.system.files import cannot_write, read_json, write_json
 from lmtool.system.lock import folder_lock
 
 ROWS, PROGRESS = "rows", "progress.json"
-SAVE_EVERY = 2.0  # seconds
-AT_ONCE = 1 << 18  # rows in memory
+SAVE_SECONDS = 2.0  # between two saves
+ROWS_PER_CHUNK = 1 << 18  # rows in memory
 
 
 class ScoreJournal:
-    """Rows of scores in a folder. blocks: of texts, how many have their rows there. complete: whether these are all."""
+    """Rows of scores in a folder. blocks: number of blocks of texts whose rows are saved. complete: whether all are."""
 
     def __init__(self, folder: Path, file: IO[bytes], identity: object, dtype: np.dtype[Any]) -> None:
         self._folder, self._file, self._identity, self.dtype = folder, file, identity, dtype
@@ -33,11 +33,11 @@ class ScoreJournal:
     @classmethod
     @contextmanager
     def open(cls, folder: Path, identity: object, dtype: np.dtype[Any]) -> Iterator[ScoreJournal]:
-        """The journal of a folder, which this process holds until the block ends; then the folder is removed, or, after
-        an error, left as it is unless it has no rows.
+        """Open the journal of a folder, which this process locks until the block ends; then the folder is removed, or,
+        after an error, left unchanged if it has rows.
 
-        identity: plain values that are the same where the same work goes on; None for work that cannot. Rows of other
-        work are dropped. Raises UserError where another process holds the folder, or it cannot be written to.
+        identity: plain values that are equal if and only if the work can be resumed; None if it cannot. Rows of other
+        work are dropped. Raises UserError if another process holds the folder, or it cannot be written to.
         """
         with folder_lock(folder):
             try:
@@ -60,27 +60,27 @@ class ScoreJournal:
             known = read_json(self._folder / PROGRESS, "delete it")
             blocks, rows, complete = int(known["blocks"]), int(known["rows"]), bool(known["complete"])
             is_same = self._identity is not None and known["identity"] == self._identity
-        except (UserError, KeyError, TypeError, ValueError):  # it was cut off before there was any
+        except (UserError, KeyError, TypeError, ValueError):  # interrupted before the first save
             is_same = False
         if is_same and os.fstat(self._file.fileno()).st_size >= rows * self.dtype.itemsize:
             self.blocks, self.rows, self.complete = blocks, rows, complete
-        self._file.truncate(self.rows * self.dtype.itemsize)  # what came after the progress was saved
+        self._file.truncate(self.rows * self.dtype.itemsize)  # rows written after the last save
 
     def add(self, rows: Rows) -> None:
-        """Add the rows of the next block. Raises OSError where the disk is full."""
+        """Add the rows of the next block. Raises OSError if the disk is full."""
         self._file.write(rows.tobytes())
         self.blocks += 1
         self.rows += len(rows)
-        if time.monotonic() - self._saved > SAVE_EVERY:
+        if time.monotonic() - self._saved > SAVE_SECONDS:
             self.save()
 
     def finish(self) -> None:
-        """Say that all rows are there."""
+        """Record that all rows are there."""
         self.complete = True
         self.save()
 
     def save(self) -> None:
-        """Have the rows and the progress on disk."""
+        """Write the rows and the progress to disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
         progress = {"identity": self._identity, "blocks": self.blocks, "rows": self.rows, "complete": self.complete}
@@ -88,8 +88,8 @@ class ScoreJournal:
         self._saved = time.monotonic()
 
     def parts(self) -> Iterator[Rows]:
-        """All rows in their order, some at a time."""
+        """Yield all rows in order, in parts."""
         self._file.flush()
         with (self._folder / ROWS).open("rb") as file:
-            for first in range(0, self.rows, AT_ONCE):
-                yield np.fromfile(file, self.dtype, min(AT_ONCE, self.rows - first))
+            for first in range(0, self.rows, ROWS_PER_CHUNK):
+                yield np.fromfile(file, self.dtype, min(ROWS_PER_CHUNK, self.rows - first))

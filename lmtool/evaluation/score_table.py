@@ -1,4 +1,4 @@
-"""Scores of texts as a table in a file, a row for each text: tab-separated with a head line, or Parquet."""
+"""Tables of scores, one row per text: tab-separated with a header line, or Parquet; exact quantiles of many numbers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from lmtool.evaluation.text_scores import TWO, Rows, criterion, differences, per
 from lmtool.system.arrays import FloatArray, IntArray
 
 NONE = -1  # the bucket of a text without tokens
-WIDTH = 26  # letters of a number and what follows it, at most
-EXACT = 9e15  # whole numbers up to here are exact in float64
+MAX_CELL_WIDTH = 26  # bytes of a number and the separator after it
+MAX_EXACT = 9e15  # whole numbers up to here are exact in float64
 
 
 class Column(NamedTuple):
-    """A column: its values `[M]`, and the digits behind the point that text has; 0 for whole numbers."""
+    """A column: its values `[M]`, and the number of decimals in text; 0 for whole numbers."""
 
     name: str
     values: Callable[[Rows], npt.NDArray[Any]]
@@ -53,9 +53,11 @@ OF_TWO = (
 
 @dataclass(slots=True)
 class Buckets:
-    """Texts by what they are selected by. names: K, the lowest first. limits: K - 1, ascending: a text is in the first
-    bucket whose limit it does not exceed. most_oov: the largest share of OOVs of a text in a bucket. totals: of each
-    the number of its texts, tokens and OOVs, int64 `[K, 3]`.
+    """Buckets of texts by the criterion of selection.
+
+    names: K, the lowest bucket first. limits: K - 1, ascending: a text is in the first bucket whose limit it does not
+    exceed. most_oov: maximum share of OOVs of a text in a bucket. totals: the number of texts, tokens and OOVs of each
+    bucket, int64 `[K, 3]`.
     """
 
     names: list[str]
@@ -67,7 +69,7 @@ class Buckets:
         self.totals = np.zeros((len(self.names), 3), dtype=np.int64)
 
     def put(self, rows: Rows) -> IntArray:
-        """The bucket of each text, `[M]`, NONE for one without tokens or with too many OOVs."""
+        """Add texts to the totals; return the bucket of each, `[M]`, NONE without tokens or with too many OOVs."""
         values = criterion(rows, self.most_oov)
         places = np.where(np.isnan(values), NONE, np.searchsorted(np.array(self.limits), values, side="left"))
         figures = np.stack([np.ones_like(rows["oov"]), rows["tokens"], rows["oov"]], axis=1)
@@ -76,7 +78,7 @@ class Buckets:
 
 
 def require_table(name: str) -> None:
-    """Raise UserError unless the suffix of a file's name is that of a table."""
+    """Raise UserError unless the suffix of a file's name is one of a table."""
     path = PurePosixPath(name)
     plain = path.with_suffix("") if path.suffix in PACKED else path
     if plain.suffix != ".tsv" and path.suffix != PARQUET:
@@ -84,7 +86,7 @@ def require_table(name: str) -> None:
 
 
 def write_table(parts: Iterable[Rows], dtype: np.dtype[Any], buckets: Buckets | None, to: Path, name: str) -> None:
-    """Write the rows of texts, some at a time. to: the file; name: the one that it is to have, whose suffix counts."""
+    """Write the rows of texts, part by part. to: the file; name: its final name, whose suffix decides the format."""
     columns = OF_TWO if dtype == TWO else COLUMNS
     if form_of(name) == PARQUET:
         _write_parquet(parts, columns, buckets, to)
@@ -97,7 +99,7 @@ def write_table(parts: Iterable[Rows], dtype: np.dtype[Any], buckets: Buckets | 
         for rows in parts:
             values = np.stack([column.values(rows).astype(np.float64) for column in columns], axis=1)
             places = buckets.put(rows) if buckets else np.empty(0, dtype=np.int64)
-            out = np.empty(len(rows) * (len(columns) * WIDTH + len(letters) + 1), dtype=np.uint8)
+            out = np.empty(len(rows) * (len(columns) * MAX_CELL_WIDTH + len(letters) + 1), dtype=np.uint8)
             size = _format_rows(values, decimals, places, starts, letters, out)
             file.write(out[:size].tobytes())
 
@@ -119,7 +121,11 @@ def _write_parquet(parts: Iterable[Rows], columns: tuple[Column, ...], buckets: 
 
 @numba.njit(cache=True, nogil=True)
 def _format_rows(values: Any, decimals: Any, places: Any, starts: Any, letters: Any, out: Any) -> Any:
-    """Write values `[M, C]` and the names of buckets as lines into `out`; returns the number of bytes."""
+    """Write values `[M, C]` and the names of buckets as lines into `out`; return the number of bytes.
+
+    Compiled, as scores of short texts are computed faster than Python formats them; in plain form it is
+    `"\\t".join(f"{value:.{d}f}" ...)`, which test_a_table_by_hand (tests/evaluation) compares it to.
+    """
     at = 0
     for i in range(len(values)):
         for j in range(values.shape[1]):
@@ -139,7 +145,7 @@ def _format_rows(values: Any, decimals: Any, places: Any, starts: Any, letters: 
 
 @numba.njit(cache=True, nogil=True)
 def _format_number(value: float, decimals: int, out: Any, at: int) -> Any:
-    """Write a number with so many decimals, a large one as 1.2345e+20, nothing for nan; returns the byte after it."""
+    """Write a number with this many decimals, a large one as 1.2345e+20, nan as nothing; return the next position."""
     if np.isnan(value):
         return at
     if value < 0:
@@ -150,7 +156,7 @@ def _format_number(value: float, decimals: int, out: Any, at: int) -> Any:
         out[at], out[at + 1], out[at + 2] = 105, 110, 102
         return at + 3
     exponent = 0
-    if value * 10.0**decimals >= EXACT:
+    if value * 10.0**decimals >= MAX_EXACT:
         while np.floor(value * 10.0**decimals + 0.5) >= 10.0 ** (decimals + 1):  # 9.99999 is 10 once it is rounded
             value /= 10
             exponent += 1
@@ -168,7 +174,7 @@ def _format_number(value: float, decimals: int, out: Any, at: int) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _format_whole(value: int, digits: int, out: Any, at: int) -> Any:
-    """Write a whole number of 0 or more with so many digits at least; returns the byte after it."""
+    """Write a whole number of 0 or more with at least this many digits; return the position after it."""
     size = digits
     rest = value // np.int64(10) ** digits
     while rest > 0:
@@ -181,15 +187,15 @@ def _format_whole(value: int, digits: int, out: Any, at: int) -> Any:
 
 
 Keys = npt.NDArray[np.uint64]
-DIGIT = 16  # bits that are decided in one pass
+DIGIT_BITS = 16  # bits decided in one pass
 SIGN = np.uint64(1 << 63)
 
 
 def quantiles(parts: Callable[[], Iterator[FloatArray]], shares: list[float]) -> list[float]:
-    """For each share the smallest of the numbers that at least this share of them are no larger than.
+    """Return for each share the smallest number that at least this share of all numbers does not exceed.
 
-    parts: the numbers, some at a time, each time it is called; nan among them are left out. There are four passes over
-    them for each share. Empty without numbers.
+    parts: iterates over the numbers, part by part, each time it is called; nan are left out. Takes four passes over
+    them for each share. Empty if there are no numbers.
     """
     count = sum(int((~np.isnan(part)).sum()) for part in parts())
     if not count:
@@ -198,25 +204,25 @@ def quantiles(parts: Callable[[], Iterator[FloatArray]], shares: list[float]) ->
 
 
 def _ranked(parts: Callable[[], Iterator[FloatArray]], rank: int) -> float:
-    """The number of a rank, from 1: digit by digit, the highest first, by the counts of each."""
+    """Return the number with a rank, from 1: digit by digit, the highest first, by counting each digit."""
     prefix = 0
-    for shift in range(64 - DIGIT, -1, -DIGIT):
-        counts = np.zeros(1 << DIGIT, dtype=np.int64)
+    for shift in range(64 - DIGIT_BITS, -1, -DIGIT_BITS):
+        counts = np.zeros(1 << DIGIT_BITS, dtype=np.int64)
         for part in parts():
             keys = _ordered(part[~np.isnan(part)])
-            if shift < 64 - DIGIT:
-                keys = keys[keys >> np.uint64(shift + DIGIT) == prefix]
-            digits = (keys >> np.uint64(shift)) & np.uint64((1 << DIGIT) - 1)
-            counts += np.bincount(digits.astype(np.int64), minlength=1 << DIGIT)
+            if shift < 64 - DIGIT_BITS:
+                keys = keys[keys >> np.uint64(shift + DIGIT_BITS) == prefix]
+            digits = (keys >> np.uint64(shift)) & np.uint64((1 << DIGIT_BITS) - 1)
+            counts += np.bincount(digits.astype(np.int64), minlength=1 << DIGIT_BITS)
         below = np.cumsum(counts)
         digit = int(np.searchsorted(below, rank))
         rank -= int(below[digit] - counts[digit])
-        prefix = prefix << DIGIT | digit
+        prefix = prefix << DIGIT_BITS | digit
     key = np.array([prefix], dtype=np.uint64)
     return float(np.where(key & SIGN, key ^ SIGN, ~key).view(np.float64)[0])
 
 
 def _ordered(values: FloatArray) -> Keys:
-    """Whole numbers in the order of the values: the bits of the positive ones, those of the negative ones inverted."""
+    """Return whole numbers in the order of the values: the bits of positive ones, inverted bits of negative ones."""
     bits = np.ascontiguousarray(values).view(np.uint64)
     return np.where(bits & SIGN, ~bits, bits | SIGN)

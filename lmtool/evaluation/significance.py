@@ -1,8 +1,8 @@
 """Confidence intervals of perplexities and paired significance tests, for text whose sentences depend on each other.
 
 Two models that scored the same tokens are compared by the difference of their mean log-probability. Neighbouring
-sentences share topic and style, and a cache remembers earlier ones: what is resampled are blocks of consecutive
-sentences, as long as the measured autocorrelation asks for.
+sentences share topic and style, and a cache remembers earlier ones; therefore blocks of consecutive sentences are
+resampled, whose length follows from the measured autocorrelation.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray
 
-CHUNK = 500  # rows of random signs that are drawn at once
+SIGNS_PER_CHUNK = 500  # rows of random signs drawn at once
 TOKENS_PER_UNIT = 20  # in text without sentences
 SUCCESSIVE_LAGS = 5  # K_N of Politis & White (2004): max(5, sqrt(log10 N)) is 5 below 10^25 sentences
-LENGTHENED = 3  # measured lengths are multiplied by this
-FEWEST_UNITS = 25  # for which a length is measured
-FEWEST_BLOCKS = 6  # in a text: with 5, the exchange of blocks has no p below 1/16
+LENGTH_FACTOR = 3  # measured block lengths are multiplied by this
+MIN_UNITS = 25  # for measuring a block length
+MIN_BLOCKS = 6  # of a text: with 5, the exchange of blocks has no p below 1/16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Difference:
 
 
 def resampled_units(offsets: IntArray, block: int | str) -> tuple[IntArray, int | None, int]:
-    """Return what blocks are made of, for the setting `block`: the offsets of the units, int64 `[S + 1]`; the mean
-    number of units per block, None if it is to be measured; and the number of sentences or tokens per unit.
+    """Return the units of blocks for the setting `block`: their offsets, int64 `[S + 1]`; the mean number of units per
+    block, None if it is to be measured; and the number of sentences or tokens per unit.
 
     offsets: `[S + 1]`, where sentences begin, and N; `[0, N]` without sentences, where a unit is a token, or, with
     block=auto, 20 consecutive tokens. Raises UserError for block=sentence in text without sentences.
@@ -84,15 +84,15 @@ def compare(
 def _difference(
     baseline: FloatArray, other: FloatArray, lengths: FloatArray, resamples: int, seed: int, block: int | None
 ) -> Difference:
-    apart, total = other - baseline, lengths.sum()
-    observed = apart.sum() / total
-    block = _block_length(apart - observed * lengths, block)
+    differences, total = other - baseline, lengths.sum()
+    observed = differences.sum() / total
+    block = _block_length(differences - observed * lengths, block)
     means = _drawn_means(np.column_stack([baseline, other]), lengths, resamples, seed, block)  # [B, 2]
     low, high = np.quantile(np.exp(-means[:, 1]) - np.exp(-means[:, 0]), [0.025, 0.975])
-    starts = np.linspace(0, len(apart), round(len(apart) / block), endpoint=False).astype(np.int64)
+    starts = np.linspace(0, len(differences), round(len(differences) / block), endpoint=False).astype(np.int64)
     rng = np.random.default_rng([seed, len(starts)])
-    flips = exchanged(np.add.reduceat(apart, starts)[:, None], resamples, rng)[:, 0] / total
-    margin = 1e-12 * (1 + abs(observed))  # rounding, where the same sentences are summed in another order
+    flips = exchanged(np.add.reduceat(differences, starts)[:, None], resamples, rng)[:, 0] / total
+    margin = 1e-12 * (1 + abs(observed))  # rounding of the same sentences summed in another order
     perplexities = np.exp([-baseline.sum() / total, -other.sum() / total])
     return Difference(
         float(perplexities[1] - perplexities[0]),
@@ -106,7 +106,7 @@ def _difference(
 def perplexity_interval(
     log_prob: FloatArray, offsets: IntArray, *, resamples: int, seed: int, block: int | None = None
 ) -> tuple[float, float] | None:
-    """Return the 95 % confidence interval of a perplexity, by the percentiles of the bootstrap; None where a token has
+    """Return the 95 % confidence interval of a perplexity, by the percentiles of the bootstrap; None if a token has
     probability 0.
 
     log_prob: natural, `[N]`. offsets: `[S + 1]`, where units (sentences) begin, and N. block: the mean number of units
@@ -142,21 +142,21 @@ def _drawn_means(sums: FloatArray, lengths: FloatArray, resamples: int, seed: in
 def _block_length(influence: FloatArray, block: int | None) -> int:
     """Return the mean number of units per block: `block`, or, if it is None, the measured one.
 
-    influence: `[S]`, that of each unit on a mean per token: sum - mean * tokens. The length is the largest of those
-    that `politis_white` finds in it and in sums of 2, 4, 8 ... neighbours, which show dependence that is too weak
-    between single sentences to be significant, and reaches far. It minimises the error of a variance; three times as
-    long, intervals cover what they should (`./scripts/measure significance`).
+    influence: `[S]`, of each unit on a mean per token: sum - mean * tokens. The length is the largest that
+    `politis_white` finds in it and in sums of 2, 4, 8 ... neighbours, which reveal long dependence that is too weak to
+    be significant between single sentences. That length minimises the error of a variance; with three times the length,
+    intervals have their nominal coverage (`./scripts/measure significance`).
     """
     units = len(influence)
     if block is None:
         longest, together = 1.0, 1
-        while units // together >= FEWEST_UNITS:
+        while units // together >= MIN_UNITS:
             length = politis_white(influence[: units // together * together].reshape(-1, together).sum(axis=1))
             if length > 1:
-                longest = max(longest, LENGTHENED * together * length)
+                longest = max(longest, LENGTH_FACTOR * together * length)
             together *= 2
         block = round(longest)
-    return max(1, min(block, units // FEWEST_BLOCKS))
+    return max(1, min(block, units // MIN_BLOCKS))
 
 
 def politis_white(series: FloatArray) -> float:
@@ -204,8 +204,10 @@ def draw(values: FloatArray, resamples: int, rng: np.random.Generator, block: in
 
 @numba.njit(cache=True, nogil=True)
 def _draw(before: Any, seeds: Any, log_continue: float, sums: Any) -> None:
-    """With splitmix64 (Steele, Lea & Flood 2014): the high half of each number, as a fraction, times S is the row where
-    a block begins, the low half the block's length, by the inverse of the distribution function.
+    """Draw blocks and add up their sums, by differences of `before`: one step per block instead of one per row.
+
+    With splitmix64 (Steele, Lea & Flood 2014): the high half of each number, as a fraction, times S is the row where a
+    block begins; the low half gives the block's length, by the inverse of the distribution function.
     """
     rows, columns = len(before) // 2, before.shape[1]
     for b in range(len(seeds)):
@@ -225,11 +227,11 @@ def _draw(before: Any, seeds: Any, log_continue: float, sums: Any) -> None:
 
 
 def exchanged(differences: FloatArray, resamples: int, rng: np.random.Generator) -> FloatArray:
-    """Sums `[B, K]` of differences `[S, K]`, each row with a random sign, B = resamples times."""
+    """Return sums `[B, K]` of differences `[S, K]`, each row with a random sign, B = resamples times."""
     rows = len(differences)
     sums = []
-    for first in range(0, resamples, CHUNK):
-        count = min(CHUNK, resamples - first)
+    for first in range(0, resamples, SIGNS_PER_CHUNK):
+        count = min(SIGNS_PER_CHUNK, resamples - first)
         raw = np.frombuffer(rng.bytes(count * ((rows + 7) // 8)), dtype=np.uint8).reshape(count, -1)
         chosen = np.unpackbits(raw, axis=1, count=rows).astype(np.float64)
         sums.append(2 * (chosen @ differences) - differences.sum(axis=0))

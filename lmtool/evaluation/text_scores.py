@@ -24,12 +24,12 @@ from lmtool.system.arrays import FloatArray, IntArray
 
 Rows = npt.NDArray[Any]  # of TEXT, or of TWO where there are two models
 TEXT = np.dtype([("tokens", np.int64), ("oov", np.int64), ("log_prob", np.float64)])
-EXAMPLES, EXAMPLE_BYTES = 1000, 1 << 16  # unknown words to look at, and the bytes of a block that they are sought in
+MAX_EXAMPLES, EXAMPLE_BYTES = 1000, 1 << 16  # unknown words collected, and bytes of a block searched for them
 TWO = np.dtype([*TEXT.descr, ("oov_out", np.int64), ("log_prob_out", np.float64)])
 
 
 class ScoringModel(NamedTuple):
-    """A model, and how text becomes its words. name: of the run, for messages."""
+    """A model and the rules by which text becomes its words. name: of the run, for messages."""
 
     model: LanguageModel
     form: TextForm
@@ -38,11 +38,12 @@ class ScoringModel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TextScore:
-    """The score of one text, of so many tokens: its words and `</s>` for each of its lines.
+    """The score of one text.
 
-    oov: the tokens out of the vocabulary. log_prob: the sum over the tokens, natural. perplexity: exp(-log_prob /
-    tokens); None without tokens. difference: the cross-entropy under the first model less that under the second, in
-    nats per token: the lower, the more the text is like the first one's; None without tokens or a second model.
+    tokens: number of words, and of `</s>`, one per line. oov: number of tokens outside the vocabulary. log_prob: the
+    sum over the tokens, natural. perplexity: exp(-log_prob / tokens); None without tokens. difference: the
+    cross-entropy under the first model minus that under the second, in nats per token: the lower, the more similar to
+    the first model's text; None without tokens or a second model.
     """
 
     tokens: int
@@ -53,17 +54,19 @@ class TextScore:
 
 
 class TextsScorer:
-    """Scores blocks of texts. across_sentences: whether contexts crossed sentences; None if no model could do so.
-    unknown: some words that were out of the first model's vocabulary.
+    """A scorer of blocks of texts.
+
+    across_sentences: whether contexts crossed sentences; None if no model can do so. unknown: some words that were
+    outside the first model's vocabulary.
     """
 
     def __init__(
         self, model: ScoringModel, out: ScoringModel | None = None, *, across: bool = False, one_text: bool = False
     ) -> None:
-        """out: the second model, of other text, where there are two. across: whether contexts cross the sentences of a
-        text; if not, each is read alone. one_text: whether they cross the texts, too, of all blocks in their order.
+        """out: the second model, of general text, if any. across: whether contexts cross the sentences of a text; if
+        not, each is read alone. one_text: whether they also cross the texts, of all blocks in their order.
 
-        Raises UserError for a model with a cache, for two that cut text in different ways, and for `across` if each
+        Raises UserError for a model with a cache, for two models that tokenize differently, and for `across` if each
         model reads single sentences.
         """
         for each in [model] if out is None else [model, out]:
@@ -91,11 +94,11 @@ class TextsScorer:
         self._shared = len({(form.vocabulary.fingerprint(), form.lowercase) for form in forms}) == 1
 
     def __call__(self, block: TextBlock, *, progress: bool = False) -> Rows:
-        """A row for each text, in their order. progress: whether slow models show bars."""
+        """Return a row for each text, in order. progress: whether slow models show bars."""
         rows = np.empty(len(block.ends), dtype=self.dtype)
         texts = self._encoders[0](block)
         rows["tokens"], rows["oov"] = np.diff(texts.documents), texts.oov
-        if rows["oov"].any() and len(self.unknown) < EXAMPLES:
+        if rows["oov"].any() and len(self.unknown) < MAX_EXAMPLES:
             self.unknown += unknown_words(block.content[:EXAMPLE_BYTES], self._models[0].form)
         rows["log_prob"] = self._log_probs(0, texts, progress)
         if len(self._models) == 2:
@@ -105,7 +108,7 @@ class TextsScorer:
         return rows
 
     def _log_probs(self, k: int, texts: EncodedTexts, progress: bool) -> FloatArray:
-        """log p of each text under model k, natural, `[D]`; 0 for one without tokens."""
+        """Return log p of each text under model k, natural, `[D]`; 0 for one without tokens."""
         (model, form, _), before = self._models[k], self._before[k]
         split = replace(texts.split, independent_sentences=not self._across)
         if not split.tokens:
@@ -120,13 +123,13 @@ class TextsScorer:
 
 
 def _cut(form: TextForm) -> tuple[bool, bool, bool, bool, str | None]:
-    """What decides where tokens begin and end."""
+    """Return the settings that decide where tokens begin and end."""
     tokeniser = None if form.subwords is None else form.subwords.json
     return form.chars, form.tags, form.vocabulary.eos is not None, form.blank_lines, tokeniser
 
 
 def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
-    """The sums of values `[N]` from each of the offsets `[D + 1]` to before the next, `[D]`."""
+    """Return the sums of values `[N]` between consecutive offsets `[D + 1]`: `[D]`."""
     total = np.zeros(len(offsets) - 1)
     some = np.flatnonzero(np.diff(offsets))
     if len(some):
@@ -135,29 +138,29 @@ def sums(values: FloatArray, offsets: IntArray) -> FloatArray:
 
 
 def perplexities(rows: Rows) -> FloatArray:
-    """exp(-log p / tokens) of each text, nan for one without tokens."""
+    """Return exp(-log p / tokens) of each text, nan for one without tokens."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(rows["tokens"] > 0, np.exp(-rows["log_prob"] / rows["tokens"]), np.nan)
 
 
 def differences(rows: Rows) -> FloatArray:
-    """The difference of the two models' cross-entropies in nats per token, that of the first model less that of the
-    second; nan for a text without tokens, and for one that both give no probability.
+    """Return the first model's cross-entropy minus the second's, in nats per token; nan for a text without tokens, and
+    for one to which both models give probability 0.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((rows["log_prob_out"] - rows["log_prob"]) / rows["tokens"])
 
 
 def criterion(rows: Rows, most_oov: float | None = None) -> FloatArray:
-    """What texts are selected by, the lower the better: the difference where there are two models, else perplexity; nan
-    for a text without tokens, and for one of which a larger share than most_oov is out of vocabulary.
+    """Return the criterion of selection, the lower the better: the difference with two models, else the perplexity; nan
+    for a text without tokens, and for one with a larger share of OOVs than most_oov.
     """
     values = differences(rows) if rows.dtype == TWO else perplexities(rows)
     return values if most_oov is None else np.where(rows["oov"] > most_oov * rows["tokens"], np.nan, values)
 
 
 def scores_of(texts: Iterable[str], scorer: TextsScorer) -> Iterator[TextScore]:
-    """The scores of texts in their order, as they come, some megabytes at a time."""
+    """Yield the scores of texts in order; texts are read some megabytes ahead."""
     for block in blocks_of(texts):
         rows = scorer(block)
         columns = [rows["tokens"], rows["oov"], rows["log_prob"], perplexities(rows)]

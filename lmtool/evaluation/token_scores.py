@@ -1,7 +1,7 @@
 """Files of scores: the log-probability of each token beside the token, so that nothing else is needed to use them.
 
-Two files can be compared or mixed if their tokens are the same words, whichever store, vocabulary or tool they come
-from; then their `Tokens.fingerprint` is the same.
+Two files can be compared or mixed if their tokens are the same words, from whichever store, vocabulary or tool; their
+`Tokens.fingerprint` is then equal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, require_own_content
 KIND = "lmtool scores"
 FORMAT = 1
 SCORES_FILE = "scores.h5"
-CHUNK = 1 << 20  # tokens that are hashed at once
+TOKENS_PER_CHUNK = 1 << 20  # tokens hashed at once
 REMEDY = "make it again with lmtool eval"
 
 
@@ -34,9 +34,9 @@ REMEDY = "make it again with lmtool eval"
 class Tokens:
     """The N predicted tokens of a text in S sentences, with their words.
 
-    ids: `[N]`, of some unsigned type, into `words`, the vocabulary. offsets: int64 `[S + 1]`, where sentences begin,
-    and N; `[0, N]` without sentences. oov_positions: int64, of the tokens that are `<unk>` in place of a word that is
-    not in the vocabulary, and oov_words what stood there; None where that is not known, as in a file of scores.
+    ids: `[N]`, of an unsigned type, into `words`, the vocabulary. offsets: int64 `[S + 1]`, where sentences begin, and
+    N; `[0, N]` without sentences. oov_positions: int64, positions of the tokens that are `<unk>` for a word outside the
+    vocabulary; oov_words: those words, None if they are not known, as in a file of scores.
     """
 
     ids: npt.NDArray[Any]
@@ -57,34 +57,35 @@ class Tokens:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over the words in the order of the text, which does not depend on their ids."""
+        """SHA-256 over the words in the order of the text; it does not depend on their ids."""
         digests = b"".join(hashlib.sha256(word.encode()).digest()[:8] for word in self.words)
         of_words = np.frombuffer(digests, dtype=np.uint64)
         digest = hashlib.sha256()
-        for first in range(0, self.count, CHUNK):
-            digest.update(of_words[self.ids[first : first + CHUNK]].tobytes())
+        for first in range(0, self.count, TOKENS_PER_CHUNK):
+            digest.update(of_words[self.ids[first : first + TOKENS_PER_CHUNK]].tobytes())
         return digest.hexdigest()
 
     def encode(self, words: list[str]) -> IntArray:
-        """The ids of words, `[N]`; that of `<unk>` for a word that is not in the vocabulary."""
+        """Return the ids of words, `[N]`; the id of `<unk>` for a word outside the vocabulary."""
         unk = self.ids_of_words[UNK]
         return np.array([self.ids_of_words.get(word, unk) for word in words], dtype=np.int64)
 
     def place(self, token: int) -> str:
-        """The position of a token, for a message: `sentence 3, token 5`, both counted from 1."""
+        """Return the position of a token, for a message: `sentence 3, token 5`, both counted from 1."""
         sentence = int(np.searchsorted(self.offsets, token, side="right")) - 1
         return f"sentence {sentence + 1:,}, token {token - int(self.offsets[sentence]) + 1}"
 
 
 def tokens_of(split: Split, vocabulary: Vocabulary) -> Tokens:
-    """The tokens of a split with their words."""
+    """Return the tokens of a split with their words."""
     return Tokens(split.ids, vocabulary.words, split.offsets, split.oov_positions, split.oov_words)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenScores:
-    """Natural log-probabilities float64 `[N]` of tokens. split: the name of the split or the text. normalised: whether
-    the distributions sum to one.
+    """Natural log-probabilities float64 `[N]` of tokens.
+
+    split: the name of the split or the text. normalised: whether the distributions sum to one.
     """
 
     log_prob: FloatArray
@@ -93,7 +94,7 @@ class TokenScores:
     normalised: bool
 
     def save(self, path: Path) -> None:
-        """Write the file, whole or not at all. Raises UserError where it cannot be written."""
+        """Write the file, whole or not at all. Raises UserError if it cannot be written."""
         words = np.frombuffer("\0".join(self.tokens.words).encode(), dtype=np.uint8)
         parts = {
             "log_prob": self.log_prob,
@@ -113,7 +114,7 @@ class TokenScores:
 
     @classmethod
     def open(cls, path: Path) -> TokenScores:
-        """Read a file of scores. Raises UserError where it is missing, damaged, or another kind of file."""
+        """Read a file of scores. Raises UserError if it is missing, damaged, or another kind of file."""
         try:
             with open_hdf5(path) as file:
                 if file.attrs.get("kind") != KIND or file.attrs.get("format") != FORMAT:
@@ -138,6 +139,6 @@ class TokenScores:
 
 
 def shown(tokens: Tokens, token: int) -> str:
-    """The word of a token, for a message."""
+    """Return the word of a token, for a message."""
     word = tokens.words[int(tokens.ids[token])]
     return repr(word) if word != BOS else "<s>"

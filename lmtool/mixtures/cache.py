@@ -1,10 +1,10 @@
 """Cache models: distributions over the words of the text so far, mixed with static models.
 
-Both kinds hold the last `size` tokens, ends of sentences among them and across sentences:
+Both kinds hold the last `size` tokens, including ends of sentences, across sentences:
 
-- unigram (Kuhn & De Mori 1990): all tokens count the same;
-- neural (Grave, Joulin & Usunier 2017, eq. 3): token i counts exp(theta h_t . h_i), where h_i are the hidden units of a
-  network before token i, so that tokens after similar contexts count most.
+- unigram (Kuhn & De Mori 1990): all tokens have the same weight;
+- neural (Grave, Joulin & Usunier 2017, eq. 3): token i has weight exp(theta h_t . h_i), where h_i are the hidden units
+  of a network before token i, so that tokens after similar contexts weigh most.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lmtool.mixtures.linear import MixedModel, Mixture, checked_weights, mix
 from lmtool.system.arrays import FloatArray, IntArray
 
 BLOCK = 256  # tokens whose products with the tokens in the cache are computed at once
-CHUNK = 8192  # tokens whose hidden units are computed at once
+TOKENS_PER_CHUNK = 8192  # tokens whose hidden units are computed at once
 Hidden = npt.NDArray[np.float32]
 
 
@@ -42,7 +42,7 @@ class UnigramCache:
         _require_size(self.size)
 
     def log_prob(self, split: Split) -> FloatArray:
-        """log p of each token `[N]`; -inf for the first one, and for words that are not in the cache."""
+        """Return log p of each token `[N]`; -inf for the first one, and for words that are not in the cache."""
         p = np.empty(split.tokens)
         _relative_frequencies(split.ids.astype(np.int64), self.size, int(split.ids.max(initial=0)) + 1, p)
         with np.errstate(divide="ignore"):
@@ -50,8 +50,8 @@ class UnigramCache:
         return log_prob
 
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
-        """p of all words before the tokens `first` to `last` - 1, `[last - first, V]`; 0 before the text's first
-        token.
+        """Return p of all words before the tokens `first` to `last` - 1, `[last - first, V]`; 0 before the first token
+        of the text.
         """
         ids = split.ids.astype(np.int64)
         p = np.zeros((last - first, vocabulary_size))
@@ -87,13 +87,13 @@ class NeuralCache:
         _require_size(self.size)
 
     def log_prob(self, split: Split) -> FloatArray:
-        """log p of each token `[N]`; -inf for the first one, and for words that are not in the cache."""
+        """Return log p of each token `[N]`; -inf for the first one, and for words that are not in the cache."""
         log_prob: FloatArray = neural_cache(hidden_units(self.encoder, split), split.ids, self.size, [self.theta])[0]
         return log_prob
 
     def dist(self, split: Split, first: int, last: int, vocabulary_size: int) -> FloatArray:
-        """p of all words before the tokens `first` to `last` - 1, `[last - first, V]`; 0 before the text's first
-        token.
+        """Return p of all words before the tokens `first` to `last` - 1, `[last - first, V]`; 0 before the first token
+        of the text.
         """
         begin = max(0, first - self.size)
         index = np.arange(begin, last)
@@ -114,14 +114,14 @@ Cache = UnigramCache | NeuralCache
 def hidden_units(encoder: LanguageModel, split: Split) -> Hidden:
     """Return the hidden units before each token, float32 `[N, D]`."""
     parts = [
-        encoder.hidden(encoder.contexts_of(split, np.arange(at, min(at + CHUNK, split.tokens)))[0])
-        for at in range(0, split.tokens, CHUNK)
+        encoder.hidden(encoder.contexts_of(split, np.arange(at, min(at + TOKENS_PER_CHUNK, split.tokens)))[0])
+        for at in range(0, split.tokens, TOKENS_PER_CHUNK)
     ]
     return np.concatenate(parts)
 
 
 def neural_cache(hidden: Hidden, ids: npt.NDArray[Any], size: int, thetas: list[float]) -> FloatArray:
-    """log p of each token under a neural cache, for several values of theta at once: `[len(thetas), N]`.
+    """Return log p of each token under a neural cache, for several values of theta at once: `[len(thetas), N]`.
 
     hidden: `[N, D]`, before each of the tokens ids `[N]`. -inf for the first token, and for words that are not in the
     cache.
@@ -211,7 +211,7 @@ class CachedMixture(MixedModel):
 
 
 def with_cache(static: FloatArray, cached: FloatArray, weights: FloatArray, static_weights: FloatArray) -> FloatArray:
-    """The static models' log p `[M, N]` of a whole text and the cache's `[N]`, mixed: `[N]`.
+    """Mix the static models' log p `[M, N]` of a whole text and the cache's `[N]`: `[N]`.
 
     weights: `[M + 1]`. static_weights: `[M]`, for the first token, before which the cache is empty.
     """

@@ -28,14 +28,14 @@ from lmtool.mixtures.linear import (
     member_dists,
     mix,
 )
-from lmtool.mixtures.log_linear import CHUNK, Chunks, LogLinear, fit_log_linear, without_lone_reserves
+from lmtool.mixtures.log_linear import CONTEXTS_PER_CHUNK, Chunks, LogLinear, fit_log_linear, without_lone_reserves
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.terminal import cell_text
 
 
 @dataclass(frozen=True, slots=True)
 class FittedMixture:
-    """Weights `[M]`, or `[M + 1]` with a cache. mixture: how to mix, as run.json keeps it. result: for result.json."""
+    """Weights `[M]`, or `[M + 1]` with a cache. mixture: how to mix, as in run.json. result: entries of result.json."""
 
     weights: FloatArray
     mixture: dict[str, Any]
@@ -86,8 +86,8 @@ def fit_mixture(
     """Return the weights of the settings, given or fitted.
 
     log_prob: of the models on fit_split, `[M, N]`, if it is known already. say: prints how they were fitted. Raises
-    UserError where no model is of the kind that the method needs, for a model with a cache where the method takes none,
-    and where no weights give all tokens a probability above 0.
+    UserError if no model is of the kind that the method needs, if a model has a cache and the method allows none, and
+    if no weights give all tokens a probability above 0.
     """
     if any(model.dynamic for model in models) and (config.method is not MixMethod.linear or config.cache is not None):
         raise UserError("a run with a cache can only be mixed linearly, and without another cache")
@@ -117,7 +117,7 @@ def _fit_text(config: EnsembleConfig, corpus: Corpus) -> Split:
 
 
 def fit_record(config: EnsembleConfig, iterations: int, gap: float) -> dict[str, Any]:
-    """How weights were fitted, for result.json. gap: nats per token by which they may fall short of the optimum."""
+    """Return how weights were fitted, for result.json. gap: nats per token by which the optimum may be better."""
     return {"split": config.fit_split, "iterations": iterations, "gap": gap, "converged": bool(gap <= TOLERANCE)}
 
 
@@ -161,22 +161,24 @@ def _log_linear(
 
 
 def _text_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> tuple[Chunks, int]:
-    """The members' distributions for evenly spread contexts of fit_split, computed in each pass, and their number."""
+    """Return the members' distributions for evenly spread contexts of fit_split, computed again in each pass, and the
+    number of contexts.
+    """
     split = _fit_text(config, corpus)
     size, tokens = longest_context(models), corpus.vocabulary.special_tokens
     split = split.as_stream(any(model.across_sentences for model in models))
     index = np.unique(np.linspace(0, split.tokens - 1, min(config.fit_contexts, split.tokens)).astype(np.int64))
 
     def chunks() -> Iterator[tuple[FloatArray, IntArray]]:
-        for at in range(0, len(index), CHUNK):
-            contexts, targets = split.windows(index[at : at + CHUNK], size)
+        for at in range(0, len(index), CONTEXTS_PER_CHUNK):
+            contexts, targets = split.windows(index[at : at + CONTEXTS_PER_CHUNK], size)
             yield without_lone_reserves(member_dists(models, contexts, tokens)), targets
 
     return chunks, len(index)
 
 
 def _question_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> tuple[Chunks, int]:
-    """The members' log-probabilities of the candidates of fit_split's questions, and the number of questions."""
+    """Return the members' log-probabilities of the candidates of fit_split's questions, and the number of questions."""
     cloze = corpus.cloze(config.fit_split)
     if cloze is None or (cloze.answers < 0).any():
         raise UserError(f"fit_on=cloze: {corpus.name} has no questions with answers for fit_split={config.fit_split}")
@@ -212,11 +214,11 @@ def _cached(
     log_prob: FloatArray,
     say: Callable[[str], None],
 ) -> FittedMixture:
-    """Weights of the models and a cache, by EM over all tokens but the first, before which the cache is empty."""
+    """Fit weights of the models and a cache by EM over all tokens except the first, before which the cache is empty."""
     result: dict[str, Any] = {}
 
     def with_weights(cached: FloatArray) -> tuple[float, FloatArray]:
-        """The weights, given or fitted, and the mean log-likelihood with them."""
+        """Return the mean log-likelihood with the weights, and the weights, given or fitted."""
         both = np.concatenate([log_prob, cached[None]])[:, 1:]
         if config.weights is not None:
             return float(mix(both, np.array(config.weights)).mean()), np.array(config.weights)
@@ -242,8 +244,8 @@ def _cached(
 
 
 def _best_theta(hidden: Hidden, split: Split, size: int, likelihood: Callable[[FloatArray], float]) -> float:
-    """The theta of highest likelihood: first among powers of two times 1 / |h|^2, then in steps of half the
-    distance.
+    """Return the theta with the highest likelihood: first among powers of two times 1 / |h|^2, then in steps of half
+    the distance.
     """
     scale = 1 / max(float((hidden.astype(np.float64) ** 2).sum(axis=1).mean()), 1e-30)
     likelihoods: dict[float, float] = {}  # by exponent

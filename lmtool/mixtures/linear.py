@@ -22,15 +22,15 @@ from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray, as_array
 
 TOLERANCE = 1e-9  # nats per token by which fitted weights may fall short of the optimum
-CHUNK = 1 << 16  # tokens whose contexts are materialised at once
+TOKENS_PER_CHUNK = 1 << 16  # tokens whose contexts are materialised at once
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Mixture weights `[M]`, and how close to the optimum they are.
 
-    gap: at most so many nats per token the optimum is better. The mean log-likelihood is concave in the weights, so
-    that no other ones exceed it by more than log max_k mean_t p_k(t)/p(t).
+    gap: the maximum number of nats per token by which the optimum is better. The mean log-likelihood is concave in the
+    weights, so no other weights exceed it by more than log max_k mean_t p_k(t)/p(t).
     """
 
     weights: FloatArray
@@ -39,10 +39,10 @@ class Fit:
 
 
 def fit_weights(log_prob: FloatArray, *, tolerance: float = TOLERANCE, iterations: int = 20_000) -> Fit:
-    """The weights that maximise the likelihood of held-out tokens, by EM (Dempster, Laird & Rubin 1977).
+    """Return the weights that maximise the likelihood of held-out tokens, by EM (Dempster, Laird & Rubin 1977).
 
-    log_prob: natural, `[M, N]`, of each model and token. Stops where the gap of Fit is at most `tolerance`. Raises
-    UserError where a token has probability zero under every model.
+    log_prob: natural, `[M, N]`, of each model and token. Stops when the gap of Fit is at most `tolerance`. Raises
+    UserError if a token has probability zero under every model.
     """
     members, tokens = log_prob.shape
     largest = log_prob.max(axis=0)
@@ -75,9 +75,7 @@ def mix(log_prob: FloatArray, weights: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class ClassFit:
-    """Weights `[K, M]` of K classes, the number of tokens of each class `[K]`, and the gap of linear.Fit for the
-    whole.
-    """
+    """Weights `[K, M]` of K classes, the number of tokens of each class `[K]`, and the gap of all tokens, as in Fit."""
 
     weights: FloatArray
     tokens: IntArray
@@ -86,10 +84,10 @@ class ClassFit:
 
 
 def fit_class_weights(log_prob: FloatArray, classes: IntArray, count: int) -> ClassFit:
-    """Weights by EM for each of `count` classes by itself.
+    """Return weights by EM, separately for each of `count` classes.
 
     log_prob: natural, `[M, N]`. classes: `[N]`. A class without tokens has the weights of all tokens together. Raises
-    UserError where a token has probability zero under every model.
+    UserError if a token has probability zero under every model.
     """
     whole = fit_weights(log_prob)
     weights = np.tile(whole.weights, (count, 1))
@@ -105,9 +103,10 @@ def fit_class_weights(log_prob: FloatArray, classes: IntArray, count: int) -> Cl
 
 def classes_of_text(classifier: LanguageModel, text: Split) -> IntArray:
     """Return the class of each token's context, `[N]`."""
+    tokens = np.arange(text.tokens)
     chunks = [
-        classifier.context_lengths(classifier.contexts_of(text, np.arange(at, min(at + CHUNK, text.tokens)))[0])
-        for at in range(0, text.tokens, CHUNK)
+        classifier.context_lengths(classifier.contexts_of(text, tokens[at : at + TOKENS_PER_CHUNK])[0])
+        for at in range(0, text.tokens, TOKENS_PER_CHUNK)
     ]
     return np.concatenate(chunks)
 
@@ -138,8 +137,8 @@ def member_dists(members: list[LanguageModel], contexts: IntArray, special_token
 
 
 def checked_weights(where: str, weights: FloatArray, shape: tuple[int, ...], *, sum_to_one: bool = True) -> FloatArray:
-    """Weights in float64. Raises ValueError, naming `where`, unless they have this shape, are finite and 0 or more, and
-    sum to one over the last axis.
+    """Return weights in float64. Raises ValueError, naming `where`, unless they have this shape, are finite and 0 or
+    more, and sum to one over the last axis.
     """
     array = as_array(where, weights)
     if array.shape != shape or array.dtype.kind not in "iuf":

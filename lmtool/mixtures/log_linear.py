@@ -19,26 +19,26 @@ from lmtool.evaluation.cloze import log_softmax
 from lmtool.mixtures.linear import TOLERANCE, MixedModel, checked_weights, member_dists
 from lmtool.system.arrays import FloatArray, IntArray
 
-CHUNK = 128  # contexts whose distributions are held at once
+CONTEXTS_PER_CHUNK = 128  # contexts whose distributions are in memory at once
 # A function that iterates over chunks of distributions [M, n, V] and targets [n], from the first one in each call.
 Chunks = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
 
 
 def combined(log_dist: FloatArray, weights: FloatArray) -> FloatArray:
-    """The log-linear mixture `[n, V]` of the members' distributions `[M, n, V]`, all as natural logarithms.
+    """Return the log-linear mixture `[n, V]` of the members' distributions `[M, n, V]`, all as natural logarithms.
 
-    A word that a member with a weight above 0 gives probability 0 has probability 0; where this is so for all words the
-    distribution is uniform.
+    A word to which a member with a weight above 0 gives probability 0 has probability 0; if this holds for all words,
+    the distribution is uniform.
     """
     used = weights > 0
     return log_softmax(np.tensordot(weights[used], log_dist[used], axes=1))
 
 
 def likelihood(weights: FloatArray, chunks: Chunks, members: IntArray | None = None) -> Likelihood:
-    """The mean log-likelihood of the mixture of `members` (None: all of them) with weights `[M]` of 0 or more.
+    """Compute the mean log-likelihood of the mixture of `members` (None: all) with weights `[M]` of 0 or more.
 
-    Words that one of them gives probability 0 have probability 0 also where its weight is 0, so that the likelihood is
-    concave and smooth up to the bounds. Raises UserError where a member gives a token probability 0.
+    Words to which a member gives probability 0 have probability 0 even if its weight is 0, so that the likelihood is
+    concave and smooth up to the bounds. Raises UserError if a member gives a token probability 0.
     """
     size = len(weights)
     value, gradient, hessian, tokens = 0.0, np.zeros(size), np.zeros((size, size)), 0
@@ -72,7 +72,7 @@ def likelihood(weights: FloatArray, chunks: Chunks, members: IntArray | None = N
 
 def without_lone_reserves(log_dist: FloatArray) -> FloatArray:
     """Distributions `[M, n, V]` of members, changed in place: where one of them keeps nothing for types outside the
-    vocabulary (the entry of `<s>`), none does, so that a weight of 0 is no other thing than a very small one.
+    vocabulary (the entry of `<s>`), none does, so that a weight of 0 equals the limit of small weights.
     """
     none = np.isneginf(log_dist[:, :, -1]).any(axis=0)
     log_dist[:, none, -1] = -np.inf
@@ -89,11 +89,10 @@ class Likelihood(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogLinearFit:
-    """Weights `[M]`, their mean log-likelihood, Newton steps, and the gap: about so many nats per token are the best
-    weights of 0 or more better.
+    """Weights `[M]`, their mean log-likelihood, the number of Newton steps, and the gap to the optimum (nats/token).
 
-    The gap is the Newton decrement, the gain of the best step by the quadratic model of the likelihood; and what was
-    lost with the zeros of members that were left out.
+    The gap, an estimate, is the Newton decrement, i.e. the gain of the best step by the quadratic model of the
+    likelihood, plus the loss from zeros of members that were left out.
     """
 
     weights: FloatArray
@@ -103,12 +102,12 @@ class LogLinearFit:
 
 
 def fit_log_linear(chunks: Chunks, members: int, *, tolerance: float = TOLERANCE, iterations: int = 50) -> LogLinearFit:
-    """The weights of 0 or more with the highest likelihood, by Newton's method with step halving.
+    """Return the weights of 0 or more with the highest likelihood, by Newton's method with step halving.
 
     A step goes to the optimum of the quadratic model under the bounds, so that the decrement is 0 exactly where the
     Karush-Kuhn-Tucker conditions hold: a gradient of 0 for weights above 0, of at most 0 for weights of 0. A member
     whose weight is 0 at the optimum is left out with the zeros of its distributions, and the others are fitted again.
-    Stops where the gap is at most `tolerance`. Raises UserError where a member gives a token probability 0.
+    Stops when the gap is at most `tolerance`. Raises UserError if a member gives a token probability 0.
     """
     kept, weights = np.arange(members), np.full(members, 1 / members)
     done, reached, lost = 0, -np.inf, 0.0
@@ -143,7 +142,7 @@ def _newton(chunks: Chunks, members: IntArray, weights: FloatArray, tolerance: f
 
 
 def bounded_optimum(curvature: FloatArray, slope: FloatArray) -> FloatArray:
-    """The x `[M]` of 0 or more with the highest slope x - x curvature x / 2, for a positive semi-definite `[M, M]`.
+    """Return the x `[M]` of 0 or more that maximises slope x - x curvature x / 2; curvature: `[M, M]`, semi-definite.
 
     Lawson & Hanson (1974, ch. 23): the variable with the steepest gradient is freed, and the optimum of the free ones
     taken, up to the bound of the first that would become negative, which is fixed at 0 again.
@@ -185,7 +184,7 @@ class LogLinear(MixedModel):
         """Return log p of all words after contexts `[N, C]`, `[N, V]`."""
         contexts = self._checked_contexts("log_dist", contexts)
         # No contexts are a chunk, too: it has the shape of their distributions.
-        chunks = (contexts[at : at + CHUNK] for at in range(0, max(len(contexts), 1), CHUNK))
+        chunks = (contexts[at : at + CONTEXTS_PER_CHUNK] for at in range(0, max(len(contexts), 1), CONTEXTS_PER_CHUNK))
         dists = (member_dists(self.members, chunk, self.special_tokens) for chunk in chunks)
         return np.concatenate([combined(without_lone_reserves(dist), self.weights) for dist in dists])
 

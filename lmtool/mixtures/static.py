@@ -1,11 +1,11 @@
-"""Static linear interpolation: n-gram models mixed into one back-off model, as SRILM's `ngram -mix-lm` does it.
+"""Static linear interpolation: n-gram models mixed into one back-off model, as in SRILM's `ngram -mix-lm`.
 
     p(w|h) = sum_m weight_m p_m(w|h)    for every n-gram hw that any member has
 
-with p_m(w|h) what member m gives hw, backed off where it does not have it. The back-off weights follow from these
-(Katz 1987, eq. 2), so that each distribution sums to one. For an n-gram that no member has, the model gives
-backoff(h) p(w|h'), where the mixture at query time gives the mean of what the members back off to: the two differ only
-there.
+where p_m(w|h) is the probability of hw under member m, backed off if it does not have hw. The back-off weights follow
+from these (Katz 1987, eq. 2), so that each distribution sums to one. For an n-gram that no member has, the model gives
+backoff(h) p(w|h'), and the mixture at query time the weighted mean of the backed-off probabilities of the members: only
+there the two differ.
 
 A member's probabilities are found order by order. Where it has no hw, p_m(w|h) = backoff_m(h) p_m(w|h'), and p_m(w|h')
 was found with the order below, at the n-gram's suffix.
@@ -35,7 +35,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
-    """All words of some vocabularies, by their first appearance, with the sums of their counts; `</s>`, then `<s>`
+    """Return all words of several vocabularies, by first appearance, with the sums of their counts; `</s>`, then `<s>`
     last.
     """
     counts: dict[str, int] = {}
@@ -49,7 +49,7 @@ def union_vocabulary(vocabularies: Sequence[Vocabulary]) -> Vocabulary:
 
 
 def mix_static(models: Sequence[NgramModel], weights: FloatArray, vocabulary: Vocabulary) -> BackoffTable:
-    """The linear mixture of M n-gram models with weights `[M]` as one back-off table over a vocabulary.
+    """Return the linear mixture of M n-gram models with weights `[M]` as one back-off table over a vocabulary.
 
     vocabulary: has all words of the models. The table has every n-gram of the models whose weight is not 0. Raises
     ValueError for weights that are not as many, 0 or more and of sum 1, for scores that do not sum to one, and for a
@@ -72,7 +72,7 @@ def mix_static(models: Sequence[NgramModel], weights: FloatArray, vocabulary: Vo
         suffix.append(trie.suffixes_of_order(k, suffix[-1] if suffix else None))
         order = _Order.of(k, trie, keys, suffix[-1])
         for member, own in zip(members, own_keys, strict=True):
-            member.go_on(order, np.searchsorted(keys, own))
+            member.advance(order, np.searchsorted(keys, own))
         log_probs.append(mix(np.stack([member.log_prob for member in members]), shares).astype(np.float32))
     trie = builder.finish()
     table = BackoffTable(
@@ -87,7 +87,7 @@ def mix_static(models: Sequence[NgramModel], weights: FloatArray, vocabulary: Vo
 
 
 def _distinct(keys: list[npt.NDArray[np.uint64]]) -> npt.NDArray[np.uint64]:
-    """The keys of all arrays, ascending, each once. Sorting is by merging: those of one vocabulary ascend already."""
+    """Return the distinct keys of all arrays, ascending; arrays of keys of the same vocabulary are sorted already."""
     together = np.sort(np.concatenate(keys), kind="stable")
     first = np.ones(len(together), dtype=bool)
     first[1:] = together[1:] != together[:-1]
@@ -99,7 +99,7 @@ class _Order:
     """The n-grams of order k of the mixture, in the order of their nodes.
 
     context: of each one, within order k-1; word: its last word; suffix: its last k-1 words, within order k-1, or -1
-    where the trie does not have them; all int64 `[N]`.
+    if the trie does not have them; all int64 `[N]`.
     """
 
     k: int
@@ -117,11 +117,11 @@ class _Order:
 
 
 class _Member:
-    """What one model gives the n-grams of the mixture, one order after the other.
+    """The probabilities of the mixture's n-grams under one model, one order after the other.
 
-    log_prob: log p_m(w|h) of the mixture's n-grams of the last order, `[N]`. nodes: these n-grams in the member's own
-    trie, with `<unk>` for words that it does not have; -1 for n-grams that it does not have. foreign: bool `[N]`,
-    whether an n-gram has such a word. places: the member's own n-grams of that order among the mixture's.
+    log_prob: log p_m(w|h) of the mixture's n-grams of the last order, `[N]`. nodes: these n-grams in the member's trie,
+    with `<unk>` for words that it does not have; -1 for n-grams that it does not have. foreign: bool `[N]`, whether an
+    n-gram has such a word. places: the positions of the member's n-grams of that order among the mixture's.
     """
 
     def __init__(self, model: NgramModel, vocabulary: Vocabulary) -> None:
@@ -137,14 +137,14 @@ class _Member:
         self.log_prob = np.where(self.lacks, -np.inf, self._log_prob[self.words].astype(np.float64))
 
     def keys(self, k: int, word_width: int) -> npt.NDArray[np.uint64]:
-        """The keys, in the mixture, of the member's n-grams of order k, `[its number]`; k-1 was the last order."""
+        """Return the mixture's keys of the member's n-grams of order k; k-1 was the last order."""
         if k > self.table.order:
             return np.empty(0, dtype=np.uint64)
         trie = self.table.trie
         return ngram_keys(self.places[trie.contexts(k)], self.ids[trie.words(k, 0, trie.sizes[k - 1])], word_width)
 
-    def go_on(self, order: _Order, places: IntArray) -> None:
-        """Take the next order's n-grams. places: of the member's own ones among them."""
+    def advance(self, order: _Order, places: IntArray) -> None:
+        """Advance to the next order's n-grams. places: the positions of the member's n-grams among them."""
         backed_off = self._lower(order)
         if order.k <= self.table.order:
             before = self.nodes[order.context]
@@ -163,7 +163,7 @@ class _Member:
         self.log_prob = log_prob
 
     def _lower(self, order: _Order) -> FloatArray:
-        """log p_m(w|h') of the n-grams hw of an order, `[N]`."""
+        """Return log p_m(w|h') of the n-grams hw of an order, `[N]`."""
         lower = self.log_prob[order.suffix]
         without = np.flatnonzero(order.suffix < 0)
         if len(without):

@@ -85,7 +85,7 @@ def _run(run: Callable[[Any], float | None], composed: DictConfig, folder: Path,
 
 def _spent(start: float) -> Record:
     """The time, threads and GPUs of a job."""
-    devices = os.environ.get(session.DEVICES)
+    devices = os.environ.get(session.DEVICES_VAR)
     return {"seconds": round(time.perf_counter() - start, 3), "threads": parallel.threads(), "devices": devices}
 
 
