@@ -33,19 +33,14 @@ class Block:
 
 
 def toctree() -> list[str]:
-    """Return the pages that the index of the guides lists, in its order."""
-    text = (GUIDES / "index.md").read_text(encoding="utf-8")
-    return [
-        name for block in re.findall(r"^```\{toctree\}\n(.*?)^```", text, flags=re.M | re.S) for name in _names(block)
-    ]
-
-
-def _names(block: str) -> list[str]:
-    return [line for line in block.splitlines() if line and not line.startswith(":")]
+    """Return the guides that the contents of the site list, in their order."""
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^guides/(\w+)$", text, flags=re.M)
+    return [name for name in listed if name != "index"]
 
 
 def pages() -> list[Path]:
-    """Return the README, then the guides in the order of their index."""
+    """Return the README, then the guides in the order of the site's contents."""
     return [README, *(GUIDES / f"{name}.md" for name in toctree())]
 
 

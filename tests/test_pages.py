@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -26,8 +27,11 @@ SMALL = ["model.embedding_dim=16", "model.hidden_dim=16", "training.steps=12", "
 EXAMPLE = "docs/examples/own_options/own_options"
 
 
-def test_the_index_of_the_guides_has_each_page_once() -> None:
-    assert sorted([*toctree(), "index"]) == sorted(path.stem for path in GUIDES.glob("*.md"))
+def test_the_contents_and_the_index_of_the_guides_have_each_page_once() -> None:
+    names = [path.stem for path in GUIDES.glob("*.md") if path.stem != "index"]
+    index = (GUIDES / "index.md").read_text(encoding="utf-8")
+    assert sorted(toctree()) == sorted(names)
+    assert re.findall(r"^\| \[[^]]+\]\((\w+)\.md\)", index, flags=re.M) == toctree()
 
 
 @pytest.mark.parametrize(
