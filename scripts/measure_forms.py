@@ -179,7 +179,7 @@ def encoders() -> Iterator[Case]:
     """Yield dropout, hidden units and histories."""
     import torch
 
-    from lmtool.neural.encoders.history import History
+    from lmtool.neural.encoders.nplm import History
     from lmtool.neural.encoders.options import Activation, NplmModel
 
     def nplm(units: int, *, gated: bool, norm: bool, dropout: float) -> Any:

@@ -58,7 +58,7 @@ def by_both(lmtool: Run, words: list[str]) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models(name: str, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmtool.neural.forms.history.FEWEST_NUMBERS", 0)
+    monkeypatch.setattr("lmtool.neural.forms.history.MIN_NUMBERS", 0)
     by_both(lmtool, [*MODELS[name], *SMALL])
 
 

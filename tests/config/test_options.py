@@ -31,7 +31,7 @@ MAY_NAME = {
     "lmtool/training/optimizers.py": "steps of plain gradient descent have a form",
 }
 # A form imports the layers that it is a form of; they do not know it.
-FORMS = "hidden_units", "network_step", "softmax_bf16", "softmax_chunks", "softmax_tiles", "tree_loops"
+FORMS = "hidden_units", "network_step", "softmax_chunks", "softmax_tiles", "tree_loops"
 MAY_NAME |= {f"lmtool/neural/forms/{name}.py": "its layers" for name in FORMS}
 # Names of options that are words of their own elsewhere: a string of this text means something else there.
 OTHER_MEANINGS = {

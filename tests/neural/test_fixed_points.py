@@ -50,7 +50,7 @@ def _float64() -> Iterator[None]:
 def sparse(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
     """Whether gradients of rows are sparse; with fast forms, and by the plain methods alone."""
     kind: str = request.param
-    monkeypatch.setattr("lmtool.neural.forms.softmax_chunks.CHUNK_SCORES", 1)  # so that the batch is in two
+    monkeypatch.setattr("lmtool.neural.forms.softmax_chunks.MAX_SCORES_PER_CHUNK", 1)  # so that the batch is in two
     with only_plain(kind.startswith("plain")):
         yield kind.endswith("sparse")
 

@@ -246,13 +246,13 @@ def _work_for_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have forms serve the sizes of tests, on two threads; without tiles. Plain dropout has the mask of the form's."""
     torch.manual_seed(0)
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
-    monkeypatch.setattr("lmtool.neural.forms.history.FEWEST_NUMBERS", 0)
-    monkeypatch.setattr("lmtool.neural.forms.softmax_chunks.CHUNK_SCORES", 1)  # so that 64 rows are at once
-    for name in ("BF16_PRODUCTS", "BF16_ROWS", "BF16_PRODUCTS_OF_TORCH", "BF16_ROWS_OF_TORCH"):
+    monkeypatch.setattr("lmtool.neural.forms.history.MIN_NUMBERS", 0)
+    monkeypatch.setattr("lmtool.neural.forms.softmax_chunks.MAX_SCORES_PER_CHUNK", 1)  # so that 64 rows are at once
+    for name in ("MIN_BF16_PRODUCTS", "MIN_BF16_ROWS", "MIN_BF16_PRODUCTS_TORCH", "MIN_BF16_ROWS_TORCH"):
         monkeypatch.setattr(f"lmtool.neural.forms.softmax_chunks.{name}", 0)
     monkeypatch.setattr("lmtool.neural.devices._measured_faster", lambda: True)
     monkeypatch.setattr(parallel, "_threads", 2)
-    for place in ("loops.NUMBERS", "hidden_units.UNITS", "softmax_bf16.SCORES"):
+    for place in ("loops.NUMBERS", "hidden_units.UNITS", "softmax_chunks.SCORES"):
         monkeypatch.setattr(f"lmtool.neural.forms.{place}_PER_THREAD", 1)
     monkeypatch.setattr(hidden_units, "_draw", lambda: DRAW)
 
@@ -557,7 +557,7 @@ def test_choices_follow_a_layer_that_changes_its_dtype(case: str) -> None:
 
 
 def test_a_history_in_bf16_has_the_plain_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmtool.neural.forms.history.FEWEST_NUMBERS", 0)
+    monkeypatch.setattr("lmtool.neural.forms.history.MIN_NUMBERS", 0)
     encoder = nplm(history=12).build(O, tied=False, sparse=False)
     contexts = torch.randint(O, (5, 12))
     wide = encoder(contexts)

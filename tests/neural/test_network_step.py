@@ -128,7 +128,7 @@ def test_the_settings_of_the_optimizer_reach_it() -> None:
 
 def test_products_are_in_bf16_where_the_layer_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
-    monkeypatch.setattr(softmax_chunks, "BF16_PRODUCTS_OF_TORCH", 0)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_TORCH", 0)
     net = model()
     for precision, faster, want in [
         (Precision.auto, True, [False, True]),
@@ -140,7 +140,7 @@ def test_products_are_in_bf16_where_the_layer_takes_it(monkeypatch: pytest.Monke
         steps = [network_step(net, 0.0, examples, None) for examples in (15, 16)]
         assert [step is not None and step.bf16 for step in steps] == want
     # Where tiles do the products there is no such step.
-    monkeypatch.setattr(softmax_chunks, "BF16_PRODUCTS", 0)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS", 0)
     monkeypatch.setattr(tiles, "fit", lambda tensor: True)
     net.use_precision(Precision.auto)
     assert network_step(net, 0.0, 63, None) is not None and network_step(net, 0.0, 64, None) is None

@@ -10,8 +10,7 @@ import torch
 from lmtool.config.data import Unit
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.neural.encoders.cbow import CBOW
-from lmtool.neural.encoders.lbl import LBL
+from lmtool.neural.encoders.linear import CBOW, LBL
 from lmtool.neural.encoders.nplm import NPLM
 from lmtool.neural.encoders.options import Activation, CbowModel, LblModel
 from lmtool.neural.model import build_neural

@@ -26,7 +26,7 @@ def layer(outputs: int = 11, dim: int = 5, dtype: torch.dtype = torch.float64, *
 @pytest.fixture
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 64 rows at once, which are the fewest."""
-    monkeypatch.setattr(softmax_chunks, "CHUNK_SCORES", 1)
+    monkeypatch.setattr(softmax_chunks, "MAX_SCORES_PER_CHUNK", 1)
 
 
 @pytest.mark.usefixtures("_small_chunks")
@@ -61,8 +61,8 @@ def test_equals_cross_entropy(rows: int) -> None:
 
 
 def test_chunks_are_of_so_many_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax_chunks, "CHUNK_SCORES", 1000)
-    monkeypatch.setattr(softmax_chunks, "CHUNK_SCORES_OF_GPU", 4000)
+    monkeypatch.setattr(softmax_chunks, "MAX_SCORES_PER_CHUNK", 1000)
+    monkeypatch.setattr(softmax_chunks, "MAX_SCORES_PER_CHUNK_GPU", 4000)
     h = torch.zeros(1, 1)
     assert [softmax_chunks.rows_at_once(h, outputs) for outputs in (10, 11, 16, 1000)] == [100, 90, 64, 64]
     assert softmax_chunks.rows_at_once(h.to("meta"), 10) == 400
@@ -187,10 +187,10 @@ def test_precision_is_the_constructors_or_else_the_trainings() -> None:
 def test_auto_takes_bf16_for_much_work_where_there_are_tiles(has_tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: has_tiles)
     monkeypatch.setattr(devices, "_measured_faster", lambda: False)
-    monkeypatch.setattr(softmax_chunks, "BF16_PRODUCTS", 64 * 9 * 4)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS", 64 * 9 * 4)
     output = FullSoftmax(4, torch.ones(9), precision=Precision.auto)
     assert [in_bf16(output, examples) for examples in (1, 63, 64, 65)] == [False, False, has_tiles, has_tiles]
-    monkeypatch.setattr(softmax_chunks, "BF16_PRODUCTS", 1)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS", 1)
     assert [in_bf16(output, examples) for examples in (63, 64)] == [False, has_tiles]  # 64 rows are the fewest
 
 
@@ -203,7 +203,7 @@ def test_auto_takes_torchs_products_in_bf16_where_they_are_faster(
     output = FullSoftmax(4, torch.ones(80), precision=Precision.auto)
     enough = math.ceil((1 << 24) / (4 * 80))
     assert [in_bf16(output, examples) for examples in (enough - 1, enough)] == [False, faster]
-    monkeypatch.setattr(softmax_chunks, "BF16_PRODUCTS_OF_TORCH", 0)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_TORCH", 0)
     assert [in_bf16(output, examples) for examples in (15, 16)] == [False, faster]
     assert not in_bf16(output.double(), 1 << 10)
 
@@ -211,7 +211,7 @@ def test_auto_takes_torchs_products_in_bf16_where_they_are_faster(
 def test_the_form_follows_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
     monkeypatch.setattr(devices, "_measured_faster", lambda: True)
-    monkeypatch.setattr(softmax_chunks, "BF16_PRODUCTS_OF_TORCH", 16 * 4 * 80)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_TORCH", 16 * 4 * 80)
     output = FullSoftmax(4, torch.ones(80))
 
     def names() -> list[str | None]:

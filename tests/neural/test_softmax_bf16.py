@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from lmtool.config.training import Precision
 from lmtool.neural import devices
 from lmtool.neural.encoders.options import Activation
-from lmtool.neural.forms import network_output, network_step, softmax_bf16, softmax_chunks, tiles, used
+from lmtool.neural.forms import network_output, network_step, softmax_chunks, tiles, used
 from lmtool.neural.forms.network_step import Network, NetworkStep
-from lmtool.neural.forms.softmax_bf16 import delta_rows, loss_and_gradients
+from lmtool.neural.forms.softmax_chunks import delta_rows, loss_and_gradients
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
 
@@ -90,7 +90,7 @@ def _bf16_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor without tiles on which products in bfloat16 are faster, and sizes at which auto takes them."""
     monkeypatch.setattr(tiles, "fit", lambda tensor: False)
     monkeypatch.setattr(devices, "_measured_faster", lambda: True)
-    monkeypatch.setattr(softmax_chunks, "BF16_PRODUCTS_OF_TORCH", 0)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS_TORCH", 0)
 
 
 def layer_of(weight: Tensor, bias: Tensor) -> FullSoftmax:
@@ -132,10 +132,10 @@ def test_parts_of_a_batch_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
         sizes.append(len(arguments[0]))
         return loss_and_gradients(*arguments)
 
-    monkeypatch.setattr(softmax_bf16, "loss_and_gradients", recorded)
+    monkeypatch.setattr(softmax_chunks, "loss_and_gradients", recorded)
     found = []
     for scores in (150 * 50, 64 * 50):  # at once; in parts of 64, 64 and 22
-        monkeypatch.setattr(softmax_chunks, "CHUNK_SCORES", scores)
+        monkeypatch.setattr(softmax_chunks, "MAX_SCORES_PER_CHUNK", scores)
         found.append(loss_and_grads(layer_of(weight, bias), h, y))
     assert sizes == [150, 64, 64, 22]
     for whole, parts in zip(*found, strict=True):
@@ -150,7 +150,7 @@ def test_a_step_without_a_graph(
 ) -> None:
     monkeypatch.setattr(network_step, "PRODUCTS_OF_LOOP", 0)
     monkeypatch.setattr(network_output, "WEIGHTS_PER_THREAD", 1)
-    monkeypatch.setattr(softmax_bf16, "SCORES_PER_THREAD", 1)
+    monkeypatch.setattr(softmax_chunks, "SCORES_PER_THREAD", 1)
     monkeypatch.setattr(parallel, "_threads", threads)
     torch.manual_seed(3)
     shapes = (60, 5), (11, 15), (11,), (59, 11), (59,)

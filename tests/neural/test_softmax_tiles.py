@@ -134,7 +134,7 @@ def test_auto_takes_tiles_for_large_products_alone(monkeypatch: pytest.MonkeyPat
     layer.use_precision(Precision.auto)
     assert torch.equal(layer(h, y), plain)
     assert not made
-    monkeypatch.setattr(softmax_chunks, "BF16_PRODUCTS", 64 * 80 * 4)
+    monkeypatch.setattr(softmax_chunks, "MIN_BF16_PRODUCTS", 64 * 80 * 4)
     other = FullSoftmax(4, torch.arange(80), precision=Precision.auto)
     other.load_state_dict(layer.state_dict())
     narrow = other(h, y).item()

@@ -14,8 +14,7 @@ from lmtool.errors import UserError
 if TYPE_CHECKING:
     from torch import nn
 
-    from lmtool.neural.encoders.cbow import CBOW
-    from lmtool.neural.encoders.lbl import LBL
+    from lmtool.neural.encoders.linear import CBOW, LBL
     from lmtool.neural.encoders.nplm import NPLM
 
 DEFAULT_HISTORY_WORDS = 100  # of model.history=null
@@ -24,27 +23,55 @@ MIN_HISTORY_TOKENS = 20_000  # tokens of the train split below which null means 
 
 @dataclass(slots=True)
 class CbowModel(EncoderConfig):
-    """Mean of the context's vectors (Mikolov et al. 2013)."""
+    r"""The continuous bag of words: the mean of the context's vectors, whatever their order.
+
+    .. math::
+
+        h = \frac{1}{C} \sum_{i=1}^{C} x_{t-i}
+
+    x_t is the embedding of w_t. The context consists of the words before the predicted one; word2vec also reads those
+    after it.
+
+    Legend of shapes: B examples, C context words, E dimension of the embeddings, V words of the vocabulary.
+
+    Source: Mikolov, Chen, Corrado & Dean (2013), "Efficient estimation of word representations in vector space", ICLR
+        workshop, section 3.1.
+    Complexity: O(C E) for each example; V E weights.
+    """
 
     kind: str = "cbow"
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> CBOW:
         """Build the encoder; its hidden states have the dimension of the embeddings, tied or not."""
-        from lmtool.neural.encoders.cbow import CBOW
+        from lmtool.neural.encoders.linear import CBOW
 
         return CBOW(self, vocabulary_size, sparse=sparse)
 
 
 @dataclass(slots=True)
 class LblModel(EncoderConfig):
-    """Log-bilinear model (Mnih & Hinton 2007). diagonal: whether the matrix of each position is diagonal."""
+    r"""The log-bilinear model: a linear map of each context word's vector predicts the next word's.
+
+    .. math::
+
+        \hat{r} = \sum_{i=1}^{C} C_i\,r_{w_{t-i}}
+
+    r_w is the embedding of w and C_i a matrix for each position, which with `diagonal` is diagonal: the product is then
+    taken component by component.
+
+    Legend of shapes: B examples, C context words, E dimension of the embeddings, V words of the vocabulary.
+
+    Source: Mnih & Hinton (2007), "Three new graphical models for statistical language modelling", ICML, eq. 5; diagonal
+        matrices: Mnih & Hinton (2009), NIPS.
+    Complexity: O(C E^2) for each example, diagonal O(C E); V E + C E^2 weights, diagonal V E + C E.
+    """
 
     kind: str = "lbl"
     diagonal: bool = MISSING
 
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> LBL:
         """Build the encoder; its hidden states have the dimension of the embeddings, tied or not."""
-        from lmtool.neural.encoders.lbl import LBL
+        from lmtool.neural.encoders.linear import LBL
 
         return LBL(self, vocabulary_size, sparse=sparse)
 

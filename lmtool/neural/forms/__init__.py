@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 # In the order in which they are asked.
-FILES = ("pair_scores", "tree_loops", "hidden_units", "history", "softmax_tiles", "softmax_bf16", "softmax_chunks")
+FILES = ("pair_scores", "tree_loops", "hidden_units", "history", "softmax_tiles", "softmax_chunks")
 MOST_CHOICES = 256  # that are kept for one layer: evaluation may have batches of many sizes
 Function = Callable[..., Any]
 

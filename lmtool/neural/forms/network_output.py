@@ -12,9 +12,9 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from lmtool.neural.forms import softmax_bf16
 from lmtool.neural.forms.fast_math import exp_below, widened
 from lmtool.neural.forms.loops import FAST, Array
+from lmtool.neural.forms.softmax_chunks import loss_and_gradients
 from lmtool.system import parallel
 
 WEIGHTS_PER_THREAD = 1 << 18  # weights for which a second thread is worth its start
@@ -62,7 +62,7 @@ class Bf16Gradients:
 
     def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
         """Arguments as FactoredGradients has them, all in float32."""
-        losses, self._grad_h, both = softmax_bf16.loss_and_gradients(h, output, bias, targets, scores, len(h))
+        losses, self._grad_h, both = loss_and_gradients(h, output, bias, targets, scores, len(h))
         self.loss = float(losses.sum(dtype=torch.float64)) / len(h)
         self._output, self._grad, self._grad_bias = output, both[:, : h.shape[1]], both[:, h.shape[1]].float()
 

@@ -43,7 +43,7 @@ class Network:
     """The weights of the network: embeddings `[V, E]`, H `[H, I]`, d `[H]`, U `[O, D]`, b `[O]`.
 
     activation: f. direct: whether there are direct connections. bf16: whether the products with U are in bfloat16
-    (forms.softmax_bf16); all weights are float32 then.
+    (forms.softmax_chunks); all weights are float32 then.
     """
 
     embeddings: Tensor

@@ -1,17 +1,6 @@
-r"""The encoder of the log-bilinear model: a linear map of each context word's vector predicts the next word's.
-
-.. math::
-
-    \hat{r} = \sum_{i=1}^{C} C_i\,r_{w_{t-i}}
-
-r_w is the embedding of w and C_i a matrix for each position, which with `diagonal` is diagonal: the product is then
-taken component by component.
+"""Encoders without hidden layers: the continuous bag of words, and the log-bilinear model.
 
 Legend of shapes: B examples, C context words, E dimension of the embeddings, V words of the vocabulary.
-
-Source: Mnih & Hinton (2007), "Three new graphical models for statistical language modelling", ICML, eq. 5; diagonal
-    matrices: Mnih & Hinton (2009), NIPS.
-Complexity: O(C E^2) for each example, diagonal O(C E); V E + C E^2 weights, diagonal V E + C E.
 """
 
 from __future__ import annotations
@@ -21,6 +10,17 @@ from torch import Tensor, nn
 
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.options import LblModel
+
+
+class CBOW(Encoder):
+    """h `[B, E]` is the mean of the context's embeddings, whatever their order (Mikolov et al. 2013, section 3.1).
+
+    The context consists of the words before the predicted one; word2vec also reads those after it. dropout acts on h.
+    """
+
+    def of_embeddings(self, x: Tensor) -> Tensor:
+        """Compute hidden states `[B, E]` from the embeddings of the contexts, `[B, C, E]`."""
+        return self.with_dropout(x.mean(1), self.config.dropout)
 
 
 class LBL(Encoder):
