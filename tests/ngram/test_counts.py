@@ -129,7 +129,7 @@ def test_numbers_that_32_bits_do_not_hold(memory: int | None, tmp_path: Path, mo
     text, vocabulary = text_of(random_sentences(4, 3000))
     narrow = count_ngrams(text, vocabulary, 5)
     table = estimate(narrow, ModifiedKneserNey(5), cutoffs=[0, 0, 1, 1, 2])
-    monkeypatch.setattr(storage_module, "NARROW", 0)
+    monkeypatch.setattr(storage_module, "UINT32_LIMIT", 0)
     assert storage_module.whole_numbers_below(1) == np.uint64
     storage = Storage(memory, tmp_path)
     wide = count_ngrams(text, vocabulary, 5, storage=storage)

@@ -1,4 +1,4 @@
-"""What reading and writing ARPA files share, and the compiled parser of the lines of their sections."""
+"""Constants of ARPA files, and the compiled parser of the lines of their sections."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lmtool.data.word_table import find_word
 from lmtool.language_model import LN10
 
 ZERO = -99.0  # the format's log10 of 0
-COMMENT = "# lmtool "  # before the JSON of what the format has no place for
+COMMENT = "# lmtool "  # before the JSON of values for which the format has no place
 
-# The errors of a line that the parser finds.
+# Errors in a line that the parser finds.
 GOOD, NO_NUMBER, FEW_WORDS, MANY_WORDS, UNKNOWN_WORD, POSITIVE, CARRIAGE_RETURN, LARGE = range(8)
 MESSAGES = {
     NO_NUMBER: "should begin with log10 p, a number",
@@ -21,14 +21,14 @@ MESSAGES = {
     MANY_WORDS: "has more than its words and one number after them",
     UNKNOWN_WORD: "has a word that is not among the 1-grams",
     POSITIVE: "has a positive log10 p, but no probability is above 1",
-    LARGE: "has a log10 back-off weight above 99, which is none",
+    LARGE: "has a log10 back-off weight above 99, which is not a weight",
     CARRIAGE_RETURN: "ends in CR LF: convert the file to LF, as with dos2unix",
 }
 
 
 @numba.njit(cache=True, nogil=True)
 def _number(block: Any, first: int, last: int) -> Any:
-    """The decimal number in bytes `first` to before `last`; NaN where it is not one."""
+    """Return the decimal number in bytes `first` to before `last`, NaN if it is not one."""
     at = first
     negative = False
     if at < last and (block[at] == 45 or block[at] == 43):

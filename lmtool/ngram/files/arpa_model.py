@@ -1,4 +1,4 @@
-"""An ARPA file as a model by itself: its words are the vocabulary, and no text is needed."""
+"""Back-off tables from ARPA files, and models whose vocabulary is the words of the file, so that no text is needed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from lmtool.ngram.tables.trie import TrieBuilder, ngram_keys
 
 log = logging.getLogger(__name__)
 
-NGRAMS_PER_PIECE = 1 << 20  # looked up at once
+NGRAMS_PER_PIECE = 1 << 20  # whose contexts are looked up at once
 SUM_SLACK = 0.01  # by which the 1-grams' probabilities, rounded in the file, may miss a sum of 1
 
 
 def arpa_model(path: str) -> NgramModel:
-    """The model of an ARPA file over its own words, in the order of the file, with counts of 0.
+    """Return the model of an ARPA file over the words of the file, in its order, with counts of 0.
 
-    `<unk>`, or `<UNK>`, is what words out of the vocabulary are; where the file has none, they have probability 0. A
-    file without `</s>`, or in which it is never predicted, is a model of text without sentences. Raises UserError as
+    Words out of the vocabulary count as `<unk>` or `<UNK>`; if the file has neither, they have probability 0. A file
+    without `</s>`, or in which it is never predicted, is a model of text without sentences. Raises UserError as
     read_arpa and arpa_table do.
     """
     arpa = read_arpa(path)
@@ -45,7 +45,7 @@ def _vocabulary(arpa: Arpa) -> Vocabulary:
 
 
 def _ends_sentences(arpa: Arpa) -> bool:
-    """Whether `</s>` is ever predicted. lmtool writes one with probability 0 for text without sentences."""
+    """Return whether `</s>` is ever predicted. lmtool writes one with probability 0 for text without sentences."""
     if EOS not in arpa.words:
         return False
     eos = arpa.words.index(EOS)
@@ -54,7 +54,7 @@ def _ends_sentences(arpa: Arpa) -> bool:
 
 
 def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
-    """The table with the ids of a vocabulary that has all words of the file.
+    """Return the back-off table of an ARPA file, with the ids of a vocabulary that has all words of the file.
 
     Words of the vocabulary that are not in the file get probability 0. A file whose 1-grams do not sum to one gives
     scores, not probabilities. Raises UserError, naming the line, for a word that is not in the vocabulary, an
@@ -103,8 +103,10 @@ def arpa_table(arpa: Arpa, vocabulary: Vocabulary) -> BackoffTable:
         log_prob.append(p[order])
         log_backoff.append(backoff[order])
     if missing := [mark for mark in (BOS, EOS) if mark not in arpa.words]:  # said when no error can follow
-        meant = "its text is one stream without sentences" if EOS in missing else "a sentence begins without a context"
-        log.warning("note: %s has no %s, which KenLM refuses: %s", arpa.path, " and no ".join(missing), meant)
+        meaning = (
+            "its text is one stream without sentences" if EOS in missing else "a sentence begins without a context"
+        )
+        log.warning("note: %s has no %s, which KenLM refuses: %s", arpa.path, " and no ".join(missing), meaning)
     return BackoffTable(
         trie=builder.finish(),
         log_prob=np.concatenate(log_prob),

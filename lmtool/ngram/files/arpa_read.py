@@ -1,7 +1,4 @@
-"""ARPA files of KenLM, SRILM and lmtool -> back-off tables.
-
-Lines are read in blocks by compiled code; errors name the file and the line.
-"""
+"""Reading ARPA files of KenLM, SRILM and lmtool. Compiled code parses blocks of lines; errors name file and line."""
 
 from __future__ import annotations
 
@@ -35,16 +32,16 @@ from lmtool.ngram.files.arpa_lines import (
 )
 
 Array = npt.NDArray[Any]
-OTHER_UNK = "<UNK>"  # as some tools write <unk>
+OTHER_UNK = "<UNK>"  # some tools write it for <unk>
 REMEDY = "write the file again"
 NGRAMS_PER_PIECE = 1 << 20  # read at once
-SEPARATORS = re.compile("[ \t]+")  # no other white space of Unicode: words may have it
+SEPARATORS = re.compile("[ \t]+")  # other white space of Unicode may be part of words
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Arpa:
-    """The content of an ARPA file, its words numbered in the order of the 1-grams.
+    """The content of an ARPA file, with words numbered in the order of the 1-grams.
 
     words: of the 1-grams. grams: for each order k, the numbers of its n-grams' words uint32 `[M, k]`, log-probabilities
     float32 `[M]` and log back-off weights float32 `[M]` in nats, and the line of the first n-gram. unseen, missing,
@@ -60,7 +57,7 @@ class Arpa:
 
 
 class _Reader:
-    """The lines of a file: one at a time, or as many as a block holds."""
+    """Reads the lines of a file one at a time, or a block of them."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -70,7 +67,7 @@ class _Reader:
         self.at = 0
 
     def more(self) -> bool:
-        """Whether anything is left to read."""
+        """Return whether anything is left to read."""
         while self.at >= len(self.block):
             block = next(self._blocks, None)
             if block is None:
@@ -79,7 +76,7 @@ class _Reader:
         return True
 
     def next(self) -> str:
-        """The next line, without its end. Raises UserError where there is none."""
+        """Return the next line, without its end. Raises UserError at the end of the file."""
         if not self.more():
             raise self.cut_off()
         end = self.block.index(b"\n", self.at)
@@ -91,11 +88,11 @@ class _Reader:
         return line
 
     def error(self, message: str, number: int | None = None) -> UserError:
-        """The error of a line, by default the last one read."""
+        """Return the error of a line, by default the last one read."""
         return line_error(self.path, number or self.number, message)
 
     def cut_off(self) -> UserError:
-        """The error of a file that ends too early."""
+        """Return the error of a file that ends too early."""
         return UserError(f"{self.path} ends after line {self.number}: it is cut off; {REMEDY}")
 
 
@@ -151,9 +148,9 @@ def read_arpa(path: str) -> Arpa:
 
 
 def _marked(words: list[str], path: str) -> list[str]:
-    """The words with `<unk>` for `<UNK>`, as KenLM takes it.
+    """Return the words with `<unk>` for `<UNK>`, as KenLM reads it.
 
-    Raises UserError for marks in upper case, which KenLM refuses as missing, and SRILM reads as words.
+    Raises UserError for <S> and </S>, which KenLM rejects and SRILM reads as ordinary words.
     """
     if upper := [mark.upper() for mark in (BOS, EOS) if mark not in words and mark.upper() in words]:
         raise UserError(f"{path} has {' and '.join(upper)}, which are words like any other: write <s> and </s>")
@@ -162,7 +159,7 @@ def _marked(words: list[str], path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Extra:
-    """What lmtool's comment adds to the format, by default that of other tools' files."""
+    """Values in lmtool's comment; the defaults hold for files of other tools."""
 
     unseen: float = -math.inf
     missing: float = 0.0
@@ -170,7 +167,7 @@ class _Extra:
 
 
 def _extra(text: str, lines: _Reader) -> _Extra:
-    """The values of lmtool's comment. Raises UserError where it is damaged."""
+    """Return the values of lmtool's comment. Raises UserError if it is damaged."""
     try:
         values = json.loads(text)
         unseen = values.get("unseen")
@@ -180,7 +177,7 @@ def _extra(text: str, lines: _Reader) -> _Extra:
             bool(values.get("normalised", True)),
         )
         if not extra.unseen <= 0 or not abs(extra.missing) <= -ZERO * LN10:
-            raise ValueError("unseen or missing is no logarithm")
+            raise ValueError("unseen or missing is not a log-probability")
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise lines.error(f"lmtool's comment is damaged ({error})") from error
     return extra
@@ -211,7 +208,7 @@ def _read_unigrams(lines: _Reader, size: int) -> tuple[list[str], Array, Array]:
 
 
 def _number(text: str, lines: _Reader) -> float:
-    """A decimal number, or -inf. Raises UserError for another text, of which Python's float would take some."""
+    """Return a decimal number or -inf. Raises UserError for any other text, also if Python's float would accept it."""
     if not NUMBER.fullmatch(text):
         raise lines.error(MESSAGES[NO_NUMBER])
     return float(text)
@@ -236,7 +233,7 @@ def _read_section(lines: _Reader, k: int, size: int, table: WordTable) -> tuple[
 def _read_rows(
     lines: _Reader, words: Array, values: Array, table: WordTable, ends: str, before: int, size: int
 ) -> None:
-    """Fill words `[M, k]` and values `[2, M]`. ends, before, size: for the error of a section that ends too early."""
+    """Read words `[M, k]` and values `[2, M]`. ends, before, size: for the error of a section that ends too early."""
     done = 0
     while done < len(words):
         if not lines.more():

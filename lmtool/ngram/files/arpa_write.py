@@ -1,4 +1,4 @@
-"""Back-off table -> ARPA file, the text format that KenLM, SRILM and others read.
+"""Writing back-off tables as ARPA files, the text format that KenLM, SRILM and others read.
 
     \\data\\
     ngram 1=4
@@ -6,11 +6,11 @@
     \\1-grams:
     -0.5 a -0.2
 
-After the numbers of n-grams, order by order, one line per n-gram: log10 p, a tab, the words, and below the highest
-order a tab and log10 backoff. Nine digits distinguish all float32 numbers.
+After the number of n-grams of each order come the n-grams, order by order, one per line: log10 p, a tab, the words,
+and below the highest order a tab and log10 backoff. Nine digits distinguish all float32 numbers.
 
-Other tools give contexts that are not in the file the back-off weight 1. A table that gives them another one, as stupid
-backoff does, is written so that they get its scores nevertheless (see arpa_form).
+Other tools give contexts that are not in the file the back-off weight 1. If a table gives them another one (stupid
+backoff), its values are changed so that other tools compute the same scores (see arpa_form).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from lmtool.ngram.files.arpa_lines import COMMENT, ZERO
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.files import atomic_write, opened
 
-PIECE = 1 << 17  # n-grams written at once
-NUMBER = 32  # bytes of a number, at most
+NGRAMS_PER_PIECE = 1 << 17  # written at once
+NUMBER_BYTES = 32  # maximum per number
 
 
 def arpa_form(table: BackoffTable) -> BackoffTable:
-    """The table with the weight 1 for contexts that it does not have, and the same scores.
+    """Return the table with the weight 1 for contexts that it does not have, and the same scores.
 
     With the weight m for these contexts (`missing` is log m), p(w|h) of an n-gram of order k after a full context of
     n - 1 words has n - k factors: a weight in the table, or m. So each n-gram gets m^(n-k) at once, and each weight in
@@ -56,10 +56,10 @@ def arpa_form(table: BackoffTable) -> BackoffTable:
 
 
 def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
-    """Write the table, whole or not at all; compressed where the name ends in .gz.
+    """Write the table, whole or not at all; compressed if the name ends in .gz.
 
-    What the format has no place for goes into a comment before it, for read_arpa. Raises UserError where the file
-    cannot be written.
+    Values for which the format has no place go into a comment, for read_arpa. Raises UserError if the file cannot be
+    written.
     """
     if table.missing:
         table = arpa_form(table)
@@ -75,8 +75,8 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
             file.write(f"ngram {k}={size + (len(extra) if k == 1 else 0)}\n".encode())
         for k, size in enumerate(table.sizes, start=1):
             file.write(f"\n\\{k}-grams:\n".encode())
-            for first in range(0, size, PIECE):
-                file.write(_lines(table, k, first, min(first + PIECE, size), starts, arena))
+            for first in range(0, size, NGRAMS_PER_PIECE):
+                file.write(_lines(table, k, first, min(first + NGRAMS_PER_PIECE, size), starts, arena))
             if k == 1:
                 file.writelines(extra)
         file.write(b"\n\\end\\\n")
@@ -85,7 +85,7 @@ def write_arpa(table: BackoffTable, vocabulary: Vocabulary, path: Path) -> None:
 def _lines(
     table: BackoffTable, k: int, first: int, last: int, starts: npt.NDArray[np.int64], arena: npt.NDArray[np.uint8]
 ) -> bytes:
-    """N-grams `first` to before `last` of order k as text."""
+    """Return n-grams `first` to before `last` of order k as text."""
     begin = table.trie.first(k)
     words = table.trie.ngrams(k, first, last)
     probability = table.log_probs(begin + first, begin + last).astype(np.float64) / LN10
@@ -95,7 +95,7 @@ def _lines(
     if k < table.order:
         backoff = table.log_backoffs(begin + first, begin + last).astype(np.float64) / LN10
     room = int(np.diff(starts)[words].sum())
-    out = np.empty(room + (last - first) * (2 * NUMBER + k + 2), dtype=np.uint8)
+    out = np.empty(room + (last - first) * (2 * NUMBER_BYTES + k + 2), dtype=np.uint8)
     written = int(_write(words, probability, backoff, starts, arena, out))
     return out[:written].tobytes()
 
@@ -121,7 +121,7 @@ def _write(words: Any, probability: Any, backoff: Any, starts: Any, arena: Any, 
 
 @numba.njit(cache=True, nogil=True)
 def _write_number(value: float, out: Any, at: int) -> Any:
-    """Write nine significant digits, at most 18 after the point; -99 for minus infinity. Returns the end."""
+    """Write nine significant digits, at most 18 after the point, or -99 for minus infinity. Returns the end."""
     value = max(value, ZERO)
     if value < 0:
         out[at] = 45

@@ -1,4 +1,4 @@
-"""Tries and arrays in HDF5, laid out so that they can be memory-mapped."""
+"""Back-off tables, tries and arrays in HDF5, laid out so that they can be memory-mapped."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from lmtool.system.memory import pieces_of
 
 Array = npt.NDArray[Any]
 KIND = "lmtool back-off table"
-FORMAT, SMALL_FORMAT = 2, 3  # of float32 values, and of quantised ones
+FORMAT, SMALL_FORMAT = 2, 3  # of float32 values, and of quantized ones
 REMEDY = "train the model again"
 NUMBERS_PER_PIECE = 1 << 22  # written at once
 
 
 def write_array(group: h5py.Group, name: str, values: Array) -> None:
-    """Write an array in one piece, so that it can be mapped; what is written of one in a file leaves the memory."""
+    """Write an array in one piece, so that it can be mapped. Pages of an array in a file are released once written."""
     dataset = group.create_dataset(name, shape=values.shape, dtype=values.dtype)
     at = 0
     for piece in pieces_of(values, NUMBERS_PER_PIECE):
@@ -37,9 +37,9 @@ def write_array(group: h5py.Group, name: str, values: Array) -> None:
 
 
 def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
-    """The array of a dataset, memory-mapped: its pages are read when they are used.
+    """Return the array of a dataset, memory-mapped: its pages are read when they are used.
 
-    Raises ValueError where it is not one-dimensional and of that type, or lies outside its file, and MemoryError.
+    Raises ValueError unless it is one-dimensional, of that type and inside its file; and MemoryError.
     """
     if dataset.ndim != 1 or dataset.dtype != np.dtype(dtype):
         raise ValueError(f"{dataset.name} is not a one-dimensional array of {np.dtype(dtype)}")
@@ -53,7 +53,7 @@ def mapped(dataset: h5py.Dataset, dtype: npt.DTypeLike) -> Array:
     try:  # mode c, though nobody writes: a read-only array would be another type for compiled code
         return np.asarray(np.memmap(dataset.file.filename, dtype=dtype, mode="c", offset=offset, shape=dataset.shape))
     except OSError as error:
-        if error.errno == errno.ENOMEM:  # which is no damage of the file
+        if error.errno == errno.ENOMEM:  # the file is not damaged
             raise MemoryError(f"no address space for {dataset.file.filename}") from error
         raise
 
@@ -66,7 +66,7 @@ def write_packed(group: h5py.Group, name: str, packed: Packed) -> None:
 
 
 def read_packed(group: h5py.Group, name: str) -> Packed:
-    """Packed numbers, memory-mapped. Raises ValueError, KeyError or OSError where they are damaged."""
+    """Return packed numbers, memory-mapped. Raises ValueError, KeyError or OSError if they are damaged."""
     packed = Packed(mapped(group[name], np.uint64), int(group[name].attrs["width"]), int(group[name].attrs["length"]))
     if not 1 <= packed.width < 64 or len(packed.bits) < cells_needed(packed.length, packed.width):
         raise ValueError(f"{name} is too short")
@@ -74,7 +74,7 @@ def read_packed(group: h5py.Group, name: str) -> Packed:
 
 
 def write_trie(group: h5py.Group, trie: Trie) -> None:
-    """Write a trie's arrays; in the small form, `blocks` in place of `base`."""
+    """Write a trie's arrays; in the small form, `blocks` instead of `base`."""
     nodes = trie.nodes
     for name in ("first", "unigram_starts"):
         write_array(group, name, getattr(nodes, name))
@@ -88,7 +88,7 @@ def write_trie(group: h5py.Group, trie: Trie) -> None:
 
 
 def read_trie(group: h5py.Group) -> Trie:
-    """A trie, memory-mapped. Raises ValueError, KeyError or OSError where it is damaged."""
+    """Return a trie, memory-mapped. Raises ValueError, KeyError or OSError if it is damaged."""
     first, unigram_starts = (mapped(group[name], np.int64) for name in ("first", "unigram_starts"))
     words = read_packed(group, "words")
     sizes = np.diff(first)
@@ -112,7 +112,7 @@ def read_trie(group: h5py.Group) -> Trie:
 
 
 def write_quantized(group: h5py.Group, name: str, values: QuantizedValues) -> None:
-    """Write quantised values into a new group."""
+    """Write quantized values into a new group."""
     inside = group.create_group(name)
     write_array(inside, "unigrams", values.unigrams)
     write_array(inside, "levels", values.levels.reshape(-1))
@@ -120,9 +120,9 @@ def write_quantized(group: h5py.Group, name: str, values: QuantizedValues) -> No
 
 
 def read_quantized(group: h5py.Group, name: str, sizes: list[int]) -> QuantizedValues:
-    """Quantised values, memory-mapped; sizes: how many nodes each order has.
+    """Return quantized values, memory-mapped; sizes: the number of nodes of each order.
 
-    Raises ValueError, KeyError or OSError where they are damaged.
+    Raises ValueError, KeyError or OSError if they are damaged.
     """
     inside = group[name]
     unigrams, levels = (mapped(inside[part], np.float32) for part in ("unigrams", "levels"))
@@ -153,9 +153,9 @@ def save_table(table: BackoffTable, path: Path, vocabulary_fingerprint: str) -> 
 
 
 def open_table(path: Path, vocabulary_fingerprint: str) -> BackoffTable:
-    """Open a table; its file is verified, and its arrays are memory-mapped.
+    """Open a table: verify its file and map its arrays into memory.
 
-    Raises UserError where the file is missing, damaged, or made with another vocabulary.
+    Raises UserError if the file is missing, damaged, or made with another vocabulary.
     """
     if not path.is_file():
         raise UserError(f"the model file {path} is missing: {REMEDY}")

@@ -1,9 +1,9 @@
-"""The back-off table: what the estimator makes of every smoother, and what every n-gram model reads.
+"""The back-off table: the result of estimating with any smoother, and what every n-gram model reads.
 
-    p(w|h) = the stored probability of hw, where the table has that n-gram, else backoff(h) p(w|h')
+    p(w|h) = the stored probability of hw, if the table has that n-gram, else backoff(h) p(w|h')
 
-with h' the context without its first word (Katz 1987, eq. 2; the form of the ARPA format). Interpolated smoothers have
-this form, too: their probabilities are stored after interpolation.
+with h' the context without its first word (Katz 1987, eq. 2; the form of the ARPA format). Interpolated smoothers
+have this form too: their probabilities are stored after interpolation.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class BackoffTable:
-    """The n-grams of orders 1 to n with their natural log-probabilities and back-off weights, float32 or quantised.
+    """The n-grams of orders 1 to n with their natural log-probabilities and back-off weights, float32 or quantized.
 
-    log_prob: of each node of the trie. log_backoff: of each node of an order below n, 0 where nothing follows it. Both
-    are float32 arrays, or both quantised: log_probs() and log_backoffs() give either, and `unpacked` float32 arrays.
+    log_prob: of each node of the trie. log_backoff: of each node of an order below n, 0 if nothing follows it. Both are
+    float32 arrays, or both quantized: log_probs() and log_backoffs() read either, `unpacked` makes float32 arrays.
     bos: the id of `<s>`. unseen: log-probability of types outside the vocabulary, -inf if they have none. missing: log
     back-off weight of contexts that are not in the table. normalised: whether these are probabilities or scores, which
     do not sum to one. suffix_closed: whether the table has the last k-1 words of each n-gram of order k. notes: what
@@ -62,38 +62,40 @@ class BackoffTable:
 
     @property
     def arrays(self) -> list[Array]:
-        """All arrays that it lies in."""
+        """All arrays in which the table is stored."""
         values = (self.log_prob, self.log_backoff)
         parts = [part for v in values for part in (v.arrays if isinstance(v, QuantizedValues) else (v,))]
         return [part for part in (*self.trie.nodes, *parts) if isinstance(part, np.ndarray)]
 
     @property
     def quantized_bits(self) -> int | None:
-        """The number of bits of a value; None for float32."""
+        """Bits per value; None for float32."""
         return self.log_prob.width if isinstance(self.log_prob, QuantizedValues) else None
 
     def log_probs(self, first: int, last: int) -> Array:
-        """The log-probabilities of nodes `first` to before `last`, float32."""
+        """Return the log-probabilities of nodes `first` to before `last`, float32."""
         return _between(self.log_prob, first, last)
 
     def log_backoffs(self, first: int, last: int) -> Array:
-        """The log back-off weights of nodes `first` to before `last` of orders below n, float32."""
+        """Return the log back-off weights of nodes `first` to before `last` of orders below n, float32."""
         return _between(self.log_backoff, first, last)
 
     def unpacked(self) -> BackoffTable:
-        """The same table with float32 arrays: itself, unless it is quantised."""
+        """Return the table with float32 arrays: itself, unless it is quantized."""
         if self.quantized_bits is None:
             return self
         log_prob, log_backoff = self.log_probs(0, len(self.log_prob)), self.log_backoffs(0, len(self.log_backoff))
         return replace(self, log_prob=log_prob, log_backoff=log_backoff)
 
     def quantized(self, bits: int, storage: Storage | None = None) -> BackoffTable:
-        """The table with values of 4 to 8 bits, quantised by order (see quantised), over a small trie.
+        """Return the table with values quantized order by order to 4 to 8 bits, over a small trie.
 
-        storage: of the arrays; memory if None. Raises UserError where the values are quantised already.
+        storage: where the arrays go; memory if None. Raises UserError if the values are quantized already.
         """
         if isinstance(self.log_prob, QuantizedValues) or isinstance(self.log_backoff, QuantizedValues):
-            raise UserError(f"the model is quantised already, to {self.quantized_bits} bits: quantise the one before")
+            raise UserError(
+                f"the model already has {self.quantized_bits} bits per value: quantize the one it was made from"
+            )
         storage = storage or Storage()
         return replace(
             self,
@@ -103,10 +105,10 @@ class BackoffTable:
         )
 
     def select(self, mask: Array, storage: Storage | None = None) -> BackoffTable:
-        """The table of the n-grams marked in `mask`, bool `[nodes]`, with the same probabilities and weights.
+        """Return the table of the n-grams marked in `mask`, bool `[nodes]`, with the same probabilities and weights.
 
-        The context of a marked n-gram must be marked as well. Words whose 1-grams are not marked leave the vocabulary,
-        and the others are numbered again in their order. storage: of the arrays; memory if None.
+        The context of a marked n-gram must be marked too. Words whose 1-grams are not marked leave the vocabulary; the
+        others keep their order. storage: where the arrays go; memory if None.
         """
         storage, plain = storage or Storage(), self.unpacked()
         marked_words = np.cumsum(mask[: self.vocabulary_size])
@@ -155,7 +157,7 @@ def _marked(values: Array, mask: Array, storage: Storage) -> Array:
 
 
 def log(values: FloatArray) -> FloatArray:
-    """Natural logarithms, -inf of 0 without a warning."""
+    """Return natural logarithms, -inf for 0 without a warning."""
     with np.errstate(divide="ignore"):
         logarithms: FloatArray = np.log(values)
     return logarithms

@@ -1,8 +1,8 @@
 """Where children begin, in as few bits as each block of 64 nodes needs: the small form of a trie's starts.
 
-Most n-grams have one child. So the start of node j of a block is about the block's base + j, and only what it is more
-than that is packed, in the width of the block's largest number: 5 bits a node, bases among them, for the n-grams of 20
-million words, where one width for all blocks, of starts less the base, takes 18.
+Most n-grams have one child. So the start of node j of a block is about the block's base + j, and only the difference is
+packed, in the width of the block's largest difference: 5 bits per node, bases included, for the n-grams of 20 million
+words; one width for all blocks takes 18.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lmtool.ngram.tables.packed import read, read_bits
 from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]
-BLOCK = 5  # log2 of the number of nodes that share a base, where all blocks have one width
-SMALL_BLOCK = 6  # the same of the small form
+BLOCK = 5  # log2 of the number of nodes that share a base, if all blocks have one width
+SMALL_BLOCK = 6  # log2 of that number in the small form
 SMALL_NODES = 1 << SMALL_BLOCK
-PIECE = 1 << 20  # starts in memory at once
-SPARE = 2  # cells behind the last number, which `read` may look at
+STARTS_PER_PIECE = 1 << 20  # in memory at once
+SPARE_CELLS = 2  # behind the last number, into which `read` may look
 WIDTH_BITS, MOST_WIDTH = 5, 31  # two numbers fit into what is read at once
 
 
@@ -114,16 +114,16 @@ def _look_up_blocks(nodes: Any, queries: Any) -> Any:
 
 
 def small_starts(inner: Callable[[int, int], Array], count: int, storage: Storage) -> tuple[Array, Array] | None:
-    """The small form of `count` starts, ascending: its base int64 `[2 B]` and its starts uint64.
+    """Return the small form of `count` ascending starts: its base int64 `[2 B]` and its starts uint64.
 
-    inner: gives the starts from number `first` to before `last`, int64. base: for each of B blocks the least of its
-    starts less their place, then `bit << 5 | width` of its numbers; each block ends with the first number of the next.
-    None where a block would need more than 31 bits.
+    inner: returns the starts from number `first` to before `last`, int64. base: for each of B blocks the minimum of
+    start - place, then `bit << 5 | width` of its numbers; each block ends with the first number of the next. Returns
+    None if a block would need more than 31 bits.
     """
     blocks = (count + SMALL_NODES - 1) >> SMALL_BLOCK
     base = storage.empty(2 * blocks, np.int64)
     bit = 0
-    pieces = [(a, min(a + PIECE, count)) for a in range(0, count, PIECE)]  # of whole blocks
+    pieces = [(a, min(a + STARTS_PER_PIECE, count)) for a in range(0, count, STARTS_PER_PIECE)]  # of whole blocks
     for first, last in pieces:
         bit = int(
             _choose_widths(inner(first, min(last + 1, count)), last - first, base[first >> SMALL_BLOCK << 1 :], bit)
@@ -131,7 +131,9 @@ def small_starts(inner: Callable[[int, int], Array], count: int, storage: Storag
         storage.keep_within()
         if bit < 0:
             return None
-    starts = storage.zeros((bit + (SMALL_NODES + 1) * MOST_WIDTH >> 6) + SPARE, np.uint64)  # room for a whole block
+    starts = storage.zeros(
+        (bit + (SMALL_NODES + 1) * MOST_WIDTH >> 6) + SPARE_CELLS, np.uint64
+    )  # room for a whole block
     for first, last in pieces:
         _pack_blocks(inner(first, min(last + 1, count)), last - first, base[first >> SMALL_BLOCK << 1 :], starts)
         storage.keep_within()
@@ -139,17 +141,17 @@ def small_starts(inner: Callable[[int, int], Array], count: int, storage: Storag
 
 
 def require_within(base: Array, starts: Array, count: int) -> None:
-    """Raise ValueError where a block's numbers would lie outside its array, as in a damaged file."""
+    """Raise ValueError if the numbers of a block would lie outside the array, as in a damaged file."""
     if len(base) != (count + SMALL_NODES - 1) >> SMALL_BLOCK << 1:
         raise ValueError("the blocks of starts are wrong")
     bits, widths = base[1::2] >> WIDTH_BITS, base[1::2] & MOST_WIDTH
-    if (bits < 0).any() or ((bits + (SMALL_NODES + 1) * widths >> 6) + SPARE > len(starts)).any():
+    if (bits < 0).any() or ((bits + (SMALL_NODES + 1) * widths >> 6) + SPARE_CELLS > len(starts)).any():
         raise ValueError("starts is too short")
 
 
 @numba.njit(cache=True, nogil=True)
 def _choose_widths(values: Any, count: int, base: Any, bit: int) -> Any:
-    """Fill in the rows of base of `count` starts, whose numbers lie from `bit` on; returns the bit after them.
+    """Fill in the rows of base of `count` starts, whose numbers lie from `bit` on. Returns the bit after them.
 
     values: the starts, and the one after them where there is one. Returns -1 where a width would be too large.
     """

@@ -1,7 +1,7 @@
 """Whole numbers in as few bits as the largest of them needs.
 
-Of a model of 40 million n-grams, most bytes would be leading zeros of small numbers. Number i takes the bits from
-i x width on, lowest first, of an array of 64-bit cells with two to spare at its end.
+In a model of 40 million n-grams, most bytes would be leading zeros of small numbers. Number i takes `width` bits from
+bit i x width on, lowest first, of an array of 64-bit cells with two spare cells at its end.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 CELL = 64  # bits
-LEAST = 1 << 14  # numbers that are worth several threads
+MIN_NUMBERS_FOR_THREADS = 1 << 14  # fewer are packed by one thread
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def read_bits(bits: Any, at: Any, width: int) -> Any:
-    """The number in `width` bits from bit `at` on, as int64. Without branches: both cells that may hold it are read."""
+    """Return the number in `width` bits from bit `at` on, as int64.
+
+    The plain form would ask whether the number ends in the next cell; here both cells are read without a branch.
+    """
     cell = at >> np.uint64(6)
     shift = at & np.uint64(63)
     low = bits[cell] >> shift
@@ -34,13 +37,13 @@ def read_bits(bits: Any, at: Any, width: int) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def read(bits: Any, width: int, index: int) -> Any:
-    """Number `index`, as int64."""
+    """Return number `index`, as int64."""
     return read_bits(bits, np.uint64(index) * np.uint64(width), width)
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def read_short(halves: Any, width: int, index: int) -> Any:
-    """The same as `read` in one step less, for a width of up to 33; halves: the same bits as uint32."""
+    """Return what `read` does, in one step less, for a width of up to 33; halves: the same bits as uint32."""
     at = np.uint64(index) * np.uint64(width)
     half = at >> np.uint64(5)
     both = np.uint64(halves[half]) | (np.uint64(halves[half + np.uint64(1)]) << np.uint64(32))
@@ -49,7 +52,7 @@ def read_short(halves: Any, width: int, index: int) -> Any:
 
 @numba.njit(cache=True, nogil=True)
 def _pack(values: Any, bits: Any, width: int, start: int) -> None:
-    # Cells that a neighbouring piece shares are written with `or`: such pieces must come one at a time.
+    # A cell that two pieces share is changed with `or`, not atomically: such pieces must be packed one at a time.
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
     for i in range(len(values)):
         at = (start + i) * width
@@ -83,7 +86,7 @@ class Packed:
 
     @classmethod
     def zeros(cls, length: int, largest: int, storage: Storage | None = None) -> Packed:
-        """`length` zeros, of the width of `largest`; in memory if storage is None."""
+        """Return `length` zeros, of the width of `largest`; in memory if storage is None."""
         width = width_of(largest)
         return cls((storage or Storage()).zeros(cells_needed(length, width), np.uint64), width, length)
 
@@ -99,8 +102,8 @@ class Packed:
         return packed
 
     def put(self, start: int, values: Array) -> None:
-        """Write the lowest bits of values from number `start` on, where there are zeros."""
-        if len(values) < LEAST:
+        """Write the lowest bits of values from number `start` on; all numbers there must be 0."""
+        if len(values) < MIN_NUMBERS_FOR_THREADS:
             _pack(values, self.bits, self.width, start)
             return
         # Each thread's numbers begin a cell: CELL of them fill `width` cells.
@@ -113,31 +116,31 @@ class Packed:
         )
 
     def get(self, first: int, last: int) -> npt.NDArray[np.int64]:
-        """Numbers `first` to before `last`."""
+        """Return numbers `first` to before `last`."""
         values = np.empty(last - first, dtype=np.int64)
         _unpack(self.bits, self.width, first, values)
         return values
 
     def at(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The numbers at indices `[M]`, as `[M]`."""
+        """Return the numbers at indices `[M]`, as `[M]`."""
         values = np.empty(len(index), dtype=np.int64)
         _read_at(self.bits, self.width, index, values)
         return values
 
     def largest(self) -> int:
-        """At least the largest of the numbers, by their width."""
+        """Return the largest number of this width."""
         return (1 << self.width) - 1
 
     def all(self) -> npt.NDArray[np.int64]:
-        """All numbers, `[length]`."""
+        """Return all numbers, `[length]`."""
         return self.get(0, self.length)
 
 
 def width_of(largest: int) -> int:
-    """The number of bits of numbers up to `largest`, at least 1."""
+    """Return the number of bits of numbers up to `largest`, at least 1."""
     return max(int(largest).bit_length(), 1)
 
 
 def cells_needed(length: int, width: int) -> int:
-    """The number of 64-bit cells for `length` numbers, with two to spare: `read` may look past the last number."""
+    """Return the number of 64-bit cells for `length` numbers and two spare ones, into which `read` may look."""
     return (length * width + CELL - 1) // CELL + 2

@@ -1,11 +1,11 @@
 """Log-probabilities and back-off weights in 4 to 8 bits (Federico & Bertoldi 2006, section 3.2; KenLM's -q and -b).
 
 The values of each order are sorted and cut into bins of equal population; the mean of a bin is its level, and each
-value is stored as the number of the level nearest to it. Rare values far from the others get levels of their own by
-some rounds of Lloyd's algorithm: the means of what was nearest to each level become the levels. Distributions are then
-less far from summing to one. 0, the weight of an n-gram that nothing follows, and minus infinity have levels of their
-own, and an order with no more different values than levels keeps them as they are. Unigrams, few among the n-grams,
-stay float32.
+value is stored as the number of the nearest level. A few rounds of Lloyd's algorithm, in which the mean of the values
+nearest to a level becomes the level, give separate levels to rare values far from the others: the sums of distributions
+are then closer to one. 0, the weight of an n-gram that nothing follows, and minus infinity have separate levels, and
+an order with no more distinct values than levels keeps its values exactly. Unigrams, a small part of the n-grams, stay
+float32.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from lmtool.ngram.tables.packed import Packed, read
 from lmtool.ngram.tables.storage import Storage
 
 Array = npt.NDArray[Any]
-ROUNDS = 10  # of means; the first are those of bins of equal population
-EXACT = (-np.inf, 0.0)  # the values that have levels of their own, where they occur
+LLOYD_ROUNDS = 10  # the means of bins of equal population are the first
+EXACT = (-np.inf, 0.0)  # values that have separate levels, if they occur
 
 
 class Codes(NamedTuple):
@@ -97,10 +97,10 @@ def value_of(values: Any, order: Any, node: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedValues:
-    """Values of the n-grams of orders 1 to m.
+    """Quantized values of the n-grams of orders 1 to m.
 
-    unigrams: float32 `[V]`. levels: float32 `[m - 1, 2^width]`, of each order from 2 on, ascending, the last one
-    repeated to its end. codes: the number of the level of each node after the unigrams. sizes: of these orders.
+    unigrams: float32 `[V]`. levels: float32 `[m - 1, 2^width]`, those of each order from 2 on, ascending; the last is
+    repeated to fill the row. codes: the number of the level of each node after the unigrams. sizes: n-grams per order.
     """
 
     unigrams: Array
@@ -113,22 +113,22 @@ class QuantizedValues:
 
     @property
     def width(self) -> int:
-        """The number of bits of a code."""
+        """Bits per code."""
         return self.codes.width
 
     @property
     def arrays(self) -> Codes:
-        """These values, for the kernels."""
+        """These values as the kernels take them."""
         bits = self.codes.bits.view(np.uint8) if self.width == 8 and sys.byteorder == "little" else self.codes.bits
         return Codes(self.unigrams, self.levels.reshape(-1), bits, self.width)
 
     @property
     def nbytes(self) -> int:
-        """The size of its arrays in bytes."""
+        """Size of the arrays in bytes."""
         return self.unigrams.nbytes + self.levels.nbytes + self.codes.bits.nbytes
 
     def get(self, first: int, last: int) -> Array:
-        """The values of nodes `first` to before `last`, float32."""
+        """Return the values of nodes `first` to before `last`, float32."""
         values = np.empty(last - first, dtype=np.float32)
         ends = np.cumsum([0, *self.sizes]).tolist()
         for order, (begin, end) in enumerate(itertools.pairwise(ends), start=1):
@@ -142,9 +142,9 @@ class QuantizedValues:
 
 
 def quantize(values: Array, sizes: list[int], width: int, storage: Storage) -> QuantizedValues:
-    """Quantise the values of nodes of orders 1 to m, float32, into codes of `width` bits. sizes: of these orders.
+    """Quantise the values of nodes of orders 1 to m, float32, into codes of `width` bits. sizes: n-grams per order.
 
-    Raises ValueError for NaN and for plus infinity, which no log-probability or weight is.
+    Raises ValueError for NaN and for plus infinity, which are not log-probabilities or weights.
     """
     ends = np.cumsum([0, *(sizes or [0])]).tolist()
     codes = Packed.zeros(ends[-1] - ends[1], (1 << width) - 1, storage)
@@ -159,7 +159,7 @@ def quantize(values: Array, sizes: list[int], width: int, storage: Storage) -> Q
 
 
 def choose_levels(values: Array, count: int, storage: Storage) -> Array:
-    """At most `count` levels for values `[N]`, ascending, float32: those of EXACT that occur, and means of the others.
+    """Return at most `count` ascending levels for values `[N]`, float32: those of EXACT that occur, and means.
 
     Raises ValueError for NaN and plus infinity.
     """
@@ -180,12 +180,12 @@ def choose_levels(values: Array, count: int, storage: Storage) -> Array:
 
 
 def _means(ascending: Array, count: int) -> list[float]:
-    """The means of at most `count` bins of ascending values: of equal population, then moved by Lloyd's algorithm."""
+    """Return the means of at most `count` bins of ascending values, as the module says."""
     means = _first_distinct(ascending, count + 1)
     if len(means) <= count:
         return means
     cuts = [len(ascending) * k // count for k in range(count + 1)]
-    for _ in range(ROUNDS):
+    for _ in range(LLOYD_ROUNDS):
         bins = [ascending[a:b] for a, b in itertools.pairwise(cuts) if a < b]
         means = [float(part.mean(dtype=np.float64)) for part in bins]
         cuts = [0, *np.searchsorted(ascending, _middles(means)).tolist(), len(ascending)]
@@ -193,13 +193,13 @@ def _means(ascending: Array, count: int) -> list[float]:
 
 
 def _middles(levels: Sequence[float] | Array) -> Array:
-    """The values between levels, ascending, float32: what is above one of them is nearer to the next level."""
+    """Return the midpoints between levels, ascending, float32: a value above one is nearer to the next level."""
     both = np.asarray(levels, dtype=np.float64)
     return ((both[1:] + both[:-1]) / 2).astype(np.float32)
 
 
 def _first_distinct(values: Array, most: int) -> list[float]:
-    """The first `most` different ones of ascending values."""
+    """Return the first `most` distinct values of ascending ones."""
     found: list[float] = []
     at = 0
     while at < len(values) and len(found) < most:
@@ -209,7 +209,7 @@ def _first_distinct(values: Array, most: int) -> list[float]:
 
 
 def nearest_levels(values: Array, levels: Array) -> npt.NDArray[np.int64]:
-    """The numbers `[N]` of the levels nearest to values `[N]`; one of EXACT only to itself."""
+    """Return the numbers `[N]` of the levels nearest to values `[N]`; those of EXACT are only for equal values."""
     is_exact = np.isin(levels, EXACT)
     regular, place = levels[~is_exact], np.flatnonzero(~is_exact)
     numbers = np.zeros(len(values), dtype=np.int64)

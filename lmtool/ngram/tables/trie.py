@@ -1,9 +1,9 @@
-"""The n-grams of a text or a model as a trie: each one below its first words, numbered order by order.
+"""The n-grams of a text or a model as a trie: each n-gram is a child of its first words, numbered order by order.
 
 Node g of order 1 is the word g. The nodes of order k+1 follow those of order k, sorted by the node of their first
 k words and then by their last word, so that the children of a node are consecutive and their words ascend. Two
 numbers per node suffice: its last word, and where its children begin. Both are packed into few bits, and the trie can
-be searched where it lies in a file.
+be searched in its file, memory-mapped.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from lmtool.system.parallel import cut_evenly, run
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
-PIECE = 1 << 20  # nodes looked at at once
-NGRAMS = 1 << 17  # of a block of contexts
+NODES_PER_PIECE = 1 << 20  # checked at once
+NGRAMS_PER_BLOCK = 1 << 17  # of contexts
 
 
 class Nodes(NamedTuple):
@@ -34,8 +34,9 @@ class Nodes(NamedTuple):
 
     first: int64 `[n + 1]`, the first node of each order, and the number of nodes. words: last words of the nodes from
     order 2 on, uint64, packed in word_width bits each. unigram_starts: int64 `[V]`, the first child of each word. base
-    and starts: the first child of the nodes of orders 2 to n-1, and one more at their end; base is int64, of each block
-    of 2^BLOCK nodes, and starts, packed in start_width bits each, is added to it.
+    and starts: the first child of each node of orders 2 to n-1, and the number of nodes; the sum of base, int64, one
+    for each block of 2^BLOCK nodes, and starts, packed in start_width bits each. start_width is None in the small form
+    (see block_starts).
     """
 
     first: Array
@@ -65,45 +66,46 @@ class Trie:
 
     @property
     def sizes(self) -> list[int]:
-        """The number of nodes of each order."""
+        """Number of nodes of each order."""
         return [int(size) for size in np.diff(self.nodes.first)]
 
     @property
     def nbytes(self) -> int:
-        """The size of its arrays in bytes."""
+        """Size of the arrays in bytes."""
         return sum(part.nbytes for part in self.nodes if isinstance(part, np.ndarray))
 
     def is_sound(self) -> bool:
-        """Whether the children of each node are nodes of the next order, and all words are below V: where it is, no
-        search leaves the arrays, whose sizes have been compared. Those in a file leave the memory behind it.
+        """Return whether the children of each node are nodes of the next order, and all words are below V.
+
+        If so, no search leaves the arrays, whose sizes have been compared. Pages of a file are released once checked.
         """
         for k in range(2, self.order + 1):
             end, contexts, total = 0, self.sizes[k - 2], self.sizes[k - 1]
-            for first in range(0, contexts, PIECE):
-                begins = self.begins(k - 1, first, min(first + PIECE, contexts))
+            for first in range(0, contexts, NODES_PER_PIECE):
+                begins = self.begins(k - 1, first, min(first + NODES_PER_PIECE, contexts))
                 if begins[0] != end or (np.diff(begins) < 0).any():
                     return False
                 end = int(begins[-1])
                 release(self.nodes.starts)
-            pieces = ((first, min(first + PIECE, total)) for first in range(0, total, PIECE))
+            pieces = ((first, min(first + NODES_PER_PIECE, total)) for first in range(0, total, NODES_PER_PIECE))
             if end != total or any(self.words(k, *piece).max() >= self.vocabulary_size for piece in pieces):
                 return False
             release(self.nodes.words)
         return True
 
     def first(self, order: int) -> int:
-        """The first node of an order; for n+1, the number of nodes."""
+        """Return the first node of an order; for n+1, the number of nodes."""
         return int(self.nodes.first[order - 1])
 
     def first_from(self, order: int, word: int) -> int:
-        """The first node of an order, counted within it, whose first word is `word` or a later one."""
+        """Return the first node of an order, counted within it, whose first word is `word` or a later one."""
         node = word
         for k in range(1, order):
             node = int(self.begins(k, node, node)[0]) if node < self.sizes[k - 1] else self.sizes[k]
         return node
 
     def begins(self, order: int, first: int, last: int) -> IntArray:
-        """Where the children of nodes `first` to before `last` of an order below n begin, and where they end.
+        """Return where the children of nodes `first` to before `last` of an order below n begin, and the last ones end.
 
         `[last - first + 1]`, counted within the next order; the nodes are counted within theirs.
         """
@@ -112,7 +114,7 @@ class Trie:
         return out - self.first(order + 1)
 
     def find(self, grams: Array) -> IntArray:
-        """The nodes `[M]` of n-grams `[M, k]` of words, -1 for those that are not in the trie."""
+        """Return the nodes `[M]` of n-grams `[M, k]` of words, -1 for those that are not in the trie."""
         out = np.empty(len(grams), dtype=np.int64)
         pieces = [(a, b) for a, b in cut_evenly(len(grams)) if a < b]
         run((find_ngrams, self.nodes, grams[a:b], out[a:b]) for a, b in pieces)
@@ -157,26 +159,26 @@ class Trie:
         return out
 
     def parents(self, order: int, nodes: IntArray) -> IntArray:
-        """The contexts of n-grams `[M]` of an order above 1, as nodes within the order below, `[M]`."""
+        """Return the contexts of n-grams `[M]` of an order above 1, as nodes within the order below, `[M]`."""
         out = np.empty(len(nodes), dtype=np.int64)
         first, size = self.first(order - 1), self.sizes[order - 2]
         find_parents(self.nodes, first, size, nodes + self.first(order), out)
         return out
 
     def contexts(self, order: int) -> IntArray:
-        """The contexts of all n-grams of an order above 1, as nodes within the order below."""
+        """Return the contexts of all n-grams of an order above 1, as nodes within the order below."""
         begins = self.begins(order - 1, 0, self.sizes[order - 2])
         return np.repeat(np.arange(len(begins) - 1), np.diff(begins))
 
     def context_blocks(self, order: int) -> list[tuple[int, int]]:
-        """Ranges (first, last + 1) of the contexts of an order's n-grams, each with about NGRAMS n-grams."""
+        """Return ranges (first, last + 1) of the contexts of an order, each with about NGRAMS_PER_BLOCK n-grams."""
         contexts, total = self.sizes[order - 2], self.sizes[order - 1]
-        ends = np.unique(np.append(self.parents(order, np.arange(0, total, NGRAMS)), contexts))
+        ends = np.unique(np.append(self.parents(order, np.arange(0, total, NGRAMS_PER_BLOCK)), contexts))
         ends[0] = 0
         return list(itertools.pairwise(ends.tolist())) if len(ends) > 1 else [(0, contexts)]
 
     def words(self, order: int, first: int, last: int) -> IntArray:
-        """The last words of nodes `first` to before `last` of an order."""
+        """Return the last words of nodes `first` to before `last` of an order."""
         if order == 1:
             return np.arange(first, last)
         at = self.first(order) - self.vocabulary_size
@@ -184,11 +186,11 @@ class Trie:
         return Packed(bits, self.nodes.word_width, len(bits) * 64).get(at + first, at + last)
 
     def ngrams(self, order: int, first: int, last: int) -> IntArray:
-        """All words of n-grams `first` to before `last` of an order k, `[last - first, k]`."""
+        """Return all words of n-grams `first` to before `last` of an order k, `[last - first, k]`."""
         return self.ngrams_at(order, np.arange(first, last))
 
     def ngrams_at(self, order: int, node: IntArray) -> IntArray:
-        """All words of nodes `[M]` of an order k, which ascend and are counted within it: `[M, k]`."""
+        """Return all words of ascending nodes `[M]` of an order k, counted within it, as `[M, k]`."""
         grams = np.empty((len(node), order), dtype=np.int64)
         for j in range(order, 0, -1):
             low, high = (int(node[0]), int(node[-1]) + 1) if len(node) else (0, 0)  # ascending
@@ -198,9 +200,9 @@ class Trie:
         return grams
 
     def small(self, storage: Storage | None = None) -> Trie:
-        """The same trie with its starts in a third of the bits (see block_starts), where that is possible.
+        """Return the trie with its starts in a third of the bits (see block_starts), or itself if that is impossible.
 
-        storage: of the arrays; memory if None.
+        storage: where the arrays go; memory if None.
         """
         if self.nodes.start_width is None:
             return self
@@ -217,16 +219,16 @@ class Trie:
 
     @property
     def inner(self) -> int:
-        """The number of starts of the nodes from order 2 to n-1, and one more at their end."""
+        """Number of starts of the nodes from order 2 to n-1, and one more at their end."""
         return sum(self.sizes[1:-1]) + 1
 
     def upto(self, order: int) -> Trie:
-        """The trie without its orders above `order`; shares the arrays."""
+        """Return the trie without its orders above `order`; it shares the arrays."""
         return Trie(self.nodes._replace(first=self.nodes.first[: order + 1]))
 
 
 def ngram_keys(context: Array, words: Array, word_width: int) -> Array:
-    """The keys uint64 `[M]` of n-grams: the node of each one's context within its order, then its last word."""
+    """Return the keys uint64 `[M]` of n-grams: the node of the context within its order, then the last word."""
     return (context.astype(np.uint64) << np.uint64(word_width)) | words.astype(np.uint64)
 
 
@@ -234,7 +236,7 @@ class TrieBuilder:
     """Packs sorted n-grams into a trie, order by order."""
 
     def __init__(self, vocabulary_size: int, storage: Storage | None = None) -> None:
-        """storage: of the arrays; memory if None."""
+        """storage: where the arrays go; memory if None."""
         self.storage = storage or Storage()
         self.size = vocabulary_size
         self.word_width = width_of(vocabulary_size - 1)
@@ -244,11 +246,11 @@ class TrieBuilder:
 
     @property
     def key_width(self) -> int:
-        """The number of bits of the next order's keys."""
+        """Bits of the next order's keys."""
         return self.word_width + width_of(max(self.sizes[-1] - 1, 0))
 
     def add(self, keys: Array) -> None:
-        """Add the next order: ascending keys uint64 `[M]`, as ngram_keys makes them."""
+        """Add the next order: ascending keys uint64 `[M]`, as ngram_keys returns them."""
         contexts = self.sizes[-1]
         begins = self.storage.empty(contexts + 1, whole_numbers_below(len(keys) + 1))
         begins[0] = 0
@@ -269,7 +271,7 @@ class TrieBuilder:
         self.sizes.append(len(keys))
 
     def finish(self) -> Trie:
-        """The trie of the orders so far; adding goes on to another trie."""
+        """Return the trie of the orders so far. More orders may be added for another one."""
         first = np.cumsum([0, *self.sizes])
         unigrams = np.full(self.size, self.size, dtype=np.int64)
         if self._begins:
@@ -295,7 +297,7 @@ class TrieBuilder:
 
 @numba.njit(cache=True, nogil=True)
 def _begins(keys: Any, word_width: int, first: int, last: int, begins: Any) -> None:
-    """Where the ascending keys of each context begin, of those contexts that keys `first` to before `last` come to."""
+    """Write where the ascending keys of a context begin, for the contexts that keys `first` to before `last` reach."""
     context = np.int64(keys[first - 1] >> np.uint64(word_width)) if first > 0 else np.int64(0)
     for i in range(first, last):
         this = np.int64(keys[i] >> np.uint64(word_width))
