@@ -1,8 +1,8 @@
 """lmtool: train, evaluate, mix and compare the language models that came before Transformers.
 
-`lmtool.train`, `evaluate`, `mix`, `compare`, `sweep` ... do in Python what the commands do, and return small typed
-objects; `lmtool.load("runs/kn5")` loads the model of a finished run as a TextModel, which has `score`, `predict`
-and `generate`; `lmtool.Corpus.from_texts` takes text that is in no file.
+`lmtool.train`, `evaluate`, `ensemble`, `compare`, `sweep` ... do in Python what the commands do, and return small typed
+objects; `lmtool.load("runs/kn5")` loads the model of a finished run as a TextModel, which has `score`, `predict` and
+`generate`; `lmtool.Corpus.from_texts` takes text from Python instead of files.
 """
 
 from importlib import import_module
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from lmtool.api.calls import compare as compare
     from lmtool.api.calls import convert as convert
     from lmtool.api.calls import distil as distil
+    from lmtool.api.calls import distill as distill
+    from lmtool.api.calls import ensemble as ensemble
     from lmtool.api.calls import evaluate as evaluate
     from lmtool.api.calls import export as export
+    from lmtool.api.calls import merge as merge
     from lmtool.api.calls import mix as mix
     from lmtool.api.calls import preprocess as preprocess
     from lmtool.api.calls import report_page as report_page
@@ -35,10 +38,11 @@ __version__ = "0.7.0"
 
 use_writable_cache()
 
-CALLS = "compare convert distil evaluate export mix preprocess report_page rescore sweep train tree"
+CALLS = "compare convert distill ensemble evaluate export merge preprocess report_page rescore sweep train tree"
+OLDER_NAMES = "distil mix"
 # Imported on first use: the command line's help must not wait for numpy.
 HOMES = {
-    **dict.fromkeys(CALLS.split(), "lmtool.api.calls"),
+    **dict.fromkeys([*CALLS.split(), *OLDER_NAMES.split()], "lmtool.api.calls"),
     "Corpus": "lmtool.data.corpus",
     "UserError": "lmtool.errors",
     "State": "lmtool.states",

@@ -144,7 +144,7 @@ def test_resume_continues_where_it_stopped(corpus: lmtool.Corpus, folder: Path) 
     )
     assert isinstance(again, results.TrainedRun) and isinstance(whole, results.TrainedRun)
     assert again.valid_perplexity == whole.valid_perplexity and again.folder == first.folder
-    with pytest.raises(lmtool.UserError, match="leave out= out"):
+    with pytest.raises(lmtool.UserError, match="remove out="):
         lmtool.train(resume=first, out=folder / "elsewhere")
 
 
@@ -180,7 +180,7 @@ def test_evaluate_text_in_memory_is_that_of_a_file(bigram: lmtool.results.Traine
 
 
 def test_mix_and_compare(bigram: lmtool.results.TrainedRun, network: lmtool.results.TrainedRun, folder: Path) -> None:
-    mixed = lmtool.mix([bigram, network.folder], out=folder / "mixed")
+    mixed = lmtool.ensemble([bigram, network.folder], out=folder / "mixed")
     assert sum(mixed.weights) == pytest.approx(1) and mixed.perplexity <= min(p for p in mixed.perplexities if p)
     assert any("chosen on valid itself" in note for note in mixed.notes)
     compared = lmtool.compare([bigram, network, mixed])
@@ -219,9 +219,9 @@ def test_a_sweep(corpus: lmtool.Corpus, folder: Path, capfd: pytest.CaptureFixtu
         (lambda: lmtool.train("nplm", optim={"lr": object()}), "settings are text, numbers, lists and dictionaries"),
         (lambda: lmtool.evaluate("nowhere"), "no run folder nowhere"),
         (lambda: lmtool.evaluate("nowhere", text="the company said"), "give a list of sentences"),
-        (lambda: lmtool.evaluate("nowhere", "test", text=["a"]), "leave one out"),
-        (lambda: lmtool.mix("runs/a"), "give a list"),
-        (lambda: lmtool.mix([3, 4]), "name a run by its folder"),  # type: ignore[list-item]
+        (lambda: lmtool.evaluate("nowhere", "test", text=["a"]), "remove one of the two"),
+        (lambda: lmtool.ensemble("runs/a"), "give a list"),
+        (lambda: lmtool.ensemble([3, 4]), "name a run by its folder"),  # type: ignore[list-item]
         (lambda: lmtool.sweep({"seed": []}, model="ngram"), "name its values"),
         (lambda: lmtool.preprocess("PTB"), "ptb"),
     ],
@@ -268,13 +268,14 @@ def test_an_unequal_model_says_so_everywhere(folder: Path, corpus: lmtool.Corpus
     assert isinstance(run, results.TrainedRun) and isinstance(fair, results.TrainedRun)
     assert not run.normalised and fair.normalised
     assert json.loads((run.folder / "result.json").read_text())["normalised"] is False
-    for result in (run, lmtool.evaluate(run), lmtool.mix([run, fair], out=folder / "unequal")):
+    for result in (run, lmtool.evaluate(run), lmtool.ensemble([run, fair], out=folder / "unequal")):
         assert any("do not sum to one" in note for note in result.notes), result
 
 
 def test_public_names() -> None:
     assert set(lmtool.HOMES) == {
-        *("Corpus", "State", "States", "TextModel", "UserError", "compare", "convert", "distil", "evaluate", "export"),
+        *("Corpus", "State", "States", "TextModel", "UserError", "compare", "convert", "distil", "distill", "ensemble"),
+        *("evaluate", "export", "merge"),
         *("load", "mix", "preprocess", "report_page", "rescore", "score_texts", "sweep", "train", "tree"),
     }
     for name in lmtool.HOMES:

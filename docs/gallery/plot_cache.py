@@ -18,7 +18,7 @@ import lmtool
 
 corpus = lmtool.preprocess("pydoc")
 kn5 = lmtool.train({"kind": "ngram", "order": 5}, corpus)
-cached = lmtool.mix([kn5], cache="unigram", cache_size=500, fit_split="valid", split="test")
+cached = lmtool.ensemble([kn5], cache="unigram", cache_size=500, fit_split="valid", split="test")
 static = lmtool.evaluate(kn5, "test")
 print(f"test perplexity {static.perplexity:.1f}, with the cache {cached.perplexity:.1f}")
 

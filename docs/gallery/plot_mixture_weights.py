@@ -30,7 +30,7 @@ network = lmtool.train(
 p, q = (np.exp(lmtool.evaluate(run, "valid").log_probs) for run in (kn5, network))
 weights = np.linspace(0, 1, 51)
 perplexities = [np.exp(-np.log((1 - weight) * p + weight * q).mean()) for weight in weights]
-mixture = lmtool.mix([kn5, network])
+mixture = lmtool.ensemble([kn5, network])
 mixture
 
 # %%

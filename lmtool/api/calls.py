@@ -1,4 +1,4 @@
-"""`lmtool.train`, `evaluate`, `mix` ...: a command with typed settings, whose result is returned and not printed."""
+"""`lmtool.train`, `evaluate`, `ensemble` ...: run a command with typed settings and return its result."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ Option = str | Mapping[str, Any]  # the name of an option, or its settings, with
 def preprocess(data: Option | None = None, *, progress: bool | None = None, **settings: Any) -> Corpus:
     """Write the store of a data set, unless it is up to date, and open it.
 
-    data: an option of the group `data`, as "ptb", or its settings, as {"kind": "text", "name": "mine",
+    data: an option of the group `data`, e.g. "ptb", or its settings, e.g. {"kind": "text", "name": "mine",
     "train": "train.txt", "valid": "valid.txt"}. progress: whether to show a bar; None: on a terminal and in notebooks.
-    settings: store_dir, threads, options. Raises UserError, as all these functions do, for a mistake in a setting, a
+    settings: store_dir, threads, options. Raises UserError, like all these functions, for a mistake in a setting, a
     file or the environment.
     """
     corpus: Corpus = call("preprocess", {"data": data, **settings}, None, progress)
@@ -78,18 +78,18 @@ def train(
     progress: bool | None = None,
     **settings: Any,
 ) -> TrainedRun | RateTest:
-    """Train a model, as `lmtool train` does, into a run folder.
+    """Train a model into a run folder, like `lmtool train`.
 
-    model, output, tree, smoother, counts, optim, schedule: options by name, as model="nplm", or with settings, as
-    model={"kind": "nplm", "hidden_dim": 100}. data: likewise, or a Corpus. training: settings, as {"epochs": 3}.
-    experiment: a YAML file of conf/experiment, by name. resume: a run folder whose training continues there; other
+    model, output, tree, smoother, counts, optim, schedule: options by name, e.g. model="nplm", or with settings, e.g.
+    model={"kind": "nplm", "hidden_dim": 100}. data: likewise, or a Corpus. training: settings, e.g. {"epochs": 3}.
+    experiment: name of a YAML file in conf/experiment. resume: a run folder whose training is resumed there; other
     arguments then change its budget. out: the run folder; None: a new one below ./outputs/train. callback: called after
-    each evaluation with its line of metrics.jsonl, as {"epoch": 1.0, "valid_perplexity": 210.3, ...}; where it returns
-    True, the training ends. progress: as in `preprocess`. settings: any other setting of `lmtool train`, as
+    each evaluation with its line of metrics.jsonl, e.g. {"epoch": 1.0, "valid_perplexity": 210.3, ...}; if it returns
+    True, the training ends. progress: as in `preprocess`. settings: any other setting of `lmtool train`, e.g.
     prune=[0, 0, 1], threads=1, lr_range=True (which returns a RateTest).
 
-    KeyboardInterrupt leaves a checkpoint; resume=out continues from it. Raises UserError for a mistake in a setting and
-    for `out` beside `resume`.
+    KeyboardInterrupt leaves a checkpoint, from which resume=out resumes. Raises UserError for a mistake in a setting,
+    and for `out` together with `resume`.
     """
     named = {
         **{"model": model, "data": data, "output": output, "tree": tree, "smoother": smoother, "counts": counts},
@@ -97,7 +97,7 @@ def train(
         **{"seed": seed, "device": device, "resume": None if resume is None else str(folder_of(resume))},
     }
     if resume is not None and out is not None:
-        raise UserError(f"out={out}: the training continues in the folder of resume; leave out= out")
+        raise UserError(f"out={out}: a training is resumed in its own folder: remove out=")
     result: TrainedRun | RateTest = call("train", named | settings, out, progress, callback=callback, keeps=True)
     return result
 
@@ -113,18 +113,18 @@ def evaluate(
 ) -> Evaluation:
     """Score a split of the run's data, or any text.
 
-    run: a run folder, what `train`, `mix` or `load` returned, or an ARPA file. split: valid (None too), test or train.
-    text: sentences, each a string or a list of words; or the path of a file, as a pathlib.Path. out: a folder for
-    result.json and scores.h5; None: nothing is written. settings: any other setting of `lmtool eval`, as accuracy=True
-    or across_sentences=True. Raises UserError for a single string, for text beside a split, and for a mistake in a
-    setting.
+    run: a run folder, the result of `train`, `ensemble` or `load`, or an ARPA file. split: valid (also None), test or
+    train. text: sentences, each a string or a list of words; or the path of a file, as a pathlib.Path. out: a folder
+    for result.json and scores.h5; None: nothing is written. settings: any other setting of `lmtool eval`, e.g.
+    accuracy=True or across_sentences=True. Raises UserError for a single string, for text together with a split, and
+    for a mistake in a setting.
     """
     if isinstance(text, str):
         raise UserError(
-            f"text={text[:40]!r}: give a list of sentences, as [{text[:20]!r}], or a file as a pathlib.Path"
+            f"text={text[:40]!r}: give a list of sentences, e.g. [{text[:20]!r}], or a file as a pathlib.Path"
         )
     if text is not None and split is not None:
-        raise UserError(f"split={split}: text= is scored in its place; leave one out")
+        raise UserError(f"split={split}: text= is scored instead; remove one of the two")
     if text is None or isinstance(text, PathLike):
         given = {"split": split, "text": None if text is None else str(text)}
         result: Evaluation = call("eval", named_model(run) | given | settings, out, progress)
@@ -137,7 +137,7 @@ def evaluate(
     split_of_text = loaded.split_of(text, across_sentences=settings.pop("across_sentences", False))
     known = {"accuracy", "unnormalised"}
     if settings.keys() - known:
-        raise UserError(f"{', '.join(settings.keys() - known)}: not for text that is given as a list")
+        raise UserError(f"{', '.join(settings.keys() - known)}: cannot be used with text that is given as a list")
     session = Session(Path(), progress=shows_progress(progress), quiet=True)
     evaluation = evaluate_split(
         loaded.model, split_of_text, loaded.vocabulary, session, run=loaded.name, name="text", **settings
@@ -150,7 +150,7 @@ def evaluate(
 def rescore(
     run: RunLike, nbest: str | PathLike[str], *, out: str | PathLike[str], progress: bool | None = None, **settings: Any
 ) -> Rescored:
-    """Rescore n-best lists, as `lmtool eval nbest=FILE` does, into the folder `out`.
+    """Rescore n-best lists into the folder `out`, like `lmtool eval nbest=FILE`.
 
     settings: nbest_costs, nbest_weight, nbest_reference, device.
     """
@@ -158,14 +158,13 @@ def rescore(
     return result
 
 
-def mix(
+def ensemble(
     runs: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
 ) -> MixedRun:
-    """Mix runs, as `lmtool ensemble` does, into a run.
+    """Mix runs into a run, like `lmtool ensemble`; `lmtool.mix` is an older name.
 
-    runs: run folders, or what `train`, `mix` and `load` returned. out: the run folder; None: a new one below
-    ./outputs/ensemble. settings: method, split, fit_split, weights, cache
-    and the others of `lmtool ensemble`.
+    runs: run folders, or results of `train`, `ensemble` and `load`. out: the run folder; None: a new one below
+    ./outputs/ensemble. settings: method, split, fit_split, weights, cache and the others of `lmtool ensemble`.
     """
     result: MixedRun = call("ensemble", {"runs": folders_of(runs), **settings}, out, progress, keeps=True)
     return result
@@ -174,9 +173,9 @@ def mix(
 def compare(
     runs: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
 ) -> Comparison:
-    """Compare models on the same tokens, as `lmtool compare` does.
+    """Compare models on the same tokens, like `lmtool compare`.
 
-    runs: as of `evaluate`, scores.h5 files, and scores of other tools. out: a folder for compare.csv and compare.md;
+    runs: as in `evaluate`, scores.h5 files, and scores of other tools. out: a folder for compare.csv and compare.md;
     None: nothing is written. settings: split, resamples, seed, block, device.
     """
     result: Comparison = call("compare", {"runs": folders_of(runs), **settings}, out, progress)
@@ -191,10 +190,10 @@ def tree(
     progress: bool | None = None,
     **settings: Any,
 ) -> BuiltTree:
-    """Build a tree over the words of a data set, as `lmtool tree` does.
+    """Build a tree over the words of a data set, like `lmtool tree`.
 
-    tree: an option of the group `tree`, as "huffman", or its settings. data: an option, its settings, or a Corpus. out:
-    a folder for result.json and the picture; None: nothing is written. settings: words, levels, to.
+    tree: an option of the group `tree`, e.g. "huffman", or its settings. data: an option, its settings, or a Corpus.
+    out: a folder for result.json and the picture; None: nothing is written. settings: words, levels, to.
     """
     result: BuiltTree = call("tree", {"tree": tree, "data": data, **settings}, out, progress)
     return result
@@ -208,24 +207,24 @@ def sweep(
     verb: str = "train",
     **settings: Any,
 ) -> SweepTable:
-    """Run a command, `train` unless another verb is named, for every combination of values.
+    """Run a command for every combination of values; verb: the command.
 
-    over: the values of each key, as {"optim.lr": [0.001, 0.002], "seed": range(3)}. out: the folder of the sweep; None:
-    a new one below ./multirun; a sweep that was cut off there is resumed. launcher: one of Hydra's, as "joblib".
-    settings: those of `train`, which all jobs share. Raises UserError for what names no values, and for a mistake in a
+    over: the values of each key, e.g. {"optim.lr": [0.001, 0.002], "seed": range(3)}. out: the folder of the sweep;
+    None: a new one below ./multirun; an interrupted sweep there is resumed. launcher: one of Hydra's, e.g. "joblib".
+    settings: those of `train`, which all jobs share. Raises UserError for a key without values, and for a mistake in a
     setting of all jobs; a job that fails is a row of the table.
     """
     from lmtool.cli.hydra_run import run_verb
     from lmtool.sweeps.result_table import jobs_table, rows_of
 
     if not isinstance(over, Mapping):
-        raise UserError(f"over={over!r}: name the values of each key, as {{'seed': [1, 2]}}")
+        raise UserError(f"over={over!r}: name the values of each key, e.g. {{'seed': [1, 2]}}")
     folder = Path(out) if out is not None else new_folder("multirun", verb)
     words = overrides_of(plain(settings))
     for key, values in over.items():
         swept = [literal(value, key) if not is_option(key, value) else str(value) for value in values]
         if isinstance(values, str) or not swept:
-            raise UserError(f"over[{key!r}]: name its values, as {{{key!r}: [a, b]}}")
+            raise UserError(f"over[{key!r}]: name its values, e.g. {{{key!r}: [a, b]}}")
         words.append(f"{key}={','.join(swept)}")
     words += [f"hydra.sweep.dir={literal(folder, 'out')}"]
     words += [] if launcher is None else [f"hydra/launcher={launcher}"]
@@ -237,10 +236,10 @@ def sweep(
 
 
 def export(run: RunLike, to: str | PathLike[str], **settings: Any) -> Written:
-    """Write a run's model or word vectors for other programs, as `lmtool export` does.
+    """Write a run's model or word vectors for other programs, like `lmtool export`.
 
-    to: a file, whose ending says what it is: .txt, .vec and .bin word vectors, .arpa and .arpa.gz n-grams, .safetensors
-    weights, .tsv.gz and .parquet counts. settings: any other setting of `lmtool export`.
+    to: a file whose suffix decides the format: .txt, .vec and .bin for word vectors, .arpa and .arpa.gz for n-grams,
+    .safetensors for weights, .tsv.gz and .parquet for counts. settings: any other setting of `lmtool export`.
     """
     result: Written = call("export", named_run(run) | {"to": str(to), **settings}, None, False)
     return result
@@ -258,11 +257,11 @@ def convert(
     progress: bool | None = None,
     **settings: Any,
 ) -> Written:
-    """Make a run of an ARPA file over the words of a data set, mix n-gram models linearly into one, or make a smaller
-    run of a run, with quantize=8.
+    """Make a run of an ARPA file over the words of a data set, make a smaller run with quantize=8, or write a run as
+    ARPA.
 
-    run: a run to make smaller, or to write to `to`. runs: n-gram runs and ARPA files, with a weight each, or one linear
-    mixture of such runs, whose weights hold. to: an ARPA file, in place of a run. out: the run folder; None: a new one.
+    run: a run to make smaller, or to write to `to`. runs, weights: as in `merge`. to: an ARPA file to write instead of
+    a run. out: the run folder; None: a new one.
     """
     given = {"arpa": None if arpa is None else str(arpa), "data": data, "to": None if to is None else str(to)}
     mixed = {"runs": None if runs is None else folders_of(runs), "weights": weights}
@@ -271,7 +270,24 @@ def convert(
     return result
 
 
-def distil(
+def merge(
+    runs: Sequence[RunLike],
+    weights: Sequence[float] | None = None,
+    *,
+    to: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Written:
+    """Merge n-gram models into one, their linear mixture, like `lmtool convert runs=[A,B] weights=[.6,.4]`.
+
+    runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, which has weights already.
+    to: an ARPA file to write instead of a run. out: the run folder; None: a new one. settings: data, store_dir.
+    """
+    return convert(runs=runs, weights=weights, to=to, out=out, progress=progress, **settings)
+
+
+def distill(
     run: RunLike,
     like: RunLike,
     *,
@@ -279,9 +295,11 @@ def distil(
     progress: bool | None = None,
     **settings: Any,
 ) -> TrainedRun:
-    """Put a network's or a mixture's probabilities into the n-grams of an n-gram run, as `lmtool distil` does.
+    """Put a network's or a mixture's probabilities into the n-grams of an n-gram run, like `lmtool distil`;
+    `lmtool.distil` is an older name.
 
-    run: whose probabilities; like: whose n-grams. out: the run folder; None: a new one. settings: tokens, device.
+    run: the run that provides the probabilities. like: the run that provides the n-grams. out: the run folder; None: a
+    new one. settings: tokens, device.
     """
     given = named_run(run) | {"like": str(folder_of(like))}
     result: TrainedRun = call("distil", given | settings, out, progress, keeps=True)
@@ -291,10 +309,14 @@ def distil(
 def report_page(
     paths: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
 ) -> Written:
-    """Write the page of pictures of `lmtool report`.
+    """Write a page with pictures, like `lmtool report`.
 
-    paths: runs, and folders that hold runs, evaluations, sweeps, comparisons and trees. out: its folder; None: a new
-    one. settings: map, words, levels.
+    paths: runs, and folders of runs, evaluations, sweeps, comparisons and trees. out: the folder of the page; None: a
+    new one. settings: map, words, levels.
     """
     result: Written = call("report", {"paths": folders_of(paths), **settings}, out, progress, keeps=True)
     return result
+
+
+mix = ensemble  # the names before 0.7
+distil = distill
