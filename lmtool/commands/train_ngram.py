@@ -154,7 +154,7 @@ def _estimate(
 
 def _with_sources(counts: Counts, corpus: Corpus, smoother: str) -> Counts:
     """Return the counts with those of each source of train. Raises UserError if the store has no text of train."""
-    from lmtool.ngram.counting.source_counts import count_sources
+    from lmtool.ngram.counting.counts import count_sources
 
     if corpus.train_counted_externally:
         raise UserError(

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lmtool.data.store import Prepared
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.language_model import LanguageModel
-    from lmtool.neural.encoders.base import Encoder
     from lmtool.neural.optimizers.base import ParameterGroups
     from lmtool.neural.outputs.base import OutputLayer
     from lmtool.ngram.counting.counts import Counts
@@ -94,8 +93,8 @@ class EncoderConfig(ModelConfig, ABC):
         self.across_sentences = bool(self.across_sentences)
 
     @abstractmethod
-    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
-        """Build the encoder, with weights from torch's random state.
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> nn.Module:
+        """Build the encoder, a lmtool.neural.Encoder, with weights from torch's random state.
 
         tied: whether the output vectors will be its embeddings, so that its output has their dimension. sparse: whether
         the gradient of the embeddings is sparse.

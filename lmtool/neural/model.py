@@ -267,6 +267,8 @@ def build_neural(
     tied = output.can_tie and model.can_tie() if model.tied is None else model.tied
     # With a dense gradient from the output layer, that of the shared embeddings is dense too.
     encoder = model.build(len(vocabulary), tied=tied, sparse=not (tied and output.dense_gradient))
+    if not isinstance(encoder, Encoder):
+        raise UserError(f"model={model.kind} builds a {type(encoder).__name__}, not an Encoder: correct the option")
     vectors = encoder.embedding.weight if tied else None
     counts = torch.from_numpy(np.asarray(vocabulary.counts[:-1]))
     layer = output.build(encoder.output_dim, counts, vectors, tree)

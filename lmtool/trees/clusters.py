@@ -10,8 +10,8 @@ import numpy.typing as npt
 from lmtool.config.rules import require_whole
 from lmtool.errors import UserError
 from lmtool.system.arrays import as_array, described, word_counts
+from lmtool.trees.base import require_division
 from lmtool.trees.builders import arranged
-from lmtool.trees.options import require_division
 from lmtool.trees.tree import Int64s, Tree
 from lmtool.trees.two_means import divide
 

@@ -10,8 +10,7 @@ import pytest
 
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
-from lmtool.ngram.counting.counts import Counts, count_ngrams
-from lmtool.ngram.counting.source_counts import SourceCounts, count_sources
+from lmtool.ngram.counting.counts import Counts, SourceCounts, count_ngrams, count_sources
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.estimation.held_out import HeldOut
 from lmtool.ngram.estimation.merging_tuning import loss_and_gradient

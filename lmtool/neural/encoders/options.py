@@ -14,8 +14,7 @@ from lmtool.errors import UserError
 if TYPE_CHECKING:
     from torch import nn
 
-    from lmtool.neural.encoders.linear import CBOW, LBL
-    from lmtool.neural.encoders.nplm import NPLM
+    from lmtool.neural.encoders.base import Encoder
 
 DEFAULT_HISTORY_WORDS = 100  # of model.history=null
 MIN_HISTORY_TOKENS = 20_000  # tokens of the train split below which null means no history
@@ -41,7 +40,7 @@ class CbowModel(EncoderConfig):
 
     kind: str = "cbow"
 
-    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> CBOW:
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
         """Build the encoder; its hidden states have the dimension of the embeddings, tied or not."""
         from lmtool.neural.encoders.linear import CBOW
 
@@ -69,7 +68,7 @@ class LblModel(EncoderConfig):
     kind: str = "lbl"
     diagonal: bool = MISSING
 
-    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> LBL:
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
         """Build the encoder; its hidden states have the dimension of the embeddings, tied or not."""
         from lmtool.neural.encoders.linear import LBL
 
@@ -119,7 +118,7 @@ class NplmModel(EncoderConfig):
                 f"{self.embedding_dim}, or null"
             )
 
-    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> NPLM:
+    def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> Encoder:
         """Build the encoder; if tied, a linear map takes its hidden states to the dimension of the embeddings."""
         from lmtool.neural.encoders.nplm import NPLM
 

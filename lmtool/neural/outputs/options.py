@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
-    from lmtool.neural.outputs.classes import ClassSoftmax
-    from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
-    from lmtool.neural.outputs.nce import NCELoss
-    from lmtool.neural.outputs.sampled import SampledSoftmax
-    from lmtool.neural.outputs.softmax import FullSoftmax
+    from lmtool.neural.outputs.base import OutputLayer
     from lmtool.trees.tree import Tree
 
 MAX_DIV_VALUE = 1000
@@ -47,7 +42,7 @@ class SoftmaxOutput(OutputConfig):
     kind: str = "softmax"
     precision: Precision | None = None
 
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> FullSoftmax:
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer."""
         from lmtool.neural.outputs.softmax import FullSoftmax
 
@@ -68,7 +63,7 @@ class AdaptiveOutput(OutputConfig):
         require(ends is None or ascend(ends), "output.cutoffs", ends, "ascending numbers of words, 1 or more, or null")
         require_whole("output.cutoffs", max(ends or [1]))
 
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> AdaptiveSoftmax:
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer. Raises UserError for cutoffs beyond the vocabulary and tails without a dimension."""
         from lmtool.neural.outputs.adaptive import AdaptiveSoftmax
 
@@ -88,7 +83,7 @@ class ClassesOutput(OutputConfig):
     kind: str = "classes"
     classes: int | None = setting(min=1)
 
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> ClassSoftmax:
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer over classes of about equal frequency, with sparse gradients.
 
         Raises UserError for more classes than words.
@@ -121,7 +116,7 @@ class HierarchicalOutput(OutputConfig):
     hidden_dim: int = setting(min=1)
     node_dim: int = setting(min=1)
 
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> HierarchicalSoftmax:
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer over a tree, with sparse gradients; it starts at the unigram distribution."""
         from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax, node_log_odds
         from lmtool.neural.outputs.tree_nodes import MorinBengioNodes
@@ -147,7 +142,7 @@ class NceOutput(OutputConfig):
     power: float = setting(min=0, max=2)
     learn_normaliser: bool = MISSING
 
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> NCELoss:
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer, with sparse gradients. Raises UserError for more noise words than words."""
         from lmtool.neural.outputs.nce import NCELoss
 
@@ -167,7 +162,7 @@ class SampledOutput(OutputConfig):
     samples: int = setting(min=1)
     power: float = setting(min=0, max=2)
 
-    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> SampledSoftmax:
+    def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer, with sparse gradients. Raises UserError for more samples than words."""
         from lmtool.neural.outputs.sampled import SampledSoftmax
 

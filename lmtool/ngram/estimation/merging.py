@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.ngram.counting.counts import Counts
-from lmtool.ngram.counting.source_counts import SourceCounts
+from lmtool.ngram.counting.counts import Counts, SourceCounts
 from lmtool.ngram.estimation.formulas import leave_out, num_unseen_types, table_of
 from lmtool.ngram.smoothers.base import MergingSmoother
 from lmtool.ngram.tables.backoff import BackoffTable, log

@@ -15,8 +15,7 @@ import numba
 import numpy as np
 
 from lmtool.data.split import Split
-from lmtool.ngram.counting.counts import Counts
-from lmtool.ngram.counting.source_counts import SourceCounts
+from lmtool.ngram.counting.counts import Counts, SourceCounts
 from lmtool.ngram.estimation.formulas import num_unseen_types
 from lmtool.ngram.estimation.held_out import HeldOut, minimize
 from lmtool.ngram.estimation.merging import NO_CONTRIBUTOR, NUM_TOP, OrderMasses, merged_masses
