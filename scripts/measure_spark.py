@@ -8,8 +8,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from measuring import big20, head, measure, row
-from spark_cluster import cluster, finished_log, logged, override, shuffled, started, timed
+from measuring import ROOT, big20, head, measure, row
+
+sys.path.insert(0, str(ROOT))  # the cluster is that of the tests
+from tests.spark_cluster import cluster, finished_log, logged, override, shuffled, started, timed
 
 PRUNED = "prune_entropy=1e-7"
 

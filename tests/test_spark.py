@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import signal
@@ -15,12 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
-
-spec = importlib.util.spec_from_file_location("spark_cluster", ROOT / "scripts" / "spark_cluster.py")
-assert spec is not None and spec.loader is not None
-spark_cluster = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(spark_cluster)
+from tests import spark_cluster
 
 Run = Callable[..., str]
 needs_spark = pytest.mark.skipif(

@@ -10,8 +10,8 @@ import gc
 import math
 import os
 import sys
+import warnings
 from contextlib import chdir
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from fuzzing.campaign import require_end
 from fuzzing.child import forked
 
 LIMIT = 40.0  # seconds
+BUDGET = {"epochs": 1, "minutes": None, "batch_size": 8, "accuracy_on": 0}
 TINY = {"kind": "nplm", "hidden_dim": 4}
 # fmt: off
 WORDS = ["a", "b", "c", "d", "e", "ünï", "<unk>", "f", "g", "h"]
@@ -143,8 +144,11 @@ def examined(case: dict[str, Any]) -> int:
     import numpy as np
 
     import lmtool
+    from lmtool.commands import train_neural
 
+    train_neural.can_plot = lambda: False
     logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore", UserWarning)  # what training notes of such small texts
     given = dict(case["corpus"])
 
     def texts(sentences: list[list[str]]) -> list[Any]:
@@ -152,7 +156,9 @@ def examined(case: dict[str, Any]) -> int:
 
     try:
         corpus = lmtool.Corpus.from_texts(texts(given.pop("train")), texts(given.pop("valid")), **given)
-        train(corpus, case["seed"], case["settings"])
+        budget = {"training": BUDGET} if "output" in case["settings"] else {}
+        settings = case["settings"] | budget | {"seed": case["seed"], "threads": 1}
+        lmtool.train(data=corpus, out="run", progress=False, **settings)
     except lmtool.UserError:
         return 0  # a setting that does not fit such a corpus, as the message says
     model, asked = lmtool.load("run"), texts(case["asked"])
@@ -200,42 +206,6 @@ def examine(model: Any, asked: list[Any], random: Any, *, quantized: bool) -> No
     if not model.across_sentences and model.vocabulary.eos is not None:
         require_same("text and contexts", scores, by_context, tolerance)
     require_same("states and contexts", by_state, by_context, tolerance)
-
-
-@cache
-def yaml_values(name: str) -> dict[str, Any]:
-    """Return the values of a YAML file of conf, without those that it starts from."""
-    import yaml
-
-    from lmtool.config.options import conf_dir
-
-    values = yaml.safe_load((conf_dir() / f"{name}.yaml").read_text(encoding="utf-8"))
-    return {key: value for key, value in values.items() if key not in ("defaults", "hydra")}
-
-
-def train(corpus: Any, seed: int, settings: dict[str, Any]) -> None:
-    """Train a model into the folder `run`, without Hydra, which would take most of the time. Raises UserError."""
-    from omegaconf import OmegaConf
-
-    from lmtool.commands import train, train_neural
-    from lmtool.config.settings import plain_values, typed
-    from lmtool.config.verbs import TrainConfig
-    from lmtool.session import Session
-
-    train_neural.can_plot = lambda: False
-    neural = "output" in settings
-    groups = {"optim": "adamw", "schedule": "cosine"} if neural else {"counts": "sorted"}
-    values = yaml_values("common") | yaml_values("train")
-    values |= {"data": plain_values(corpus.settings), "seed": seed, "threads": 1, "store_dir": str(corpus.path.parent)}
-    for group, chosen in (groups | settings).items():
-        if group not in PRUNED:
-            given = chosen if isinstance(chosen, dict) else {"kind": chosen}
-            chosen = yaml_values(f"{group}/{given['kind']}") | given
-        values[group] = chosen
-    if neural:
-        budget = {"epochs": 1, "minutes": None, "batch_size": 8, "accuracy_on": 0}
-        values["training"] = yaml_values("training/standard") | budget
-    train.run(typed(OmegaConf.create(values), TrainConfig), Session(out=Path("run"), quiet=True))
 
 
 def through_arpa(model: Any, asked: list[Any], kind: str) -> None:

@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine, and what its event logs and processes say; for measure_spark and the tests."""
+"""A Spark cluster on this machine, and what its event logs and processes say; also for `./scripts/measure spark`."""
 
 from __future__ import annotations
 
