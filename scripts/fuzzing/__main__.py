@@ -28,7 +28,8 @@ def main(words: list[str]) -> int:
     if given.name == "all":
         return _all(float(given.seconds), given.seed, given.cases)
     with temporary_folder() as top:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(top / "torch")  # which torch makes when it is imported
+        # Before torch is imported.
+        os.environ.update(OMP_NUM_THREADS="1", TORCHINDUCTOR_CACHE_DIR=str(top / "torch"))
         module = importlib.import_module(f"fuzzing.{given.name}")
         if given.seconds.lstrip()[:1] in ("[", "{", '"'):
             return repeat(module, top, json.loads(given.seconds))

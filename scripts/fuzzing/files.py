@@ -16,13 +16,17 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
+import lmtool
 from fuzzing import commands
 from fuzzing.campaign import require_end
 from fuzzing.child import command_line, forked, quietly
 from fuzzing.commands import NEURAL, SHARED
 from fuzzing.damage import edited, edits
+from lmtool.errors import UserError
+from lmtool.evaluation.token_scores import TokenScores
 
 LIMIT = 60.0  # seconds for the cases of one child
 TEXT = "the cat sat on the mat"
@@ -111,8 +115,6 @@ def check(case: list[Any], place: Path) -> None:
 
 def _wrong(case: list[Any]) -> int:
     """Damage one file and read it in this process; return 0 if the answer or the message is right."""
-    from lmtool.errors import UserError
-
     name, use, damages = case
     print(f"{use} with {name}: {damages}", flush=True)
     folder = Path(tempfile.mkdtemp(dir="."))
@@ -183,12 +185,6 @@ def _damage(path: Path, damages: list[Any]) -> None:
 
 def _use(use: str) -> Any:
     """Return what a use of the files in this folder gives, as plain values. Raises UserError if the tool says so."""
-    import numpy as np
-
-    import lmtool
-    from lmtool.errors import UserError
-    from lmtool.evaluation.token_scores import TokenScores
-
     kind, _, run = use.partition(" ")
     uses: dict[str, Callable[[], Any]] = {
         "score": lambda: np.asarray(lmtool.load(run).score(TEXT)).tolist(),
@@ -209,8 +205,6 @@ def _use(use: str) -> Any:
 
 
 def _store() -> Any:
-    import lmtool
-
     with lmtool.Corpus.open(STORE) as corpus:
         parts = [corpus.split(name) for name in corpus.splits]
         return [[part.ids.tolist(), part.offsets.tolist()] for part in parts], corpus.vocabulary.words
@@ -218,8 +212,6 @@ def _store() -> Any:
 
 def _command(*words: str) -> None:
     """Run a command line. Raises UserError if its exit code is 2, RuntimeError if it is another one."""
-    from lmtool.errors import UserError
-
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = command_line([*words, "threads=1"])

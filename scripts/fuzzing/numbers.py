@@ -7,6 +7,7 @@ loading, and, for n-grams, after writing ARPA and reading it.
 from __future__ import annotations
 
 import gc
+import logging
 import math
 import os
 import sys
@@ -15,10 +16,16 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
+import lmtool
 from fuzzing.campaign import require_end
 from fuzzing.child import forked
+from lmtool import States
+from lmtool.commands import train_neural
+from lmtool.ngram.files.arpa_write import write_arpa
+from lmtool.system import parallel
 
 LIMIT = 40.0  # seconds
 BUDGET = {"epochs": 1, "minutes": None, "batch_size": 8, "accuracy_on": 0}
@@ -139,13 +146,7 @@ def check(case: dict[str, Any], place: Path) -> None:
 
 def examined(case: dict[str, Any]) -> int:
     """Train a model and compare its answers; return 0. Raises AssertionError if two differ."""
-    import logging
-
-    import numpy as np
-
-    import lmtool
-    from lmtool.commands import train_neural
-
+    parallel.use(1)  # OpenMP's threads do not survive a fork
     train_neural.can_plot = lambda: False
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore", UserWarning)  # what training notes of such small texts
@@ -170,10 +171,6 @@ def examined(case: dict[str, Any]) -> int:
 
 def examine(model: Any, asked: list[Any], random: Any, *, quantized: bool) -> None:
     """Compare all the ways to ask one model. Raises AssertionError."""
-    import numpy as np
-
-    from lmtool import States
-
     tolerance = 1e-9 if model.model.__class__.__name__ != "NeuralModel" else 2e-5
     size, count = model.context_size, len(model.vocabulary)
     contexts = random.integers(0, count, size=(12, size))
@@ -210,11 +207,6 @@ def examine(model: Any, asked: list[Any], random: Any, *, quantized: bool) -> No
 
 def through_arpa(model: Any, asked: list[Any], kind: str) -> None:
     """Compare the scores after writing ARPA and reading it. Raises AssertionError."""
-    import numpy as np
-
-    import lmtool
-    from lmtool.ngram.files.arpa_write import write_arpa
-
     # Of letters the file would make words.
     if kind != "ngram" or not model.normalised or model.vocabulary.eos is None or isinstance(asked[0], str):
         return
@@ -231,8 +223,6 @@ def through_arpa(model: Any, asked: list[Any], kind: str) -> None:
 
 def require_same(what: str, one: Any, other: Any, tolerance: float) -> None:
     """Raise AssertionError unless two answers are equal, -inf too. tolerance: relative and absolute; 0: bits."""
-    import numpy as np
-
     one, other = (np.concatenate(each) if isinstance(each, list) else each for each in (one, other))
     assert one.shape == other.shape, f"{what}: shapes"
     close = np.array_equal(one, other) if tolerance == 0 else np.allclose(one, other, rtol=tolerance, atol=tolerance)

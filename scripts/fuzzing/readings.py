@@ -14,6 +14,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fuzzing import commands, plain
+from lmtool.config.data import Unit, VocabularyConfig
+from lmtool.data.choose_vocabulary import read_subwords, read_word_list
+from lmtool.data.cloze import read_cloze
+from lmtool.data.encode import TextEncoder
+from lmtool.data.readers import read_blocks
+from lmtool.data.text_form import TextForm
+from lmtool.data.text_records import text_blocks
+from lmtool.data.tokenizer import CharTokenizer, WordTokenizer
+from lmtool.data.vocabulary import Vocabulary
+from lmtool.errors import UserError
+from lmtool.evaluation.nbest import read_nbest, read_references, write_nbest
+from lmtool.evaluation.other_tools import read_scores, tokens_of_file
+from lmtool.ngram.files.arpa_model import arpa_model
+from lmtool.ngram.files.counts_read import CountFiles
+from lmtool.ngram.models.word_classes import WordClasses, read_classes
+from lmtool.runs.corpus import load_vocabulary
+from lmtool.trees.codes import code_strings, read_tree
 
 BOM = codecs.BOM_UTF8
 
@@ -58,8 +75,6 @@ def require_same(ours: Any, theirs: Any, what: str) -> None:
 @contextmanager
 def agreed(plainly: Callable[[], Any], what: str) -> Iterator[Any]:
     """Yield what a plain reader finds, None if it refuses; the block must then end with a UserError, else without."""
-    from lmtool.errors import UserError
-
     try:
         theirs = plainly()
     except (ValueError, KeyError, IndexError) as error:
@@ -76,9 +91,6 @@ def agreed(plainly: Callable[[], Any], what: str) -> Iterator[Any]:
 
 def text(given: Given) -> None:
     """Read words, characters, streams, lower case and tags as `preprocess` does."""
-    from lmtool.data.readers import read_blocks
-    from lmtool.data.tokenizer import CharTokenizer, WordTokenizer
-
     lower, sentences, tags = bool(given.variant & 1), bool(given.variant & 2), bool(given.variant & 4)
     tokeniser: WordTokenizer | CharTokenizer
 
@@ -100,8 +112,6 @@ def text(given: Given) -> None:
 
 def bomb(given: Given) -> None:
     """Read what unpacks to a thousand times its size: this ends."""
-    from lmtool.data.readers import read_blocks
-
     size = 0
     for block in read_blocks(str(given.path)):
         size += len(block)
@@ -111,10 +121,6 @@ def bomb(given: Given) -> None:
 
 def scored(given: Given) -> None:
     """Read lines or records as `score` does."""
-    from lmtool.data.encode import TextEncoder
-    from lmtool.data.text_form import TextForm
-    from lmtool.data.text_records import text_blocks
-
     form = TextForm(small_vocabulary(), chars=bool(given.variant & 8), lowercase=bool(given.variant & 1))
     column = "text" if ".json" in given.path.name else None
     encoder = TextEncoder(form)
@@ -134,8 +140,6 @@ def scored(given: Given) -> None:
 
 def documents(given: Given) -> None:
     """Read JSON Lines as `preprocess` does."""
-    from lmtool.data.readers import read_blocks
-
     with agreed(lambda: plain.documents_of(given.contents, "text"), "documents") as whole:
         blocks = b"".join(read_blocks(str(given.path), column="text")).decode()
         require_same(blocks, whole, "documents")
@@ -143,9 +147,6 @@ def documents(given: Given) -> None:
 
 def parquet(given: Given) -> None:
     """Read Parquet as `preprocess` and `counts=table` do; only pyarrow knows what damaged files hold."""
-    from lmtool.data.readers import read_blocks
-    from lmtool.ngram.files.counts_read import CountFiles
-
     if given.variant & 1:
         CountFiles([str(given.path)], [1]).unigrams()
     else:
@@ -154,9 +155,6 @@ def parquet(given: Given) -> None:
 
 def word_list(given: Given) -> None:
     """Read a list of words."""
-    from lmtool.config.data import Unit, VocabularyConfig
-    from lmtool.data.choose_vocabulary import read_word_list
-
     rules = VocabularyConfig(file=None, size=None, min_count=1, lowercase=bool(given.variant & 1), unit=Unit.word)
 
     def plainly() -> list[str]:
@@ -175,8 +173,6 @@ def word_list(given: Given) -> None:
 
 def cloze(given: Given) -> None:
     """Read cloze questions or, in a file named answers, the answers."""
-    from lmtool.data.cloze import read_cloze
-
     answers = given.path.name.startswith("answers")
     questions = given.path.with_name("right-questions.txt") if answers else given.path
     found = read_cloze(
@@ -197,8 +193,6 @@ def cloze(given: Given) -> None:
 
 def nbest(given: Given) -> None:
     """Read n-best lists of either format, Kaldi's costs, and references."""
-    from lmtool.evaluation.nbest import read_nbest, read_references, write_nbest
-
     name, folder = given.path.name, given.path.parent
     costs = str(given.path) if name.startswith("costs") else None
     lists = read_nbest(str(folder / "right-kaldi.txt" if costs else given.path), costs)
@@ -217,8 +211,6 @@ def nbest(given: Given) -> None:
 
 def references(given: Given) -> None:
     """Read the references of right lists."""
-    from lmtool.evaluation.nbest import read_nbest, read_references
-
     right = "right-moses.txt" if given.variant & 1 else "right-kaldi.txt"
     lists = read_nbest(str(given.path.with_name(right)), None)
     found = read_references(str(given.path), lists)
@@ -229,8 +221,6 @@ def references(given: Given) -> None:
 
 def scores(given: Given) -> None:
     """Read scores of KenLM, of SRILM and in a TSV."""
-    from lmtool.evaluation.other_tools import read_scores, tokens_of_file
-
     found = read_scores(str(given.path))
     text = given.text
     if any(line.startswith("\tp( ") for line in text.split("\n")[:1000]):
@@ -256,8 +246,6 @@ def scores(given: Given) -> None:
 
 def tree(given: Given) -> None:
     """Read a tree of words and codes."""
-    from lmtool.trees.codes import code_strings, read_tree
-
     words = small_vocabulary().words[:-1]
     built = read_tree(given.path, words)
     leaves = zip(built.leaf_words.tolist(), code_strings(built), strict=True)
@@ -268,8 +256,6 @@ def tree(given: Given) -> None:
 
 def classes(given: Given) -> None:
     """Read word classes: a user's file, or that of a run folder."""
-    from lmtool.ngram.models.word_classes import WordClasses, read_classes
-
     vocabulary = small_vocabulary()
     if given.path.name.startswith("own"):
         found, _ = read_classes(given.path, vocabulary, key="model.file")
@@ -289,8 +275,6 @@ def classes(given: Given) -> None:
 
 def vocabulary_file(given: Given) -> None:
     """Read the vocabulary of a run folder."""
-    from lmtool.runs.corpus import load_vocabulary
-
     vocabulary = load_vocabulary(given.path)
     if (vocabulary.counts < 0).any() or len(vocabulary.ids) != len(vocabulary.words):
         raise Wrong("counts or words")
@@ -303,8 +287,6 @@ def vocabulary_file(given: Given) -> None:
 
 def arpa(given: Given) -> None:
     """Read an ARPA file: probabilities of its n-grams and of others."""
-    from lmtool.ngram.files.arpa_model import arpa_model
-
     model = arpa_model(str(given.path))
     vocabulary, table = model.vocabulary, model.table
     content = b"".join(given.contents).removeprefix(BOM)
@@ -346,8 +328,6 @@ def arpa(given: Given) -> None:
 
 def counts(given: Given) -> None:
     """Read n-grams with their counts."""
-    from lmtool.ngram.files.counts_read import CountFiles
-
     files = CountFiles([str(given.path)], [1])
     found: dict[tuple[str, ...], int] = {}
     for k in (1, 2, 3, 4):
@@ -364,9 +344,6 @@ def counts(given: Given) -> None:
 
 def pieces(given: Given) -> None:
     """Read a tokenizer.json or a .model of SentencePiece: what is accepted writes words back."""
-    from lmtool.config.data import Unit, VocabularyConfig
-    from lmtool.data.choose_vocabulary import read_subwords
-
     unit = Unit.unigram if given.variant & 1 else Unit.bpe
     rules = VocabularyConfig(file=None, size=None, min_count=1, lowercase=False, unit=unit)
     subwords = read_subwords(str(given.path), rules)
@@ -384,7 +361,5 @@ def _words(line: str) -> list[str]:
 
 def small_vocabulary() -> Any:
     """Return the vocabulary of all cases, of a few words."""
-    from lmtool.data.vocabulary import Vocabulary
-
     words = ("the", "cat", "</s>", "a", "sat", "dog", "on", "mat", "ran", "ünï", "<unk>", "<s>")
     return Vocabulary(words, np.array([9, 5, 5, 4, 3, 2, 1, 1, 1, 1, 0, 0]), 2, 10)

@@ -19,12 +19,19 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+import lmtool
 from fuzzing import commands, readings
 from fuzzing.campaign import Fault, require_end
 from fuzzing.child import files_of, forked
 from fuzzing.damage import edited, edits, packed
+from lmtool.errors import UserError
+from lmtool.ngram.models.word_classes import WordClasses
 
 LIMIT = 40.0  # seconds of one child
 FILE_LIMIT = 8  # seconds of one file
@@ -149,14 +156,6 @@ def prepare() -> None:
 
 def _bases() -> dict[str, bytes]:
     """Return bases by lmtool's own writers, made in a folder with runs."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    import lmtool
-    from lmtool.ngram.models.word_classes import WordClasses
-
     lmtool.train("ngram", lmtool.Corpus.from_texts(TEXT.split("\n"), ["the cat"]), out="small")
     for name in ("small.arpa", "small.tsv"):
         lmtool.export("small", name)
@@ -225,8 +224,6 @@ def read(file: list[Any], folder: Path) -> None:
 
 
 def _is_right(file: list[Any]) -> bool:
-    from lmtool.errors import UserError
-
     try:
         read(file, Path())
     except UserError:
@@ -260,7 +257,6 @@ class _Slow(BaseException):
 
 def _read_all(case: list[Any], at: Path) -> int:
     """Read files in this process; the last line on standard error names the fault."""
-    from lmtool.errors import UserError
 
     def too_slow(*_: object) -> None:
         raise _Slow
