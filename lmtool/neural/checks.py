@@ -1,8 +1,8 @@
-"""Checks of what the public members of lmtool.neural are given. Each raises ValueError in one line: the method and its
+"""Checks of the arguments of public members of lmtool.neural. Each raises ValueError in one line: the method and its
 argument, what it must be, what it is.
 
-They look at shape, type and device, and on a CPU at the range of ids: compiled loops would read or write beside their
-arrays. On a GPU the range is left to the assertions of torch's own kernels, as to read it would wait for the GPU.
+They check shape, dtype and device, and on a CPU the range of ids, since compiled loops would read or write outside
+their arrays. On a GPU the range is left to the assertions of torch's kernels: reading it would wait for the GPU.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lmtool.neural.rows import Pairs
 from lmtool.system import arrays
 from lmtool.system.arrays import as_array, out_of_range
 
-Shape = tuple[int | str, ...]  # a letter where any size will do
+Shape = tuple[int | str, ...]  # a letter stands for any size
 INTEGERS = {torch.int8, torch.int16, torch.int32, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 
 
 def described(value: object) -> str:
-    """The type, shape and device of a tensor or array, the type of anything else, for messages."""
+    """Describe a tensor or array by dtype, shape and device, and anything else by its type, for messages."""
     if isinstance(value, np.ndarray):
         return arrays.described(value)
     if not isinstance(value, Tensor):
@@ -57,11 +57,10 @@ def require_new_names(layer: type) -> None:
 
 
 def require_hidden(of: object, argument: str, h: object, dim: int | None, like: Tensor | None) -> Tensor:
-    """Hidden `[B, D]` in the type of the weights: h itself, or widened to it, as what autocast hands on.
+    """Return hidden states `[B, D]` in the dtype of the weights: h itself, or widened, as autocast may narrow it.
 
-    of: the layer. argument: what messages call it after the layer's name, as ".forward: h". dim: D, None where any will
-    do. like: a weight, for its type and device, None where any will do. Raises ValueError for another shape, type or
-    device.
+    of: the layer. argument: its name in messages after the layer's, e.g. ".forward: h". dim: D. like: a weight, for its
+    dtype and device. None: any. Raises ValueError for another shape, dtype or device.
     """
     if isinstance(h, Tensor) and h.layout is torch.strided and h.is_floating_point():
         shape = h.shape
@@ -81,11 +80,11 @@ def require_hidden(of: object, argument: str, h: object, dim: int | None, like: 
 def require_ids(
     of: object, argument: str, ids: object, shapes: tuple[Shape, ...], count: int | None, like: Tensor
 ) -> Tensor:
-    """Ids, int64 and contiguous: those given as a tensor of any integer type, as a numpy array or as a list.
+    """Return ids as int64, contiguous, from a tensor of any integer dtype, an array or a list.
 
-    of, argument: as require_hidden takes them. shapes: those that they may have. count: what they must be below, all
-    being 0 or more; None where any will do. like: a tensor, whose device they must have, if they are one. Raises
-    ValueError for another shape, type or device, and on a CPU for ids out of range.
+    of, argument: as in require_hidden. shapes: allowed shapes. count: ids must be from 0 to below it; None: any. like:
+    a tensor, whose device a tensor of ids must have. Raises ValueError for another shape, dtype or device, and on a CPU
+    for ids out of range.
     """
     given = ids if isinstance(ids, Tensor) else _as_tensor(f"{type(of).__name__}{argument}", ids, like.device)
     if given is not None and (given.shape in shapes or _fits(given.shape, shapes)):
@@ -114,22 +113,22 @@ def _fits(found: torch.Size, shapes: tuple[Shape, ...]) -> bool:
 
 
 def _as_tensor(where: str, ids: object, device: torch.device) -> Tensor | None:
-    """The tensor of an array or list of integers; None for others."""
+    """Return the tensor of an array or list of integers; None for others."""
     array = as_array(where, ids)
     return torch.tensor(array.astype(np.int64), device=device) if np.issubdtype(array.dtype, np.integer) else None
 
 
 @njit(cache=True, nogil=True)
 def all_below(ids: Any, count: int) -> bool:
-    """Whether all ids `[N]` are from 0 to count - 1."""
+    """Return whether all ids `[N]` are from 0 to count - 1, in one pass without a branch."""
     outside: Any = 0
     for k in range(len(ids)):
-        outside += np.uint64(ids[k]) >= np.uint64(count)  # a negative one is a large one
+        outside += np.uint64(ids[k]) >= np.uint64(count)  # a negative number is a large one without its sign
     return bool(outside == 0)
 
 
 def require_pairs(of: object, argument: str, pairs: Pairs, h: Tensor, rows: int) -> Pairs:
-    """Pairs of the examples of h `[B, D]` and R rows. Raises ValueError for others, and for contradictory ones."""
+    """Return pairs of the examples of h `[B, D]` and R rows. Raises ValueError for others, and inconsistent ones."""
     if not isinstance(pairs, Pairs):
         raise ValueError(f"{type(of).__name__}{argument} must be Pairs; got {described(pairs)}")
     examples, count = len(h), len(pairs.rows)
@@ -145,9 +144,9 @@ def require_pairs(of: object, argument: str, pairs: Pairs, h: Tensor, rows: int)
 
 
 def require_counts(where: str, counts: object, words: int | None = None) -> Tensor:
-    """The counts of words, float64 `[O]`, from a tensor, an array or a list of finite numbers of 0 or more.
+    """Return counts of words, float64 `[O]`, from a tensor, an array or a list of finite numbers of 0 or more.
 
-    words: O where it is known. Raises ValueError for others.
+    words: O, if known. Raises ValueError for others.
     """
     given = counts if isinstance(counts, Tensor) else as_array(where, counts)
     number = isinstance(given, Tensor) or given.dtype.kind in "iuf"
@@ -161,7 +160,7 @@ def require_counts(where: str, counts: object, words: int | None = None) -> Tens
 
 
 def require_size(where: str, size: object) -> int:
-    """A size of 1 or more. Raises ValueError for others."""
+    """Return a size of 1 or more. Raises ValueError for others."""
     if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 1:
         raise ValueError(f"{where} must be a whole number of 1 or more; got {size!r}")
     return int(size)
@@ -180,7 +179,7 @@ def require_number(where: str, value: object, fits: Callable[[Any], bool], rule:
 
 
 def require_odds(where: str, odds: object) -> Tensor:
-    """Log odds of nodes, a floating-point tensor `[N]`. Raises ValueError for others."""
+    """Return log odds of nodes, a floating-point tensor `[N]`. Raises ValueError for others."""
     if not (isinstance(odds, Tensor) and odds.dim() == 1 and odds.is_floating_point()):
         raise ValueError(f"{where} must be a floating-point tensor [N]; got {described(odds)}")
     return odds.detach()

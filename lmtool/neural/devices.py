@@ -1,4 +1,4 @@
-"""The devices of neural models, and whether they multiply bfloat16 faster."""
+"""Devices of neural models, and whether they multiply bfloat16 faster than float32."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from torch import Tensor
 
 from lmtool.errors import UserError
 
-WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # without it cuBLAS may take products in another order from run to run
-TURNS = 9  # products of each type that are timed, of a quarter of a billion operations
-PAYS = 1.5  # so many times as fast as fp32 bf16 has to be: weights and hidden are rounded to it first
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # without it the order of sums in cuBLAS may differ from run to run
+TIMING_REPEATS = 9  # timed products of each type, of a quarter of a billion operations
+MIN_BF16_SPEEDUP = 1.5  # over fp32, for choosing bf16: weights and hidden states must first be rounded
 
 
 @contextmanager
 def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
-    """While the block runs, have a GPU repeat its results to the bit, if that is wanted; a CPU always does.
+    """While the block runs, make a GPU repeat its results bit for bit, if wanted; a CPU always does.
 
-    By torch.use_deterministic_algorithms: sums into rows are then sorted first, and an operation that has no such form
-    raises RuntimeError. choose_device has told cuBLAS before.
+    Uses torch.use_deterministic_algorithms: sums into rows are then sorted first, and an operation without a
+    deterministic form raises RuntimeError. choose_device has configured cuBLAS before.
     """
     if not wanted or device.type != "cuda":
         yield
@@ -32,7 +32,7 @@ def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
     before, fills = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic
     filled = fills.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(True)
-    fills.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # nothing here reads what it has not written
+    fills.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # no uninitialized memory is read here
     try:
         yield
     finally:
@@ -41,34 +41,34 @@ def repeatable(device: torch.device, wanted: bool) -> Iterator[None]:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of a setting: auto is cuda where there is one, else cpu. Raises UserError for one that is not there.
+    """Return the device of a setting; auto: cuda if available, else cpu. Raises UserError for an unavailable device.
 
-    Of several processes that torchrun started on one machine, each has the cuda device of its local rank. For cuda it
-    sets CUBLAS_WORKSPACE_CONFIG, unless that is set: torch looks at it once, at the first product of a process, which
-    may be long before a training that is to repeat to the bit.
+    Each of several processes that torchrun started on one machine gets the cuda device of its local rank. For cuda,
+    CUBLAS_WORKSPACE_CONFIG is set unless it is already: torch reads it only at the first product of a process, which
+    may be long before a training that must be repeatable.
     """
     if torch.cuda.is_available() and name != "cpu":
-        os.environ.setdefault(WORKSPACE, ":4096:8")  # the 32 MiB that torch takes on Hopper anyway
+        os.environ.setdefault(WORKSPACE, ":4096:8")  # the 32 MiB that torch uses on Hopper anyway
     if name in ("auto", "cuda") and torch.cuda.is_available():
         rank, devices = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
         if rank >= devices:
-            raise UserError(f"device={name}: process {rank} has no GPU, there are {devices} here; start fewer")
+            raise UserError(f"device={name}: process {rank} has no GPU ({devices} here); start fewer processes")
         return torch.device("cuda", rank)
     if name == "auto":
         return torch.device("cpu")
     kind, _, number = name.partition(":")
     if kind == "cuda" and not (torch.cuda.is_available() and int(number or 0) < torch.cuda.device_count()):
-        raise UserError(f"device={name}: torch {torch.__version__} finds no such device here; take device=auto or cpu")
+        raise UserError(f"device={name}: torch {torch.__version__} finds no such device here; use device=auto or cpu")
     if kind == "mps":
         raise UserError(
-            "device=mps: the sums of lmtool's layers are in float64, which this device does not have; take device=cpu"
+            "device=mps: the sums of lmtool's layers are in float64, which this device lacks; use device=cpu"
         )
     return torch.device(name)
 
 
 def fits_dense(device: torch.device, numbers: int) -> bool:
-    """Whether tables of so many weights in float32 fit on a device together with dense gradients and two numbers of
-    optimizer's state for each: into half of the memory that is free there. On a CPU they do.
+    """Return whether tables of that many float32 weights fit into half of a GPU's free memory, with dense gradients and
+    two numbers of optimizer state for each; True on a CPU.
     """
     if device.type != "cuda":
         return True
@@ -77,8 +77,9 @@ def fits_dense(device: torch.device, numbers: int) -> bool:
 
 
 def multiplies_bf16(tensor: Tensor) -> bool:
-    """Whether torch multiplies bf16 faster than the type of a tensor on its device: on a GPU with the units, and for
-    float32 on a CPU that has them, where it is measured, once in a process.
+    """Return whether torch multiplies bf16 faster than a tensor's dtype on its device.
+
+    True on a GPU with units for bf16; for float32 on a CPU with such units it is measured, once per process.
     """
     if tensor.device.type == "cuda":
         return has_bf16(tensor.device)
@@ -86,7 +87,7 @@ def multiplies_bf16(tensor: Tensor) -> bool:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether a device has units that multiply bf16."""
+    """Return whether a device has units that multiply bf16."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     try:
@@ -99,18 +100,18 @@ def has_bf16(device: torch.device) -> bool:
 
 @functools.cache
 def _measured_faster() -> bool:
-    """Whether this CPU has units for bf16 that pay: some with AVX-512 multiply four times as fast by them, others not
-    at all, and none says so. The best of several turns, so that what else runs does not decide.
+    """Return whether this CPU's units for bf16 are worth using: with AVX-512 some multiply four times as fast, others
+    no faster, and none reports it. The best of several repeats, so that other load does not decide.
     """
     if not has_bf16(torch.device("cpu")):
         return False
     left, right = torch.full((256, 256), 0.5), torch.full((256, 2048), 0.5)
     forms = [(left, right), (left.bfloat16(), right.bfloat16())]
     best = [math.inf] * len(forms)
-    for turn in range(TURNS + 1):
+    for turn in range(TIMING_REPEATS + 1):
         for place, form in enumerate(forms):
             start = time.perf_counter()
             torch.mm(*form)
             if turn:  # the first one prepares
                 best[place] = min(best[place], time.perf_counter() - start)
-    return best[0] >= PAYS * best[1]
+    return best[0] >= MIN_BF16_SPEEDUP * best[1]

@@ -1,7 +1,7 @@
 """A neural language model: an encoder and an output layer, called with numpy arrays like any other model.
 
-Legend of shapes: N or B contexts, C words in each, D dimension of the hidden, K candidates, V words of the vocabulary,
-of which `<s>`, the last, is never predicted.
+Legend of shapes: N or B contexts, C words in each, D dimension of the hidden states, K candidates, V words of the
+vocabulary, of which `<s>`, the last, is never predicted.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from lmtool.system.arrays import FloatArray, IntArray, whole_numbers
 from lmtool.system.memory import memory_available
 from lmtool.trees.tree import Tree
 
-LARGE = 1 << 26  # examples x weights of the encoder from which precision=auto takes bf16
-CHUNK = 1024  # contexts scored at once: bounds the memory of their distributions
-BYTES = 4  # of a weight; gradients and the optimizer's state come on top
+MIN_BF16_PRODUCTS = 1 << 26  # examples x weights of the encoder for which precision=auto chooses bf16
+CONTEXTS_PER_CHUNK = 1024  # contexts scored at once: bounds the memory of their distributions
+BYTES = 4  # per weight, without gradients and optimizer state
 
 
 class NeuralModel(nn.Module, LanguageModel):
@@ -88,20 +88,20 @@ class NeuralModel(nn.Module, LanguageModel):
         return self.encoder.embedding.weight.device
 
     def sparse_parameters(self) -> list[nn.Parameter]:
-        """The parameters with sparse gradients, each once: for the optimizers of lmtool.neural.optimizers."""
+        """Return the parameters with sparse gradients, each once, for the optimizers of lmtool.neural.optimizers."""
         both = [*self.encoder.sparse_parameters(), *self.output.sparse_parameters()]
         return list({id(parameter): parameter for parameter in both}.values())
 
     def use_dense_gradients(self) -> None:
-        """Give all parameters dense gradients from now on: what a GPU is fast at, where they fit into its memory."""
+        """Give all parameters dense gradients from now on: faster on a GPU, if they fit into its memory."""
         self.encoder.use_dense_gradients()
         self.output.use_dense_gradients()
 
     def use_precision(self, precision: Precision) -> None:
-        """Do the large products of training in this precision; evaluation stays in that of the weights.
+        """Set the precision of the large products of training; evaluation is in the precision of the weights.
 
-        bf16: the encoder's by torch.autocast. auto: the same for products that are large enough, on a CPU with tiles
-        for it (forms.tiles) and where torch multiplies bf16 faster. fp32 is never TF32.
+        bf16: the encoder's by torch.autocast. auto: the same if the products are large enough, and the device has tiles
+        for bf16 (forms.tiles) or torch multiplies it faster. fp32 is never TF32.
         """
         self.output.use_precision(precision)
         self._autocast_from = math.inf
@@ -110,18 +110,18 @@ class NeuralModel(nn.Module, LanguageModel):
         elif precision is Precision.auto and self._suits_bf16():
             weights = [p.numel() for p in self.encoder.parameters() if p.dim() > 1]
             weights.remove(self.encoder.embedding.weight.numel())
-            self._autocast_from = math.ceil(LARGE / max(1, sum(weights)))
+            self._autocast_from = math.ceil(MIN_BF16_PRODUCTS / max(1, sum(weights)))
 
     def _suits_bf16(self) -> bool:
         weight = self.encoder.embedding.weight
         return tiles.fit(weight) or multiplies_bf16(weight)
 
     def encodes_in_bf16(self, examples: int) -> bool:
-        """Whether the encoder does products in bf16 in a training step of that many examples."""
+        """Return whether the encoder's products are in bf16 in a training step of that many examples."""
         return examples >= self._autocast_from
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """The loss that training lowers, a number: the mean over contexts `[B, C]` and targets `[B]`, both int64.
+        """Return the training loss, a scalar: the mean over contexts `[B, C]` and targets `[B]`, both int64.
 
         -log p in nats, or the output layer's approximation of it; with gradients.
         """
@@ -134,11 +134,13 @@ class NeuralModel(nn.Module, LanguageModel):
         return loss
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """log p(target | context), `[N]` in float64, for contexts `[N, C]` and targets `[N]`; -inf for `<s>`."""
+        """Return log p(target | context), `[N]` in float64, for contexts `[N, C]` and targets `[N]`; -inf for `<s>`."""
         return self._in_chunks("log_prob", self._log_prob, contexts, targets=targets)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """log p of all words after contexts `[N, C]`, `[N, V]` in float64; rows have log-sum-exp 0, `<s>` has -inf."""
+        """Return log p of all words after contexts `[N, C]`, `[N, V]` in float64; rows have log-sum-exp 0, `<s>`
+        -inf.
+        """
 
         def padded(h: Tensor) -> Tensor:
             return nn.functional.pad(self.output.log_dist(h), (0, 1), value=-torch.inf)
@@ -146,7 +148,7 @@ class NeuralModel(nn.Module, LanguageModel):
         return self._in_chunks("log_dist", padded, contexts)
 
     def probabilities(self, contexts: IntArray) -> npt.NDArray[Any]:
-        """p of all words after contexts `[N, C]`, `[N, V]` in float32 or float64; 0 for `<s>`."""
+        """Return p of all words after contexts `[N, C]`, `[N, V]` in float32 or float64; 0 for `<s>`."""
         return self._in_chunks("probabilities", lambda h: self.output.probabilities(h, self.vocabulary_size), contexts)
 
     @property
@@ -165,7 +167,7 @@ class NeuralModel(nn.Module, LanguageModel):
         return vectors.detach().cpu().numpy()
 
     def hidden(self, contexts: IntArray) -> npt.NDArray[np.float32]:
-        """What the output layer reads after contexts `[N, C]`: `[N, D]`."""
+        """Return the hidden states after contexts `[N, C]`, `[N, D]`."""
         return self._in_chunks("hidden", lambda h: h.float(), contexts).astype(np.float32, copy=False)
 
     def argmax(self, contexts: IntArray) -> IntArray:
@@ -202,7 +204,7 @@ class NeuralModel(nn.Module, LanguageModel):
         return self.output.self_normalised
 
     def log_z(self, contexts: IntArray) -> FloatArray:
-        """The log-sum-exp of the unnormalised scores of all words after contexts `[N, C]`, `[N]` in float64.
+        """Return the log-sum-exp of the unnormalized scores of all words after contexts `[N, C]`, `[N]` in float64.
 
         Raises UserError unless the output layer is self-normalised.
         """
@@ -211,7 +213,8 @@ class NeuralModel(nn.Module, LanguageModel):
         return self._in_chunks("log_z", self.output.log_partition, contexts)
 
     def unnormalized_log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """Scores of targets `[N]` after contexts `[N, C]` without the sum over all words, `[N]` in float64, near log p.
+        """Return scores of targets `[N]` after contexts `[N, C]`, `[N]` in float64: log p without the sum over all
+        words.
 
         Raises UserError unless the output layer is self-normalised.
         """
@@ -227,7 +230,7 @@ class NeuralModel(nn.Module, LanguageModel):
     def _in_chunks(
         self, method: str, answer: Callable[..., Tensor], contexts: IntArray, **words: IntArray
     ) -> FloatArray:
-        """What `answer` makes of the hidden of contexts `[N, C]`, and of the words beside them, without dropout.
+        """Apply `answer` to the hidden states of contexts `[N, C]` and the words beside them, without dropout.
 
         words: targets `[N]` or candidates `[N, K]`. Raises ValueError, naming the method, for other shapes, types and
         ids.
@@ -243,8 +246,10 @@ class NeuralModel(nn.Module, LanguageModel):
         self.eval()
         chunks = []
         try:
-            for first in range(0, max(size, 1), CHUNK):  # no contexts are a chunk, too: it has the shape of the answer
-                ids = (torch.from_numpy(array[first : first + CHUNK]).to(self.device) for array in (contexts, *beside))
+            # Without contexts, one empty chunk gives the result its shape.
+            for first in range(0, max(size, 1), CONTEXTS_PER_CHUNK):
+                last = first + CONTEXTS_PER_CHUNK
+                ids = (torch.from_numpy(array[first:last]).to(self.device) for array in (contexts, *beside))
                 hidden = self.encoder(next(ids))
                 chunks.append(answer(hidden, *ids).cpu().numpy())
         finally:
@@ -255,17 +260,17 @@ class NeuralModel(nn.Module, LanguageModel):
 def build_neural(
     model: EncoderConfig, output: OutputConfig, vocabulary: Vocabulary, tree: Tree | None = None
 ) -> NeuralModel:
-    """The model of the settings on the CPU, with weights from torch's random state.
+    """Build the model of the settings on the CPU, with weights from torch's random state.
 
-    tree: over the words that can be predicted, for an output layer that needs one. Raises UserError where settings
-    contradict each other or the vocabulary, and where memory is not enough.
+    tree: over the words that can be predicted, for an output layer that needs one. Raises UserError if settings
+    contradict each other or the vocabulary, or memory is insufficient.
     """
     require_tieable(model, output)
     if output.needs_tree and tree is None:
         raise UserError(f"output={output.kind} is built over a tree: choose one with tree=NAME")
     require_memory(model, len(vocabulary))
     tied = output.can_tie and model.can_tie() if model.tied is None else model.tied
-    # With a dense gradient from the output layer, that of the shared embeddings is dense too.
+    # A dense gradient from the output layer makes the gradient of the shared embeddings dense, too.
     encoder = model.build(len(vocabulary), tied=tied, sparse=not (tied and output.dense_gradient))
     if not isinstance(encoder, Encoder):
         raise UserError(f"model={model.kind} builds a {type(encoder).__name__}, not an Encoder: correct the option")
@@ -278,9 +283,9 @@ def build_neural(
 
 
 def require_memory(model: EncoderConfig, words: int) -> None:
-    """Raise UserError, naming the settings, where an encoder's weights alone take more memory than is free.
+    """Raise UserError, naming the settings, if an encoder's weights alone take more memory than is free.
 
-    words: V. Otherwise the system would end the process, or the library raise an error of its own.
+    words: V. Otherwise the system would end the process, or torch raise an error without these names.
     """
     free, needed = memory_available(), BYTES * model.weight_count(words)
     if free is None or needed <= free:

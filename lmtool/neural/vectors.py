@@ -1,7 +1,7 @@
-"""The vectors of words in a neural model, which are most similar, and the words' mean hidden over a text.
+"""Word vectors of a neural model, the most similar words, and each word's mean hidden state over a text.
 
 Legend of shapes: W words, V words of the vocabulary, O of them that can be predicted, E dimension of the embeddings,
-D dimension of the hidden.
+D dimension of the hidden states.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from lmtool.neural.model import NeuralModel
 from lmtool.system.arrays import FloatArray, IntArray
 
 Rows = npt.NDArray[np.float32]
-CHUNK = 1 << 14  # contexts that are encoded at once
+CONTEXTS_PER_CHUNK = 1 << 14  # contexts encoded at once
 
 
 def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray, FloatArray]:
-    """The words most similar to a word by vectors `[W, D]`, itself left out: at most `top` ids, the most similar first,
-    and their similarity.
+    """Return at most `top` words most similar to a word by vectors `[W, D]`, without itself, and their similarities.
 
-    A vector of length 0 has cosine 0 with all others. Raises ValueError for a word that has no vector, and for a top
-    below 1.
+    The most similar word is first. A vector of length 0 has cosine 0 with all others. Raises ValueError for a word
+    without a vector, and for a top below 1.
     """
     if not 0 <= word < len(vectors) or top < 1:
         wanted = f"word must be from 0 to {len(vectors) - 1:,} and top 1 or more"
@@ -41,10 +40,10 @@ def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray,
 
 @torch.no_grad()
 def word_representations(model: NeuralModel, split: Split | None) -> Rows:
-    """A vector for each word that can be predicted, by which similar words can be grouped; the model is on the CPU.
+    """Return a vector for each word that can be predicted, to group similar words; the model is on the CPU.
 
-    With a split: the mean hidden `[O, D]` before the word over all its occurrences (Mnih & Hinton 2009, section 4), and
-    over all positions for a word that does not occur. None: the word's embedding, `[O, E]`.
+    With a split: the mean hidden state `[O, D]` before the word over all its occurrences (Mnih & Hinton 2009, section
+    4), and over all positions for a word that does not occur. None: the word's embedding, `[O, E]`.
     """
     vectors = model.encoder.embedding.weight[:-1]
     if split is None:
@@ -54,8 +53,9 @@ def word_representations(model: NeuralModel, split: Split | None) -> Rows:
     total = torch.zeros(words, model.encoder.output_dim)
     count = torch.zeros(words)
     split = split.as_stream(model.across_sentences)
-    for first in range(0, split.tokens, CHUNK):
-        contexts, targets = split.windows(np.arange(first, min(first + CHUNK, split.tokens)), model.context_size)
+    for first in range(0, split.tokens, CONTEXTS_PER_CHUNK):
+        index = np.arange(first, min(first + CONTEXTS_PER_CHUNK, split.tokens))
+        contexts, targets = split.windows(index, model.context_size)
         ids = torch.from_numpy(targets)
         total.index_add_(0, ids, model.encoder(torch.from_numpy(contexts)))
         count += ids.bincount(minlength=words)

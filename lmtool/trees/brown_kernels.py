@@ -1,4 +1,4 @@
-"""Merge clusters of words with the least loss of average mutual information of neighbours: Brown et al. (1992).
+"""Merge clusters of words with the least loss of average mutual information of neighbors: Brown et al. (1992).
 
 A text with n(x, y) bigrams of a word of cluster x and one of cluster y, N in all, has the average mutual information
 
@@ -10,8 +10,9 @@ where F(n) = n log n. The loss when a and b merge is therefore a sum of G(x, y) 
                    - sum over c other than a and b of G(n(a, c), n(b, c)) + G(n(c, a), n(c, b))   "joint"
                    - F(n(a, a) + n(a, b) + n(b, a) + n(b, b)) + F of each of the four             "joint"
 
-G(x, 0) = 0: only neighbours c of both count. Both tables are kept up to date as words are added and clusters merge;
-losses are in nats times N. Legend: C slots for clusters, those in use first; W words, in the order they are added.
+G(x, 0) = 0: only common neighbors c count. The plain form computes the loss of every pair in every step, O(C^3); here
+both tables are updated as words are added and clusters merge, O(C^2). tests/trees/test_brown.py compares both. Losses
+are in nats times N. Legend: C slots for clusters, those in use first; W words, in the order in which they are added.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ import numpy as np
 
 compiled = numba.njit(cache=True, nogil=True)
 
-TABLE = 1 << 18  # F is looked up for counts below
+TABLE = 1 << 18  # F is looked up for counts below this
 
 
 def f_table() -> Any:
-    """`[TABLE]`: F(n) = n log n."""
+    """Tabulate F(n) = n log n, `[TABLE]`."""
     n = np.arange(TABLE, dtype=np.float64)
     n[2:] *= np.log(n[2:])
     n[1] = 0
@@ -36,13 +37,13 @@ def f_table() -> Any:
 
 
 @compiled
-def _f(n: int, table: Any) -> Any:
+def f_of(n: int, table: Any) -> Any:
     return table[n] if n < len(table) else n * math.log(n)
 
 
 @compiled
 def _name_of(word: int, joined_to: Any) -> int:
-    """The word that names the cluster of `word`; shortens the path to it (a disjoint-set forest)."""
+    """Return the word that names the cluster of `word`; shorten the path to it (a disjoint-set forest)."""
     while joined_to[word] != word:
         joined_to[word] = joined_to[joined_to[word]]
         word = joined_to[word]
@@ -51,85 +52,85 @@ def _name_of(word: int, joined_to: Any) -> int:
 
 @compiled
 def _margins_of(a: int, used: int, sums: Any, margins: Any, table: Any) -> None:
-    """Row and column a of `margins`."""
+    """Compute row and column a of `margins`."""
     first, second = sums[0, a], sums[1, a]
-    f_both = _f(first, table) + _f(second, table)
+    f_both = f_of(first, table) + f_of(second, table)
     for b in range(used):
-        joined = _f(first + sums[0, b], table) + _f(second + sums[1, b], table)
-        margins[a, b] = joined - f_both - _f(sums[0, b], table) - _f(sums[1, b], table)
+        joined = f_of(first + sums[0, b], table) + f_of(second + sums[1, b], table)
+        margins[a, b] = joined - f_both - f_of(sums[0, b], table) - f_of(sums[1, b], table)
         margins[b, a] = margins[a, b]
 
 
 @compiled
 def _joint_side(a: int, used: int, n_side: Any, f_side: Any, sums_side: Any, row: Any, table: Any) -> None:
     """Add to `row` `[C]`, for each b, the sum over c other than a and b of G(n_side[a, c], n_side[b, c])."""
-    neighbours = np.empty(used, dtype=np.int64)
+    neighbors = np.empty(used, dtype=np.int64)
     size, largest = 0, 0
     f_a = 0.0
     for c in range(used):
         if n_side[a, c] and c != a:
-            neighbours[size] = c
+            neighbors[size] = c
             size += 1
             f_a += f_side[a, c]
             largest = max(largest, n_side[a, c])
     for b in range(used):
-        # Without branches, since G(x, 0) = 0; c = b is subtracted afterwards.
+        # Without branches, since G(x, 0) = 0; c = b is subtracted afterward.
         total = -f_a
         if largest + sums_side[b] < len(table):
             for i in range(size):
-                c = neighbours[i]
+                c = neighbors[i]
                 total += table[n_side[a, c] + n_side[b, c]] - f_side[b, c]
         else:
             for i in range(size):
-                c = neighbours[i]
-                total += _f(n_side[a, c] + n_side[b, c], table) - f_side[b, c]
+                c = neighbors[i]
+                total += f_of(n_side[a, c] + n_side[b, c], table) - f_side[b, c]
         if b != a and n_side[a, b]:
-            total -= _f(n_side[a, b] + n_side[b, b], table) - f_side[a, b] - f_side[b, b]
+            total -= f_of(n_side[a, b] + n_side[b, b], table) - f_side[a, b] - f_side[b, b]
         row[b] += total
 
 
 @compiled
 def _joint_of(a: int, used: int, n: Any, f: Any, sums: Any, joint: Any, table: Any) -> None:
-    """Row and column a of `joint`."""
+    """Compute row and column a of `joint`."""
     row = np.zeros(used)
     _joint_side(a, used, n[0], f[0], sums[0], row, table)
     _joint_side(a, used, n[1], f[1], sums[1], row, table)
     for b in range(used):
         both = n[0, a, a] + n[0, a, b] + n[0, b, a] + n[0, b, b]
-        joint[a, b] = row[b] + _f(both, table) - f[0, a, a] - f[0, a, b] - f[0, b, a] - f[0, b, b]
+        joint[a, b] = row[b] + f_of(both, table) - f[0, a, a] - f[0, a, b] - f[0, b, a] - f[0, b, b]
         joint[b, a] = joint[a, b]
 
 
 @compiled
 def _add_side(n_side: Any, new: int, joint: Any, table: Any) -> None:
-    """Add to `joint` for the pairs of clusters that are both neighbours of the new one. n_side: `[C]`, how often."""
-    neighbours = np.empty(new, dtype=np.int64)
+    """Update `joint` for pairs of clusters that are both neighbors of the new one. n_side: `[C]`, their counts."""
+    neighbors = np.empty(new, dtype=np.int64)
     size = 0
     for a in range(new):
         if n_side[a]:
-            neighbours[size] = a
+            neighbors[size] = a
             size += 1
     for i in range(size):
-        a = neighbours[i]
+        a = neighbors[i]
         for j in range(i):
-            b = neighbours[j]
-            more = _f(n_side[a] + n_side[b], table) - _f(n_side[a], table) - _f(n_side[b], table)
+            b = neighbors[j]
+            more = f_of(n_side[a] + n_side[b], table) - f_of(n_side[a], table) - f_of(n_side[b], table)
             joint[a, b] += more
             joint[b, a] += more
 
 
 @compiled
 def _f_of(a: int, used: int, n: Any, f: Any, table: Any) -> None:
-    """Rows and columns a of `f`."""
+    """Compute rows and columns a of `f`."""
     for side in range(2):
         for b in range(used):
-            f[side, a, b] = _f(n[side, a, b], table)
+            f[side, a, b] = f_of(n[side, a, b], table)
             f[1 - side, b, a] = f[side, a, b]
 
 
 @compiled
 def add(new: int, n: Any, f: Any, sums: Any, joint: Any, margins: Any, table: Any) -> None:
-    """Add the cluster in slot `new`, the first free one, whose row and column of n(x, y) are filled in.
+    """Add the cluster in slot `new`, the first free one, with row and column of n(x, y) already filled in.
 
     n: `[2, C, C]`, n(x, y) and n(y, x). f: F of these. sums: `[2, C]`, of their rows. joint, margins: `[C, C]`.
     """
@@ -150,19 +151,19 @@ def add(new: int, n: Any, f: Any, sums: Any, joint: Any, margins: Any, table: An
 
 @compiled
 def _merge_side(s_side: Any, t_side: Any, s: int, t: int, used: int, joint: Any, table: Any) -> None:
-    """Add to `joint` for pairs of other clusters of which one is a neighbour of t. s_side, t_side: `[C]`, how often."""
+    """Update `joint` for pairs of other clusters of which one is a neighbor of t. s_side, t_side: `[C]`, counts."""
     for a in range(used):
         if a in (s, t) or not t_side[a]:
             continue
         a_s, a_t = s_side[a], t_side[a]
-        f_a = _f(a_s + a_t, table) - _f(a_s, table) - _f(a_t, table)
+        f_a = f_of(a_s + a_t, table) - f_of(a_s, table) - f_of(a_t, table)
         for b in range(used):
             b_s, b_t = s_side[b], t_side[b]
             if b in (s, t, a) or (b_t and b < a) or (not b_s and not b_t):
                 continue
-            f_b = _f(b_s + b_t, table) - _f(b_s, table) - _f(b_t, table)
-            old = _f(a_s + b_s, table) + _f(a_t + b_t, table)
-            more = _f(a_s + a_t + b_s + b_t, table) - old - f_a - f_b
+            f_b = f_of(b_s + b_t, table) - f_of(b_s, table) - f_of(b_t, table)
+            old = f_of(a_s + b_s, table) + f_of(a_t + b_t, table)
+            more = f_of(a_s + a_t + b_s + b_t, table) - old - f_a - f_b
             joint[a, b] += more
             joint[b, a] += more
 
@@ -202,7 +203,7 @@ def merge(s: int, t: int, used: int, n: Any, f: Any, sums: Any, joint: Any, marg
 
 @compiled
 def cheapest(used: int, joint: Any, margins: Any) -> tuple[int, int, float]:
-    """The two slots whose merging loses least, and the loss; of equal ones the last, where rare words are."""
+    """Return the two slots whose merging loses least, and the loss; of equal pairs the last, which has rare words."""
     best, s, t = np.inf, 0, 1
     for b in range(used - 1, 0, -1):
         for a in range(b - 1, -1, -1):
@@ -218,10 +219,10 @@ def merge_words(
 ) -> tuple[Any, Any, Any]:
     """Add the words in their order, each as a cluster; whenever there are more than `clusters`, two merge.
 
-    At the end all merge, two by two. after: `[E, 2]`, the words that follow each word, and how often; those of word w
-    from after_starts[w] on, `[W + 1]`. before: the same for the words before it. Returns the cluster of each word
-    `[W]`, named by one of its words, and of every merging the two clusters, the one that keeps its name first,
-    `[W - 1, 2]`, and the loss `[W - 1]`.
+    At the end all merge, two by two. after: `[E, 2]`, the words that follow each word, and counts; those of word w from
+    after_starts[w] on, `[W + 1]`. before: likewise the words before it. Returns the cluster of each word `[W]`, named
+    by one of its words, and for every merging the two clusters, the one that keeps its name first, `[W - 1, 2]`, and
+    the loss `[W - 1]`.
     """
     words = len(after_starts) - 1
     size = min(clusters, words) + 1
@@ -232,7 +233,7 @@ def merge_words(
     name_in = np.zeros(size, dtype=np.int64)
     merges, losses = np.zeros((words - 1, 2), dtype=np.int64), np.zeros(words - 1)
     cluster_of = np.zeros(words, dtype=np.int64)
-    used: Any = np.int64(0)  # a plain 0 is a type of its own for numba, and all would be compiled twice
+    used: Any = np.int64(0)  # numba gives a plain 0 a different type and would compile everything twice
     done = 0
     for word in range(words + 1):
         if word < words:

@@ -7,13 +7,13 @@ mutual information that Brown et al. (1992) maximise by merging (see lmtool.tree
 
     L = sum over x, y of F(n(x, y)) - sum over x of F(n(x, .)) - sum over y of F(n(., y))
 
-so that exchange goes on where merging ends. Legend: C classes; W words; n `[2, C, C]`: n(x, y) and n(y, x), f: F of
-these; sums `[2, C]`: of the rows of n. A pass takes O(C) steps for each class among the neighbours of each word.
+so that exchange can continue after merging. Legend: C classes; W words; n `[2, C, C]`: n(x, y) and n(y, x), f: F of
+these; sums `[2, C]`: of the rows of n. The plain form recomputes L for each word and class; here a word's gain is
+computed from the classes of its neighbors, O(C) steps for each. tests/trees/test_exchange.py compares both.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numba
@@ -21,16 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.trees.brown import neighbors
-from lmtool.trees.brown_kernels import f_table
+from lmtool.trees.brown_kernels import f_of, f_table
 from lmtool.trees.tree import Int64s
 
 compiled = numba.njit(cache=True, nogil=True)
 
-LEAST_GAIN = 1e-6  # nats: by less no word moves, so that rounding errors cannot move one to and fro
+MIN_GAIN = 1e-6  # nats: minimum gain to move a word, so that rounding errors cannot make it oscillate
 
 
 class Bigrams(NamedTuple):
-    """The different bigrams of a text of W words: first words `[E]`, second words `[E]` and counts `[E]`."""
+    """Different bigrams of a text of W words: first words `[E]`, second words `[E]` and counts `[E]`."""
 
     first: Int64s
     second: Int64s
@@ -38,8 +38,8 @@ class Bigrams(NamedTuple):
 
 
 class Exchanged(NamedTuple):
-    """class_of: of each word, `[W]`. information: the average mutual information of the classes of neighbours, in nats
-    per bigram. passes: over the words.
+    """Outcome. class_of: `[W]`. information: average mutual information of the classes of neighbors, in nats per
+    bigram. passes: over the words.
     """
 
     class_of: Int64s
@@ -50,10 +50,10 @@ class Exchanged(NamedTuple):
 def exchange(
     bigrams: Bigrams, class_of: Int64s, classes: int, movable: Int64s, closed: npt.NDArray[np.bool_], passes: int
 ) -> Exchanged:
-    """Classes `[W]` of the words of some bigrams, from those in class_of `[W]` on.
+    """Improve the classes class_of `[W]` of the words of some bigrams.
 
     classes: C. movable: the words that may move, in the order in which they are tried; closed: bool `[C]`, the classes
-    that no word may join or leave. passes: at most so many. The last word of a class stays where it is.
+    that no word may join or leave. passes: maximum number of passes. The last word of a class stays in it.
     """
     words = len(class_of)
     total = int(bigrams.counts.sum())
@@ -67,23 +67,18 @@ def exchange(
     found = class_of.astype(np.int64)
     n, f, sums, table = *tables(bigrams, found, classes), f_table()
     needed = _exchange(*after, *before, twice, found, movable, closed, passes, n, f, sums, table)
-    log_likelihood = float(f[0].sum()) - sum(_f(int(x), table) for x in sums.ravel())
-    return Exchanged(found, (log_likelihood + _f(total, table)) / total, int(needed))
+    log_likelihood = float(f[0].sum()) - sum(f_of(int(x), table) for x in sums.ravel())
+    return Exchanged(found, (log_likelihood + f_of(total, table)) / total, int(needed))
 
 
 def tables(bigrams: Bigrams, class_of: Int64s, classes: int) -> tuple[Any, Any, Any]:
-    """n, f and sums of the classes of words."""
+    """Compute n, f and sums of the classes of words."""
     n = np.zeros((2, classes, classes), dtype=np.int64)
     pair = class_of[bigrams.first], class_of[bigrams.second]
     np.add.at(n[0], pair, bigrams.counts)
     n[1] = n[0].T
     f = n * np.log(np.maximum(n, 1))
     return n, f, n.sum(axis=2)
-
-
-@compiled
-def _f(n: int, table: Any) -> Any:
-    return table[n] if n < len(table) else n * math.log(n)
 
 
 @compiled
@@ -102,10 +97,10 @@ def _exchange(
     sums: Any,
     table: Any,
 ) -> int:
-    """Move words, in class_of `[W]`, until a pass moves none; returns the number of passes.
+    """Move words, in class_of `[W]`, until a pass moves none; return the number of passes.
 
-    after: `[E, 2]`, the other words that follow each word, and how often; those of word w from after_starts[w] on,
-    `[W + 1]`. before: the same for the words before it. twice: how often a word follows itself, `[W]`.
+    after: `[E, 2]`, the other words that follow each word, and counts; those of word w from after_starts[w] on,
+    `[W + 1]`. before: likewise the words before it. twice: how often a word follows itself, `[W]`.
     """
     classes = n.shape[1]
     size = np.zeros(classes, np.int64)
@@ -133,7 +128,7 @@ def _exchange(
             _gains(count, near, used, total, twice[word], n, f, sums, table, gain)
             new = old
             for c in range(classes):
-                if gain[c] > gain[new] + LEAST_GAIN and not closed[c]:
+                if gain[c] > gain[new] + MIN_GAIN and not closed[c]:
                     new = c
             _move(1, new, count, near, used, total, twice[word], n, f, sums, table)
             if new != old:
@@ -151,7 +146,7 @@ def _exchange(
 
 @compiled
 def _read_neighbors(side: int, words: Any, class_of: Any, count: Any, near: Any, used: Any, total: Any) -> None:
-    """Fill in one side of a word's neighbours from a list of words and counts, `[E, 2]`; count is all 0 before."""
+    """Fill in one side of a word's neighbors from a list of words and counts, `[E, 2]`; count is all 0 before."""
     used[side] = 0
     total[side] = 0
     for e in range(len(words)):
@@ -179,9 +174,9 @@ def _move(
     for side in range(2):
         for i in range(used[side]):
             other = near[side, i]
-            f[side, c, other] = _f(n[side, c, other], table)
+            f[side, c, other] = f_of(n[side, c, other], table)
             f[1 - side, other, c] = f[side, c, other]
-    f[0, c, c] = _f(n[0, c, c], table)
+    f[0, c, c] = f_of(n[0, c, c], table)
     f[1, c, c] = f[0, c, c]
 
 
@@ -189,22 +184,25 @@ def _move(
 def _gains(
     count: Any, near: Any, used: Any, total: Any, twice: int, n: Any, f: Any, sums: Any, table: Any, gain: Any
 ) -> None:
-    """What L gains where the word joins each of the classes, into gain `[C]`."""
+    """Write the gain in L if the word joins each of the classes to gain `[C]`."""
     for c in range(len(gain)):
         margins = 0.0
         for side in range(2):
-            margins += _f(sums[side, c] + total[side], table) - _f(sums[side, c], table)
+            margins += f_of(sums[side, c] + total[side], table) - f_of(sums[side, c], table)
         both = n[0, c, c] + count[0, c] + count[1, c] + twice
-        gain[c] = _f(both, table) - f[0, c, c] - margins
+        gain[c] = f_of(both, table) - f[0, c, c] - margins
     for side in range(2):
         for i in range(used[side]):
             other = near[side, i]
             more = count[side, other]
-            row, f_row = n[1 - side, other], f[1 - side, other]  # with the classes c one after the other
+            row, f_row = (
+                n[1 - side, other],
+                f[1 - side, other],
+            )  # contiguous in c: loops are vectorized
             if sums[1 - side, other] + more < len(table):
                 for c in range(len(gain)):
                     gain[c] += table[row[c] + more] - f_row[c]
             else:
                 for c in range(len(gain)):
-                    gain[c] += _f(row[c] + more, table) - f_row[c]
-            gain[other] -= _f(row[other] + more, table) - f_row[other]  # n(c, c) is counted above
+                    gain[c] += f_of(row[c] + more, table) - f_row[c]
+            gain[other] -= f_of(row[other] + more, table) - f_row[other]  # n(c, c) is counted above

@@ -1,11 +1,11 @@
 """Vectors of words from the words around them in a text: principal components of square roots of probabilities.
 
-The Hellinger distance of two distributions is the Euclidean one of their square roots (Lebret & Collobert 2014, "Word
-embeddings through Hellinger PCA", EACL). Here the distributions are of the word two places before, one before and one
-after; they are smoothed with the unigrams, so that rare words are near the mean, and words weigh by the square root of
-their count, so that the many rare ones do not choose the components.
+The Hellinger distance of two distributions is the Euclidean distance of their square roots (Lebret & Collobert 2014,
+"Word embeddings through Hellinger PCA", EACL). Here the distributions are those of the word two places before, one
+before and one after; they are smoothed with the unigrams, so that rare words are near the mean, and words are weighted
+by the square root of their count, so that the many rare ones do not determine the components.
 
-Legend of shapes: W words, C neighbours (a frequent word at one place), D components, E pairs that occur.
+Legend of shapes: W words, C neighbors (a frequent word at one place), D components, E pairs that occur.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from torch import Tensor
 
 from lmtool.trees.tree import Int64s
 
-PLACES = (-2, -1, 1)  # of the neighbours, relative to the word
-FREQUENT = 2000  # words that count as neighbours, the most frequent; the others are one together
-PRIOR = 20.0  # occurrences with the unigrams' neighbours that are added to each word
-MORE = 10  # components that are computed beside those that are wanted, for precision (Halko et al. 2011)
+PLACES = (-2, -1, 1)  # of the neighbors, relative to the word
+FREQUENT = 2000  # most frequent words that count as neighbors; the others count as one
+PRIOR = 20.0  # occurrences with the unigrams' neighbors that are added to each word
+EXTRA = 10  # components that are computed beside the wanted ones, for precision (Halko et al. 2011)
 ROUNDS = 4  # of subspace iteration
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class _Roots:
-    """The matrix `[W, C]` of square roots: across[w] along[c], plus `pairs`, sparse, for the E pairs that occur; less
+    """The matrix `[W, C]` of square roots: across[w] along[c], plus `pairs`, sparse, for the E pairs that occur, minus
     the mean `[C]`.
     """
 
@@ -40,20 +40,20 @@ class _Roots:
     mean: Floats
 
     def times(self, right: Floats) -> Floats:
-        """The matrix times `[C, D]`: `[W, D]`."""
+        """Multiply the matrix by `[C, D]`: `[W, D]`."""
         return _product(self.pairs, right) + np.outer(self.across, self.along @ right) - self.mean @ right
 
     def transposed_times(self, right: Floats) -> Floats:
-        """Its transpose times `[W, D]`: `[C, D]`."""
+        """Multiply its transpose by `[W, D]`: `[C, D]`."""
         smooth = np.outer(self.along, self.across @ right) - np.outer(self.mean, right.sum(axis=0))
         return _product(self.pairs.t(), right) + smooth
 
 
 def neighbor_vectors(ids: npt.NDArray[Any], counts: Int64s, dimensions: int) -> npt.NDArray[np.float32]:
-    """The vectors of the words, `[W, D]`, D being `dimensions` or what there is.
+    """Compute the vectors of the words, `[W, D]`, where D is `dimensions` or the rank, if lower.
 
-    ids: `[N]` of any integer type, below W: the text, whose sentences follow one another. counts: int64 `[W]`. The same
-    text gives the same vectors; their first component varies most.
+    ids: `[N]` of any integer type, below W: the text, its sentences concatenated. counts: int64 `[W]`. The same text
+    gives the same vectors; their first component varies most.
     """
     roots = _roots(ids, counts)
     weight = np.sqrt(counts + 0.5)
@@ -61,7 +61,7 @@ def neighbor_vectors(ids: npt.NDArray[Any], counts: Int64s, dimensions: int) -> 
     roots = replace(roots, mean=roots.transposed_times(weight[:, None])[:, 0])
     scale = np.sqrt(weight)[:, None]
     wanted = min(dimensions, len(roots.across), len(roots.along))
-    basis = np.random.default_rng(0).normal(size=(len(roots.along), min(wanted + MORE, len(roots.along))))
+    basis = np.random.default_rng(0).normal(size=(len(roots.along), min(wanted + EXTRA, len(roots.along))))
     for _ in range(ROUNDS):
         basis = np.linalg.qr(roots.transposed_times(scale * (scale * roots.times(basis))))[0]
     _, _, turn = np.linalg.svd(scale * roots.times(basis), full_matrices=False)
@@ -69,7 +69,7 @@ def neighbor_vectors(ids: npt.NDArray[Any], counts: Int64s, dimensions: int) -> 
 
 
 def _roots(ids: npt.NDArray[Any], counts: Int64s) -> _Roots:
-    """The square roots of the smoothed probabilities; their mean is still 0."""
+    """Compute the square roots of the smoothed probabilities, with a mean of 0 that is set later."""
     frequent = np.argsort(-counts, kind="stable")[:FREQUENT]
     slots = len(frequent) + 1
     slot = np.full(len(counts), slots - 1, dtype=np.int64)
@@ -95,6 +95,6 @@ def _roots(ids: npt.NDArray[Any], counts: Int64s) -> _Roots:
 
 
 def _product(matrix: Tensor, right: Floats) -> Floats:
-    """A sparse matrix times a dense one."""
+    """Multiply a sparse matrix by a dense one."""
     product: Floats = torch.sparse.mm(matrix, torch.from_numpy(np.ascontiguousarray(right))).numpy()
     return product

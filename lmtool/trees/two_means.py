@@ -1,6 +1,8 @@
-"""Divide word vectors in two, and the halves again, by mixtures of two Gaussians or by 2-means; compiled.
+"""Repeatedly divide word vectors in two by mixtures of two Gaussians or by 2-means; compiled.
 
-Legend: W words, D dimensions, M words of the piece that is divided.
+A tree has W - 1 mostly small mixtures: in numpy, the overhead of calls would dominate. No piece is copied except
+its word ids. tests/trees/test_two_means.py compares a division with EM in numpy. Legend: W words, D dimensions, M words
+of the piece that is divided.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import numba
 import numpy as np
 
 compiled = numba.njit(cache=True, nogil=True)
-OVERLAPPING = 4  # words; smaller pieces have no word in both halves
+MIN_OVERLAPPING = 4  # words of a piece that may have a word in both halves
 
 
-@numba.njit(cache=True, nogil=True, fastmath=True)  # sums in any order, so that the loop is vectorised
+@numba.njit(cache=True, nogil=True, fastmath=True)  # sums in any order, so that the loop is vectorized
 def _project(vectors: Any, piece: Any, direction: Any, projections: Any) -> None:
     """Write the dot products of the piece's vectors with `direction` `[D]` to `projections` `[M]`."""
     for i in range(len(piece)):
@@ -28,7 +30,7 @@ def _project(vectors: Any, piece: Any, direction: Any, projections: Any) -> None
 
 @numba.njit(cache=True, nogil=True, fastmath=True)
 def _square(vector: Any) -> Any:
-    """The squared length of a vector."""
+    """Return the squared length of a vector."""
     total = 0.0
     for d in range(len(vector)):
         total += vector[d] * vector[d]
@@ -48,7 +50,7 @@ def _weighted_sum(vectors: Any, piece: Any, share: Any, total: Any) -> None:
 
 @compiled
 def _next_random(state: int) -> Any:
-    """The random number of a state, uint64: splitmix64 (Steele et al. 2014), which needs no memory for each piece."""
+    """Return the random number of a state, uint64: splitmix64 (Steele et al. 2014), which keeps no state per piece."""
     z = np.uint64(state) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -120,13 +122,13 @@ def _halve(piece: Any, odds: Any, halves: Any, sizes: Any) -> None:
 
 @compiled
 def _separate(piece: Any, odds: Any, margin: float, codes: Any, max_codes: int, halves: Any, sizes: Any) -> None:
-    """Put each word into the likelier component; with odds nearer to 0 than `margin` into both, if max_codes allows."""
+    """Put each word into the likelier component, or into both if its odds are nearer to 0 than `margin` and it may."""
     m = len(piece)
     only = np.zeros(2, dtype=np.int64)
     for i in range(m):
         if abs(odds[i]) >= margin or codes[piece[i]] >= max_codes:
             only[int(odds[i] > 0)] += 1
-    both_allowed = m >= OVERLAPPING and min(only[0], only[1]) > 0  # else a half would be no smaller than the whole
+    both_allowed = m >= MIN_OVERLAPPING and min(only[0], only[1]) > 0  # else a half would be no smaller than the whole
     sizes[:] = 0
     for i in range(m):
         word = piece[i]
@@ -151,19 +153,19 @@ def divide(
     rounds: int,
     seed: int,
 ) -> tuple[Any, Any]:
-    """Divide until single words are left. Returns children `[N, 2]`, leaves numbered as they arise, and words `[L]`.
+    """Divide until single words are left; return children `[N, 2]`, leaves numbered as they arise, and words `[L]`.
 
     vectors: `[W, D]` float32. counts: `[W]`; the half with more of them is child 0. adaptive: each word goes to the
     likelier component, or, with log odds nearer to 0 than `margin`, to both while it has fewer than `max_codes` codes;
-    otherwise, and where that leaves one half empty, and from depth `max_depth` on, words are sorted by their odds and
-    cut in the middle.
+    otherwise, if that leaves one half empty, and from depth `max_depth` on, words are sorted by their odds and cut in
+    the middle.
     """
     words = len(vectors)
     capacity = words * max_codes if margin > 0 else words
     children, leaf_words = np.empty((capacity, 2), dtype=np.int32), np.empty(capacity, dtype=np.int64)
-    pieces = np.empty(capacity, dtype=np.int64)  # those not divided yet, one after the other: the last is next
+    pieces = np.empty(capacity, dtype=np.int64)  # not divided yet, one after the other: the last is next
     pieces[:words] = np.arange(words)
-    # Start, end, parent, side and depth of each of these pieces: one per level, and balanced cuts make 64 at most.
+    # Start, end, parent, side and depth of each of these pieces: one per level, and balanced cuts add at most 64.
     waiting = np.zeros((max_depth + 66, 5), dtype=np.int64)
     waiting[0, 1], waiting[0, 2] = words, -1
     left = 1
@@ -173,9 +175,9 @@ def divide(
     codes = np.ones(words, dtype=np.int64)
     odds = np.empty(words)
     halves, sizes = np.empty((2, words), dtype=np.int64), np.empty(2, dtype=np.int64)
-    nodes: Any = np.int64(0)  # a plain 0 is a type of its own for numba, and log_odds would be compiled twice
+    nodes: Any = np.int64(0)  # numba gives a plain 0 a different type and would compile log_odds twice
     leaves = 0
-    first_state = int(_next_random(seed) >> np.uint64(2))  # far apart even for neighbouring seeds
+    first_state = int(_next_random(seed) >> np.uint64(2))  # far apart even for consecutive seeds
     while left:
         left -= 1
         start, end, parent, side, depth = waiting[left]

@@ -526,7 +526,7 @@ def test_a_choice_is_kept_for_each_kind_of_input(asked: list[tuple[torch.Size, b
 def test_choices_do_not_pile_up(
     asked: list[tuple[torch.Size, bool, Precision]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forms, "MOST_CHOICES", 3)
+    monkeypatch.setattr(forms, "MAX_CHOICES", 3)
     layer = FullSoftmax(4, torch.ones(5))
     for size in (1, 2, 3, 1, 2, 3, 4, 1):  # the fourth kind has the others forgotten
         layer(torch.zeros(size, 4), torch.zeros(size, dtype=torch.int64))

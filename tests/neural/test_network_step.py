@@ -60,7 +60,7 @@ def by_autograd(net: Network, x: Tensor, y: Tensor, max_norm: float | None) -> t
 def test_equals_autograd(
     activation: Activation, direct: bool, max_norm: float | None, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "PRODUCTS_OF_LOOP", 1 << 40 if form == "one loop" else 0)
+    monkeypatch.setattr(file, "MAX_LOOP_PRODUCTS", 1 << 40 if form == "one loop" else 0)
     net = network(activation, direct=direct)
     steps = NetworkStep(net, DECAY, max_norm)
     for size in (7, 7, 4):
@@ -73,7 +73,7 @@ def test_equals_autograd(
 
 @pytest.mark.parametrize("most", [1 << 40, 0])
 def test_a_loss_out_of_bounds_makes_no_step(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "PRODUCTS_OF_LOOP", most)
+    monkeypatch.setattr(file, "MAX_LOOP_PRODUCTS", most)
     net = network(Activation.tanh, direct=False)
     before = [weight.clone() for weight in weights_of(net)]
     x, y = torch.randint(WORDS, (7, CONTEXT)), torch.randint(WORDS - 1, (7,))

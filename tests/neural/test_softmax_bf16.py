@@ -148,7 +148,7 @@ def test_parts_of_a_batch_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_without_a_graph(
     decay: float, max_norm: float | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network_step, "PRODUCTS_OF_LOOP", 0)
+    monkeypatch.setattr(network_step, "MAX_LOOP_PRODUCTS", 0)
     monkeypatch.setattr(network_output, "WEIGHTS_PER_THREAD", 1)
     monkeypatch.setattr(softmax_chunks, "SCORES_PER_THREAD", 1)
     monkeypatch.setattr(parallel, "_threads", threads)
@@ -168,7 +168,7 @@ def test_a_step_without_a_graph(
 
 
 def test_a_step_whose_loss_is_out_of_bounds_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_step, "PRODUCTS_OF_LOOP", 0)
+    monkeypatch.setattr(network_step, "MAX_LOOP_PRODUCTS", 0)
     torch.manual_seed(3)
     weights = [torch.randn(shape) for shape in ((9, 5), (4, 15), (4,), (8, 4), (8,))]
     before = [weight.clone() for weight in weights]

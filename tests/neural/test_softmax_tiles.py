@@ -84,7 +84,7 @@ def test_exact_but_for_the_rounding_of_what_goes_in() -> None:
 def test_a_batch_in_parts_and_words_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     h, weight, bias, y = given(200, 70, 150)
     whole = by_tiles(h, weight, bias, y)
-    monkeypatch.setattr(softmax_tiles, "MOST_EXPONENTIALS", 7 * 1024 * 2)
+    monkeypatch.setattr(softmax_tiles, "MAX_EXPONENTIALS", 7 * 1024 * 2)
     monkeypatch.setattr(softmax_tiles, "BLOCK_NUMBERS", 0)
     monkeypatch.setattr(softmax_tiles, "NEAR_NUMBERS", 0)
     assert TileSoftmax(200, 70, 150).examples == 64

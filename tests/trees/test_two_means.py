@@ -1,4 +1,4 @@
-"""The compiled division of word vectors against the equations, written out plainly."""
+"""Compiled division of word vectors against the equations in plain numpy."""
 
 from __future__ import annotations
 

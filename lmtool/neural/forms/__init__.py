@@ -1,11 +1,12 @@
-"""Fast forms: other ways to compute what the plain methods of layers compute, each in a file of this folder.
+"""Fast forms: other ways to compute the results of the plain methods of layers, by families in the files of this
+folder.
 
 A layer's method is the formula in plain torch, for every device and dtype; a form is a function with the same arguments
-and the same result up to its tolerance, and says for which layers and inputs it serves. The first form that serves is
-chosen once for each layer and kind of input; where none does, the plain method is called. A layer knows no form.
+and the same result up to its tolerance, and declares the layers and inputs that it serves. The first form that serves
+is chosen once for each layer and kind of input; if none does, the plain method is called. A layer knows no form.
 
 A form stays only if `./scripts/measure forms` found it 1.3 times as fast as the plain method somewhere, or if it saves
-memory that is needed; `measured` says where.
+memory that is needed; `measured` says where. tests/neural/test_forms.py compares every form with its plain method.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-# In the order in which they are asked.
+# In the order in which they are tried.
 FILES = ("pair_scores", "tree_loops", "hidden_units", "history", "softmax_tiles", "softmax_chunks")
-MOST_CHOICES = 256  # that are kept for one layer: evaluation may have batches of many sizes
+MAX_CHOICES = 256  # choices kept for one layer: evaluation may have batches of many sizes
 Function = Callable[..., Any]
 
 
@@ -31,10 +32,10 @@ Function = Callable[..., Any]
 class Form:
     """A fast form of one method of a class of layers.
 
-    serves: given the layer and the method's first argument, whether this form computes the same, and faster. run: given
-    the layer and all arguments. calls: the layer's other methods that the plain one calls, which a subclass must not
-    have changed either. measured: the speed over the plain method, or the memory saved, with machine and date.
-    tolerance: the largest difference from the plain method's loss and gradients in float32, relative to the largest
+    serves: given the layer and the method's first argument, returns whether this form computes the same, and faster.
+    run: given the layer and all arguments. calls: other methods of the layer that the plain one calls, which a subclass
+    must not override either. measured: the speed relative to the plain method, or the memory saved, with machine and
+    date. tolerance: maximum difference from the plain method's loss and gradients in float32, relative to the largest
     number of each. bf16: whether some of its products are in bfloat16.
     """
 
@@ -49,7 +50,7 @@ class Form:
     calls: tuple[str, ...] = ()
 
     def replaces(self, layer: nn.Module, method: str) -> bool:
-        """Whether this is a form of the method as this layer has it: not where a subclass has its own."""
+        """Return whether this is a form of a layer's method: not if a subclass overrides it."""
         if method != self.method or not isinstance(layer, self.layer):
             return False
         names, own = (method, *self.calls), type(layer)
@@ -72,7 +73,7 @@ def form(
     bf16: bool = False,
     calls: tuple[str, ...] = (),
 ) -> Callable[[Function], Function]:
-    """Register a function as a form of a method; its name is the function's. Arguments as Form has them."""
+    """Register a function as a form of a method; its name is the function's. Arguments: the fields of Form."""
 
     def register(run: Function) -> Function:
         _registered.append(Form(run.__name__, layer, method, serves, run, measured, tolerance, bf16, calls))
@@ -83,7 +84,7 @@ def form(
 
 @cache
 def registered() -> tuple[Form, ...]:
-    """All forms, in the order in which they are asked; compiled code is imported with them."""
+    """Return all forms in the order in which they are tried; their compiled code is imported."""
     for name in FILES:
         import_module(f"{__name__}.{name}")
     order = {f"{__name__}.{name}": place for place, name in enumerate(FILES)}
@@ -92,7 +93,7 @@ def registered() -> tuple[Form, ...]:
 
 @contextmanager
 def only(names: Collection[str]) -> Iterator[None]:
-    """While the block runs, use no forms but those with these names, in the whole process."""
+    """While the block runs, use only the forms with these names, in the whole process."""
     global _only
     before, _only = _only, frozenset(names) if _only is None else _only & frozenset(names)
     try:
@@ -102,20 +103,20 @@ def only(names: Collection[str]) -> Iterator[None]:
 
 
 def only_plain(wanted: bool = True) -> AbstractContextManager[None]:
-    """Return a block in which the plain methods alone are called, in the whole process; wanted: whether to do so."""
+    """Return a block in which only plain methods are called, in the whole process; wanted: whether to do so."""
     return only(()) if wanted else nullcontext()
 
 
 def allowed() -> bool:
-    """Whether fast forms may be used: not inside only_plain, nor where torch.compile traces the code."""
+    """Return whether fast forms may be used: not inside only_plain, nor while torch.compile traces the code."""
     return (_only is None or bool(_only)) and not torch.compiler.is_compiling()
 
 
 def chosen(layer: nn.Module, method: str, x: Tensor, *others: object) -> Form | None:
     """Return the form of a layer's method for these arguments; None for the plain method.
 
-    It depends on the shape, dtype and device of x, the first of them, on the dtypes of the other tensors, and on the
-    layer's `precision` and whether it is in training.
+    The choice depends on the shape, dtype and device of x, the first argument, on the dtypes of the other tensors, and
+    on the layer's `precision` and training mode.
     """
     if not allowed():
         return None
@@ -123,7 +124,7 @@ def chosen(layer: nn.Module, method: str, x: Tensor, *others: object) -> Form | 
     dtypes = x.dtype, *(other.dtype for other in others if isinstance(other, Tensor))
     key = method, x.shape, dtypes, x.device, layer.training, getattr(layer, "precision", None), _only
     if key not in kept:
-        if len(kept) >= MOST_CHOICES:
+        if len(kept) >= MAX_CHOICES:
             kept.clear()
         fitting = (each for each in registered() if each.replaces(layer, method) and each.serves(layer, x))
         kept[key] = next((each for each in fitting if _only is None or each.name in _only), None)
@@ -140,6 +141,6 @@ class Formed(nn.Module):
     """A module whose methods may have fast forms."""
 
     def computed(self, method: str, x: Tensor, *others: Any) -> Any:
-        """Call a method, which is the plain formula, or the form of it that serves x; x: its first argument."""
+        """Call a method, the plain formula, or the form of it that serves x, its first argument."""
         fast = chosen(self, method, x, *others)
         return getattr(self, method)(x, *others) if fast is None else fast.run(self, x, *others)

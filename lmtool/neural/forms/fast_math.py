@@ -1,8 +1,8 @@
-"""Scalar functions for compiled loops, in float32 without a branch or a call, so that loops over them are vectorised;
-and numbers in bfloat16, which compiled loops know as uint16: widened when read, rounded when written.
+"""Scalar functions for compiled loops, in float32 without a branch or a call, so that loops over them are vectorized;
+and numbers in bfloat16, which compiled loops see as uint16: widened when read, rounded when written.
 
-Those of the mathematics library are called for one number at a time, which takes five to ten times as long. In float64,
-where gradients are checked, they are that library's.
+The plain forms, math.exp, math.tanh and math.erf, are called for one number at a time, which takes five to ten times as
+long; they are used in float64, in which gradients are checked. tests/neural/test_fast_math.py compares both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba.extending import intrinsic, overload
 
 @intrinsic
 def of_bits(typing: Any, bits: Any) -> tuple[Any, Any]:
-    """The float32 with these bits, int32."""
+    """Return the float32 with these bits, int32."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -28,7 +28,7 @@ def of_bits(typing: Any, bits: Any) -> tuple[Any, Any]:
 
 @intrinsic
 def bits_of(typing: Any, value: Any) -> Any:
-    """The bits of a float32, int32."""
+    """Return the bits of a float32, int32."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(32))
@@ -38,22 +38,21 @@ def bits_of(typing: Any, value: Any) -> Any:
 
 @njit(nogil=True, inline="always")
 def bfloat16(value: float) -> Any:
-    """The bits of the nearest bfloat16, in the lower half of an int32; of the even one where two are as near."""
+    """Return the bits of the nearest bfloat16 (ties to even), in the lower half of an int32."""
     bits: Any = bits_of(value)  # type: ignore[call-arg]
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
 @njit(nogil=True, inline="always")
 def widened(bits: int) -> Any:
-    """The float32 of the bits of a bfloat16."""
+    """Return the float32 of the bits of a bfloat16."""
     return of_bits(np.int32(bits) << np.int32(16))  # type: ignore[call-arg]
 
 
 def exp_below(x: float) -> float:
-    """exp(x) of x <= 0; of float32 without a branch or a call, so that loops over it are vectorised;
-    relative error below 3e-7.
+    """Return exp(x) of x <= 0; in float32 with a relative error below 3e-7.
 
-    Below -87 float32 has e^-87, 1.6e-38, which is 0 beside the 1 that it is added to.
+    Below -87 the result is e^-87, 1.6e-38, which is 0 beside the 1 that it is added to.
     """
     return math.exp(x)
 
@@ -65,7 +64,7 @@ def _exp_below(x: Any) -> Any:
 
     def single(x: Any) -> Any:
         # 2^k exp(r) with |r| <= log(2) / 2, exp(r) by its series.
-        x = np.float32(-87.0) if x < np.float32(-87.0) else x  # NaN goes on
+        x = np.float32(-87.0) if x < np.float32(-87.0) else x  # NaN passes through
         k = np.int32(x * np.float32(1.4426950408889634) - np.float32(0.5))
         whole = np.float32(k)
         r = x - whole * np.float32(0.693359375) + whole * np.float32(2.12194440054690583e-4)
@@ -82,7 +81,7 @@ def _exp_below(x: Any) -> Any:
 
 
 def tanh(x: float) -> float:
-    """tanh; of float32 without a branch or a call; error below 2e-7."""
+    """Return tanh(x); in float32 with an error below 2e-7."""
     return math.tanh(x)
 
 
@@ -100,7 +99,7 @@ def _tanh(x: Any) -> Any:
 
 
 def error_function(x: float) -> float:
-    """erf; of float32 without a branch or a call; error below 5e-7 (Abramowitz & Stegun 1964, 7.1.26)."""
+    """Return erf(x); in float32 with an error below 5e-7 (Abramowitz & Stegun 1964, 7.1.26)."""
     return math.erf(x)
 
 

@@ -1,10 +1,13 @@
-"""What stands between two matrix products of an encoder, in one pass each way: layer normalisation, activation, gate,
-dropout; and dropout alone.
+"""The operations between two matrix products of an encoder, in one pass forward and one backward: layer normalization,
+activation, gate, dropout; and dropout alone.
 
-Dropout needs no random number for each unit and no mask that is kept: whether a unit is dropped is a hash of its place
-and of one number for the step, drawn from torch's random state; the backward pass computes it again.
+The plain form, NPLM.units, reads and writes all units from memory in each operation, and autograd keeps the results of
+each; here a row of units stays in the processor's cache, and only z and the moments of a row are kept. Dropout needs no
+random number for each unit and no stored mask: whether a unit is dropped is a hash of its place and of one number for
+the step, drawn from torch's random state; the backward pass computes it again. tests/neural/test_hidden_units.py
+compares both.
 
-Legend of shapes: B examples, H units, G parts that a unit is computed from: 2 with a gate, else 1.
+Legend of shapes: B examples, H units, G parts from which a unit is computed: 2 with a gate, else 1.
 """
 
 from __future__ import annotations
@@ -28,11 +31,11 @@ from lmtool.system import parallel
 
 TANH, GELU, RELU, SIGMOID, IDENTITY = range(5)
 NUMBERS = {activation: number for number, activation in enumerate(FUNCTIONS)}
-UNITS_PER_THREAD = 1 << 16  # for which a second thread is worth its start
+UNITS_PER_THREAD = 1 << 16  # units for which a second thread is worth its start
 
 
 def _serves(layer: NPLM, z: Tensor) -> bool:
-    """An activation alone is as fast by torch; norms must be what the layer made."""
+    """Return whether there is more to do than an activation, which torch computes as fast; norms must be LayerNorm."""
     norms = [*(layer.norms or ()), *(layer.gate_norms or ())]
     usual = all(type(norm) is nn.LayerNorm and norm.bias is not None for norm in norms)
     return usual and compiled(z) and (bool(norms) or (layer.training and layer.config.dropout > 0))
@@ -40,7 +43,7 @@ def _serves(layer: NPLM, z: Tensor) -> bool:
 
 @form(Encoder, "dropped", serves=loops_serve, measured="0.5 (32 x 150) to 8.1 times; EPYC Zen 5, 2026-11-25")
 def hashed_dropout(layer: Encoder, x: Tensor, share: float) -> Tensor:
-    """Compute dropout of x; which numbers are dropped is not what torch's draws, but as likely."""
+    """Compute dropout of x; other numbers are dropped than by torch, with the same probability."""
     dropped: Tensor = _HiddenUnits.apply(  # type: ignore[no-untyped-call]
         x.reshape(-1, x.shape[-1]), 1, np.empty(0), IDENTITY, share, _draw()
     )
@@ -126,7 +129,7 @@ def _parts(z: Tensor, parts: int) -> Array:
 
 
 def _arrays(z: Tensor, parts: int, of_norms: Sequence[Tensor]) -> list[Array]:
-    """z `[B, G, H]`, then gain and offset, both `[G, H]`, or `[0, 0]` without norms."""
+    """Return z `[B, G, H]`, then gain and offset, both `[G, H]`, or `[0, 0]` without norms."""
     if not of_norms:
         return [_parts(z, parts), *[z.new_empty(0, 0).numpy()] * 2]
     weights = as_arrays(*of_norms)
@@ -135,7 +138,7 @@ def _arrays(z: Tensor, parts: int, of_norms: Sequence[Tensor]) -> list[Array]:
 
 @njit(nogil=True, inline="always")
 def _hash(place: Any, draw: Any) -> Any:
-    """A number from 0 to 2^32 - 1 for each place of each step (Wellons 2018, hash-prospector: lowbias32)."""
+    """Return a number from 0 to 2^32 - 1 for each place of each step (Wellons 2018, hash-prospector: lowbias32)."""
     x = np.uint32(np.uint32(place) ^ np.uint32(draw))
     x = np.uint32((x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D))
     x = np.uint32((x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B))
@@ -144,7 +147,7 @@ def _hash(place: Any, draw: Any) -> Any:
 
 @njit(nogil=True, inline="always")
 def _row_draw(row: Any, draw: Any) -> Any:
-    """The number of a row: places of different rows and steps are then far apart."""
+    """Return the number of a row, far apart for different rows and steps."""
     return _hash(np.uint32(row) * np.uint32(0x9E3779B9), draw)
 
 
@@ -156,7 +159,7 @@ def _drop_row(row: Array, scale: float, limit: int, number: int) -> None:
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
 def activate(row: Array, activation: int) -> None:
-    """f of each number of a row `[H]`, in place; a loop for each f, so that each is vectorised."""
+    """Apply f to each number of a row `[H]`, in place; a loop for each f, so that each is vectorized."""
     zero, half, one = row.dtype.type(0), row.dtype.type(0.5), row.dtype.type(1)
     if activation == TANH:
         for j in range(len(row)):
@@ -176,7 +179,7 @@ def activate(row: Array, activation: int) -> None:
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
 def slopes(row: Array, activation: int) -> None:
-    """The derivative of f at each number of a row `[H]`, in place."""
+    """Replace each number of a row `[H]` by the derivative of f there."""
     zero, half, one = row.dtype.type(0), row.dtype.type(0.5), row.dtype.type(1)
     if activation == TANH:
         for j in range(len(row)):
@@ -206,14 +209,14 @@ def _slope_rows(z: Array, activation: int, first: int, last: int) -> None:
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
-def _normalise(row: Array, mean: float, scale: float, out: Array) -> None:
+def _normalize(row: Array, mean: float, scale: float, out: Array) -> None:
     for j in range(len(row)):
         out[j] = (row[j] - mean) * scale
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
 def _moments(row: Array, epsilon: float) -> tuple[Any, Any]:
-    """The mean of a row, and 1 over its standard deviation, epsilon added to the variance."""
+    """Return the mean of a row, and 1 over its standard deviation, with epsilon added to the variance."""
     total, square = row.dtype.type(0), row.dtype.type(0)
     for j in range(len(row)):
         total += row[j]
@@ -248,7 +251,7 @@ def _forward(
             if len(gain):
                 mean, scale = _moments(z[b, part], epsilons[part])
                 moments[b, part, 0], moments[b, part, 1] = mean, scale
-                _normalise(z[b, part], mean, scale, row)
+                _normalize(z[b, part], mean, scale, row)
                 for j in range(width):
                     row[j] = row[j] * gain[part, j] + offset[part, j]
         row = out[b]
@@ -275,7 +278,7 @@ def _backward(
     first: int,
     last: int,
 ) -> Any:
-    """grad_z; returns the sums over these examples of the gradients of gain and offset, `[G, 2, H]`."""
+    """Write grad_z; return the sums over these examples of the gradients of gain and offset, `[G, 2, H]`."""
     parts, width = z.shape[1:]
     sums = np.zeros((parts, 2, width), z.dtype)
     normal = np.empty((parts, width), z.dtype)
@@ -284,7 +287,7 @@ def _backward(
     for b in range(first, last):
         for part in range(parts):
             if len(gain):
-                _normalise(z[b, part], moments[b, part, 0], moments[b, part, 1], normal[part])
+                _normalize(z[b, part], moments[b, part, 0], moments[b, part, 1], normal[part])
                 for j in range(width):
                     value[part, j] = normal[part, j] * gain[part, j] + offset[part, j]
             else:
@@ -311,7 +314,7 @@ def _backward(
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
 def _through_norm(row: Array, normal: Array, gain: Array, scale: float, sums: Array) -> None:
-    """A row of gradients after a norm becomes that before it; adds to sums `[2, H]` those of gain and offset."""
+    """Turn a row of gradients after a norm into those before it; add to sums `[2, H]` those of gain and offset."""
     of_gain, of_offset, width = sums[0], sums[1], row.dtype.type(len(row))
     mean, along = row.dtype.type(0), row.dtype.type(0)
     for j in range(len(row)):

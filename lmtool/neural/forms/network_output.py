@@ -1,6 +1,6 @@
-"""The softmax of forms.network_step in its two forms: loss, gradients, and their application to U, b aside.
+"""The softmax of forms.network_step, in the weights' dtype and in bfloat16: loss, gradients, and the update of U.
 
-Legend of shapes: B examples, D dimension of the hidden, O words that can be predicted.
+Legend of shapes: B examples, D dimension of the hidden states, O words that can be predicted.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ WEIGHTS_PER_THREAD = 1 << 18  # weights for which a second thread is worth its s
 
 
 class FactoredGradients:
-    """In the type of the weights. The gradient of U is delta h, whose product is added to U and never stored; delta is
-    p less the one-hot targets, over B.
+    """Gradients in the dtype of the weights. The gradient of U, delta h, is added to U as a product and never stored;
+    delta is p minus the one-hot targets, divided by B.
     """
 
     def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
-        """output: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. targets: `[B]`, int64. scores: of the shape of `memory`."""
+        """output: U `[O, D]`. bias: b `[O]`. h: `[B, D]`. targets: `[B]`, int64. scores: memory, of the shape of
+        `memory`.
+        """
         self._output, self._h, self._targets = output, h, targets.numpy()
         self._delta = torch.mm(output, h.T, out=scores)  # [O, B]
         losses, self._share, largest = (h.new_empty(len(h)).numpy() for _ in range(3))
@@ -35,11 +37,11 @@ class FactoredGradients:
 
     @staticmethod
     def memory(examples: int, outputs: int, dtype: torch.dtype) -> tuple[tuple[int, int], torch.dtype]:
-        """The shape and the type of the memory for scores."""
+        """Return the shape and the dtype of the memory for scores."""
         return (outputs, examples), dtype
 
     def hidden_gradient(self) -> Tensor:
-        """The gradient of h, `[B, D]`; to be called once, before what follows."""
+        """Return the gradient of h, `[B, D]`; must be called once, before the methods below."""
         _softmax_gradient(self._delta.numpy(), self._targets, self._share)
         return torch.mm(self._delta.T, self._output)
 
@@ -68,7 +70,7 @@ class Bf16Gradients:
 
     @staticmethod
     def memory(examples: int, outputs: int, dtype: torch.dtype) -> tuple[tuple[int, int], torch.dtype]:
-        """The shape and the type of the memory for scores."""
+        """Return the shape and the dtype of the memory for scores."""
         return (examples, outputs), torch.bfloat16
 
     def hidden_gradient(self) -> Tensor:
@@ -102,10 +104,9 @@ def _change_rows(weight: Array, grad: Array, keep: float, change: float, first: 
 def _exp_columns(scores: Array, bias: Array, targets: Array, loss: Array, share: Array, largest: Array) -> None:
     """Turn scores `[O, b]`, a column for each example, into exp(score + bias - maximum).
 
-    share[i] becomes 1 over the sum of a column, loss[i] -log p(target). Vectorised over the examples: with few of them
-    W h' is faster than h W' (MKL of torch 2.13).
-
-    largest: an uninitialised array `[b]`.
+    share[i] becomes 1 over the sum of a column, loss[i] -log p(target). Loops run over the examples in the innermost
+    place, where they are vectorized: scores are transposed, since with few examples W h' is faster than h W' (MKL of
+    torch 2.13). Plain form: log_softmax and nll_loss of h W' + b. largest: memory `[b]`.
     """
     outputs, examples = scores.shape
     for i in range(examples):
@@ -130,7 +131,7 @@ def _exp_columns(scores: Array, bias: Array, targets: Array, loss: Array, share:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _softmax_gradient(exponentials: Array, targets: Array, share: Array) -> None:
-    """What _exp_columns made, `[O, b]`, becomes the gradient of the scores: (p - onehot) / b."""
+    """Turn the exponentials of _exp_columns, `[O, b]`, into the gradient of the scores: (p - onehot) / b."""
     outputs, examples = exponentials.shape
     each = exponentials.dtype.type(1 / examples)
     for j in range(outputs):

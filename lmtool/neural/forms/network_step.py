@@ -1,10 +1,11 @@
-"""A training step of the plain network by stochastic gradient descent, as a whole: no graph is made, and gradients are
-applied where they are found.
+"""A whole training step of the plain network by stochastic gradient descent, without an autograd graph: gradients are
+applied as soon as they are computed.
 
 The network is Bengio et al.'s (2003, eq. 1): x the embeddings of the context side by side, a = f(d + H x), scores
 b + U a, or b + U [a, x] with direct connections, and a softmax over them. The step is w <- w - rate (scale g + decay w)
 for the matrices and for the embeddings of the batch, without decay for d and b, where scale brings the norm of all
-gradients together down to a given one.
+gradients together down to a given one. tests/neural/test_network_step.py compares it with autograd and torch's SGD,
+its plain form: in a small network their overhead takes longer than the arithmetic.
 
 Legend of shapes: B examples, C context words, E dimension of the embeddings, I = C E, H hidden units, D = H or H + I,
 O words that can be predicted, V words.
@@ -34,8 +35,8 @@ from lmtool.neural.forms.softmax_chunks import in_bf16
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.softmax import FullSoftmax
 
-PRODUCTS_OF_LOOP = 1 << 21  # B x (I H + D O) up to which one compiled loop does it all
-MOST_SCORES = 1 << 20  # of a batch: with more of them, the graph that is not made here is not what takes the time
+MAX_LOOP_PRODUCTS = 1 << 21  # B x (I H + D O) up to which one compiled loop does the whole step
+MAX_SCORES = 1 << 20  # of a batch: with more, the time of building a graph does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +69,17 @@ class NetworkStep:
         self._scores = torch.empty(0)
 
     def step(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
-        """Make a step; returns the mean of -log p over the batch, in nats, before it.
+        """Make a step; return the mean of -log p over the batch, in nats, before it.
 
-        contexts: `[B, C]`, targets: `[B]`, int64. limit: a loss that is not below it makes no step. Raises IndexError
-        for ids that there are not.
+        contexts: `[B, C]`, targets: `[B]`, int64. limit: with a loss that is not below it, no step is made. Raises
+        IndexError for ids out of range.
         """
         for ids, count in ((contexts, len(self._arrays[0])), (targets, len(self._arrays[-1]))):
             if not all_below(ids.numpy().ravel(), count):
                 raise IndexError("ids out of range")
         hidden, output = self._network.hidden, self._network.output
         with torch.no_grad():
-            if len(targets) * (hidden.numel() + output.numel()) <= PRODUCTS_OF_LOOP:
+            if len(targets) * (hidden.numel() + output.numel()) <= MAX_LOOP_PRODUCTS:
                 return self._in_one_loop(contexts, targets, rate, limit)
             return self._by_products(contexts, targets, rate, limit)
 
@@ -94,7 +95,7 @@ class NetworkStep:
         return loss
 
     def _by_products(self, contexts: Tensor, targets: Tensor, rate: float, limit: float) -> float:
-        """The same by products of torch."""
+        """Make a step by products of torch."""
         network, size, width = self._network, len(targets), len(self._network.hidden)
         ids = contexts.reshape(-1)
         x = network.embeddings.index_select(0, ids).view(size, -1)
@@ -134,8 +135,8 @@ class NetworkStep:
 
 
 def network_step(model: NeuralModel, decay: float, examples: int, max_norm: float | None) -> NetworkStep | None:
-    """Return what makes the steps of a model with batches of that many examples; None for any other network, and where
-    the scores of a batch are many or for tiles. Arguments as NetworkStep has them.
+    """Return the steps of a model with batches of that many examples, or None: for any other network, and if the scores
+    of a batch are many, or computed by tiles. Other arguments: those of NetworkStep.
     """
     encoder, output = model.encoder, model.output
     if not (allowed() and type(encoder) is NPLM and type(output) is FullSoftmax):
@@ -146,7 +147,7 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
     if more or encoder.project or len(encoder.layers) != 1 or tied or not compiled(vectors):
         return None
     bf16 = in_bf16(output, vectors.new_empty(examples, encoder.output_dim))
-    if examples * len(output.bias) > MOST_SCORES or output.precision is Precision.bf16 or (bf16 and tiles.fit(vectors)):
+    if examples * len(output.bias) > MAX_SCORES or output.precision is Precision.bf16 or (bf16 and tiles.fit(vectors)):
         return None
     layer = cast(nn.Linear, encoder.layers[0])
     weights = vectors, layer.weight, layer.bias, output.vectors, output.bias
@@ -154,17 +155,20 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
 
 
 def weights_of(network: Network) -> list[Tensor]:
-    """The five weights, in the order of Network."""
+    """Return the five weights, in the order of Network."""
     return [network.embeddings, network.hidden, network.hidden_bias, network.output, network.output_bias]
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
 def _multiply(left: Array, right: Array, out: Array) -> None:
-    """out `[M, N]` = left `[M, K]` right `[K, N]`, added to what is there."""
+    """Add the product of left `[M, K]` and right `[K, N]` to out `[M, N]`.
+
+    For small matrices, without the overhead of a call for each product.
+    """
     terms = right.shape[0]
     for m in range(len(left)):
         row, factors, k = out[m], left[m], 0
-        while k + 4 <= terms:  # four at a time: the sums are read and written once for them
+        while k + 4 <= terms:  # four at a time: the sums are read and written once for all four
             f0, f1, f2, f3 = factors[k], factors[k + 1], factors[k + 2], factors[k + 3]
             r0, r1, r2, r3 = right[k], right[k + 1], right[k + 2], right[k + 3]
             for n in range(len(row)):
@@ -179,7 +183,7 @@ def _multiply(left: Array, right: Array, out: Array) -> None:
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
 def _row(values: Array) -> Array:
-    """An array `[N]` as `[1, N]`; numba before 0.61 has no values[None]."""
+    """Return an array `[N]` as `[1, N]`; numba before 0.61 has no values[None]."""
     return values.reshape((1, len(values)))
 
 
@@ -222,7 +226,9 @@ def _step(
     delta: Array,
     grad_vectors: Array,
 ) -> Any:
-    """x `[B, I]`, z `[B, H]`, h `[B, D]` and delta `[B, O]` are memory; so is grad_vectors `[V, E]`, which is 0."""
+    """Make a step; return the loss. x `[B, I]`, z `[B, H]`, h `[B, D]`, delta `[B, O]`: memory; grad_vectors `[V, E]`:
+    0.
+    """
     size, words = contexts.shape
     dim, width, outputs = vectors.shape[1], len(hidden), len(output)
     zero, each = vectors.dtype.type(0), vectors.dtype.type(1 / size)

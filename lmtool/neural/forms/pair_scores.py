@@ -1,7 +1,7 @@
-"""Scores of rows of a matrix that differ from example to example, by loops over the pairs of example and row.
+"""Scores of matrix rows that differ from example to example, by loops over the pairs of example and row.
 
-The plain method gathers a row for each pair, `[P, H]`, and the gradient of each; here rows are read where they lie, and
-gradients are summed row by row.
+The plain form, RowScores.pair_scores, gathers a row for each pair, `[P, H]`, and the gradient of each; here rows are
+read in place, and gradients are summed row by row. tests/neural/test_forms.py compares both.
 
 Legend of shapes: B examples, H dimension, R rows of a matrix `[R, H]`, P pairs (example, row), of which those of
 example b are starts[b] to before starts[b + 1], U different rows among them.
@@ -73,7 +73,10 @@ class _PairScores(torch.autograd.Function):
 def _dot_rows(
     h: Array, weight: Array, bias: Array, starts: Array, rows: Array, scores: Array, first: int, last: int
 ) -> None:
-    """scores[p] = h[b] . weight[rows[p]] + bias[rows[p]] for the pairs p of the examples b."""
+    """Compute scores[p] = h[b] . weight[rows[p]] + bias[rows[p]] for the pairs p of the examples b.
+
+    Rows are unsigned: an index that may be negative costs a test in each access.
+    """
     width = h.shape[1]
     for b in range(first, last):
         for p in range(starts[b], starts[b + 1]):
@@ -88,13 +91,13 @@ def _dot_rows(
 def _dot_rows_grad_h(
     grad: Array, weight: Array, starts: Array, rows: Array, grad_h: Array, first: int, last: int
 ) -> None:
-    """grad_h[b] = sum of grad[p] weight[rows[p]] over the pairs p of example b."""
+    """Compute grad_h[b] = sum of grad[p] weight[rows[p]] over the pairs p of example b."""
     width = weight.shape[1]
     for b in range(first, last):
         for j in range(width):
             grad_h[b, j] = 0
         p, end = starts[b], starts[b + 1]
-        while p + 4 <= end:  # four at a time: the sums are read and written once for them
+        while p + 4 <= end:  # four at a time: the sums are read and written once for all four
             r0, r1 = np.uint32(rows[p]), np.uint32(rows[p + 1])
             r2, r3 = np.uint32(rows[p + 2]), np.uint32(rows[p + 3])
             g0, g1, g2, g3 = grad[p], grad[p + 1], grad[p + 2], grad[p + 3]
@@ -120,7 +123,9 @@ def _dot_rows_grad_weight(
     first: int,
     last: int,
 ) -> None:
-    """grad_weight[u] = sum of grad[p] h[owner[p]] over the pairs p of group u, grad_bias[u] that of grad[p]."""
+    """Compute grad_weight[u] = sum of grad[p] h[owner[p]] and grad_bias[u] = sum of grad[p] over the pairs p of group
+    u.
+    """
     width = h.shape[1]
     for u in range(first, last):
         total = h.dtype.type(0)

@@ -1,11 +1,12 @@
 """The full softmax with its gradients by products of tiles in bfloat16 (forms.tiles), sums in float32.
 
-For each word w and example e the first pass makes E = exp(s_we - s_ye), s_we = b_w + u_w . h_e being its score and s_ye
-that of the target: the sum over the words is 1 / p(y|h), so that no maximum has to be looked for. It goes through
-blocks of words that stay near the processor while the examples go by, and adds W' E to the gradient of h at once. When
-the sums are known, the second pass makes the gradient of W, E (share h). Threads divide the words among them.
+For each word w and example e the first pass computes E = exp(s_we - s_ye), where s_we = b_w + u_w . h_e is its score
+and s_ye the target's: the sum over the words is 1 / p(y|h), so that no maximum is needed. It goes through blocks of
+words that stay in the cache while the examples pass, and adds W' E to the gradient of h at once. When the sums are
+known, the second pass computes the gradient of W, E (share h). Threads divide the words among them.
 
-Where E would overflow, p(y|h) being below 1e-30, nothing is returned, and the caller works in float32.
+If E would overflow, i.e. p(y|h) is below 1e-30, None is returned, and the caller works in float32. The plain form is
+FullSoftmax.loss; tests/neural/test_softmax_tiles.py compares both.
 
 Legend of shapes: B examples, D dimension, O words; W, E, K their numbers of tiles: ceil(O / 32), ceil(B / 32) and
 ceil(D / 32), of 32 numbers each.
@@ -29,11 +30,11 @@ from lmtool.neural.forms.tile_vectors import LOG2_E, exponentials, pack_depth, p
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
 
-NO_WORD = -1e4  # the bias of the words that fill the last tile: 2^-126 at most
-OVERFLOW = 1e30  # a sum from which on float32 cannot be trusted
-MOST_EXPONENTIALS = 1 << 25  # that exist at once
-BLOCK_NUMBERS = 1 << 17  # of W in a block of words
-NEAR_NUMBERS = 1 << 18  # of h that are gone through for each block of words
+NO_WORD = -1e4  # bias of the words that pad the last tile: 2^-126 at most
+OVERFLOW = 1e30  # from this sum on float32 cannot be trusted
+MAX_EXPONENTIALS = 1 << 25  # exponentials that exist at once
+BLOCK_NUMBERS = 1 << 17  # numbers of W in a block of words
+NEAR_NUMBERS = 1 << 18  # numbers of h that pass for each block of words
 PAIR = 2 * tiles.TILE  # bytes of two tiles side by side, 32 x 32 numbers in bfloat16
 
 
@@ -54,7 +55,7 @@ def _serves(layer: FullSoftmax, h: torch.Tensor) -> bool:
     calls=("weight",),
 )
 def softmax_tiles(layer: FullSoftmax, h: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Compute the loss with its gradients by tiles; where they overflow, in float32."""
+    """Compute the loss with its gradients by tiles; if they overflow, in float32."""
 
     def compute(
         h: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, y: torch.Tensor, grads: Gradients
@@ -73,16 +74,16 @@ class TileSoftmax:
     """The passes over one weight matrix, and the memory that they need."""
 
     def __init__(self, words: int, dim: int, examples: int) -> None:
-        """words: O. dim: D. examples: B, the most in a batch; they are gone through in parts where O is large.
+        """words: O. dim: D. examples: B, the maximum in a batch; they are processed in parts if O is large.
 
-        Raises ValueError where there are no tiles.
+        Raises ValueError if the processor has no tiles.
         """
-        if not tiles.available():  # which asks for them: without that they are illegal instructions
+        if not tiles.available():  # requests them: without that they are illegal instructions
             raise ValueError("TileSoftmax: this processor has no tiles for bfloat16")
         threads = parallel.threads()
         self._serves = words, dim, examples, threads
         across, deep = -(-words // 32), -(-dim // 32)
-        self.examples = min(-(-examples // 32), max(1, MOST_EXPONENTIALS // (across * 1024))) * 32
+        self.examples = min(-(-examples // 32), max(1, MAX_EXPONENTIALS // (across * 1024))) * 32
         along = self.examples // 32
         self._cuts = parallel.cut_evenly(across, threads)
         self._block = max(1, min(16, BLOCK_NUMBERS // (dim * 32)))
@@ -107,15 +108,15 @@ class TileSoftmax:
         self._configuration = tiles.configuration()
 
     def serves(self, words: int, dim: int, examples: int) -> bool:
-        """Whether it was made for these sizes, and for the threads that are in use."""
+        """Return whether it was made for these sizes, and for the current number of threads."""
         return self._serves == (words, dim, examples, parallel.threads())
 
     def loss_and_gradients(
         self, h: Array, weight: Array, bias: Array, targets: Array, grads: Sequence[Array]
     ) -> float | None:
-        """Mean of -log p(y|h) over hidden `[B, D]` and targets `[B]`, weight being `[O, D]`; None where it overflows.
+        """Return the mean of -log p(y|h) over hidden states `[B, D]` and targets `[B]`, or None if it overflows.
 
-        grads: of h, weight and bias, all float32, which are set; after None they mean nothing.
+        weight: `[O, D]`. grads: of h, weight and bias, all float32, which are set; undefined after None.
         """
         self._bias[: len(bias)] = bias * np.float32(LOG2_E)
         parallel.run((pack_weight, weight, self._weight, self._weight_columns, *cut) for cut in self._cuts)
@@ -132,7 +133,7 @@ class TileSoftmax:
     def _part(
         self, h: Array, targets: Array, batch: int, of_words: tuple[Array, ...], grad_h: Array, *, keep: bool
     ) -> float | None:
-        """The same for a part of the batch: the sum of -log p; keep: whether to add to the gradients of words."""
+        """Return the sum of -log p over a part of the batch; keep: whether to add to the gradients of words."""
         weight, bias, grad_weight, grad_bias = of_words
         count = -(-len(h) // 32)
         reference, share = self._reference[: count * 32], self._share[: count * 32]
@@ -146,7 +147,7 @@ class TileSoftmax:
         )  # fmt: skip
         sums = [memory[1] for memory in partial]
         total = np.sum([of_thread[: len(h)] for of_thread in sums], axis=0, dtype=np.float64)
-        if not total.max() < OVERFLOW:  # NaN is above it
+        if not total.max() < OVERFLOW:  # also for NaN
             return None
         share[:] = 0
         share[: len(h)] = 1 / (total * batch)
@@ -161,20 +162,20 @@ class TileSoftmax:
 
 
 def _memory(*shape: int, kind: torch.dtype) -> Array:
-    """Zeros at an address that is a multiple of 64, as torch allocates them."""
+    """Return zeros at an address that is a multiple of 64, as torch allocates them."""
     array: Array = torch.zeros(shape, dtype=kind).numpy()
     return array
 
 
 @njit(nogil=True, inline="always")
 def _rounded(value: float) -> Any:
-    """The nearest bfloat16, as a float32."""
+    """Return the nearest bfloat16, as a float32."""
     return widened(bfloat16(value))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def _target_scores(h: Array, weight: Array, bias: Array, targets: Array, scores: Array) -> None:
-    """log2(e) times the score of each target, of the same numbers in bfloat16 as the tiles have; 0 for padding."""
+    """Write log2(e) times the score of each target, from the same bfloat16 numbers as in the tiles; 0 for padding."""
     scores[:] = 0
     for e in range(len(h)):
         row, total = weight[targets[e]], np.float32(0)
@@ -201,7 +202,7 @@ def _exponentials(
     block: int,
     near: int,
 ) -> None:
-    """The first pass over the tiles of words from first to before last.
+    """Make the first pass over the tiles of words from first to before last.
 
     stored: E in bfloat16, `[W, E, 32 words, 32 examples]`. grad_h: W' E, `[E, K, 4 tiles, 16, 16 examples]`. total:
     sums of E, `[B]`. block: tiles of words that stay near the processor. near: tiles of examples that do.
@@ -258,7 +259,7 @@ def _weight_gradient(
     last: int,
     keep: bool,
 ) -> None:
-    """The second pass: the gradients of W, E (share h) - onehot h / batch, and of b; keep: whether to add to them."""
+    """Make the second pass: gradients of W, E (share h) - onehot h / batch, and of b; keep: whether to add to them."""
     tiles.configure(configuration.ctypes.data)
     along, deep = len(share) // 32, len(h_pairs)
     words, dim = grad_weight.shape
@@ -301,7 +302,7 @@ def _weight_gradient(
 def _hidden_gradient(
     parts: list[Array], share: Array, weight: Array, targets: Array, batch: int, grad_h: Array
 ) -> None:
-    """The gradient of h, share (W' E) - W[y] / batch: `[B, D]` from the `[E, K, 4, 16, 16]` of each thread."""
+    """Write the gradient of h, share (W' E) - W[y] / batch: `[B, D]` from the `[E, K, 4, 16, 16]` of each thread."""
     for part in parts[1:]:
         parts[0] += part
     _join_hidden(parts[0], share, weight, targets, batch, grad_h)

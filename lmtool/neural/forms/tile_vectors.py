@@ -1,5 +1,5 @@
-"""Vector code on blocks of 32 x 32 numbers between two products of tiles (forms.tiles), instruction by instruction:
-a compiler left to itself does each of these passes in several, and takes seven times as long. And the matrices of
+"""Vector code on blocks of 32 x 32 numbers between two products of tiles (forms.tiles), instruction by instruction: a
+compiler makes several passes of each of these, which take seven times as long. Also the matrices of
 forms.softmax_tiles, tile after tile.
 """
 
@@ -23,7 +23,7 @@ FLOATS, HALVES, INTEGERS = (ir.VectorType(kind, 16) for kind in (FLOAT, HALF, IN
 # 2^x on [-1/2, 1/2], relative error below 2.6e-6: far below that of bfloat16, 3.9e-3.
 POWER_OF_TWO = (0.99999926, 0.69312182, 0.24024746, 0.05591786, 0.00957007)
 LARGEST_EXPONENT = 126.0
-ROUND = 12582912.0  # 1.5 * 2^23: a float32 that it is added to keeps no fraction
+ROUND = 12582912.0  # 1.5 * 2^23: adding it to a float32 removes the fraction
 
 
 def _same(value: float, kind: Any = FLOATS) -> Any:
@@ -31,16 +31,16 @@ def _same(value: float, kind: Any = FLOATS) -> Any:
 
 
 def _spread(builder: Any, value: Any) -> Any:
-    """A vector of one number."""
+    """Return a vector that repeats one number."""
     undefined = ir.Constant(FLOATS, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(INTEGER, 0))
     return builder.shuffle_vector(first, undefined, _same(0, INTEGERS))
 
 
 def _power_of_two(builder: Any, exponent: Any) -> Any:
-    """2^exponent, the exponent brought into +-126."""
+    """Return 2^exponent, with the exponent limited to +-126."""
     low, high = _same(-LARGEST_EXPONENT), _same(LARGEST_EXPONENT)
-    exponent = builder.select(builder.fcmp_ordered("<", exponent, low), low, exponent)  # NaN goes on
+    exponent = builder.select(builder.fcmp_ordered("<", exponent, low), low, exponent)  # NaN passes through
     exponent = builder.select(builder.fcmp_ordered(">", exponent, high), high, exponent)
     shifted = builder.fadd(exponent, _same(ROUND))
     whole = builder.shl(builder.bitcast(shifted, INTEGERS), _same(23, INTEGERS))
@@ -52,7 +52,7 @@ def _power_of_two(builder: Any, exponent: Any) -> Any:
 
 
 def _rounded(builder: Any, values: Any) -> Any:
-    """The bits of bfloat16, to the nearest even number, in the upper halves; the lower halves hold no meaning."""
+    """Return the bits of the nearest bfloat16 (ties to even) in the upper halves; the lower halves are undefined."""
     bits = builder.bitcast(values, INTEGERS)
     odd = builder.and_(builder.lshr(bits, _same(16, INTEGERS)), _same(1, INTEGERS))
     return builder.add(builder.add(bits, _same(0x7FFF, INTEGERS)), odd)
@@ -68,7 +68,8 @@ def _number(value: int) -> Any:
 
 @intrinsic
 def exponentials(typing: Any, scores: Any, bias: Any, reference: Any, total: Any, rows: Any, pairs: Any) -> Any:
-    """2^(s + bias - reference) of a block of scores `[32 words, 32 examples]`, summed over the words and in bfloat16.
+    """Compute 2^(s + bias - reference) of a block of scores `[32 words, 32 examples]`, in bfloat16, and sums over
+    words.
 
     All arguments are addresses. scores: float32. bias: `[32]`, of the words. reference: `[32]`, of the examples. total:
     `[32]`, the sums are added to it. rows: the block as two tiles of a left matrix, `[32 words, 32 examples]`. pairs:
@@ -113,7 +114,7 @@ def exponentials(typing: Any, scores: Any, bias: Any, reference: Any, total: Any
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def pack_weight(weight: Array, rows: Array, columns: Array, first: int, last: int) -> None:
-    """W `[O, D]` in bfloat16: rows, `[2 W, K, 16 words, 32]`, and columns, `[K, W, 32, 32 words]`."""
+    """Write W `[O, D]` in bfloat16 to rows, `[2 W, K, 16 words, 32]`, and columns, `[K, W, 32, 32 words]`."""
     words, dim = weight.shape
     block = np.zeros((32, 32), dtype=np.uint16)
     for w in range(first, last):
@@ -122,7 +123,7 @@ def pack_weight(weight: Array, rows: Array, columns: Array, first: int, last: in
             width = min(32, dim - k * 32)
             for i in range(height):
                 row = weight[w * 32 + i]
-                if width == 32:  # the loop of a known length is vectorised
+                if width == 32:  # a loop of known length is vectorized
                     for j in range(32):
                         block[i, j] = bfloat16(row[k * 32 + j])
                 else:
@@ -140,7 +141,9 @@ def pack_weight(weight: Array, rows: Array, columns: Array, first: int, last: in
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def pack_depth(h: Array, pairs: Array) -> None:
-    """log2(e) h `[B, D]` in bfloat16, the right matrix of products over D: `[E, K, 2 * 16 pairs, 16 examples * 2]`."""
+    """Write log2(e) h `[B, D]` in bfloat16, the right matrix of products over D: `[E, K, 2 * 16 pairs, 16 examples *
+    2]`.
+    """
     pairs[:] = 0
     for e in range(len(h)):
         for d in range(h.shape[1]):
@@ -150,7 +153,9 @@ def pack_depth(h: Array, pairs: Array) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def pack_examples(h: Array, share: Array, pairs: Array) -> None:
-    """share h `[B, D]` in bfloat16, the right matrix of products over B: `[K, E, 2 * 16 pairs, 16 * 2 examples]`."""
+    """Write share h `[B, D]` in bfloat16, the right matrix of products over B: `[K, E, 2 * 16 pairs, 16 * 2
+    examples]`.
+    """
     pairs[:] = 0
     for e in range(len(h)):
         for d in range(h.shape[1]):

@@ -1,4 +1,4 @@
-"""The tile registers of a processor with AMX, as functions that compiled loops can call (Intel 64 and IA-32
+"""Tile registers of a processor with AMX, as functions that compiled loops can call (Intel 64 and IA-32
 Architectures Software Developer's Manual, volume 1, chapter 18).
 
 A tile is 16 rows of 64 bytes: 16 x 16 float32, or 16 x 32 bfloat16. There are eight: 0 to 3 hold sums, 4 and 5 two
@@ -35,7 +35,7 @@ ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1023, 18
 
 @functools.cache
 def available() -> bool:
-    """Whether this process may use tiles for products in bfloat16: on Linux, on a processor that has them."""
+    """Return whether this process may use tiles for products in bfloat16: on Linux, on a processor with AMX."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return False
     features = llvmlite.binding.get_host_cpu_features()
@@ -45,12 +45,12 @@ def available() -> bool:
 
 
 def fit(tensor: torch.Tensor) -> bool:
-    """Whether tiles can multiply what is in a tensor: float32 on a CPU that has them."""
+    """Return whether tiles can multiply the numbers of a tensor: float32, on a CPU with AMX."""
     return tensor.is_cpu and tensor.dtype == torch.float32 and available()
 
 
 def configuration() -> Any:
-    """What `configure` loads: all eight tiles of full size, uint8 `[64]`."""
+    """Return what `configure` loads: all eight tiles of full size, uint8 `[64]`."""
     full = np.zeros(64, dtype=np.uint8)
     full[0] = 1  # the palette
     full.view(np.uint16)[8:16] = 64  # bytes in a row
@@ -59,7 +59,7 @@ def configuration() -> Any:
 
 
 def _instruction(name: str, tiles: tuple[int, ...], addresses: int, numbers: int) -> Any:
-    """The function of an instruction: on these tiles, of so many addresses and then numbers, all int64."""
+    """Return the function of an instruction on these tiles; its arguments are addresses, then numbers, all int64."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = [BYTE] * len(tiles) + [ADDRESS] * addresses + [WORD] * numbers
@@ -134,7 +134,7 @@ def add_products(
 def read_sums(place: int, row: int, beside: int, below: int) -> None:
     """Read the sums of 32 x 32 numbers in float32.
 
-    row: bytes from one row to the next. beside, below: bytes to the tiles at the right and below.
+    row: bytes from one row to the next. beside, below: bytes to the tiles to the right and below.
     """
     _load0(place, row)
     _load1(place + beside, row)
@@ -144,7 +144,7 @@ def read_sums(place: int, row: int, beside: int, below: int) -> None:
 
 @njit(nogil=True, inline="always")
 def write_sums(place: int, row: int, beside: int, below: int) -> None:
-    """Write the sums; arguments as those of read_sums."""
+    """Write the sums; the arguments are those of read_sums."""
     _store0(place, row)
     _store1(place + beside, row)
     _store2(place + below, row)

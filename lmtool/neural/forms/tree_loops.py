@@ -1,11 +1,12 @@
 """Forms of layers over binary trees, by compiled loops: scores of Morin & Bengio's nodes, distributions, and the most
 likely words.
 
-The plain methods hold a vector for each pair of example and node; here each is used where it is made.
+The plain methods, in outputs.hierarchical, store a vector for each pair of example and node; here each is used when it
+is computed. tests/neural/test_forms.py compares both.
 
-Legend of shapes: B examples, D dimension of the hidden, N inner nodes, L leaves, P pairs (example, node), of which
-those of example b are starts[b] to before starts[b + 1], U different nodes among them, H hidden units of the nodes.
-The caller cuts the work: a call does the part from first to before last.
+Legend of shapes: B examples, D dimension of the hidden states, N inner nodes, L leaves, P pairs (example, node), of
+which those of example b are starts[b] to before starts[b + 1], U different nodes among them, H hidden units of the
+nodes. A call does the part from first to before last of the work, which the caller cuts for its threads.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _serves_leaves(layer: HierarchicalSoftmax, h: Tensor) -> bool:
 
 
 def _serves_best(layer: HierarchicalSoftmax, h: Tensor) -> bool:
-    """Words with several codes need all of them; other nodes than dot products are faster all at once."""
+    """Return whether each word has one code, and nodes are dot products: other nodes are faster all at once."""
     return _serves_leaves(layer, h) and type(layer.nodes) is DotNodes and layer.tree.leaves == layer.tree.words
 
 
@@ -46,7 +47,7 @@ def _serves_best(layer: HierarchicalSoftmax, h: Tensor) -> bool:
     measured="0.7 (32 examples) to 4.2 times; EPYC Zen 5, 2026-11-25",
 )
 def morin_bengio_pairs(nodes: MorinBengioNodes, h: Tensor, pairs: Pairs) -> Tensor:
-    """Compute s of each pair, `[P]`; what depends on the node alone is computed once for each different node."""
+    """Compute s of each pair, `[P]`; terms that depend only on the node are computed once for each different node."""
     groups = Groups(pairs.rows)
     used, rows = torch.from_numpy(groups.unique), torch.from_numpy(groups.places())
     own, alpha = (rows_of(weight, used, sparse=nodes.sparse) for weight in (nodes.nodes, nodes.alpha))
@@ -85,7 +86,7 @@ def leaves_in_one_pass(layer: HierarchicalSoftmax, h: Tensor) -> Tensor:
     calls=("log_dist", "log_probs", "log_leaves"),
 )
 def best_first(layer: HierarchicalSoftmax, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Find the k most likely words by best-first descent, which looks at few nodes."""
+    """Find the k most likely words by best-first descent, which visits few nodes."""
     k, h = min(k, layer.tree.words), h.contiguous()
     leaves, log_p = torch.empty(len(h), k, dtype=torch.int64), torch.empty(len(h), k, dtype=torch.float64)
     nodes = cast(DotNodes, layer.nodes)
@@ -103,7 +104,7 @@ class _PairScores(torch.autograd.Function):
         ctx.pairs = pairs
         scores = p.new_empty(len(pairs.rows))
         arrays = as_arrays(p, q, beta, alpha, pairs.starts, pairs.rows, scores)
-        over_segments(_node_scores, arrays, arrays[4], 10 * p.shape[1])  # a tanh is worth ten products
+        over_segments(_node_scores, arrays, arrays[4], 10 * p.shape[1])  # a tanh takes as long as ten products
         return scores
 
     @staticmethod
@@ -113,7 +114,7 @@ class _PairScores(torch.autograd.Function):
         pairs, grad = ctx.pairs, grad_output[0].contiguous()
         grad_p = torch.empty_like(p)
         shared = as_arrays(grad, p, q, beta, pairs.starts, pairs.rows, grad_p)
-        # Each thread has its own sum of what all examples add to; these are then summed in their order.
+        # Each thread has its own sums of the gradients that all examples add to; they are then added in order.
         cuts = parallel.cut_evenly(len(p))
         sums = [(torch.zeros_like(q), torch.zeros_like(beta), q.new_zeros(len(q))) for _ in cuts]
         parallel.run(
@@ -131,7 +132,7 @@ class _PairScores(torch.autograd.Function):
 def _add_down(log_second: Array, scores: Array, children: Array, log_leaf: Array, first: int, last: int) -> None:
     """Fill log_leaf `[B, L]`, float64, with log p of each leaf, from s and log_second = log sigmoid(s), `[B, N]`.
 
-    log sigmoid(-s) = log sigmoid(s) - s. Nodes stand before their children, so that one pass over them is enough.
+    log sigmoid(-s) = log sigmoid(s) - s. Nodes precede their children, so that one pass over them suffices.
     """
     nodes = len(children)
     log_node = np.zeros(nodes)
@@ -154,7 +155,9 @@ def _add_down(log_second: Array, scores: Array, children: Array, log_leaf: Array
 def _node_scores(
     p: Array, q: Array, beta: Array, alpha: Array, starts: Array, rows: Array, scores: Array, first: int, last: int
 ) -> None:
-    """scores[k] = alpha[u] + beta . tanh(p[b] + q[u]) for the pairs k = (b, u = rows[k]); p `[B, H]`, q `[U, H]`."""
+    """Compute scores[k] = alpha[u] + beta . tanh(p[b] + q[u]) of the pairs k = (b, u = rows[k]); p `[B, H]`, q `[U,
+    H]`.
+    """
     width = len(beta)
     for b in range(first, last):
         for k in range(starts[b], starts[b + 1]):
@@ -180,7 +183,7 @@ def _node_scores_grad(
     first: int,
     last: int,
 ) -> None:
-    """The gradients of _node_scores: grad_p[b] is written; grad_q `[U, H]`, grad_beta and grad_alpha are added to."""
+    """Write the gradient grad_p[b] of _node_scores; add to grad_q `[U, H]`, grad_beta and grad_alpha."""
     width, one = len(beta), beta.dtype.type(1)  # a literal 1 would make it float64
     for b in range(first, last):
         for j in range(width):
@@ -198,7 +201,7 @@ def _node_scores_grad(
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def _all_node_scores(p: Array, q: Array, beta: Array, alpha: Array, scores: Array, first: int, last: int) -> None:
-    """scores[b, n] = alpha[n] + beta . tanh(p[b] + q[n]) for every node n."""
+    """Compute scores[b, n] = alpha[n] + beta . tanh(p[b] + q[n]) for every node n."""
     width = len(beta)
     for b in range(first, last):
         for n in range(len(alpha)):
