@@ -24,8 +24,8 @@ network = lmtool.train(
 )
 
 # %%
-# The mixture's perplexity at every weight can be computed from both models' probabilities of each token. ``lmtool.mix``
-# finds the optimum by EM.
+# The mixture's perplexity at every weight can be computed from both models' probabilities of each token.
+# ``lmtool.ensemble`` finds the optimum by EM.
 
 p, q = (np.exp(lmtool.evaluate(run, "valid").log_probs) for run in (kn5, network))
 weights = np.linspace(0, 1, 51)
