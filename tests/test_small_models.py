@@ -83,7 +83,7 @@ def test_the_spread_of_the_sums_is_printed(runs: Path, lmtool: Run) -> None:
         found = f"to {sums.min():.3f} to {sums.max():.3f} after {len(contexts)} contexts"
         return f"{found}; to compare a perplexity, multiply it by {mean:.4f}"
 
-    about = "quantised to 4 bits: the probabilities of all words do not sum to one, but"
+    about = "quantized to 4 bits: the probabilities of all words do not sum to one, but"
     assert f"{about} {range_of(ngrams[:, :-1])}" in said
     with Corpus.open(Path(TrainedRun.open(Path("four")).store)) as corpus:
         valid = corpus.split("valid")
@@ -94,7 +94,7 @@ def test_the_spread_of_the_sums_is_printed(runs: Path, lmtool: Run) -> None:
     said = lmtool("train", "model=ngram", "data=toy", "model.order=1", "quantize=4", "hydra.run.dir=unigrams")
     assert "do not sum" not in said, "unigrams are not quantised"
     said = lmtool("train", "model=skip_ngram", "data=toy", "model.order=2", "quantize=4", "hydra.run.dir=skip")
-    assert "quantised to 4 bits: " in said and "quantised to 4 bits: " in lmtool("eval", "run=skip", "hydra.run.dir=e3")
+    assert "quantized to 4 bits: " in said and "quantized to 4 bits: " in lmtool("eval", "run=skip", "hydra.run.dir=e3")
 
 
 @pytest.mark.parametrize("name", ["nplm", "hs"])

@@ -124,11 +124,11 @@ def test_files_of_classes(corpus: Corpus, tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("a A\na B\n", "line 2: a is in two classes, A and B"),
-        ("a\n", "line 1: 'a' is no line 'word class'"),
-        ("a b c\n", "line 1: 'a b c' is no line"),
-        ("C 0.5 a b\n", "line 1: 'C 0.5 a b' is no line"),
-        ("</s> A\na A\n", "</s> must be a class of its own"),
-        ("<s> A\na A\n", "<s> must be a class of its own"),
+        ("a\n", "line 1: 'a' must be 'word class'"),
+        ("a b c\n", "line 1: 'a b c' must be 'word class'"),
+        ("C 0.5 a b\n", "line 1: 'C 0.5 a b' must be 'word class'"),
+        ("</s> A\na A\n", "</s> must be alone in its class"),
+        ("<s> A\na A\n", "<s> must be alone in its class"),
         ("\udcff A\n", "cannot be read as text"),
     ],
 )

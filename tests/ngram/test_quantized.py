@@ -174,7 +174,7 @@ def test_what_reads_tables_reads_quantised_ones(tmp_path: Path) -> None:
         assert (tmp_path / f"small{kind}.arpa").read_bytes() == (tmp_path / f"plain{kind}.arpa").read_bytes()
     one, two = (prune_by_entropy(each, 1e-4, vocabulary.eos) for each in (small, plain))
     assert one.sizes == two.sizes and np.array_equal(one.log_probs(0, sum(one.sizes)), two.log_probs(0, sum(two.sizes)))
-    with pytest.raises(UserError, match="quantised already, to 6 bits"):
+    with pytest.raises(UserError, match="quantized already, to 6 bits"):
         small.quantized(8)
 
 

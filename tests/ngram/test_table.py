@@ -16,7 +16,7 @@ from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.files.hdf5 import open_table, save_table
 from lmtool.ngram.models import ngram_model
 from lmtool.ngram.models.ngram_model import NgramModel
-from lmtool.ngram.query.scoring import PIECE
+from lmtool.ngram.query.scoring import TOKENS_PER_PIECE
 from lmtool.ngram.smoothers.absolute_discounting import ModifiedKneserNey
 from lmtool.ngram.smoothers.relative_frequencies import StupidBackoff
 from lmtool.ngram.tables.storage import Storage
@@ -110,10 +110,10 @@ def test_running_text_equals_one_by_one(n: int, threads: int) -> None:
     parallel.use(threads)
     table, _, vocabulary = kneser_ney(n, 60, 0)
     # Longer than two pieces, with sentences of one token and one that a piece ends in.
-    text, _ = text_of([*random_sentences(1, 40), "w1 " * (PIECE + 100), *random_sentences(2, 900)])
+    text, _ = text_of([*random_sentences(1, 40), "w1 " * (TOKENS_PER_PIECE + 100), *random_sentences(2, 900)])
     rng = np.random.default_rng(0)
     ids = rng.integers(0, len(vocabulary) - 1, len(text.ids))
-    ids[: 2 * PIECE] = text.ids[: 2 * PIECE] % (len(vocabulary) - 1)
+    ids[: 2 * TOKENS_PER_PIECE] = text.ids[: 2 * TOKENS_PER_PIECE] % (len(vocabulary) - 1)
     for asked in (table, replace(table, suffix_closed=False), replace(table, missing=-0.75)):
         model = NgramModel(asked, vocabulary)
         split = Split(ids, text.offsets, np.empty(0, int), 0, vocabulary.bos)

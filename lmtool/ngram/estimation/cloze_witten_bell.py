@@ -2,9 +2,9 @@
 
     p(w|h) = (c(hw) + N p(w|h')) / (C + N)
 
-is normalised at every order over the question's K candidates: C is the sum of c(hw) over them and N the number of them
-that were seen after h; below the unigrams is 1/K. Where none of them was seen after h, p(w|h) = p(w|h'). The
-candidates out of vocabulary count as one, and share its probability.
+is normalized at every order over the question's K candidates: C is the sum of their c(hw), and N is how many of them
+were seen after h; below the unigrams is 1/K. If none was seen after h, p(w|h) = p(w|h'). Candidates out of vocabulary
+count as one and share its probability.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lmtool.system.arrays import FloatArray, IntArray
 
 
 def local_witten_bell(counts: Counts, contexts: IntArray, candidates: IntArray) -> FloatArray:
-    """log p `[Q, K]` in nats of candidates `[Q, K]` after contexts `[Q, n - 1]`; each row sums to one."""
+    """Return log p `[Q, K]` in nats of candidates `[Q, K]` after contexts `[Q, n - 1]`; each row sums to one."""
     questions, choices = candidates.shape
     p = np.full((questions, choices), 1 / choices)
     sharers = unk_sharers(candidates, counts.unk)

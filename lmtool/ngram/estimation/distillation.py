@@ -1,14 +1,14 @@
-"""A language model's probabilities in the n-grams of a back-off model (Arisoy, Chen, Ramabhadran & Sethy 2014).
+"""Distillation of any language model into a back-off model (Arisoy, Chen, Ramabhadran & Sethy 2014).
 
-For an n-gram hw the distilled model has what the other model gives w, on average over the places of a text after h:
+For an n-gram hw the distilled model has the other model's probability of w, averaged over the places of a text after h:
 
     p(w|h) = mean of p(w|c_t) over the places t whose last words are h, for h of a word or more
 
-with c_t the context of place t as the other model reads it, which may be longer than h. An n-gram as long as the other
-model's context and a word has that model's very probability; for shorter ones, which Arisoy et al. take from further
-networks with shorter contexts, the words before h are averaged out. Of all distributions after h this one has the
-smallest mean relative entropy from the other model's, over these places. Single words keep their probability: that of a
-smoother is made for words after contexts that it has not seen, which an average over all places is not.
+with c_t the context of place t as the other model reads it, which may be longer than h. If h is as long as the other
+model's context, p(w|h) is exactly its probability; if h is shorter (Arisoy et al. use additional networks with shorter
+contexts), the words before h are averaged out. Of all distributions after h this one has the smallest mean relative
+entropy from the other model's, over these places. Single words keep their probability: a smoother's unigrams are made
+for words after unseen contexts; an average over all places is not.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.parallel import cut_evenly, run, threads
 
 Array = npt.NDArray[Any]
-CONTEXT_WORK = 256  # 2-grams whose sums take as long as a place's longer contexts
+CONTEXT_WORK = 256  # number of 2-grams whose sums take as long as the longer contexts of a place
 
 
 class ExpectedProbabilities:
     """Sums of another model's probabilities over the places of a text, for each n-gram of a table.
 
-    sums: of p(w|c_t) for each node hw of the table's trie, over the places after h; 0 for words alone.
-    places: how often each context h was met. Both float64.
+    sums: of p(w|c_t) over the places after h, for each node hw of the table's trie; 0 for single words. places: number
+    of places after each context h. Both float64.
     """
 
     def __init__(self, table: BackoffTable) -> None:
@@ -47,11 +47,10 @@ class ExpectedProbabilities:
         self.places = np.zeros(table.trie.first(table.order) if table.order > 1 else 0)
 
     def add(self, contexts: IntArray, p: Array) -> None:
-        """Take N places: their contexts `[N, n-1]` as the table reads them, and the other model's p `[N, V]`, float32
-        or float64.
+        """Add N places: contexts `[N, n-1]` as the table reads them, and the other model's p `[N, V]`, a float array.
 
-        The sums are the same whatever the number of threads: places with the same last word are one thread's, and no
-        others have contexts in common with them.
+        The sums do not depend on the number of threads: one thread adds all places with the same last word, and other
+        places have no contexts in common with them.
         """
         if self.table.order == 1:
             return
@@ -75,8 +74,9 @@ class ExpectedProbabilities:
         )
 
     def distilled(self) -> BackoffTable:
-        """The table with these probabilities and new back-off weights; n-grams after contexts that the text does not
-        have keep theirs.
+        """Return the table with these probabilities and new back-off weights.
+
+        N-grams after contexts that the text does not have keep their probabilities.
         """
         table = self.table
         log_prob = table.log_probs(0, sum(table.sizes)).copy()
@@ -90,7 +90,7 @@ class ExpectedProbabilities:
 
 
 def _cuts_between_words(words: IntArray, begins: IntArray) -> list[int]:
-    """Where to cut places, sorted by their last words `[N]`, for the threads: into parts of about the same work.
+    """Return where to cut places, sorted by their last words `[N]`, into parts of about the same work for threads.
 
     begins: of each word's 2-grams, and of one more word.
     """
@@ -132,12 +132,17 @@ def _add(nodes: Any, bos: int, contexts: Any, rows: Any, p: Any, sums: Any, plac
 
 
 Keys = npt.NDArray[np.uint64]
-MERGE = 1 << 24  # keys that wait to be merged
-BLOCK = 128  # words that are compared at once
+MAX_WAITING_KEYS = 1 << 24  # before they are merged
+WORDS_PER_BLOCK = 128  # compared at once
 
 
 class LikelyNgrams:
-    """Gathers the n-grams of a table's contexts and the `most` likely words after each."""
+    """Gathers n-grams that a language model finds likely and a table does not have, to extend the table by.
+
+    What a network knows better than a smoother is mostly about words that have not followed a context. Deoras, Mikolov,
+    Kombrink, Karafiat & Khudanpur (2011) draw words from the network and count them. Here the `most` likely words at
+    each place of a text are taken; for the same number of words per place these are the same n-grams, up to chance.
+    """
 
     def __init__(self, table: BackoffTable, most: int) -> None:
         self.table, self.most = table, most
@@ -147,9 +152,7 @@ class LikelyNgrams:
         self._new: list[list[Keys]] = [[] for _ in self._keys]
 
     def add(self, contexts: IntArray, p: npt.NDArray[Any]) -> None:
-        """Take N places: their contexts `[N, n-1]` as the table reads them, and the other model's p `[N, V]`, float32
-        or float64.
-        """
+        """Add N places: contexts `[N, n-1]` as the table reads them, and the other model's p `[N, V]`, floats."""
         trie = self.table.trie
         likely = most_likely(p, min(self.most, p.shape[1]))
         possible = likely >= 0
@@ -160,11 +163,11 @@ class LikelyNgrams:
             keys = ngram_keys(within[:, None], likely[met], self._width)[possible[met]]
             waiting = self._new[m - 1]
             waiting.append(_distinct(keys))
-            if sum(map(len, waiting)) > MERGE:
+            if sum(map(len, waiting)) > MAX_WAITING_KEYS:
                 self._new[m - 1] = [_distinct(np.concatenate(waiting))]
 
     def extended(self) -> BackoffTable:
-        """The table with these n-grams as well, with probability 0: they are to be given one."""
+        """Return the table with these n-grams added, with probability 0, which the caller replaces."""
         table = self.table
         builder = TrieBuilder(table.vocabulary_size)
         numbers = np.arange(table.vocabulary_size)  # of the contexts of the order below among the new table's
@@ -183,7 +186,7 @@ class LikelyNgrams:
 
 
 def most_likely(p: npt.NDArray[Any], most: int) -> IntArray:
-    """The `most` likeliest words by p `[N, V]`, in no order, -1 in place of words with p = 0: `[N, most]`."""
+    """Return the `most` likely words by p `[N, V]`, unordered, with -1 instead of words with p = 0: `[N, most]`."""
     words = np.empty((len(p), most), dtype=np.int64)
     run((_most_likely, p[first:last], words[first:last]) for first, last in cut_evenly(len(p)) if first < last)
     return words
@@ -191,7 +194,10 @@ def most_likely(p: npt.NDArray[Any], most: int) -> IntArray:
 
 @numba.njit(cache=True, nogil=True)
 def _most_likely(p: Any, words: Any) -> None:
-    """Each row of words `[N, K]` is a heap by p: a word's p is at most that of words 2i + 1 and 2i + 2 below it."""
+    """Write the most likely words into words `[N, K]`; the plain form is np.argpartition, one row after the other.
+
+    Each row is a heap: the p of word i is at most that of words 2i + 1 and 2i + 2 below it.
+    """
     most = words.shape[1]
     heap = np.empty(most, p.dtype)
     for t in range(len(p)):
@@ -199,9 +205,9 @@ def _most_likely(p: Any, words: Any) -> None:
         for i in range(most):
             heap[i] = 0
             chosen[i] = -1
-        for first in range(0, len(row), BLOCK):
-            last = min(first + BLOCK, len(row))
-            above = 0  # counted first, without a branch: few blocks have any
+        for first in range(0, len(row), WORDS_PER_BLOCK):
+            last = min(first + WORDS_PER_BLOCK, len(row))
+            above = 0  # words above the heap's least, counted without a branch first: few blocks have any
             for word in range(first, last):
                 above += row[word] > heap[0]
             if above == 0:
@@ -223,14 +229,14 @@ def _most_likely(p: Any, words: Any) -> None:
 
 
 def _distinct(keys: Keys) -> Keys:
-    """The distinct ones of keys `[M]`, which are sorted in place, ascending. np.unique hashes: 16 times as long."""
+    """Sort keys `[M]` in place and return the distinct ones. np.unique hashes, which takes 16 times as long."""
     keys.sort()
     distinct: Keys = keys[np.append(keys[:1] == keys[:1], keys[1:] != keys[:-1])]
     return distinct
 
 
 def _own_keys(table: BackoffTable, k: int, width: int) -> Keys:
-    """The keys of the table's n-grams of order k, ascending."""
+    """Return the ascending keys of the table's n-grams of order k."""
     trie = table.trie
     keys: Keys = ngram_keys(trie.contexts(k), trie.words(k, 0, trie.sizes[k - 1]), width)
     return keys

@@ -55,22 +55,19 @@ class ClassNgramModel(LanguageModel):
 
     @classmethod
     def load(cls, folder: Path, vocabulary: Vocabulary) -> ClassNgramModel:
-        """The model of a run folder. Raises UserError where a file is missing, damaged, or of another vocabulary."""
+        """Load the model of a run folder. Raises UserError if a file is missing, damaged, or of another vocabulary."""
         classes = WordClasses.open(folder / CLASSES_FILE, vocabulary)
         return cls(open_table(folder / NGRAM_FILE, classes.classes.fingerprint()), classes)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """`log p(candidate | context)` for contexts `[N, C]` and candidates `[N, K]`, as `[N, K]`.
-
-        Not renormalised over the candidates.
-        """
+        """Return log p(candidate | context), `[N, K]`, not renormalized over the candidates `[N, K]`."""
         contexts = self._classes_of("log_prob_candidates", contexts)
         candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
         of_classes = self.ngrams.log_prob_candidates(contexts, self.classes.class_of[candidates])
         return of_classes + self.classes.log_within[candidates]
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""
+        """Return log p of all words after contexts `[N, C]`, as `[N, V]`."""
         of_classes = self.ngrams.log_dist(self._classes_of("log_dist", contexts))
         dist: FloatArray = of_classes[:, self.classes.class_of]
         dist += self.classes.log_within
@@ -89,27 +86,27 @@ class ClassNgramModel(LanguageModel):
         return log_prob
 
     def _classes_of(self, method: str, contexts: IntArray) -> IntArray:
-        """The classes of contexts."""
+        """Return the classes of the words of contexts."""
         words = self._checked_contexts(method, contexts)
         classes: IntArray = self.classes.class_of[words]
         return classes
 
 
 class Classes:
-    """The classes of the words of a corpus as the units that are counted."""
+    """Classes of words as units."""
 
     def __init__(self, corpus: Corpus, classes: WordClasses, about: list[str]) -> None:
-        """about: lines on how they were found."""
+        """about: lines for the user on how the classes were found."""
         self.corpus: Corpus = MappedCorpus(corpus, classes.class_of, classes.classes)
         self.about = about
         self._classes = classes
         self._words = corpus.vocabulary.words
 
     def model(self, table: BackoffTable) -> ClassNgramModel:
-        """The class-based model."""
+        """Return the class-based model."""
         return ClassNgramModel(table, self._classes)
 
     def save(self, table: BackoffTable, folder: Path) -> None:
-        """Write the classes and the table. Raises UserError where they cannot be written."""
+        """Write the classes and the table. Raises UserError if they cannot be written."""
         self._classes.save(folder / CLASSES_FILE, self._words)
         save_table(table, folder / NGRAM_FILE, self._classes.classes.fingerprint())

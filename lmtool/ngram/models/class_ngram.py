@@ -5,11 +5,11 @@ r"""Class-based n-grams: n-grams of classes of words, and each word by its share
     p(w_t|h) = p(w_t\,|\,g(w_t))\;p(g(w_t)\,|\,g(w_{t-n+1}) \dots g(w_{t-1})) \qquad
     p(w|g(w)) = \frac{c(w)}{\sum_{v:\,g(v) = g(w)} c(v)}
 
-g(w) is the class of w; a word that does not occur in train counts as half an occurrence. Words share what is known of
-the words like them: a few hundred classes have so few n-grams that long contexts are seen. Alone such a model is worse
-than one of words; mixed with it, it is better than either. The n-grams of classes are counted and smoothed as those of
-words; the classes are learned from the bigrams of train, by learned_classes, or read from a file: they
-maximise the average mutual information of the classes of neighbours.
+g(w) is the class of w; a word that does not occur in train counts as half an occurrence. Words of a
+class share its statistics: a few hundred classes have so few n-grams that long contexts are seen. Alone such a model is
+worse than one of words; a mixture of both is better than either. The n-grams of classes are counted and smoothed like
+those of words. The classes are read from a file or learned from the bigrams of train (see learned_classes): they
+maximize the average mutual information of the classes of neighbors.
 
 Source: Brown, Della Pietra, deSouza, Lai & Mercer (1992), "Class-based n-gram models of natural language",
     Computational Linguistics 18, eq. 2; exchange by Martin, Liermann & Ney (1998), Speech Communication 24.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Start(Enum):
-    """The classes that exchange starts from."""
+    """Initial classes of exchange."""
 
     merging = "merging"
     most_frequent = "most_frequent"
@@ -44,8 +44,8 @@ class Start(Enum):
 
 @dataclass(slots=True)
 class ClassNgramConfig(CountModelConfig):
-    """classes: how many are learned; start: from which; passes: of exchange, at most; tokens: of the beginning of
-    train, from which they are learned, or null for all; file: of classes in place of learned ones, or null.
+    """classes: number of classes to learn; start: initial classes; passes: maximum passes of exchange; tokens: number
+    of tokens at the beginning of train to learn from, or null for all; file: classes to use instead, or null.
     """
 
     counts_words: ClassVar[bool] = False
@@ -58,9 +58,9 @@ class ClassNgramConfig(CountModelConfig):
     file: str | None = MISSING
 
     def units(self, corpus: Corpus) -> Units:
-        """The classes, read or learned.
+        """Return classes as units, read or learned.
 
-        Raises UserError for a file that cannot be read or does not fit, and where the text of train is not there.
+        Raises UserError for a file that cannot be read or does not fit, and if the text of train is not available.
         """
         from lmtool.ngram.models.class_model import Classes
         from lmtool.ngram.models.word_classes import learned_classes, read_classes
@@ -76,7 +76,7 @@ class ClassNgramConfig(CountModelConfig):
         return Classes(corpus, found, about)
 
     def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
-        """The model of a run folder. Raises UserError where a file is missing, damaged, or of another vocabulary."""
+        """Load the model of a run folder. Raises UserError if a file is missing, damaged, or of another vocabulary."""
         from lmtool.ngram.models.class_model import ClassNgramModel
 
         return ClassNgramModel.load(folder, vocabulary)

@@ -38,13 +38,13 @@ class NgramModelConfig(CountModelConfig):
     """order: n, from 1 to 16."""
 
     def units(self, corpus: Corpus) -> Units:
-        """The words."""
+        """Return words as units."""
         from lmtool.ngram.models.ngram_model import Words
 
         return Words(corpus)
 
     def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
-        """The model of a run folder. Raises UserError where its file is missing, damaged, or of another vocabulary."""
+        """Load the model of a run. Raises UserError if its file is missing, damaged, or of another vocabulary."""
         from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel
 
         return NgramModel.load(folder / NGRAM_FILE, vocabulary)

@@ -1,4 +1,4 @@
-"""The n-gram language model: a back-off table and the vocabulary of its words."""
+"""The n-gram language model: a back-off table and the vocabulary of its words; and the units that are counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmtool.data.vocabulary import SpecialTokens, Vocabulary
 from lmtool.language_model import LanguageModel
 from lmtool.ngram.files.hdf5 import open_table, save_table
 from lmtool.ngram.query.find import Lookup
-from lmtool.ngram.query.scoring import PIECE, distributions, score_candidates, score_text
+from lmtool.ngram.query.scoring import TOKENS_PER_PIECE, distributions, score_candidates, score_text
 from lmtool.ngram.query.states import advance, first_state
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets
@@ -24,7 +24,7 @@ from lmtool.system.parallel import cut_evenly, run
 
 NGRAM_FILE = "model.h5"  # in a run folder
 LIMITED_PIECE = 1 << 10  # tokens scored at once if the memory is limited: they touch some 20 MiB of a large file
-SUMMED, SUMMED_AT_ONCE = 256, 16  # contexts whose distributions quantized_notes sums
+SUMMED, SUMMED_PER_CHUNK = 256, 16  # contexts whose distributions quantized_notes sums
 
 
 class NgramModel(LanguageModel):
@@ -51,7 +51,7 @@ class NgramModel(LanguageModel):
 
     @property
     def context_size(self) -> int:
-        """C = n - 1."""
+        """C = n-1."""
         return self.table.order - 1
 
     @property
@@ -60,32 +60,29 @@ class NgramModel(LanguageModel):
         return self.table.normalised
 
     def save(self, path: Path) -> None:
-        """Write the table to HDF5, whole or not at all. Raises UserError where it cannot be written."""
+        """Write the table to HDF5, whole or not at all. Raises UserError if it cannot be written."""
         save_table(self.table, path, self.vocabulary.fingerprint())
 
     @classmethod
     def load(cls, path: Path, vocabulary: Vocabulary) -> NgramModel:
-        """The model of a file; its arrays are read when they are used.
+        """Return the model of a file, whose arrays are read when they are used.
 
-        Raises UserError where the file is missing, damaged, or made with another vocabulary.
+        Raises UserError if the file is missing, damaged, or made with another vocabulary.
         """
         return cls(open_table(path, vocabulary.fingerprint()), vocabulary)
 
     def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """`log p(target | context)` for contexts `[N, C]` and targets `[N]`, as `[N]`."""
+        """Return log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`."""
         return self._score_targets("log_prob", contexts, targets)[0]
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """`log p(candidate | context)` for contexts `[N, C]` and candidates `[N, K]`, as `[N, K]`.
-
-        Not renormalised over the candidates.
-        """
+        """Return log p(candidate | context), `[N, K]`, not renormalized over the candidates `[N, K]`."""
         contexts = self._checked_contexts("log_prob_candidates", contexts)
         candidates = self._checked_words("log_prob_candidates: candidates", candidates, (len(contexts), "K"))
         return self._score(contexts, candidates)[0]
 
     def matched_lengths(self, contexts: IntArray, targets: IntArray) -> IntArray:
-        """The length of the longest n-gram of the table that ends in each of the targets `[N]`, as `[N]`."""
+        """Return the length of the longest n-gram of the table that ends in each target, `[N]`."""
         return self._score_targets("matched_lengths", contexts, targets)[1]
 
     @property
@@ -94,7 +91,7 @@ class NgramModel(LanguageModel):
         return self.table.order
 
     def context_lengths(self, contexts: IntArray) -> IntArray:
-        """The length of the longest suffix of contexts `[N, C]` that the table has as an n-gram, `[N]`."""
+        """Return the length of the longest suffix of contexts `[N, C]` that is an n-gram of the table, `[N]`."""
         contexts = self._checked_contexts("context_lengths", contexts)
         is_there = self.table.trie.find_contexts(contexts, self.table.bos, self.context_size) >= 0
         lengths: IntArray = (is_there * np.arange(1, self.table.order)).max(axis=1, initial=0)
@@ -113,7 +110,7 @@ class NgramModel(LanguageModel):
         offsets = sentence_offsets("NgramModel.log_prob_text: offsets", offsets, len(ids))
         table = self.lookup.for_text(len(ids))
         log_prob = np.empty(len(ids), dtype=np.float64)
-        size = PIECE if memory_limit is None else LIMITED_PIECE
+        size = TOKENS_PER_PIECE if memory_limit is None else LIMITED_PIECE
         pieces = [(first, min(first + size, len(ids))) for first in range(0, len(ids), size)]
         calls = [(score_text, table, ids, offsets, first, last, log_prob[first:last]) for first, last in pieces]
         if memory_limit is None:
@@ -127,7 +124,7 @@ class NgramModel(LanguageModel):
         return log_prob
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""
+        """Return log p of all words after contexts `[N, C]`, as `[N, V]`."""
         contexts = self._checked_contexts("log_dist", contexts)
         dist = np.empty((len(contexts), self.table.vocabulary_size), dtype=np.float64)
         table = self.lookup.compiled
@@ -148,14 +145,14 @@ class NgramModel(LanguageModel):
         return advance(self.lookup, special_tokens, states, words)[:2]
 
     def _score_targets(self, method: str, contexts: IntArray, targets: IntArray) -> tuple[FloatArray, IntArray]:
-        """Log-probabilities and matched lengths of targets `[N]`, each `[N]`."""
+        """Return log-probabilities and matched lengths of targets `[N]`, each `[N]`."""
         contexts = self._checked_contexts(method, contexts)
         targets = self._checked_words(f"{method}: targets", targets, (len(contexts),))
         log_prob, matched = self._score(contexts, targets[:, None])
         return log_prob[:, 0], matched[:, 0]
 
     def _score(self, contexts: IntArray, candidates: IntArray) -> tuple[FloatArray, IntArray]:
-        """Log-probabilities and matched lengths of candidates `[N, K]`, each `[N, K]`."""
+        """Return log-probabilities and matched lengths of candidates `[N, K]`, each `[N, K]`."""
         log_prob = np.empty(candidates.shape, dtype=np.float64)
         matched = np.empty(candidates.shape, dtype=np.int64)
         run(
@@ -171,52 +168,52 @@ def evenly(size: int) -> IntArray:
 
 
 def quantized_notes(model: Any, contexts: IntArray | None = None) -> list[str]:
-    """Return a note on what the distributions of a quantised n-gram model sum to; none for any other model.
+    """Return a note on the sums of a quantized n-gram model's distributions; an empty list for any other model.
 
-    contexts: int64 `[N, C]`, N > 0, those of a text; None: those of n-grams of the model itself, evenly spaced.
+    contexts: int64 `[N, C]` of a text, N > 0; None: contexts of the model's n-grams, evenly spaced.
     """
     ngrams = model if isinstance(model, NgramModel) else getattr(model, "ngrams", None)
     if not isinstance(ngrams, NgramModel) or ngrams.table.quantized_bits is None or not ngrams.normalised:
         return []
     table = ngrams.table
     if table.order == 1 or table.sizes[-1] == 0:
-        return []  # unigrams are not quantised
+        return []  # unigrams are not quantized
     if contexts is None:
         model, contexts = ngrams, table.trie.ngrams_at(table.order, evenly(table.sizes[-1]))[:, :-1]
-    blocks = [contexts[first : first + SUMMED_AT_ONCE] for first in range(0, len(contexts), SUMMED_AT_ONCE)]
+    blocks = [contexts[first : first + SUMMED_PER_CHUNK] for first in range(0, len(contexts), SUMMED_PER_CHUNK)]
     log_sums = np.concatenate([np.logaddexp.reduce(model.log_dist(block), axis=1) for block in blocks])
     return [
-        f"quantised to {table.quantized_bits} bits: the probabilities of all words do not sum to one, but to "
+        f"quantized to {table.quantized_bits} bits: the probabilities of all words do not sum to one, but to "
         f"{np.exp(log_sums.min()):.3f} to {np.exp(log_sums.max()):.3f} after {len(contexts):,} contexts; to compare a "
         f"perplexity, multiply it by {math.exp(log_sums.mean()):.4f}, their geometric mean"
     ]
 
 
 class Units(Protocol):
-    """The units of a corpus that are counted.
+    """The units of a corpus whose n-grams are counted: words, classes of words, or every s-th word.
 
-    corpus: its text in these units, over their vocabulary. about: lines on how they were found, for the user.
+    corpus: the text in these units, over their vocabulary. about: lines for the user on how they were found.
     """
 
     corpus: Corpus
     about: list[str]
 
     def model(self, table: BackoffTable) -> LanguageModel:
-        """The model over the words, of a table over the units."""
+        """Return the model over words, given a table over the units."""
 
     def save(self, table: BackoffTable, folder: Path) -> None:
-        """Write that model into a run folder. Raises UserError where it cannot be written."""
+        """Write that model into a run folder. Raises UserError if it cannot be written."""
 
 
 class Words:
-    """The words themselves."""
+    """Words as units."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
         self.about: list[str] = []
 
     def model(self, table: BackoffTable) -> LanguageModel:
-        """The n-gram model."""
+        """Return the n-gram model."""
         return NgramModel(table, self.corpus.vocabulary)
 
     def save(self, table: BackoffTable, folder: Path) -> None:

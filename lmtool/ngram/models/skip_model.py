@@ -20,9 +20,9 @@ from lmtool.system.arrays import FloatArray, IntArray, sentence_offsets
 
 
 class SkipNgramModel(LanguageModel):
-    """A LanguageModel with contexts of s (n-1) words, of which it reads every s-th, the newest being s words back.
+    """A LanguageModel with contexts of s (n-1) words, of which it reads every s-th; the newest is s words back.
 
-    Legend: N contexts, C = s (n-1) words in each, V vocabulary entries, K candidates. All else is as in NgramModel.
+    Legend: N contexts, C = s (n-1) words in each, V vocabulary entries, K candidates. For all else see NgramModel.
     """
 
     def __init__(self, table: BackoffTable, vocabulary: Vocabulary, step: int) -> None:
@@ -46,14 +46,11 @@ class SkipNgramModel(LanguageModel):
         return self.ngrams.normalised
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """`log p(candidate | context)` for contexts `[N, C]` and candidates `[N, K]`, as `[N, K]`.
-
-        Not renormalised over the candidates.
-        """
+        """Return log p(candidate | context), `[N, K]`, not renormalized over the candidates `[N, K]`."""
         return self.ngrams.log_prob_candidates(self._read("log_prob_candidates", contexts), candidates)
 
     def log_dist(self, contexts: IntArray) -> FloatArray:
-        """The log-probabilities of all words after each of the contexts `[N, C]`, as `[N, V]`."""
+        """Return log p of all words after contexts `[N, C]`, as `[N, V]`."""
         return self.ngrams.log_dist(self._read("log_dist", contexts))
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
@@ -70,12 +67,12 @@ class SkipNgramModel(LanguageModel):
         return log_prob
 
     def _read(self, method: str, contexts: IntArray) -> IntArray:
-        """The words of contexts that are read, `[N, n - 1]`."""
+        """Return the words of contexts that are read, `[N, n-1]`."""
         return self._checked_contexts(method, contexts)[:, :: self.step]
 
 
 class EveryWord:
-    """Every s-th word of a corpus as the units that are counted."""
+    """Every s-th word as units."""
 
     def __init__(self, corpus: Corpus, step: int) -> None:
         """step: s."""
@@ -84,9 +81,9 @@ class EveryWord:
         self._step = step
 
     def model(self, table: BackoffTable) -> SkipNgramModel:
-        """The model that skips."""
+        """Return the model that skips."""
         return SkipNgramModel(table, self.corpus.vocabulary, self._step)
 
     def save(self, table: BackoffTable, folder: Path) -> None:
-        """Write the table. Raises UserError where it cannot be written."""
+        """Write the table. Raises UserError if it cannot be written."""
         save_table(table, folder / NGRAM_FILE, self.corpus.vocabulary.fingerprint())

@@ -4,9 +4,9 @@ r"""Skipping n-grams: n-grams whose context is every s-th word.
 
     p(w_t|h) = p(w_t\,|\,w_{t-s(n-1)} \dots w_{t-2s}\,w_{t-s})
 
-With s = 2 its newest word is the last but one: where the last word was never seen in its place, what stands before it
-still tells something. To be mixed with n-grams of all words. Of Goodman's contexts these are the ones that are n-grams
-of a text, the one cut into every s-th word: they are counted and smoothed as such.
+With s = 2 the newest word of the context is the last but one, which is still informative if the last word was never
+seen there. Such a model is to be mixed with n-grams of all words. Of the contexts in Goodman (2001) these are the ones
+that are n-grams of a text, the text of every s-th word, so that they are counted and smoothed like any others.
 
 Source: Goodman (2001), "A bit of progress in language modeling", Computer Speech & Language 15, section 4; Rosenfeld
     (1994), "Adaptive statistical language modeling".
@@ -39,7 +39,7 @@ class SkipNgramConfig(CountModelConfig):
     step: int = setting(min=1, max=16)
 
     def units(self, corpus: Corpus) -> Units:
-        """Every s-th word. Raises UserError where the text of train is not there."""
+        """Return every s-th word as units. Raises UserError if the text of train is not available."""
         from lmtool.ngram.models.skip_model import EveryWord
 
         if corpus.train_counted_externally:
@@ -47,7 +47,7 @@ class SkipNgramConfig(CountModelConfig):
         return EveryWord(corpus, self.step)
 
     def load(self, folder: Path, vocabulary: Vocabulary) -> LanguageModel:
-        """The model of a run folder. Raises UserError where its file is missing, damaged, or of another vocabulary."""
+        """Load the model of a run. Raises UserError if its file is missing, damaged, or of another vocabulary."""
         from lmtool.ngram.files.hdf5 import open_table
         from lmtool.ngram.models.ngram_model import NGRAM_FILE
         from lmtool.ngram.models.skip_model import SkipNgramModel

@@ -2,9 +2,9 @@
 
     p(w|c(w)) = n(w) / sum of n over the words of c(w)
 
-n(w) is the count of w in train; a word that does not occur there counts as half an occurrence, so that none has
-probability 0 for that alone. In a file they are lines `class p(w|c) word`, SRILM's format of classes; in a word white
-space and backslashes are written as in the vocabulary's file (lmtool.runs.corpus).
+n(w) is the count of w in train; a word that does not occur there counts as half an occurrence, so that its probability
+is not 0. A file of classes has lines `class p(w|c) word`, SRILM's format; white space and backslashes in a word are
+escaped as in the vocabulary's file (lmtool.runs.corpus).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MEANT = {written: letter for letter, written in WRITTEN.items()}
 
 @dataclass(frozen=True, slots=True)
 class WordClasses:
-    """class_of: int64 `[V]`, the class of each word. log_within: float64 `[V]`, log p(w|c(w)), 0 for `<s>`.
+    """The classes of the words of a vocabulary.
 
-    classes: as the vocabulary of their n-grams, most frequent first; `<s>` and `</s>` are classes of their own, and
-    unk is the class of `<unk>`.
+    class_of: int64 `[V]`, the class of each word. log_within: float64 `[V]`, log p(w|c(w)), 0 for `<s>`. classes: the
+    classes as a vocabulary, most frequent first; `<s>` and `</s>` are separate classes; unk is the class of `<unk>`.
     """
 
     class_of: IntArray
@@ -46,8 +46,9 @@ class WordClasses:
 
     @classmethod
     def of(cls, class_of: Sequence[int] | IntArray, names: Sequence[str], vocabulary: Vocabulary) -> WordClasses:
-        """The classes of words `[V]`, each the number of one of names `[C]`, all different; a class without words is
-        left out.
+        """Return classes, given the number of each word's class `[V]` among distinct names `[C]`.
+
+        Classes without words are left out.
         """
         old = np.asarray(class_of, dtype=np.int64)
         halves = np.maximum(2 * vocabulary.counts, 1)  # of occurrences
@@ -67,9 +68,9 @@ class WordClasses:
         return cls(new[old], log_within, classes)
 
     def save(self, path: Path, words: Sequence[str]) -> None:
-        """Write them, whole or not at all, most frequent class first; `<s>`, which no class predicts, has p = 1.
+        """Write the classes, whole or not at all, most frequent first; `<s>`, which no class predicts, has p = 1.
 
-        words: `[V]`. Raises UserError where the file cannot be written.
+        words: `[V]`. Raises UserError if the file cannot be written.
         """
         order = np.argsort(self.class_of, kind="stable").tolist()
         names = [name.translate(_LETTERS) for name in self.classes.words]
@@ -80,7 +81,7 @@ class WordClasses:
 
     @classmethod
     def open(cls, path: Path, vocabulary: Vocabulary) -> WordClasses:
-        """The classes that `save` has written. Raises UserError where they are missing, damaged or of other words."""
+        """Read a file that `save` has written. Raises UserError if it is missing, damaged or of other words."""
         remedy = "train the model again"
         try:
             rows = [line.split("\t") for line in path.read_bytes().decode().split("\n")[:-1]]
@@ -103,12 +104,11 @@ def _meant(text: str) -> str:
 
 
 def read_classes(path: Path, vocabulary: Vocabulary, *, key: str) -> tuple[WordClasses, list[str]]:
-    """The classes of a user's file, and lines that say what was left out.
+    """Read classes from a user's file; also return lines that say which words are missing on either side.
 
-    Lines of a word and its class, or SRILM's, of a class, a probability, which is not used, and a word. A word of the
-    vocabulary that the file does not have is a class of its own, as in SRILM. key: the setting that names the file.
-    Raises UserError, with the line, for what is neither, for a word in two classes, and for `<s>` and `</s>` with
-    others.
+    The file has lines `word class`, or SRILM's `class probability word`, whose probability is ignored. A word of the
+    vocabulary that the file lacks becomes a separate class, as in SRILM. key: the setting that names the file. Raises
+    UserError, with the line, for any other line, for a word in two classes, and if `<s>` or `</s>` shares a class.
     """
     name_of: dict[str, str] = {}
     try:
@@ -127,7 +127,7 @@ def read_classes(path: Path, vocabulary: Vocabulary, *, key: str) -> tuple[WordC
     number_of = {name: c for c, name in enumerate(dict.fromkeys(of_words))}
     for i in (vocabulary.bos, vocabulary.eos):
         if i is not None and of_words.count(of_words[i]) > 1:
-            raise UserError(f"{key}={path}: {vocabulary.words[i]} must be a class of its own; leave it out of the file")
+            raise UserError(f"{key}={path}: {vocabulary.words[i]} must be alone in its class: remove it from the file")
     found = WordClasses.of([number_of[name] for name in of_words], list(number_of), vocabulary)
     about = [f"{len(found.classes):,} classes, of which {len(alone):,} are words that {path} does not have"]
     if unknown:
@@ -136,7 +136,7 @@ def read_classes(path: Path, vocabulary: Vocabulary, *, key: str) -> tuple[WordC
 
 
 def _entry(fields: list[str], where: str) -> tuple[str, str]:
-    """The word and the class of a line."""
+    """Return the word and the class of a line."""
     if len(fields) == 2:
         return _meant(fields[0]), fields[1]
     try:
@@ -145,11 +145,11 @@ def _entry(fields: list[str], where: str) -> tuple[str, str]:
     except ValueError:
         pass
     shown = " ".join(fields)[:60]
-    raise UserError(f"{where}: {shown!r} is no line 'word class', and no 'class probability word' of SRILM")
+    raise UserError(f"{where}: {shown!r} must be 'word class', or 'class probability word' as in SRILM")
 
 
 def _own_name(word: str, names: set[str]) -> str:
-    """A name for the class of one word, that none of the file's classes has."""
+    """Return a name for the class of one word that no class of the file has."""
     while word in names:
         word += " alone"
     return word
@@ -158,12 +158,15 @@ def _own_name(word: str, names: set[str]) -> str:
 def learned_classes(
     ids: npt.NDArray[Any], vocabulary: Vocabulary, number: int, passes: int, *, merging: bool
 ) -> tuple[WordClasses, list[str]]:
-    """Classes of the words of a vocabulary by the bigrams of a text, and lines on how they were found.
+    """Learn classes of words by merging (Brown et al. 1992), then exchange (Martin, Liermann & Ney 1998).
 
-    ids: `[N]`, at least one, without `<s>`, so that `</s>` stands before each sentence but the first. number: of
-    classes; beside them `<s>`, `</s>`, `<unk>` and the words that are not in the text have a class each. passes: of
-    exchange, at most. merging: whether it starts from merged clusters, which take O(V number^2) time, or from the most
-    frequent words as classes, and the others in the last.
+    Both maximize the average mutual information of the classes of neighbors in a text; exchange continues where merging
+    ends. Returns the classes and lines on how they were found.
+
+    ids: `[N]`, at least one, without `<s>`, so that `</s>` precedes each sentence except the first. number: of classes;
+    in addition, `<s>`, `</s>`, `<unk>` and the words that are not in the text have one class each. passes: maximum
+    passes of exchange. merging: start exchange from merged clusters, which take O(V number^2) time, else from the most
+    frequent words as classes, with all other words in the last.
     """
     words = len(vocabulary) - 1
     counts = np.bincount(ids, minlength=words)
@@ -185,13 +188,15 @@ def learned_classes(
     bits = found.information / math.log(2)
     about = [f"{classes:,} classes, {found.passes} passes of exchange: average mutual information {bits:.4f} bits"]
     if classes < number:
-        about.append(f"model.classes={number}: only {classes:,} words can be put into classes; each is one of its own")
+        about.append(
+            f"model.classes={number}: only {classes:,} words can be put into classes; each word is a separate class"
+        )
     of_words = np.append(found.class_of, len(closed))  # and of <s>
     return WordClasses.of(of_words, _names(found.class_of, counts, classes, names), vocabulary), about
 
 
 def _names(class_of: IntArray, counts: IntArray, classes: int, others: list[str]) -> list[str]:
-    """c1, c2, ... for the first `classes`, most frequent first; then those of the others, and `<s>`."""
+    """Return c1, c2, ... for the first `classes`, most frequent first; then the names of the others, and `<s>`."""
     of_classes = np.bincount(class_of, counts, classes)[:classes]
     rank = np.empty(classes, dtype=np.int64)
     rank[np.argsort(-of_classes, kind="stable")] = np.arange(classes)

@@ -1,12 +1,12 @@
 """Entropy pruning (Stolcke 1998, eq. 3 to 6): removes the n-grams whose removal changes the model least.
 
-Removing hw changes the model by the relative entropy
+Removing hw changes the model by this relative entropy:
 
     D = -p(h) { p(w|h) [log p(w|h') + log backoff'(h) - log p(w|h)] + [log backoff'(h) - log backoff(h)] left(h) }
 
-with backoff'(h) the back-off weight after the removal and left(h) the mass of words unseen after h. hw is removed where
-exp(D) - 1, the relative change of perplexity, is below a threshold; n-grams of the highest order first, and none that
-is the context of one that stays.
+with backoff'(h) the back-off weight after the removal and left(h) the mass of words unseen after h. hw is removed if
+exp(D) - 1, the relative change of perplexity, is below a threshold; n-grams of the highest order first, and never the
+context of one that stays.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ PIECE = 1 << 20  # n-grams scored at once
 
 
 def prune_by_entropy(table: BackoffTable, threshold: float, eos: int | None) -> BackoffTable:
-    """The table without the n-grams whose removal changes perplexity by less than `threshold`, relatively.
+    """Return the table without the n-grams whose removal changes perplexity by less than `threshold`, relatively.
 
-    eos: the id of `</s>`, whose probability is that of `<s>` at the start of a context, as in SRILM.
+    eos: the id of `</s>`, whose probability stands for that of `<s>` at the start of a context, as in SRILM.
     """
     return _left(table, marked(table.trie, _relative_changes(table, eos), threshold))
 
 
 def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) -> tuple[BackoffTable, float]:
-    """The table of at most `size` n-grams, at least the 1-grams, and prune_by_entropy's threshold that gives it."""
+    """Return the table of at most `size` n-grams, but all 1-grams, and the threshold of prune_by_entropy for it."""
     orders = list(_relative_changes(table, eos))
     threshold, found = largest_within(size, lambda threshold: marked(table.trie, orders, threshold))
     return _left(table, found), threshold
@@ -47,18 +47,18 @@ def prune_to_size_by_entropy(table: BackoffTable, size: int, eos: int | None) ->
 
 @dataclass(frozen=True, slots=True)
 class _Marked:
-    """mask: of the n-grams that stay, bool `[nodes]`."""
+    """The n-grams that stay: mask, bool `[nodes]`."""
 
     mask: Mask
 
     @property
     def size(self) -> int:
-        """How many stay."""
+        """Number of n-grams that stay."""
         return int(np.count_nonzero(self.mask))
 
 
 def marked(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: float) -> _Marked:
-    """What stays of orders n to 2, given the relative changes of each, and all 1-grams."""
+    """Return the n-grams that stay, given the relative changes of orders n to 2; all 1-grams stay."""
     mask = np.ones(int(trie.nodes.first[-1]), dtype=bool)
     for k, changes in orders:
         mask[trie.first(k) : trie.first(k + 1)] = changes >= threshold
@@ -68,12 +68,12 @@ def marked(trie: Trie, orders: Iterable[tuple[int, FloatArray]], threshold: floa
 
 
 def _left(table: BackoffTable, marked: _Marked) -> BackoffTable:
-    """The table of what stays, with new back-off weights."""
+    """Return the table of the n-grams that stay, with new back-off weights."""
     return renormalised(replace(table.select(marked.mask), suffix_closed=False))
 
 
 def _relative_changes(table: BackoffTable, eos: int | None) -> Iterator[tuple[int, FloatArray]]:
-    """Of orders n to 2, the relative change of perplexity `[N]` that the removal of each n-gram makes."""
+    """Yield orders n to 2, each with the relative change of perplexity from removing each n-gram, `[N]`."""
     suffixes = table.trie.suffixes() if table.suffix_closed else None
     marginals = log_marginals(table, eos)
     for k in range(table.order, 1, -1):
@@ -92,7 +92,7 @@ def keep_contexts(trie: Trie, k: int, mask: Mask) -> None:
 
 
 def divergences(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray, contexts: int) -> FloatArray:
-    """D / -p(h) of n-grams hw `[N]`, the braces of D, from all n-grams of their C contexts.
+    """Return D / -p(h), the braces of D, of n-grams hw `[N]`, given all n-grams of their C contexts.
 
     log_prob: log p(w|h), float32 `[N]`, as the table stores it. log_lower: log p(w|h') `[N]`. context: the number of
     each one's context, int64 `[N]`, the words of a context ascending. contexts: C.
@@ -109,8 +109,7 @@ def divergences(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray
 
 
 def relative_changes(change: FloatArray, log_h: FloatArray) -> FloatArray:
-    """The relative change of perplexity when n-grams hw are removed, float64 `[N]`; nan (below all thresholds) where
-    it is not determined.
+    """Return the relative change of perplexity if n-grams hw are removed, `[N]`; nan (always removed) if unknown.
 
     change: as `divergences` has it; log_h: log p(h) `[N]`.
     """
@@ -120,7 +119,7 @@ def relative_changes(change: FloatArray, log_h: FloatArray) -> FloatArray:
 
 
 def renormalised(table: BackoffTable, suffixes: list[IntArray] | None = None) -> BackoffTable:
-    """The table with new back-off weights, so that every distribution sums to one; shorter contexts first.
+    """Return the table with new back-off weights, so that every distribution sums to one; shorter contexts first.
 
     suffixes: of its trie, as Trie.suffixes returns them, where they are known.
     """
@@ -139,13 +138,13 @@ def renormalised(table: BackoffTable, suffixes: list[IntArray] | None = None) ->
 
 
 def new_weights(log_prob: FloatArray32, log_lower: FloatArray, context: IntArray, contexts: int) -> FloatArray:
-    """The back-off weights `[C]` of contexts, 1 where nothing follows; arguments as those of `divergences`."""
+    """Return the back-off weights `[C]` of contexts, 1 if nothing follows; see `divergences` for the arguments."""
     weight, _ = backoff_weights(np.exp(log_prob.astype(np.float64)), np.exp(log_lower), context, contexts)
     return weight
 
 
 def _log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> FloatArray:
-    """log p(w|h') of each n-gram hw of order k. suffixes: of a table that has all of them."""
+    """Return log p(w|h') of each n-gram hw of order k. suffixes: of a table that has all of them."""
     if suffixes is not None:
         below = table.trie.first(k)
         stored = table.log_probs(0, below) if k > 2 else compiled_table(table).unigrams
@@ -159,7 +158,7 @@ def _log_lower(table: BackoffTable, k: int, suffixes: list[IntArray] | None) -> 
 
 
 def log_marginals(table: BackoffTable, eos: int | None) -> FloatArray:
-    """log p(h) of each node as a context: the product of its words' probabilities, each after those before it."""
+    """Return log p(h) of each node as a context: the sum of log p of its words, each after the words before it."""
     marginals = table.log_probs(0, len(table.log_prob)).astype(np.float64)
     marginals[table.bos] = marginals[eos] if eos is not None else -np.inf
     for k in range(2, table.order + 1):

@@ -1,17 +1,17 @@
-"""Pruning by expected gain: leaves out the n-grams that are expected to help least on new text, and estimates the
-shorter ones again from what they then stand for.
+"""Pruning by expected gain: removes the n-grams that are expected to help least on new text, and estimates the shorter
+ones again from the counts that they then stand for.
 
-Keeping hw moves the mass share(hw) from the shorter context to w. On as much new text as the model was trained on it
-is expected to gain, in log-likelihood,
+Keeping hw moves the mass share(hw) from the shorter context to w. The expected gain in log-likelihood, on as
+much new text as train, is
 
     gain(hw) = c*(hw) log( p(w|h) / p'(w|h) ) - c*(h) ( p(w|h) - p'(w|h) )
     p(w|h) = share(hw) + weight(h) p(w|h'),     p'(w|h) = (weight(h) + share(hw)) p(w|h')
 
-where c* are expected counts (expected_counts), not those of the training text: Stolcke's criterion (1998)
+where c* are expected counts (see ExpectedCounts), not those of the training text: Stolcke's criterion (1998)
 and that of Siivola, Hirsimaki & Virpioja (2007) trust the model's own p(w|h), which for n-grams seen once is several
 times too high just where p(w|h') is low. The last term is what the other words after h lose, to first order. Longer
-n-grams first; what is left out adds to the counts of the shorter ones (adjusted_counts.revised_counts) before these are
-looked at, which keeps Kneser-Ney's lower orders what they should be.
+n-grams are pruned first; what is removed adds to the counts of the shorter ones (adjusted_counts.revised_counts) before
+these are pruned, so that Kneser-Ney's lower orders have the right counts.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Array = npt.NDArray[Any]
 def prune_to_size_by_gain(
     counts: Counts, smoother: Smoother, table: BackoffTable, size: int, storage: Storage | None = None
 ) -> tuple[BackoffTable, float]:
-    """The model of at most `size` n-grams, at least the 1-grams, and the lowest gain that stays, in nats per token.
+    """Return the model of at most `size` n-grams, but all 1-grams, and the lowest gain that stays, in nats per token.
 
-    table: the model of all n-grams, that `smoother`, whose parameters are estimated, makes of the counts. Raises
+    table: the model of all n-grams, estimated from the counts by `smoother`, whose parameters are fitted. Raises
     UserError for a smoother that is not interpolated, or that merges the counts of several sources.
     """
     if smoother.form is not Form.interpolated or isinstance(smoother, MergingSmoother):
@@ -55,7 +55,7 @@ def prune_to_size_by_gain(
 
 
 class _Terms(NamedTuple):
-    """Of n-grams hw `[N]`: a(hw), share(hw), weight(h), p(w|h'), a(h.)."""
+    """Terms of the gain of n-grams hw `[N]`: a(hw), share(hw), weight(h), p(w|h'), a(h.)."""
 
     a: IntArray
     share: FloatArray
@@ -66,7 +66,7 @@ class _Terms(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Order k: its adjusted counts, and the expected counts of its n-grams and of their contexts."""
+    """Adjusted counts of order k, and expected counts of its n-grams and of their contexts."""
 
     k: int
     a: Packed
@@ -75,7 +75,7 @@ class _Order:
 
 
 class _Pruning:
-    """What a threshold leaves."""
+    """Selects the n-grams that a threshold keeps."""
 
     def __init__(self, counts: Counts, smoother: Smoother, table: BackoffTable, storage: Storage) -> None:
         self.counts, self.smoother, self.table, self.storage = counts, smoother, table, storage
@@ -83,12 +83,12 @@ class _Pruning:
         self.tokens = int(counts.count[0].all().sum()) - counts.count[0].get(counts.bos, counts.bos + 1)[0]
         self.orders = [self._order(k) for k in range(2, counts.order + 1)]
         self.unigrams = adjusted_counts(counts, 1, smoother.counting, storage)
-        # The highest order's counts do not depend on what is left out, nor do others' that are not continuations.
+        # Counts of the highest order, and of others that are not continuations, do not depend on what is removed.
         fixed = self.orders[-1:] if smoother.counting is Counting.continuations else self.orders
         self.gains = {order.k: self._gains(order) for order in fixed}
 
     def select(self, threshold: float) -> Selection:
-        """The n-grams with at least this gain, in nats per token of new text, and the contexts of what stays."""
+        """Return the n-grams with at least this gain, in nats per token of new text, and the contexts of these."""
         mask = self.storage.empty(sum(self.trie.sizes), np.bool_)
         mask[: self.trie.first(2)] = True
         adjusted = [self.unigrams, *(order.a for order in self.orders)]
@@ -108,7 +108,7 @@ class _Pruning:
         return Selection(mask, adjusted)
 
     def _order(self, k: int) -> _Order:
-        """Count the counts of counts of order k in bins, and those of its contexts."""
+        """Return the expected counts of order k and of its contexts, from their counts of counts in bins."""
         a = adjusted_counts(self.counts, k, self.smoother.counting, self.storage)
         blocks = self.trie.context_blocks(k)
         grams = np.zeros((len(blocks), LARGEST + 2, BINS), dtype=np.int64)
@@ -125,7 +125,7 @@ class _Pruning:
         return _Order(k, a, ExpectedCounts.of(grams.sum(axis=0)), ExpectedCounts.of(contexts.sum(axis=0)))
 
     def _gains(self, order: _Order) -> Array:
-        """The gain of each n-gram of an order, in nats per token, float32."""
+        """Return the gain of each n-gram of an order, in nats per token, float32."""
         gains = self.storage.empty(self.trie.sizes[order.k - 1], np.float32)
         blocks = self.trie.context_blocks(order.k)
 
@@ -139,7 +139,7 @@ class _Pruning:
         return gains
 
     def _terms(self, k: int, packed: Packed, first: int, last: int) -> tuple[IntArray, _Terms]:
-        """Of the n-grams of order k with contexts `first` to before `last`, and where those of each context begin."""
+        """Return where the n-grams of each context begin, for contexts `first` to before `last`, and their terms."""
         begins = self.trie.begins(k - 1, first, last)
         start, stop = int(begins[0]), int(begins[-1])
         begins = begins - start
@@ -155,7 +155,7 @@ class _Pruning:
 
 
 def _gain(terms: _Terms, order: _Order) -> FloatArray:
-    """gain(hw) on as much new text as the model was trained on, `[N]`."""
+    """Return gain(hw) on new text of the size of train, in nats, `[N]`."""
     p = terms.share + terms.weight * terms.lower
     without = (terms.weight + terms.share) * terms.lower
     expected = order.grams.expected(terms.a, bins_of(terms.total * terms.lower))
@@ -165,14 +165,14 @@ def _gain(terms: _Terms, order: _Order) -> FloatArray:
     return np.where(terms.a > 0, gain, 0.0)
 
 
-LARGEST = 4  # r that have bins; from larger ones as much is subtracted as from this one
+LARGEST = 4  # maximum r with bins; the same amount is subtracted from larger ones as from this one
 LOWEST, BINS = -32, 48  # bins are powers of two of e, from 2^-32 to 2^15 and beyond
-SHRINK = 20.0  # n-grams of the average ratio that each bin is taken to have beside its own
-MOST = 1.5  # that is subtracted where few n-grams say otherwise
+SHRINK = 20.0  # number of n-grams of the average ratio that are added to each bin
+MAX_SUBTRACTED = 1.5  # limit for bins with few n-grams
 
 
 def bins_of(expected: FloatArray) -> IntArray:
-    """The bin of each e, int64 `[N]`."""
+    """Return the bin of each e, int64 `[N]`."""
     with np.errstate(divide="ignore"):
         exponents = np.floor(np.log2(expected))
     bins: IntArray = np.clip(exponents, LOWEST, LOWEST + BINS - 1).astype(np.int64) - LOWEST
@@ -180,7 +180,7 @@ def bins_of(expected: FloatArray) -> IntArray:
 
 
 def histogram(r: IntArray, bins: IntArray | None) -> IntArray:
-    """n_0 to n_{LARGEST + 1} in each bin, int64 `[LARGEST + 2, BINS]`; all in the first bin where bins is None."""
+    """Return n_0 to n_{LARGEST + 1} in each bin, int64 `[LARGEST + 2, BINS]`; all in the first bin if bins is None."""
     r = np.minimum(r, LARGEST + 2)
     cells = r * BINS + (bins if bins is not None else 0)
     counted: npt.NDArray[Any] = np.bincount(cells, minlength=(LARGEST + 3) * BINS)
@@ -189,25 +189,34 @@ def histogram(r: IntArray, bins: IntArray | None) -> IntArray:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCounts:
-    """star: r* of r = 0 to LARGEST in each bin, float64 `[LARGEST + 1, BINS]`; more: subtracted from larger r."""
+    """Expected counts by the enhanced Good-Turing method (Church & Gale 1991, sec. 2).
+
+    An n-gram seen r times is expected r* = (r + 1) n_{r+1} / n_r times in as much new text (Good & Turing). But
+    of those seen once, one that the shorter context expects occurs again far more often than one that it does not. So
+    n_r is counted in bins of the number of times that the shorter context expects the n-gram,
+
+        e(hw) = a(h.) p(w|h'),     r*(bin) = (r + 1) n_{r+1}(bin) / n_r(bin)
+
+    star: r* of r = 0 to LARGEST in each bin, float64 `[LARGEST + 1, BINS]`. more: what is subtracted from larger r.
+    """
 
     star: FloatArray
     more: float
 
     @classmethod
     def of(cls, n: IntArray) -> ExpectedCounts:
-        """From the counts of counts in bins, `histogram`'s sum over all n-grams."""
+        """Return them for counts of counts in bins, the sum of `histogram` over all n-grams."""
         total = n.sum(axis=1)
         star = np.zeros((LARGEST + 1, n.shape[1]))
         average = np.zeros(LARGEST + 1)
         for r in range(1, LARGEST + 1):
             ratio = total[r + 1] / max(total[r], 1)
             within = (n[r + 1] + ratio * SHRINK) / (n[r] + SHRINK)
-            average[r] = np.clip((r + 1) * ratio, r - MOST, r)
-            star[r] = np.clip((r + 1) * within, max(r - MOST, 0.0), r)
+            average[r] = np.clip((r + 1) * ratio, r - MAX_SUBTRACTED, r)
+            star[r] = np.clip((r + 1) * within, max(r - MAX_SUBTRACTED, 0.0), r)
         return cls(star, LARGEST - max(average[LARGEST], 0.0))
 
     def expected(self, r: IntArray, bins: IntArray | None) -> FloatArray:
-        """r* of counts r `[N]` in their bins `[N]`, float64 `[N]`; bins None: as `histogram` has it."""
+        """Return r* of counts r `[N]` in their bins `[N]`, float64 `[N]`; the first bin if bins is None."""
         low = self.star[np.minimum(r, LARGEST), bins if bins is not None else 0]
         return np.where(r <= LARGEST, low, r - self.more)

@@ -1,9 +1,9 @@
 """Where an n-gram is looked up: `find`, for a context's node and a word, in the trie or in a hash table.
 
-The trie reads memory in several places for each order; a hash table mostly in one, where the n-gram's probability, its
-node and whether anything goes on from it lie together. It takes 32 bytes per n-gram, so a Lookup builds one when so
-many words were asked for that building it pays: of 2-grams, whose contexts have the most followers, for running text,
-and of all n-grams for decoders.
+A search in the trie reads memory in several places for each order; in a hash table mostly in one, where the n-gram's
+probability, its node and whether longer n-grams begin with it lie together. The table takes 32 bytes per n-gram. A
+Lookup builds it once enough words were looked up to make up for the time: of 2-grams, whose contexts have the most
+followers, for running text, and of all n-grams for decoders.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from lmtool.system.memory import memory_available
 Array = npt.NDArray[Any]
 EMPTY_SLOT = np.uint64(0xFFFFFFFFFFFFFFFF)
 NODE_BITS = 31
-QUERIES = 256  # searched together in a hash table: what is noted of them stays in the first cache
-MEMORY_PART = 4  # no hash table takes more than one part in so many of the memory that is available
-WORDS_PER_NGRAM = 4  # building a hash table takes as long as looking up one word for so many n-grams
+QUERIES_PER_BLOCK = 256  # searched together in a hash table: their queries stay in the L1 cache
+MAX_MEMORY_FRACTION = 4  # a hash table takes at most one fourth of the available memory
+NGRAMS_PER_WORD = 4  # entered into a hash table in the time of looking up one word
 
 
 class Hash(NamedTuple):
     """A hash table of the n-grams of orders 2 to `order`; of none if order is 1.
 
     entries: uint64 `[S, 2]`: the key, node of the context << word_width | last word; then the bits of the float32 log p
-    << 32 | extends << 31 | node. An entry lies in the first free slot from its key's hash on. extends: whether an
-    n-gram of the table goes on from this one, or its back-off weight is not one; of words uint8 `[V]`.
+    << 32 | extends << 31 | node. An entry lies in the first free slot from its key's hash on. extends: whether a longer
+    n-gram begins with this one, or its back-off weight is not one; for words uint8 `[V]`.
     """
 
     entries: Array
@@ -85,18 +85,18 @@ class Lookup:
         self.table = table
         self.compiled = compiled_table(table)
         self._tokens = self._words = 0
-        self._paying_tokens = sum(table.sizes[1:2]) // WORDS_PER_NGRAM
-        self._paying_words = sum(table.sizes) // WORDS_PER_NGRAM
+        self._paying_tokens = sum(table.sizes[1:2]) // NGRAMS_PER_WORD
+        self._paying_words = sum(table.sizes) // NGRAMS_PER_WORD
 
     def for_text(self, tokens: int) -> Table:
-        """Return the table to score so many more tokens of text with."""
+        """Return the table with which to score that many further tokens of text."""
         self._tokens += tokens
         if self._tokens > self._paying_tokens and self.table.order > 1:
             self._build(2)
         return self.compiled
 
     def for_states(self, words: int) -> Table:
-        """Return the table to advance states by so many more words with."""
+        """Return the table with which to advance states by that many further words."""
         before, self._words = self._words, self._words + words
         if before <= self._paying_words < self._words and self.table.quantized_bits is None:
             self._build(self.table.order)  # quantized tables are small on purpose
@@ -116,7 +116,7 @@ def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:
     trie, word_width = table.trie, table.trie.nodes.word_width
     slots = sum(table.sizes[1:order]) * 2 + 1
     available = memory_available()
-    if available is not None and slots * 16 > available // MEMORY_PART:
+    if available is not None and slots * 16 > available // MAX_MEMORY_FRACTION:
         return None
     if width_of(trie.first(order + 1)) > NODE_BITS or width_of(trie.first(order)) + word_width > 63:
         return None
@@ -174,7 +174,7 @@ def _slot(key: Any, slots: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def _parts(value: Any) -> Any:
-    """Return what the second half of an entry says: the node, log p as float32, and whether anything goes on."""
+    """Return the node, log p (float32) and `extends` from the second half of an entry."""
     node = np.int64(value & np.uint64((1 << NODE_BITS) - 1))
     log_prob = np.uint32(value >> np.uint64(32)).view(np.float32)
     return node, log_prob, (value >> np.uint64(NODE_BITS)) & np.uint64(1) != 0
@@ -182,10 +182,10 @@ def _parts(value: Any) -> Any:
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def find(table: Any, order: Any, context: Any, word: Any) -> Any:
-    """Return the node of an n-gram of this order, its log p and whether anything goes on from it; -1, 0, False if none.
+    """Return the node of an n-gram, its log p and whether it extends (see Hash), or -1, 0, False if it is not there.
 
-    context: the node of its other words. Of an n-gram that is found in the trie it is not known what goes on from it:
-    False, and states.words_that_matter looks.
+    order: of the n-gram. context: the node of all its words but the last. For an n-gram found in the trie, the third
+    value is False: states.shorten looks into the trie itself.
     """
     if order > table.ngrams.order:
         node = child(table.nodes, context, word)
@@ -204,8 +204,8 @@ def find(table: Any, order: Any, context: Any, word: Any) -> Any:
 def find_hashed(table: Any, queries: Any, log_prob: Any) -> None:
     """Find B n-grams in the hash table, given contexts and words in the first columns of queries int64 `[B, 3]`.
 
-    The first column gets their nodes, -1 if there are none, the last whether anything goes on from them, and log_prob
-    `[B]` log p. The plain form is `find`. All slots are read before the first is compared: none waits for another.
+    The first column gets their nodes, or -1, the last whether they extend, and log_prob `[B]` log p. The plain form is
+    `find`. Here all slots are read before the first is compared, so that no read waits for another.
     """
     entries, slots = table.ngrams.entries, len(table.ngrams.entries)
     for j in range(len(queries)):
@@ -219,6 +219,6 @@ def find_hashed(table: Any, queries: Any, log_prob: Any) -> None:
         while there != key and there != EMPTY_SLOT:
             slot = slot + 1 if slot + 1 < slots else np.int64(0)
             there = entries[slot, 0]
-        node, log_prob[j], goes_on = _parts(entries[slot, 1])
+        node, log_prob[j], extends = _parts(entries[slot, 1])
         queries[j, 0] = node if there == key else np.int64(-1)
-        queries[j, 2] = goes_on
+        queries[j, 2] = extends

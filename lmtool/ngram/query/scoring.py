@@ -15,7 +15,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.ngram.query.find import QUERIES, compiled_table, find, find_hashed
+from lmtool.ngram.query.find import QUERIES_PER_BLOCK, compiled_table, find, find_hashed
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.compiled import borrowed
 from lmtool.ngram.tables.packed import read
@@ -24,15 +24,15 @@ from lmtool.ngram.tables.trie_search import SHORT, UNSEEN, children, children_of
 from lmtool.system.arrays import FloatArray
 from lmtool.system.parallel import cut_evenly, run
 
-PIECE = 1 << 12  # tokens that are scored together: their nodes stay in the cache
+TOKENS_PER_PIECE = 1 << 12  # scored together: their nodes stay in the cache
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def score_word(table: Any, contexts: Any, word: Any, after: Any) -> Any:
-    """Return log p of a word, the length of the longest n-gram that ends in it, and of the longest that goes on.
+    """Return log p of a word, and the lengths of the longest n-gram that ends in it and of the longest that extends.
 
-    contexts: the nodes of the last 1 to n-1 words before it, `[n-1]`. after: gets those after it; may be the same
-    array; or None. The last number is 0 if the hash table does not have all n-grams: it is not known then.
+    contexts: the nodes of the last 1 to n-1 words before it, `[n-1]`. after: gets the nodes after it; None, or an array
+    that may be `contexts`. The last number is 0 unless the hash table has all n-grams.
     """
     score, matched = table.unigrams[word], np.int64(1)
     hashed = table.ngrams.order == table.order
@@ -67,11 +67,11 @@ def back_off(
     returns. nodes: get those of the n-grams of this order that end in the words, `[N]`.
     The plain form is score_word, one word after the other, to the bit (tests/ngram/test_query.py). Here the searches of
     one order do not wait for each other, so that the processor has several under way: in the trie all of them take
-    each step together; in the hash table so many that what is noted of them stays in the first cache.
+    each step together, in the hash table a block at a time, whose queries stay in the L1 cache.
     """
     table = borrowed(table)
     hashed = order <= table.ngrams.order
-    size = min(QUERIES, len(words)) if hashed else len(words)
+    size = min(QUERIES_PER_BLOCK, len(words)) if hashed else len(words)
     place = np.empty(size, np.int64)  # the word of each search
     query = np.empty((size, 3), np.int64)  # its context and word, then its node
     value = np.empty(size, np.float32)

@@ -1,4 +1,4 @@
-"""One word after one state, in little more than the time of a call.
+"""Scoring one word after one state, in little more than the time of a call.
 
 Handing a compiled function an array takes longer than the search itself, and it needs more than ten of them. Therefore
 all arguments are numbers: the table lies in memory as compiled loops take it, and its address is handed over. Nothing
@@ -49,7 +49,7 @@ class SingleStates:
         self.log10_prob: CompiledScore = called_with_numbers(_log10_prob, TableAddress(_typeof(lookup.compiled)))
 
     def use_hash(self) -> None:
-        """Look n-grams up in the hash table from now on, if so many words were scored that it pays."""
+        """Look n-grams up in the hash table from now on, if enough words were scored that building it pays."""
         if self._written.ngrams.order < self.order:
             table = self._lookup.for_states(int(self._words[0]))
             self._words[0] = 0

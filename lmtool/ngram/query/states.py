@@ -1,7 +1,8 @@
 """An n-gram model word by word. A state is the nodes of the last 1, 2, ..., n-1 words, as short as the table allows.
 
-KenLM's minimised state (Heafield 2011, section 4.1): a suffix of what was read counts only if an n-gram of the table
-goes on from it or its back-off weight is not one. Hypotheses that differ in nothing else have equal states.
+KenLM's minimized state (Heafield 2011, section 4.1): a suffix of the words read counts only if a longer n-gram of the
+table begins with it or its back-off weight is not one. So hypotheses that differ in nothing
+else have equal states.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def advance_states(table: Any, eos: Any, states: Any, words: Any, log_prob: Any,
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def shorten(table: Any, state: Any, lasting: Any) -> None:
-    """Remove the longest suffixes from a state `[n-1]` that no n-gram goes on from and that cost nothing to leave.
+    """Remove the longest suffixes from a state `[n-1]` with which no longer n-gram begins and whose weight is one.
 
     lasting: as score_word returns it.
     """

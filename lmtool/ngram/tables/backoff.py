@@ -94,7 +94,7 @@ class BackoffTable:
         """
         if isinstance(self.log_prob, QuantizedValues) or isinstance(self.log_backoff, QuantizedValues):
             raise UserError(
-                f"the model already has {self.quantized_bits} bits per value: quantize the one it was made from"
+                f"the model is quantized already, to {self.quantized_bits} bits: quantize the one it was made from"
             )
         storage = storage or Storage()
         return replace(
