@@ -146,7 +146,7 @@ def test_likely_words_make_ngrams() -> None:
 
 
 def test_a_network_becomes_an_ngram_run(runs: Path, lmtool: Lmtool) -> None:
-    said = lmtool("distil", f"run={runs}/nplm", f"like={runs}/kn3", f"store_dir={runs}/stores", "hydra.run.dir=small")
+    said = lmtool("distill", f"run={runs}/nplm", f"like={runs}/kn3", f"store_dir={runs}/stores", "hydra.run.dir=small")
     found = json.loads(Path("small/result.json").read_text())
     like = json.loads((runs / "kn3" / "result.json").read_text())
     assert found["ngrams"] == like["ngrams"] and f"valid perplexity {found['valid_perplexity']:.4f}" in said

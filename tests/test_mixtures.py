@@ -357,7 +357,7 @@ def test_a_cached_mixture_sums_to_one_and_scores_what_its_rows_say(kind: str, to
     # The first token is the models' alone; after contexts without a text the cache is empty.
     first = valid.contexts(0, 1, model.context_size)
     weights = np.array([5, 2]) / 7
-    own = [m.log_dist(first[:, first.shape[1] - m.context_size :])[0] for m in model.static.members]
+    own = [m.log_dist(first[:, first.shape[1] - m.context_size :])[0] for m in model.members]
     np.testing.assert_allclose(rows[0], mix(np.stack(own), weights), rtol=1e-6)
     np.testing.assert_allclose(model.log_dist(first)[0], rows[0], rtol=1e-6)
     assert model.dynamic and not np.allclose(

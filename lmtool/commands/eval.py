@@ -71,7 +71,9 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
             session.warn(warning)
     for note in fitted_note({run: finished.fitted_on.get(name, [])}, name):
         session.note(note)
-    return _scored(config, model, split, corpus.vocabulary, session, run=run, name=name, cloze=cloze)
+    return evaluate_split(
+        model, split, corpus.vocabulary, session, run=run, name=name, cloze=cloze, **_scoring_settings(config)
+    )
 
 
 def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
@@ -111,45 +113,12 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
     split, skipped = split_of_text(blocks, name, loaded.form, across_sentences=across, documents=documents)
     if skipped and loaded.vocabulary.eos is not None:
         session.note(f"skipped {skipped:,} empty lines; blank_lines=sentence scores the </s> of each, as KenLM does")
-    return _scored(config, loaded.model, split, loaded.vocabulary, session, run=loaded.name, name=name)
+    how = _scoring_settings(config)
+    return evaluate_split(loaded.model, split, loaded.vocabulary, session, run=loaded.name, name=name, **how)
 
 
-def _scored(
-    config: EvalConfig,
-    model: LanguageModel,
-    split: Split,
-    vocabulary: Vocabulary,
-    session: Session,
-    *,
-    run: str,
-    name: str,
-    cloze: dict[str, float] | None = None,
-) -> Evaluation:
-    """Score text by the settings; print its tokens if they ask for it."""
-    from lmtool.ngram.models.ngram_model import evenly, quantized_notes
-
-    evaluation = evaluate_split(
-        model,
-        split,
-        vocabulary,
-        session,
-        run=run,
-        name=name,
-        accuracy=config.accuracy,
-        unnormalised=config.unnormalised,
-        cloze=cloze,
-    )
-    if evaluation.oov and (evaluation.log_probs[evaluation.oov_positions] == -math.inf).all():
-        session.note(
-            f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {run} "
-            "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
-        )
-    if split.tokens:
-        for note in quantized_notes(model, split.windows(evenly(split.tokens), model.context_size)[0]):
-            session.note(note)
-    if config.detail:
-        _print_detail(model, split, evaluation, session, sentences=vocabulary.eos is not None)
-    return evaluation
+def _scoring_settings(config: EvalConfig) -> dict[str, bool]:
+    return {"accuracy": config.accuracy, "unnormalised": config.unnormalised, "detail": config.detail}
 
 
 def evaluate_split(
@@ -162,16 +131,18 @@ def evaluate_split(
     name: str,
     accuracy: bool = False,
     unnormalised: bool = False,
+    detail: bool = False,
     cloze: dict[str, float] | None = None,
 ) -> Evaluation:
     """Score text with a model.
 
-    run, name: of the model and the text, for the report. cloze: results of the text's questions. accuracy,
-    unnormalised: as in EvalConfig. Raises UserError for unnormalised scores of a model that has none.
+    run, name: of the model and the text, for the report. accuracy, unnormalised, detail: as in EvalConfig. cloze:
+    results of the text's questions. Raises UserError for unnormalised scores of a model that has none.
     """
     from lmtool.data.oov import text_warning
     from lmtool.evaluation.score import READ_ALONE, log_z, reads_across, split_accuracy
     from lmtool.evaluation.token_scores import TokenScores, tokens_of
+    from lmtool.ngram.models.ngram_model import evenly, quantized_notes
 
     start = time.perf_counter()
     if unnormalised:
@@ -185,7 +156,7 @@ def evaluate_split(
     if split.oov_words is not None:
         for warning in text_warning(name, len(split.oov_words), split.tokens, split.oov_words, vocabulary):
             session.warn(warning)
-    return Evaluation.of(
+    evaluation = Evaluation.of(
         run,
         TokenScores(log_prob, tokens_of(split, vocabulary), name, model.normalised and not unnormalised),
         characters=split.characters,
@@ -197,6 +168,17 @@ def evaluate_split(
         across_sentences=across,
         notes=session.notes,
     )
+    if evaluation.oov and (log_prob[split.oov_positions] == -math.inf).all():
+        session.note(
+            f"tokens out of vocabulary have probability 0 ({evaluation.oov:,} of {evaluation.tokens:,}): {run} "
+            "has no <unk>, or no probability for it; the perplexity without OOVs is that of the others"
+        )
+    if split.tokens:
+        for note in quantized_notes(model, split.windows(evenly(split.tokens), model.context_size)[0]):
+            session.note(note)
+    if detail:
+        _print_detail(model, split, evaluation, session, sentences=vocabulary.eos is not None)
+    return evaluation
 
 
 def _print_detail(

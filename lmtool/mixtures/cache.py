@@ -19,7 +19,7 @@ import numpy.typing as npt
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.language_model import LanguageModel
-from lmtool.mixtures.linear import MixedModel, Mixture, checked_weights, mix
+from lmtool.mixtures.linear import LinearMixture, checked_weights, mix
 from lmtool.system.arrays import FloatArray, IntArray
 
 BLOCK = 256  # tokens whose products with the tokens in the cache are computed at once
@@ -151,7 +151,7 @@ def neural_cache(hidden: Hidden, ids: npt.NDArray[Any], size: int, thetas: list[
         return np.log(p)
 
 
-class CachedMixture(MixedModel):
+class CachedMixture(LinearMixture):
     """A linear mixture of M static models and a cache, with weights `[M + 1]`, the cache's last.
 
     A dynamic model: the probability of a token depends on the whole text before it. For contexts without a text the
@@ -167,35 +167,24 @@ class CachedMixture(MixedModel):
     ) -> None:
         """Raises ValueError for weights that are not M + 1, finite, 0 or more and sum to one."""
         super().__init__(members, weights, special_tokens)
-        static, equal = self.weights[:-1].sum(), np.full(len(members), 1 / len(members))
-        self.static = Mixture(members, self.weights[:-1] / static if static > 0 else equal, special_tokens)
+        total, equal = self.weights[:-1].sum(), np.full(len(members), 1 / len(members))
+        self.static_weights = self.weights[:-1] / total if total > 0 else equal
         self.cache = cache
 
     def _checked_weights(self, weights: FloatArray) -> FloatArray:
         return checked_weights("CachedMixture: weights", weights, (len(self.members) + 1,))
+
+    def _weights_after(self, contexts: IntArray) -> FloatArray:
+        return self.static_weights
 
     @property
     def dynamic(self) -> bool:
         """True: the cache changes with the text."""
         return True
 
-    def log_prob(self, contexts: IntArray, targets: IntArray) -> FloatArray:
-        """Return log p(target | context), `[N]`, for contexts `[N, C]` and targets `[N]`, with an empty cache."""
-        return self.static.log_prob(contexts, targets)
-
-    def log_dist(self, contexts: IntArray) -> FloatArray:
-        """Return log p of all words after contexts `[N, C]`, `[N, V]`, with an empty cache."""
-        return self.static.log_dist(contexts)
-
-    def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """Return log p(candidate | context), `[N, K]`, for contexts `[N, C]` and candidates `[N, K]`; the cache is
-        empty.
-        """
-        return self.static.log_prob_candidates(contexts, candidates)
-
     def mix_scores(self, log_probs: FloatArray, text: Split) -> FloatArray:
         """Return log p of each token, `[N]`, of a text that is read from its beginning, from the members' `[M, N]`."""
-        return with_cache(log_probs, self.cache.log_prob(text), self.weights, self.static.weights)
+        return with_cache(log_probs, self.cache.log_prob(text), self.weights, self.static_weights)
 
     def log_dist_text(self, text: Split, first: int, last: int) -> FloatArray:
         """Return log p of all words before the tokens `first` to `last` - 1 of a text that is read from its beginning,
@@ -206,7 +195,7 @@ class CachedMixture(MixedModel):
             cached = np.log(self.cache.dist(text, first, last, static.shape[2]))
         mixed = mix(np.concatenate([static, cached[None]]), self.weights)
         if first == 0:
-            mixed[0] = mix(static[:, 0], self.static.weights)
+            mixed[0] = mix(static[:, 0], self.static_weights)
         return mixed
 
 
