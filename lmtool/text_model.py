@@ -17,7 +17,7 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.evaluation.score import perplexity, require_across
+from lmtool.evaluation.metrics import perplexity, require_across
 from lmtool.language_model import LanguageModel
 from lmtool.states import State, States
 from lmtool.system.arrays import FloatArray, IntArray

@@ -156,7 +156,7 @@ class _Text:
 
     def perplexity(self, table: Any) -> float:
         """Return the perplexity of valid."""
-        from lmtool.evaluation.score import perplexity
+        from lmtool.evaluation.metrics import perplexity
         from lmtool.ngram.models.ngram_model import NgramModel
 
         valid = self.corpus.split("valid")

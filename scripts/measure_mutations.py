@@ -33,7 +33,7 @@ PATIENCE = 5.0  # a mutant's tests may take this many times as long as those of 
 UNOBSERVED = re.compile(r"core/(ReplaceBinaryOperator_BitOr_.*|RemoveDecorator|ExceptionReplacer)")
 # Modules of a group and the tests that are run, as patterns.
 GROUPS = {
-    "ngram": (["lmtool/ngram/**/*.py"], ["tests/ngram/test_*.py", "tests/test_incremental.py"]),
+    "ngram": (["lmtool/ngram/**/*.py"], ["tests/ngram/test_*.py", "tests/test_states.py"]),
     "outputs": (["lmtool/neural/outputs/*.py"], ["tests/neural/test_*.py"]),
     "forms": (["lmtool/neural/forms/*.py", "lmtool/neural/optimizers/*.py"], ["tests/neural/test_*.py"]),
     "mixtures": (["lmtool/mixtures/*.py"], ["tests/test_*mixture*.py", "tests/test_fit.py", "tests/test_ensemble.py"]),

@@ -131,7 +131,7 @@ def _score_speed(folder: str, programs: Path | None, text: str, test: str) -> No
     import numpy as np
 
     from lmtool.data.corpus import Corpus
-    from lmtool.evaluation.score import perplexity
+    from lmtool.evaluation.metrics import perplexity
     from lmtool.runs.load import load_model
     from lmtool.runs.run import Run
 

@@ -48,7 +48,7 @@ def _scored(name: str) -> tuple[float, float, float]:
     import numpy as np
 
     from lmtool.data.corpus import Corpus
-    from lmtool.evaluation.score import perplexity
+    from lmtool.evaluation.metrics import perplexity
     from lmtool.runs.load import load_model
     from lmtool.runs.run import Run
     from lmtool.system import parallel

@@ -46,7 +46,7 @@ parallel.LOOK_EVERY = parallel.LOOK_FIRST = math.inf
 def without_curves() -> Iterator[None]:
     """Trainings end without their picture, which takes longer to draw than they take; `with_curves` undoes it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lmtool.commands.train_neural.can_plot", lambda: False)
+        patch.setattr("lmtool.commands._train_neural.can_plot", lambda: False)
         yield
 
 
@@ -55,7 +55,7 @@ def with_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have trainings draw their curves where matplotlib is installed, as for a user."""
     from lmtool.plots import can_plot
 
-    monkeypatch.setattr("lmtool.commands.train_neural.can_plot", can_plot)
+    monkeypatch.setattr("lmtool.commands._train_neural.can_plot", can_plot)
 
 
 def nplm(**changes: object) -> NplmModel:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmtool.commands import lr_range
+from lmtool.commands import _lr_range as lr_range
 from lmtool.config.training import Gradients
 from lmtool.neural.forms import only_plain
 from lmtool.training.optimizers import load_optimizer_state_dict, use_gradients

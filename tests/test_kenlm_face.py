@@ -15,7 +15,7 @@ import pytest
 
 from lmtool import kenlm as ours
 from lmtool.ngram.query import single_state
-from tests.test_incremental import ARPA, arpa  # noqa: F401
+from tests.test_states import ARPA, arpa  # noqa: F401
 
 WORDS = ["a", "b", "c", "unheard"]
 

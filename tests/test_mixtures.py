@@ -14,7 +14,7 @@ from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import SpecialTokens
 from lmtool.errors import UserError
-from lmtool.evaluation.score import split_accuracy
+from lmtool.evaluation.metrics import split_accuracy
 from lmtool.mixtures.cache import BLOCK, CachedMixture, NeuralCache, UnigramCache, neural_cache
 from lmtool.mixtures.linear import (
     ClassMixture,

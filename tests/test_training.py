@@ -15,7 +15,7 @@ from lmtool.config.groups import OptimConfig, ScheduleConfig
 from lmtool.config.training import Forms, Precision, TrainingConfig
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.evaluation.score import perplexity
+from lmtool.evaluation.metrics import perplexity
 from lmtool.neural.encoders.options import Activation, CbowModel, LblModel
 from lmtool.neural.model import NeuralModel, build_neural
 from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax

@@ -14,7 +14,7 @@ from lmtool.system.files import atomic_write, write_json
 from lmtool.system.terminal import Cell, csv_text, markdown_table
 
 if TYPE_CHECKING:
-    from lmtool.commands.mixture_members import Member
+    from lmtool.commands._members import Member
 
 SETTINGS = CompareConfig
 HEADER = ["run", "perplexity", "difference", "95 % CI, lower", "upper", "p (bootstrap)", "p (randomisation)", "block"]
@@ -26,8 +26,8 @@ def run(config: CompareConfig, session: Session) -> Comparison:
     """Compare models that scored the same tokens with the first of them."""
     import numpy as np
 
-    from lmtool.commands.mixture_members import scores_of
-    from lmtool.evaluation.score import perplexity
+    from lmtool.commands._members import scores_of
+    from lmtool.evaluation.metrics import perplexity
     from lmtool.evaluation.significance import compare, resampled_units
 
     session.use_threads(config.threads)

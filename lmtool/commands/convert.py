@@ -20,7 +20,7 @@ from lmtool.session import Session
 from lmtool.system.files import write_json
 
 if TYPE_CHECKING:
-    from lmtool.commands.ngram_runs import Text
+    from lmtool.commands._ngram_runs import Text
     from lmtool.data.vocabulary import Vocabulary
     from lmtool.ngram.models.ngram_model import NgramModel
 
@@ -59,7 +59,7 @@ def _read(config: ConvertConfig, source: str, session: Session) -> Written:
 
     Raises UserError for a damaged file, and if the words differ and the data set cannot change its vocabulary.
     """
-    from lmtool.commands.ngram_runs import Text, save_ngram_run, store_with_words
+    from lmtool.commands._ngram_runs import Text, save_ngram_run, store_with_words
     from lmtool.data.corpus import Corpus
     from lmtool.ngram.files.arpa_model import arpa_table
     from lmtool.ngram.files.arpa_read import read_arpa
@@ -114,7 +114,7 @@ def _smaller_run(source: Run, bits: int, store_dir: str, session: Session) -> Wr
 
 def _quantise_table(source: Run, vocabulary: Vocabulary, bits: int, session: Session) -> tuple[str, int]:
     """Write the quantised n-gram model; return its file's name and the number of n-grams."""
-    from lmtool.commands.ngram_runs import load_ngram_model
+    from lmtool.commands._ngram_runs import load_ngram_model
     from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel, quantized_notes
 
     refusal = f"{source.folder} is not an n-gram model or a neural one: only these are quantised"
@@ -180,7 +180,7 @@ def _mix_ngrams(config: ConvertConfig, runs: list[str], session: Session) -> Wri
         about = f"{', '.join(f'{size:,}' for size in table.sizes)} n-grams of orders 1 to {table.order}"
         session.say(f"wrote {to}: {about}")
         return Written(to, about, session.notes)
-    from lmtool.commands.ngram_runs import save_ngram_run
+    from lmtool.commands._ngram_runs import save_ngram_run
 
     text, vocabulary = _text(config, members, vocabulary, session, one_vocabulary)
     model = NgramModel(mix_static(models, weights, vocabulary), vocabulary)
@@ -215,7 +215,7 @@ def _members_of(name: str, weight: float) -> list[_Member]:
             raise UserError(f"{name} mixes by {how}: only a linear mixture without a cache is an n-gram model")
         shares = zip(run.members, run.weights, strict=True)
         return [member for each, share in shares for member in _members_of(each, weight * share)]
-    from lmtool.commands.ngram_runs import load_ngram_model
+    from lmtool.commands._ngram_runs import load_ngram_model
 
     refusal = f"{name} is not an n-gram model: lmtool distil run={name} like=NGRAM_RUN makes one of it"
     return [_Member(name, _normalised(name, load_ngram_model(run, None, refusal)), weight, run)]
@@ -233,7 +233,7 @@ def _text(
     """Return the text that the new run is evaluated on, and its vocabulary: of data= if the command line names it, else
     of the first run, with the words of all members.
     """
-    from lmtool.commands.ngram_runs import Text, store_with_words
+    from lmtool.commands._ngram_runs import Text, store_with_words
     from lmtool.data.corpus import Corpus
 
     chosen = any(key_of(word).split(".")[0].split("@")[0] == "data" for word in session.begun.overrides)

@@ -29,8 +29,8 @@ PROBABILITIES_PER_CHUNK = 1 << 23  # in memory at once
 
 def run(config: DistilConfig, session: Session) -> TrainedRun:
     """Distil a model into the n-grams of another one, and score valid."""
-    from lmtool.commands.ngram_runs import Text, load_ngram_model, prune_to_size, save_ngram_run
-    from lmtool.evaluation.score import perplexity
+    from lmtool.commands._ngram_runs import Text, load_ngram_model, prune_to_size, save_ngram_run
+    from lmtool.evaluation.metrics import perplexity
     from lmtool.ngram.estimation.distillation import ExpectedProbabilities, LikelyNgrams
     from lmtool.ngram.models.ngram_model import NgramModel
     from lmtool.runs.corpus import open_run_corpus, require_splits

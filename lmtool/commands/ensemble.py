@@ -19,7 +19,7 @@ SETTINGS = EnsembleConfig
 
 def run(config: EnsembleConfig, session: Session) -> MixedRun:
     """Mix finished runs with given or fitted weights, and score a split."""
-    from lmtool.commands.mixture_members import is_run, require_one_unit
+    from lmtool.commands._members import is_run, require_one_unit
 
     session.use_threads(config.threads)
     require_one_unit(config.runs)
@@ -43,7 +43,7 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
     import numpy as np
 
     from lmtool.evaluation.cloze import only_questions, score_questions
-    from lmtool.evaluation.score import perplexity, reads_across
+    from lmtool.evaluation.metrics import perplexity, reads_across
     from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores, tokens_of
     from lmtool.mixtures.fit import build_mixture, fit_mixture
     from lmtool.runs.corpus import open_run_corpus, save_words
@@ -133,8 +133,8 @@ def _mix_scores(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dic
     """
     import numpy as np
 
-    from lmtool.commands.mixture_members import scores_of
-    from lmtool.evaluation.score import perplexity
+    from lmtool.commands._members import scores_of
+    from lmtool.evaluation.metrics import perplexity
     from lmtool.evaluation.token_scores import SCORES_FILE, TokenScores
     from lmtool.mixtures.fit import fit_record
     from lmtool.mixtures.linear import fit_weights, mix

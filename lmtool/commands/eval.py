@@ -72,7 +72,16 @@ def _of_split(config: EvalConfig, finished: Run, session: Session) -> Evaluation
     for note in fitted_note({run: finished.fitted_on.get(name, [])}, name):
         session.note(note)
     return evaluate_split(
-        model, split, corpus.vocabulary, session, run=run, name=name, cloze=cloze, **_scoring_settings(config)
+        model,
+        split,
+        corpus.vocabulary,
+        session,
+        run=run,
+        name=name,
+        accuracy=config.accuracy,
+        unnormalised=config.unnormalised,
+        detail=config.detail,
+        cloze=cloze,
     )
 
 
@@ -99,7 +108,7 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
     from lmtool.data.encode import split_of_text
     from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
     from lmtool.data.text_files import text_files
-    from lmtool.evaluation.score import require_across
+    from lmtool.evaluation.metrics import require_across
 
     name, across = str(config.text), config.across_sentences
     documents = across and config.column is not None
@@ -113,12 +122,17 @@ def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluat
     split, skipped = split_of_text(blocks, name, loaded.form, across_sentences=across, documents=documents)
     if skipped and loaded.vocabulary.eos is not None:
         session.note(f"skipped {skipped:,} empty lines; blank_lines=sentence scores the </s> of each, as KenLM does")
-    how = _scoring_settings(config)
-    return evaluate_split(loaded.model, split, loaded.vocabulary, session, run=loaded.name, name=name, **how)
-
-
-def _scoring_settings(config: EvalConfig) -> dict[str, bool]:
-    return {"accuracy": config.accuracy, "unnormalised": config.unnormalised, "detail": config.detail}
+    return evaluate_split(
+        loaded.model,
+        split,
+        loaded.vocabulary,
+        session,
+        run=loaded.name,
+        name=name,
+        accuracy=config.accuracy,
+        unnormalised=config.unnormalised,
+        detail=config.detail,
+    )
 
 
 def evaluate_split(
@@ -140,7 +154,7 @@ def evaluate_split(
     results of the text's questions. Raises UserError for unnormalised scores of a model that has none.
     """
     from lmtool.data.oov import text_warning
-    from lmtool.evaluation.score import READ_ALONE, log_z, reads_across, split_accuracy
+    from lmtool.evaluation.metrics import READ_ALONE, log_z, reads_across, split_accuracy
     from lmtool.evaluation.token_scores import TokenScores, tokens_of
     from lmtool.ngram.models.ngram_model import evenly, quantized_notes
 

@@ -77,7 +77,7 @@ def run(config: ScoreConfig, session: Session) -> ScoredTexts:
 
 def _load_scorer(config: ScoreConfig, session: Session) -> tuple[list[TextModel], TextsScorer]:
     """Return the models of run= or arpa=, and of run_out= if it is set, and their scorer of texts."""
-    from lmtool.evaluation.score import READ_ALONE
+    from lmtool.evaluation.metrics import READ_ALONE
     from lmtool.runs.load import load, load_named
 
     models = [load_named(config.run, config.arpa, config.device, config.store_dir)]

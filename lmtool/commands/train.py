@@ -14,12 +14,12 @@ SETTINGS = TrainConfig
 def run(config: TrainConfig, session: Session) -> TrainedRun | RateTest:
     """Train the configured model."""
     if isinstance(config.model, EncoderConfig):
-        from lmtool.commands.train_neural import train_neural
+        from lmtool.commands._train_neural import train_neural
 
         return train_neural(config, config.model, session)
     if not isinstance(config.model, CountModelConfig):
         raise neither(config.model)
-    from lmtool.commands.train_ngram import train_ngram
+    from lmtool.commands._train_ngram import train_ngram
     from lmtool.system.lock import folder_lock
 
     if processes_started() > 1:

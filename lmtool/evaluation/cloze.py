@@ -14,7 +14,7 @@ import numpy as np
 from lmtool.data.cloze import Cloze, unk_sharers
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.evaluation.score import perplexity
+from lmtool.evaluation.metrics import perplexity
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray
 from lmtool.system.files import atomic_write

@@ -18,7 +18,7 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.text_records import blocks_of
 from lmtool.data.tokenizer import TextBlock
 from lmtool.errors import UserError
-from lmtool.evaluation.score import require_across
+from lmtool.evaluation.metrics import require_across
 from lmtool.language_model import LanguageModel
 from lmtool.system.arrays import FloatArray, IntArray
 

@@ -68,7 +68,7 @@ class Evaluation(Figures):
         """Compute the figures of scores. characters, words: of the text, as in Split. known: further attributes."""
         import numpy as np
 
-        from lmtool.evaluation.score import perplexity
+        from lmtool.evaluation.metrics import perplexity
 
         log_prob, tokens = scores.log_prob, scores.tokens.count
         total, is_known = float(log_prob.sum(dtype=np.float64)), np.ones(tokens, dtype=bool)

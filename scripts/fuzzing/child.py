@@ -196,7 +196,7 @@ def more_memory(size: int) -> None:
 def command_line(words: list[str]) -> int:
     """Run lmtool's command line without drawing training curves, which would take longer than everything else."""
     from lmtool.cli.command_line import main
-    from lmtool.commands import train_neural
+    from lmtool.commands import _train_neural as train_neural
 
     train_neural.can_plot = lambda: False
     return main(words)

@@ -25,7 +25,7 @@ MAY_NAME = {
     "lmtool/cli/help_pages.py": "the examples of the help pages",
     "lmtool/config/settings.py": "what runs of before 0.6 mean by counts without a kind",
     "lmtool/data/corpus.py": "the public face of text that is given from Python",
-    "lmtool/commands/ngram_runs.py": "ARPA files and mixtures are models of n-grams",
+    "lmtool/commands/_ngram_runs.py": "ARPA files and mixtures are models of n-grams",
     "lmtool/commands/tree.py": "it writes what tree=file reads",
     "conf/tree/union.yaml": "the trees that it is made of, as in a defaults list",
     "lmtool/training/optimizers.py": "steps of plain gradient descent have a form",

@@ -13,7 +13,7 @@ import pytest
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources.text import TextData
-from lmtool.evaluation.score import perplexity
+from lmtool.evaluation.metrics import perplexity
 from lmtool.ngram.counting.counts import Counts, count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NgramModel

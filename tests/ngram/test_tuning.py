@@ -8,7 +8,7 @@ import pytest
 from lmtool.data.corpus import Corpus
 from lmtool.data.split import Split
 from lmtool.errors import UserError
-from lmtool.evaluation.score import perplexity
+from lmtool.evaluation.metrics import perplexity
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.estimation.tuning import fit_and_tune

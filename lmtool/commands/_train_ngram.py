@@ -63,8 +63,8 @@ def _estimate(
 
     listed: with limit_vocabulary, whether each word of `whole` is one of `corpus`, bool `[V]`; else None.
     """
-    from lmtool.commands.ngram_runs import prune_to_size
-    from lmtool.evaluation.score import perplexity
+    from lmtool.commands._ngram_runs import prune_to_size
+    from lmtool.evaluation.metrics import perplexity
     from lmtool.ngram.estimation.estimate import estimate
     from lmtool.ngram.models.ngram_model import quantized_notes
     from lmtool.ngram.smoothers.base import MergingSmoother

@@ -106,7 +106,7 @@ def _run(
         tree = _tree(config, corpus, session, processes, resumed=state is not None)
         network = _network(config, model, corpus, tree, device)
         if config.lr_range:
-            from lmtool.commands.lr_range import try_rates
+            from lmtool.commands._lr_range import try_rates
 
             return try_rates(
                 config, network, corpus.split("train").as_stream(network.across_sentences, model.anew), session
