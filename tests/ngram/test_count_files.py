@@ -131,7 +131,7 @@ def test_other_tools_files(lmtool: Run) -> None:
         ("a\t1.5\n", "c.tsv, line 1: should be words and a whole number"),
         ("a b\t1\n", "has no 1-grams: it needs n-grams of all orders"),
         ("a\t1\n", "</s> is not among the 1-grams"),
-        ("a\t1\n</s>\t1\n", "has no 2-grams: take model.order=1"),
+        ("a\t1\n</s>\t1\n", "has no 2-grams: set model.order=1"),
         ("a\t1\n</s>\t1\na c\t1\n", "'a c' has a word that is not among the 1-grams"),
         ("a\t1\n</s>\t1\n</s> a\t1\n", "'</s> a' has </s> before another word"),
         ("a\t1\n<s>\t1\n</s>\t1\na <s>\t1\n", "'a <s>' has <s> behind another word"),
@@ -157,14 +157,14 @@ def test_settings_that_are_refused(lmtool: Run, runs: Path) -> None:
         (["counts.path=c.tsv", "data.valid=null", "data.split.train=0.5"], "data.split cuts train"),
     ):
         assert said in lmtool(*FROM, *words, code=2)
-    assert "no splits in files of their own" in lmtool(*KN, "counts=table", "counts.path=c.tsv", "data=toy", code=2)
+    assert "no separate files for splits" in lmtool(*KN, "counts=table", "counts.path=c.tsv", "data=toy", code=2)
     assert "data.train has no file" in lmtool(*KN, "data=text", "data.valid=valid.txt", code=2)
     assert "only these have counts" in lmtool("export", f"run={runs}/nplm", "to=c.tsv", code=2)
     letters = ["data=text", "data.name=letters", "data.vocabulary.unit=char", "data.train=c.tsv", "data.valid=c.tsv"]
     lmtool("train", "model=ngram", "model.order=2", *letters, "smoother=mle", "hydra.run.dir=letters")
     assert "has white space, which separates words" in lmtool("export", "run=letters", "to=d.tsv", code=2)
     Path("there").mkdir()
-    assert "is there already" in lmtool("export", f"run={runs}/kn3", "to=there", code=2)
+    assert "already exists" in lmtool("export", f"run={runs}/kn3", "to=there", code=2)
     assert ".tsv.gz" in lmtool("export", f"run={runs}/kn3", "to=c.xyz", code=2)
 
 
@@ -200,7 +200,7 @@ def test_counts_with_n_grams_left_out_say_so(lmtool: Run, caplog: pytest.LogCapt
     caplog.clear()
     said = lmtool("train", "model=ngram", "model.order=3", "smoother=mle", "counts=table", "data=text",
                   "data.valid=valid.txt", "counts.path=c.tsv", code=2)  # fmt: skip
-    assert "has no 3-grams: take model.order=2" in said and not caplog.text, "an error is one line, without a note"
+    assert "has no 3-grams: set model.order=2" in said and not caplog.text, "an error is one line, without a note"
 
 
 @pytest.mark.parametrize(

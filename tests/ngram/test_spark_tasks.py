@@ -100,7 +100,7 @@ class Sparkless:
         return list(pa.Table.from_batches(batches).sort_by(keys).to_batches(max_chunksize=size))
 
     def counts(self) -> Counts:
-        rows = self.in_order(self.each(tasks.count_orders(self.order, self.bos, self.numbers)))
+        rows = self.in_order(self.each(tasks.count_orders(self.order, self.bos)))
         sizes = {k: sum(int((row.column("k").to_numpy() == k).sum()) for row in rows) for k in range(2, self.order + 1)}
         return assemble_counts(iter(rows), sizes, self.unigrams, self.numbers, self.order, Storage())
 

@@ -129,7 +129,6 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
     words = storage.empty(total, whole_numbers_below(max(size, total)))
     _insert_starts(text, bos, words, storage)
     word_counts, first_places = _count_words(words, size, storage)
-    newest = newest_ngram(words, first_places, vocabulary, order - 1, storage)
     trie = TrieBuilder(size, storage)
     suffix: list[Packed] = []
     count = [Packed.of(word_counts)]
@@ -144,7 +143,9 @@ def count_ngrams(text: Text, vocabulary: Vocabulary, order: int, *, storage: Sto
         count.append(Packed.of(counts, storage=storage))
         del keys, suffixes, counts
         storage.release()
-    return Counts(trie.finish(), suffix, count, bos, vocabulary.unk, newest)
+    made = trie.finish()
+    newest = newest_ngram(made, kenlm_ranks(first_places, vocabulary), bos, order - 1, storage)
+    return Counts(made, suffix, count, bos, vocabulary.unk, newest)
 
 
 def _insert_starts(text: Text, bos: int, words: Array, storage: Storage) -> None:
@@ -206,41 +207,31 @@ def _count(words: Any, first: int, count: Any, first_places: Any) -> None:
         count[word] += 1
 
 
-def newest_ngram(
-    words: Array, first_places: IntArray, vocabulary: Vocabulary, length: int, storage: Storage
-) -> IntArray:
-    """Return the words of the n-gram that KenLM sorts last: `length` of them, or fewer if a sentence begins there.
+def kenlm_ranks(first_places: IntArray, vocabulary: Vocabulary) -> IntArray:
+    """Return the order in which KenLM numbers words, `[V]`: by first position, `<s>` and `</s>` before all others."""
+    ranks = first_places.copy()
+    ranks[vocabulary.bos] = -1
+    if vocabulary.eos is not None:
+        ranks[vocabulary.eos] = -1
+    return ranks
 
-    KenLM numbers words by their first position, `[V]` (-1: none), `<s>` and `</s>` before all others, and sorts n-grams
-    by the last word, then by the one before it, and so on.
+
+def newest_ngram(trie: Trie, ranks: IntArray, bos: int, length: int, storage: Storage) -> IntArray:
+    """Return the words of the n-gram that KenLM sorts last: `length` of them, or fewer if it begins a sentence.
+
+    KenLM compares n-grams by the rank of their last word, then of the one before it, and so on. ranks: as kenlm_ranks
+    returns them.
     """
-    numbers = _kenlm_numbers(first_places, vocabulary)
-    newest = int(numbers.argmax())
-    place = int(first_places[newest])
-    for first, last in storage.pieces(len(words), TOKENS_PER_PIECE):
-        place = int(_last_place(words, numbers, newest, vocabulary.bos, length, place, first, last))
-    ngram = words[max(place + 1 - length, 0) : place + 1].astype(np.int64)
-    return from_last_start(ngram, vocabulary.bos)
-
-
-def from_last_start(words: IntArray, bos: int) -> IntArray:
-    """Return the words from the last `<s>` on, or all words without one."""
-    starts = np.flatnonzero(words == bos)
-    return words[starts[-1] :] if len(starts) else words
-
-
-def newest_of_trie(trie: Trie, vocabulary: Vocabulary, first_places: IntArray, length: int) -> IntArray:
-    """Return the n-gram of newest_ngram, given the n-grams of the text instead of the text."""
-    numbers = _kenlm_numbers(first_places, vocabulary)
-    newest = int(numbers.argmax())
+    newest = int(ranks.argmax())
     best = np.empty(0, dtype=np.int64)
     for k in range(1, length + 1):
-        start = 0 if k == length else trie.first_from(k, vocabulary.bos)  # shorter ones begin a sentence
-        for first in range(start, trie.sizes[k - 1], TOKENS_PER_PIECE):
-            last_words = trie.words(k, first, min(first + TOKENS_PER_PIECE, trie.sizes[k - 1]))
-            for node in (first + np.flatnonzero(last_words == newest)).tolist():
-                ngram = trie.ngrams(k, node, node + 1)[0]
-                best = max(best, ngram, key=lambda words: numbers[words[::-1]].tolist())
+        start = 0 if k == length else trie.first_from(k, bos)  # shorter ones begin a sentence
+        for first, last in storage.pieces(trie.sizes[k - 1] - start):
+            nodes = start + first + np.flatnonzero(trie.words(k, start + first, start + last) == newest)
+            if len(nodes):
+                ngrams = trie.ngrams_at(k, nodes)
+                latest = ngrams[np.lexsort(ranks[ngrams].T)[-1]]
+                best = max(best, latest, key=lambda words: ranks[words[::-1]].tolist())
     return best
 
 
@@ -256,33 +247,6 @@ def unigram_counts(vocabulary: Vocabulary) -> Counts:
 def first_places_of(ids: Any, size: int) -> IntArray:
     """Return the first position of each word among ids `[N]`, or -1, int64 `[size]`."""
     return _count_words(ids, size, Storage())[1]
-
-
-def _kenlm_numbers(first_places: IntArray, vocabulary: Vocabulary) -> IntArray:
-    numbers = first_places.copy()
-    numbers[vocabulary.bos] = -1
-    if vocabulary.eos is not None:
-        numbers[vocabulary.eos] = -1
-    return numbers
-
-
-@numba.njit(cache=True, nogil=True)
-def _last_place(words: Any, numbers: Any, newest: int, bos: int, length: int, best: int, first: int, last: int) -> Any:
-    """Return where the last of the n-grams ends whose last word is `newest`: at `best`, or at `first` to `last` - 1.
-
-    Compares n-grams in place, from their last word to their first; the plain form is max() with a list of numbers as
-    key, as in newest_of_trie, which a test compares.
-    """
-    for i in range(max(first, best + 1), last):
-        if words[i] != newest:
-            continue
-        for j in range(1, length):
-            one, other = words[i - j], words[best - j]
-            if numbers[one] > numbers[other]:
-                best = i
-            if one != other or one == bos:
-                break
-    return best
 
 
 def count_sources(counts: Counts, text: Split, sources: Mapping[str, tuple[int, int]]) -> SourceCounts:

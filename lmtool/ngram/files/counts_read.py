@@ -1,8 +1,8 @@
-"""Files of counts -> Counts: the same, to the bit, as of the text that was counted.
+"""Read files of counts into Counts that are equal, to the bit, to those of the text that was counted.
 
 A file has n-grams of all orders, in any order of lines: `a b c<tab>12`, as SRILM's `ngram-count -write` writes them, or
 columns `words` and `count` in Parquet. A folder with a subfolder `1gms` has files for each order, as Google's n-grams.
-Where words first occur in the text decides ties: it is taken from the order of the 1-grams.
+The order in which words first occur in the text decides ties: it is that of the 1-grams.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -27,9 +28,8 @@ from lmtool.data.unpacking import open_files
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
 from lmtool.data.word_table import WordTable, find_words
 from lmtool.errors import UserError
-from lmtool.ngram.counting.counts import MAX_ORDER, Counts, newest_of_trie, unigram_counts
+from lmtool.ngram.counting.counts import MAX_ORDER, Counts, kenlm_ranks, newest_ngram, unigram_counts
 from lmtool.ngram.counting.radix_sort import sort_keys
-from lmtool.ngram.files.counts_lines import GOOD, parse_counts
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
@@ -37,28 +37,30 @@ from lmtool.system.arrays import IntArray
 
 Array = npt.NDArray[Any]
 log = logging.getLogger(__name__)
-ROWS = 1 << 16  # n-grams parsed at once
-NAMES = {"<S>": BOS, "</S>": EOS, "<UNK>": UNK}  # Google's
+NGRAMS_PER_CHUNK = 1 << 16  # parsed at once
+MAX_DIGITS = 15  # of a count
+SPACE, TAB, LINE_FEED, RETURN = 32, 9, 10, 13
+GOOGLE_NAMES = {"<S>": BOS, "</S>": EOS, "<UNK>": UNK}
 COLUMNS = ["words", "count"]  # of Parquet
-BESIDE = ("vocab_cs", "total")  # what a folder of Google's has beside the n-grams, and files that end in .idx
+OTHER_FILES = ("vocab_cs", "total")  # begins of names of files beside the n-grams in Google's folders
 
 
 @dataclass(frozen=True, slots=True)
 class CountFiles:
-    """What counts.path names. weights: how often the counts of each count, whole numbers."""
+    """The files that counts.path names. weights: factors of the counts of each path, whole numbers."""
 
     paths: list[str]
     weights: list[int]
 
     def files(self) -> list[str]:
-        """All files. Raises UserError where one is not found."""
+        """Return all files. Raises UserError if one is not found."""
         return list(dict.fromkeys(file for path in self.paths for file in _files(path, None)))
 
     def rows(self, k: int) -> Iterator[tuple[Array, Array, IntArray, str, int]]:
-        """The n-grams of order k, some at a time: a block of bytes, their words' spans int64 `[M, k, 2]` in it, their
-        weighted counts `[M]`, and the file and the line from which on they stand there.
+        """Yield the n-grams of order k in chunks: a block of bytes, the spans of their words in it int64 `[M, k, 2]`,
+        their weighted counts `[M]`, and the file and line where the chunk begins.
 
-        Raises UserError, naming file and line, for a line that is no n-gram with its count.
+        Raises UserError, naming file and line, for a line that is not an n-gram with its count.
         """
         for path, weight in zip(self.paths, self.weights, strict=True):
             for file in _files(path, k):
@@ -67,16 +69,17 @@ class CountFiles:
                     block = np.frombuffer(content, dtype=np.uint8)
                     at = 0
                     while at < len(block):
-                        spans, counts = np.empty((ROWS, k, 2), dtype=np.int64), np.empty(ROWS, dtype=np.int64)
-                        at, lines, found, error = parse_counts(block, at, spans, counts)
+                        counts = np.empty(NGRAMS_PER_CHUNK, dtype=np.int64)
+                        spans = np.empty((NGRAMS_PER_CHUNK, k, 2), dtype=np.int64)
+                        at, lines, found, is_wrong = _parse_counts(block, at, spans, counts)
                         if found:
                             yield block, spans[:found], counts[:found] * weight, file, line
                         line += int(lines)
-                        if error != GOOD:
+                        if is_wrong:
                             raise UserError(f"{file}, line {line}: should be words and a whole number, their count")
 
     def unigrams(self) -> dict[str, int]:
-        """The 1-grams with their counts, in the order of the files. Raises UserError where there are none."""
+        """Return the 1-grams with their counts, in the order of the files. Raises UserError if the files have none."""
         found: dict[str, int] = {}
         for block, spans, counts, _, _ in self.rows(1):
             for (first, last), count in zip(spans[:, 0].tolist(), counts.tolist(), strict=True):
@@ -88,17 +91,17 @@ class CountFiles:
 
 
 def _files(path: str, k: int | None) -> list[str]:
-    """The files of a path with n-grams of order k, None for all."""
+    """Return the files of a path with n-grams of order k, or of all orders if k is None."""
     folder = path.rstrip("/")
     if not find_files(f"{folder}/1gms"):
         return text_files(path, "counts.path")
     orders = [k] if k is not None else range(1, MAX_ORDER + 1)
     found = [file for order in orders for file in find_files(f"{folder}/{order}gms")]
-    return [file for file in found if not Path(file).name.startswith(BESIDE) and not file.endswith(".idx")]
+    return [file for file in found if not Path(file).name.startswith(OTHER_FILES) and not file.endswith(".idx")]
 
 
 def _blocks(file: str) -> Iterator[bytes]:
-    """Blocks of whole lines."""
+    """Yield blocks of whole lines."""
     if form_of(file) != PARQUET:
         yield from read_blocks(file)
         return
@@ -121,9 +124,9 @@ def _is_row(words: object, count: object) -> bool:
 
 
 def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] | None) -> ExternalCounts:
-    """The vocabulary of the text that was counted. given: its words in their order; None where counts decide.
+    """Return the vocabulary of the text that was counted. given: its words in order, or None to choose them by counts.
 
-    Raises UserError for files without 1-grams, or without `</s>` among them.
+    Raises UserError if the files have no 1-grams, or no `</s>` among them.
     """
     types: dict[str, int] = {}
     unigrams = files.unigrams()
@@ -143,17 +146,17 @@ def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] |
 
 
 def _types(words: list[str], rules: VocabularyConfig) -> list[str]:
-    """The type of each word; `<s>` and so on may have Google's names, unless the usual ones are there."""
+    """Return the type of each word, reading Google's names of `<s>` and so on unless the usual names occur."""
     if EOS not in words:
-        words = [NAMES.get(word, word) for word in words]
+        words = [GOOGLE_NAMES.get(word, word) for word in words]
     return [word.lower() if rules.lowercase and word not in RESERVED else word for word in words]
 
 
 def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage) -> Counts:
-    """The counts of orders 1 to `order`, with the vocabulary of a store that counted_train made.
+    """Return the counts of orders 1 to `order`, with the vocabulary of a store that counted_train made.
 
-    N-grams with count 0 are left out, with a note. Raises UserError, naming the file, for n-grams of which a part is
-    not among the shorter ones.
+    N-grams with count 0 are left out, with a note. Raises UserError, naming the file, if a part of an n-gram is not
+    among the shorter ones.
     """
     vocabulary = corpus.vocabulary
     known = _Words(list(files.unigrams()), vocabulary, corpus.settings.vocabulary)
@@ -171,7 +174,7 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
             if occurs.any():
                 parts.append(_keys(trie, k, known, (block, spans[occurs], counts[occurs], file, line)))
         if not parts:
-            raise UserError(f"counts.path={', '.join(files.paths)} has no {k}-grams: take model.order={k - 1}")
+            raise UserError(f"counts.path={', '.join(files.paths)} has no {k}-grams: set model.order={k - 1}")
         keys, suffixes, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         del parts
         keys, place = sort_keys(keys, np.arange(len(keys)), builder.key_width)
@@ -183,10 +186,11 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
             bigrams = int(counts.sum())
         storage.keep_within()
     trie = builder.finish()
-    newest = newest_of_trie(trie, vocabulary, corpus.first_places, order - 1)
+    ranks = kenlm_ranks(corpus.first_places, vocabulary)
+    newest = newest_ngram(trie, ranks, vocabulary.bos, order - 1, storage)
     if zeros:
         log.warning("note: %s n-grams of counts.path have count 0: they were left out", f"{zeros:,}")
-    if order > 1 and bigrams != corpus.tokens("train"):  # said when no error can follow
+    if order > 1 and bigrams != corpus.tokens("train"):  # not before an error
         log.warning(
             "note: the 2-grams of counts.path are %s of %s tokens: n-grams were left out, and the estimates are "
             "those of the rest",
@@ -197,7 +201,7 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
 
 
 class _Words:
-    """From the bytes of words to their ids in a vocabulary."""
+    """A mapping from the bytes of words to their ids in a vocabulary."""
 
     def __init__(self, types: list[str], vocabulary: Vocabulary, rules: VocabularyConfig) -> None:
         self.table = WordTable(types)
@@ -205,7 +209,7 @@ class _Words:
         self.vocabulary = vocabulary
 
     def find(self, block: Array, spans: Array) -> IntArray:
-        """The ids `[M, k]` of words; -1 for those that are not among the 1-grams."""
+        """Return the ids `[M, k]` of words, -1 for words that are not among the 1-grams."""
         numbers = np.empty(spans.shape[:2], dtype=np.int64)
         find_words(block, spans, self.table.slots, self.table.starts, self.table.arena, numbers)
         ids: IntArray = np.where(numbers >= 0, self.ids[numbers], -1)
@@ -215,7 +219,7 @@ class _Words:
 def _keys(
     trie: Trie, k: int, known: _Words, row: tuple[Array, Array, IntArray, str, int]
 ) -> tuple[Array, IntArray, IntArray]:
-    """The keys, suffixes and counts `[M]` of n-grams of order k, whose shorter ones are in the trie."""
+    """Return the keys, suffixes and counts `[M]` of n-grams of order k, whose shorter ones are in the trie."""
     block, spans, counts, file, line = row
     ids = known.find(block, spans)
     context, shorter = trie.find(np.maximum(ids[:, :-1], 0)), trie.find(np.maximum(ids[:, 1:], 0))
@@ -231,3 +235,48 @@ def _keys(
             raise UserError(f"{file}, from line {line} on: {ngram!r} {why}; count the text again")
     first = trie.first(k - 1)
     return ngram_keys(context - first, ids[:, -1], trie.nodes.word_width), shorter - first, counts
+
+
+@numba.njit(cache=True, nogil=True)
+def _parse_counts(block: Any, at: int, spans: Any, counts: Any) -> tuple[Any, Any, Any, Any]:
+    """Read lines from byte `at` on; store spans of words int64 `[M, k, 2]` and counts `[M]` of those with k words.
+
+    Stops after M such lines, at the block's end, and at a line without words or without a whole number at its end.
+    Returns the position after the last line read, the number of lines read, that of lines with k words, and whether the
+    next line is wrong. One pass over the bytes without a string per word; the plain form is line.split().
+    """
+    size, k = spans.shape[0], spans.shape[1]
+    lines, row = 0, 0
+    while row < size and at < len(block):
+        end = at
+        while block[end] != LINE_FEED:
+            end += 1
+        words = -1  # the last token is the count
+        first, last = at, at
+        i = at
+        while i < end:
+            while i < end and (block[i] == SPACE or block[i] == TAB or block[i] == RETURN):
+                i += 1
+            begin = i
+            while i < end and block[i] != SPACE and block[i] != TAB and block[i] != RETURN:
+                i += 1
+            if begin < i:
+                if 0 <= words < k:
+                    spans[row, words, 0] = first
+                    spans[row, words, 1] = last
+                words += 1
+                first, last = begin, i
+        if words >= 0:
+            value = np.int64(0)
+            for j in range(first, last):
+                if not 48 <= block[j] <= 57 or last - first > MAX_DIGITS:
+                    return at, lines, row, True
+                value = value * 10 + (block[j] - 48)
+            if words == 0:
+                return at, lines, row, True
+            if words == k:
+                counts[row] = value
+                row += 1
+        lines += 1
+        at = end + 1
+    return at, lines, row, False

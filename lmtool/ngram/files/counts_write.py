@@ -1,6 +1,6 @@
-"""Counts -> files that other programs read, and that `counts=table` makes Counts of again.
+"""Write counts to files that other programs and `counts=table` read.
 
-The 1-grams stand in the order in which they first occur in the text, `<s>` and `</s>` before them.
+The 1-grams are in the order in which they first occur in the text, after `<s>` and `</s>`.
 """
 
 from __future__ import annotations
@@ -9,32 +9,34 @@ import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numba
 import numpy as np
 
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.data.word_table import join_words
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
-from lmtool.ngram.files.counts_lines import format_counts
 from lmtool.system.arrays import IntArray
 from lmtool.system.files import atomic_write, cannot_write, opened
 
-PIECE = 1 << 17  # n-grams written at once
-MARKS = " \t\r\n"  # what separates words in lines of counts
-NUMBER = 20  # bytes of a count and the line's end, at most
-PIECES = 76  # of a file in Google's folders: some 10 million n-grams, as there
+NGRAMS_PER_CHUNK = 1 << 17  # written at once
+CHUNKS_PER_FILE = 76  # in Google's folders: some 10 million n-grams, as in the original
+SEPARATORS = " \t\r\n"  # of words in lines of counts
+MAX_COUNT_BYTES = 20  # of a count and the end of its line
+SPACE, TAB, LINE_FEED = 32, 9, 10
 Rows = Iterator[tuple[IntArray, IntArray]]
 
 
 def write_counts(counts: Counts, vocabulary: Vocabulary, first_places: IntArray, to: Path, *, folder: bool) -> None:
     """Write the n-grams of all orders, whole or not at all.
 
-    first_places: of words in the text, int64 `[V]`. folder: whether `to` is a folder for Google's form; else a name
-    that ends in .parquet is a Parquet file, another one SRILM's text, compressed if it ends in .gz. Raises UserError
-    where it cannot be written, for words with white space, and where pyarrow is needed and not installed.
+    first_places: of words in the text, int64 `[V]`. folder: whether `to` is a folder in Google's format; otherwise a
+    name that ends in .parquet is a Parquet file, any other SRILM's text, compressed if it ends in .gz. Raises UserError
+    if it cannot be written, a word has white space, or pyarrow is needed and not installed.
     """
-    spaced = next((word for word in vocabulary.words if not word or any(mark in word for mark in MARKS)), None)
+    spaced = next((word for word in vocabulary.words if not word or any(mark in word for mark in SEPARATORS)), None)
     if spaced is not None:
         raise UserError(f"the word {spaced!r} has white space, which separates words in files of counts")
     rows = _Rows(counts, vocabulary, first_places)
@@ -64,11 +66,11 @@ class _Rows:
         self._unigrams = order[counts.count[0].at(order) > 0]
 
     def of(self, k: int) -> Rows:
-        """N-grams `[M, k]` with counts `[M]`, some at a time."""
+        """Yield n-grams `[M, k]` with counts `[M]`, in chunks."""
         counts = self.counts
         total = len(self._unigrams) if k == 1 else counts.trie.sizes[k - 1]
-        for first in range(0, total, PIECE):
-            last = min(first + PIECE, total)
+        for first in range(0, total, NGRAMS_PER_CHUNK):
+            last = min(first + NGRAMS_PER_CHUNK, total)
             if k == 1:
                 words = self._unigrams[first:last]
                 yield words[:, None], counts.count[0].at(words)
@@ -76,9 +78,11 @@ class _Rows:
                 yield counts.trie.ngrams(k, first, last), counts.count[k - 1].get(first, last)
 
     def lines(self, words: IntArray, counts: IntArray) -> bytes:
-        """Lines of words, a tab and the count."""
-        out = np.empty(int(self._lengths[words].sum()) + len(words) * (NUMBER + words.shape[1]), dtype=np.uint8)
-        return out[: int(format_counts(words, counts, self._starts, self._arena, out))].tobytes()
+        """Return lines of words, a tab and the count."""
+        out = np.empty(
+            int(self._lengths[words].sum()) + len(words) * (MAX_COUNT_BYTES + words.shape[1]), dtype=np.uint8
+        )
+        return out[: int(_format_counts(words, counts, self._starts, self._arena, out))].tobytes()
 
 
 def _write_parquet(rows: _Rows, to: Path) -> None:
@@ -86,7 +90,7 @@ def _write_parquet(rows: _Rows, to: Path) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise UserError('Parquet files need pyarrow: pip install "lmtool[arrow]", or take to=FILE.tsv.gz') from None
+        raise UserError('Parquet files need pyarrow: pip install "lmtool[arrow]", or use to=FILE.tsv.gz') from None
     schema = pa.schema([("words", pa.string()), ("count", pa.int64())])
     with atomic_write(to) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for k in range(1, rows.counts.order + 1):
@@ -96,20 +100,20 @@ def _write_parquet(rows: _Rows, to: Path) -> None:
 
 
 def _write_folder(rows: _Rows, to: Path) -> None:
-    """1gms/vocab.gz and 1gms/total, 2gms/2gm-0000.gz and so on."""
+    """Write 1gms/vocab.gz and 1gms/total, 2gms/2gm-0000.gz and so on."""
     if to.exists():
-        raise UserError(f"to={to}/ is there already: name a new folder")
+        raise UserError(f"to={to}/ already exists: choose a new folder")
     unfinished = to.with_name(f".{to.name}.tmp")
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
         for k in range(1, rows.counts.order + 1):
             folder = unfinished / f"{k}gms"
             folder.mkdir(parents=True)
-            pieces, number, total = rows.of(k), 0, 0
-            while (head := next(pieces, None)) is not None:
+            chunks, number, total = rows.of(k), 0, 0
+            while (head := next(chunks, None)) is not None:
                 name = "vocab.gz" if k == 1 and number == 0 else f"{k}gm-{number:04d}.gz"
                 with opened(folder / name, packed=True) as file:
-                    for words, counts in itertools.chain([head], itertools.islice(pieces, PIECES - 1)):
+                    for words, counts in itertools.chain([head], itertools.islice(chunks, CHUNKS_PER_FILE - 1)):
                         file.write(rows.lines(words, counts))
                         total += int(counts.sum())
                 number += 1
@@ -118,3 +122,29 @@ def _write_folder(rows: _Rows, to: Path) -> None:
         unfinished.rename(to)
     except OSError as error:
         raise cannot_write(to, error) from error
+
+
+@numba.njit(cache=True, nogil=True)
+def _format_counts(words: Any, counts: Any, starts: Any, arena: Any, out: Any) -> Any:
+    """Write n-grams `[M, k]` with counts `[M]` as lines into `out`; return the number of bytes.
+
+    starts, arena: where the UTF-8 bytes of each word begin, and these bytes. The plain form joins strings.
+    """
+    at = 0
+    for i in range(len(words)):
+        for j in range(words.shape[1]):
+            for b in range(starts[words[i, j]], starts[words[i, j] + 1]):
+                out[at] = arena[b]
+                at += 1
+            out[at] = TAB if j == words.shape[1] - 1 else SPACE
+            at += 1
+        ten = np.int64(1)
+        while counts[i] // ten >= 10:
+            ten *= 10
+        while ten > 0:
+            out[at] = 48 + (counts[i] // ten) % 10
+            at += 1
+            ten //= 10
+        out[at] = LINE_FEED
+        at += 1
+    return at

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lmtool.errors import UserError
-from lmtool.ngram.counting.counts import Counts, from_last_start
+from lmtool.ngram.counting.counts import Counts, newest_ngram
 from lmtool.ngram.spark.levels import changes
 from lmtool.ngram.spark.tasks import ngram_columns
 from lmtool.ngram.tables.backoff import log
@@ -64,24 +64,20 @@ def assemble_counts(
     batches: Iterator[pa.RecordBatch],
     sizes: dict[int, int],
     unigrams: Counts,
-    numbers: IntArray,
+    ranks: IntArray,
     order: int,
     storage: Storage,
 ) -> Counts:
     """Return the counts of a text's n-grams.
 
     batches: rows of tasks.order_schema sorted by all their columns; an n-gram of order 2 may have several, whose counts
-    add up. sizes: the number of rows of each order, or more. unigrams: the counts of order 1. numbers: as of
-    tasks.count_orders. Raises UserError if the rows are not the n-grams of one text.
+    add up. sizes: the number of rows of each order, or more. unigrams: the counts of order 1. ranks: as
+    kenlm_ranks returns them. Raises UserError if the rows are not the n-grams of one text.
     """
     builder = TrieBuilder(unigrams.trie.vocabulary_size, storage)
     suffix: list[Packed] = []
     count = [unigrams.count[0]]
-    newest: list[IntArray] = []
     for k, rows in _each_order(batches, order):
-        if k == 0:
-            newest = [ngram for batch in rows for ngram in words_of(batch, order)]
-            continue
         current = _Order(k, builder, sizes.get(k, 0))
         size = len(current.keys)
         suffixes, counts = storage.empty(size, np.int64), storage.empty(size, np.int64)
@@ -97,8 +93,9 @@ def assemble_counts(
         suffix.append(Packed.of(suffixes[: current.size], builder.sizes[-2] - 1, storage))
         count.append(Packed.of(counts[: current.size], storage=storage))
         storage.release()
-    last = from_last_start(newest[latest(newest, numbers)][1:], unigrams.bos)
-    return Counts(builder.finish(), suffix, count, unigrams.bos, unigrams.unk, last)
+    trie = builder.finish()
+    newest = newest_ngram(trie, ranks, unigrams.bos, order - 1, storage)
+    return Counts(trie, suffix, count, unigrams.bos, unigrams.unk, newest)
 
 
 class _Order:
@@ -168,8 +165,3 @@ def assemble_table(
             builder.add(current.keys)
             storage.release()
     return builder.finish(), log_prob, log_backoff
-
-
-def latest(found: Sequence[IntArray], numbers: IntArray) -> int:
-    """Return the index of the n-gram that KenLM sorts last, among the last ones `[n]` of the partitions."""
-    return max(range(len(found)), key=lambda at: numbers[found[at][:0:-1]].tolist())

@@ -15,13 +15,13 @@ import pyarrow as pa
 from lmtool.config.groups import EstimationRequest
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
-from lmtool.ngram.counting.counts import Counts, from_last_start, unigram_counts
+from lmtool.ngram.counting.counts import Counts, unigram_counts
 from lmtool.ngram.estimation.adjusted_counts import with_occurrences
 from lmtool.ngram.estimation.formulas import default_backoff, table_of, unigram_probabilities
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.base import MAX_R, Counting, Smoother
 from lmtool.ngram.spark import pruning, shares
-from lmtool.ngram.spark.assemble import assemble_table, latest
+from lmtool.ngram.spark.assemble import assemble_table
 from lmtool.ngram.spark.cluster import Work, run_tasks, whole_files
 from lmtool.ngram.spark.levels import Level, changes
 from lmtool.ngram.spark.shares import Estimation
@@ -54,20 +54,20 @@ def estimate_on_spark(work: Work, request: EstimationRequest) -> BackoffTable:
     """Return the model of order n >= 2."""
     corpus, order, smoother, threshold = request.corpus, request.order, request.smoother, request.threshold
     spark, stages = work.spark, work.stages
-    bos, numbers = corpus.vocabulary.bos, corpus.first_places
+    bos, ranks = corpus.vocabulary.bos, corpus.first_places
     is_spread = np.zeros(bos + 1, dtype=bool)
     is_spread[work.frequent] = order > 2
 
     def added() -> DataFrame:
         from pyspark.sql import functions
 
-        task = shares.sums(order, bos, numbers, is_spread, smoother.counting)
+        task = shares.sums(order, bos, ranks, is_spread, smoother.counting)
         rows = run_tasks(whole_files(spark, work.ngrams), task, shares.SUMS)
         return rows.groupBy("what", "a", "b").agg(*(functions.sum(column).alias(column) for column in ("x", "y")))
 
     name = f"sums-{order}-{smoother.counting.name}-{hashlib.sha256(is_spread.tobytes()).hexdigest()[:10]}"
     stages.finished(name, added)
-    found = added_up(stages.batches(name), order, bos, numbers, smoother.counting)
+    found = added_up(stages.batches(name), order, bos, ranks, smoother.counting)
     require_all(found.tokens, corpus)
     # If contexts that are not in the table have a weight, only the whole table says which contexts these are.
     prunes = threshold is not None and not smoother.missing
@@ -159,8 +159,8 @@ def _fingerprint(known: list[Any]) -> str:
     return hashlib.sha256(pickle.dumps(tuple(known), protocol=5)).hexdigest()[:10]
 
 
-def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: IntArray, counting: Counting) -> Sums:
-    """Return the sums over all partitions, from rows of shares.SUMS; numbers: as of tasks.count_orders."""
+def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, ranks: IntArray, counting: Counting) -> Sums:
+    """Return the sums over all partitions, from rows of shares.SUMS; ranks: as of kenlm_ranks."""
     histograms = np.zeros((order + 1, MAX_R + 2), dtype=np.int64)
     preceding = np.zeros(bos + 1, dtype=np.int64)
     tokens = 0
@@ -179,9 +179,9 @@ def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, numbers: I
         for at in np.flatnonzero(np.char.startswith(what, shares.NEWEST)) if len(what) else []:
             ngram = tuple(map(int, str(what[at]).split()[1:]))
             newest.setdefault(ngram, {})[int(a[at])] = (int(x[at]), int(y[at]))
-    ngrams = [np.array(ngram) for ngram in newest]
-    last = latest(ngrams, numbers)
-    words, known = from_last_start(ngrams[last][1:], bos), list(newest.values())[last]
+    last = max(newest, key=lambda ngram: ranks[list(ngram[:0:-1])].tolist())  # without the first word: see newest_of
+    start = max([1, *(at for at, word in enumerate(last) if word == bos)])
+    words, known = np.array(last[start:], dtype=np.int64), newest[last]
     spread = _spread([np.concatenate(columns) for columns in zip(*pairs, strict=True)])
     if spread is not None:
         a_of = shares.adjusted(spread, counting, bos, order == 2)

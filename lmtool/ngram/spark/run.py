@@ -32,7 +32,7 @@ from lmtool.system.arrays import IntArray
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMAT = 1  # version of the folder of finished steps
+FORMAT = 2  # version of the folder of finished steps
 TOKENS_PER_PARTITION = 2_000_000
 
 
@@ -120,14 +120,13 @@ def _parallelism(cluster: Cluster, spark: SparkSession) -> int:
 def _sorted_orders(work: Work, corpus: Corpus, order: int) -> dict[int, int]:
     """Make the folder of the sorted n-grams of all orders; return the number of rows of each order."""
     spark, stages = work.spark, work.stages
-    bos, numbers = corpus.vocabulary.bos, corpus.first_places
 
     def orders() -> DataFrame:
-        task = tasks.count_orders(order, bos, numbers)
+        task = tasks.count_orders(order, corpus.vocabulary.bos)
         return run_tasks(whole_files(spark, work.ngrams), task, tasks.order_schema(order))
 
     def in_order() -> DataFrame:
         return work.in_order(spark.read.parquet(stages.finished(f"orders-{order}", orders)), order)
 
     rows = spark.read.parquet(stages.finished(f"sorted-{order}", in_order))
-    return {row["k"]: row["count"] for row in rows.groupBy("k").count().collect() if row["k"]}
+    return {row["k"]: row["count"] for row in rows.groupBy("k").count().collect()}

@@ -52,10 +52,10 @@ def stored(p: FloatArray) -> npt.NDArray[np.float32]:
     return log_prob
 
 
-def sums(order: int, bos: int, numbers: IntArray, is_spread: BoolArray, counting: Counting) -> Task:
+def sums(order: int, bos: int, ranks: IntArray, is_spread: BoolArray, counting: Counting) -> Task:
     """Return a task that adds up, over a partition of count_in_pieces, what the driver needs: rows of SUMS.
 
-    numbers: as of tasks.count_orders. is_spread: bool `[V]`, the words whose 2-grams lie in several partitions.
+    ranks: as of kenlm_ranks. is_spread: bool `[V]`, the words whose 2-grams lie in several partitions.
 
     HISTOGRAM: k, r, the number of n-grams of order k with a = r. PRECEDING: a word, and the number of 2-grams that end
     in it. SPREAD: the words of a 2-gram, its count, and the number of words before it. NEWEST and the words of this
@@ -76,7 +76,7 @@ def sums(order: int, bos: int, numbers: IntArray, is_spread: BoolArray, counting
         preceding = np.bincount(pairs.words[1][~spread])
         seen = np.flatnonzero(preceding)
         yield from _sums(PRECEDING, seen, seen * 0, preceding[seen])
-        yield from _newest_rows(made, numbers, counting, bos)
+        yield from _newest_rows(made, ranks, counting, bos)
 
     return of_levels(order, bos, rows)
 
@@ -86,8 +86,8 @@ def estimated_here(level: Level, is_spread: BoolArray) -> BoolArray:
     return level.real if level.order > 2 else ~is_spread[level.words[0]]
 
 
-def _newest_rows(made: list[Level], numbers: IntArray, counting: Counting, bos: int) -> Batches:
-    newest = newest_of(made[0].words, numbers)
+def _newest_rows(made: list[Level], ranks: IntArray, counting: Counting, bos: int) -> Batches:
+    newest = newest_of(made[0].words, ranks)
     if newest is None:
         return
     name = f"{NEWEST} {' '.join(map(str, newest))}"

@@ -252,29 +252,25 @@ def order_schema(order: int) -> str:
     return rows_schema(order, "count long")
 
 
-def count_orders(order: int, bos: int, numbers: IntArray) -> Task:
-    """Return a task for the n-grams of orders 2 to n of a partition of count_in_pieces: rows of order_schema.
-
-    numbers: int64 `[V]`, ranks of the words by their first position, `<s>` and `</s>` before all others (-1). A row
-    with k = 0 is the n-gram that KenLM would sort last in this partition, if it ends in the word with the last rank.
-    """
+def count_orders(order: int, bos: int) -> Task:
+    """Return a task for the n-grams of orders 2 to n of a partition of count_in_pieces: rows of order_schema."""
 
     def rows(made: list[Level]) -> Batches:
-        newest = newest_of(made[0].words, numbers)
-        if newest is not None:
-            yield rows_of(0, [np.array([word]) for word in newest], order, {"count": pa.array(np.ones(1, np.int64))})
         for level in made:
             yield from row_batches(np.flatnonzero(level.real), level.words, order, count=level.count)
 
     return of_levels(order, bos, rows)
 
 
-def newest_of(words: list[Array], numbers: IntArray) -> list[int] | None:
-    """Return the n-gram that KenLM sorts last, if it ends in the word with the highest number, else None."""
-    at = np.flatnonzero(words[-1] == numbers.argmax())
-    for column in words[-2:0:-1]:  # not the first word: KenLM's comparison has one word less
+def newest_of(words: list[Array], ranks: IntArray) -> list[int] | None:
+    """Return the n-gram that KenLM sorts last (see kenlm_ranks), or None if none ends in the word of the last rank.
+
+    The first word is not compared: KenLM's n-gram is one word shorter.
+    """
+    at = np.flatnonzero(words[-1] == ranks.argmax())
+    for column in words[-2:0:-1]:
         if not len(at):
             break
-        before = numbers[column[at]]
+        before = ranks[column[at]]
         at = at[before == before.max()]
     return [int(column[at[0]]) for column in words] if len(at) else None
