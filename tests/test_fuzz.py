@@ -78,6 +78,47 @@ def test_how_a_child_ends_is_told(fuzzing: Any, tmp_path: Path) -> None:
 
 @needs_scripts
 @pytest.mark.parametrize(
+    ("item", "signature"),
+    [
+        ("fine", None),
+        ("refused", None),
+        ("expected", None),
+        ("two lines", "Wrong not one line"),
+        ("wrong", "Wrong other words"),
+        ("inside", "KeyError"),
+        ("slow", "TooSlow"),
+        ("signal", "item signal: signal 11"),
+    ],
+)
+def test_a_bad_item_is_named(item: str, signature: str | None, fuzzing: Any, tmp_path: Path) -> None:
+    def act(name: str) -> None:
+        two_lines = type("TwoLines", (UserError,), {"__str__": lambda self: "a\nb"})
+        errors = {"two lines": two_lines("a"), "refused": UserError("no"), "expected": ValueError("no")}
+        if name in errors:
+            raise errors[name]
+        if name == "wrong":
+            raise fuzzing.campaign.Wrong("other words: a and b")
+        if name == "inside":
+            {}["a"]  # type: ignore[index]
+        if name == "slow":
+            time.sleep(20)
+        if name == "signal":
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    def try_it() -> None:
+        named = {"name": lambda name: f"item {name}", "seconds": 1, "expected": (ValueError,)}
+        fuzzing.campaign.try_all(["fine", item], act, tmp_path, **named)
+
+    if signature is None:
+        try_it()
+    else:
+        with pytest.raises(fuzzing.campaign.Fault) as found:
+            try_it()
+        assert found.value.signature == signature and f'case 2: ["{item}"]' in found.value.report
+
+
+@needs_scripts
+@pytest.mark.parametrize(
     ("code", "err", "wrong"),
     [
         (2, "lmtool: no\n", None),

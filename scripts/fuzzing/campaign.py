@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
+import signal
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +23,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Flaky, HypothesisException
 from hypothesis.strategies import SearchStrategy
 
-from fuzzing.child import End
+from fuzzing.child import End, forked
 
 ROUND = 200  # cases of one seed of Hypothesis
 SHRINKING = 8.0  # seconds for one fault
@@ -132,6 +137,86 @@ def _fault_of(generator: Generator, case: Any, top: Path) -> Fault | None:
     finally:
         remove(place)
     return None
+
+
+class Wrong(Exception):
+    """An answer that is wrong, or a file that was refused without a reason; the text up to a colon names the fault."""
+
+
+def try_all(
+    items: Sequence[Any],
+    act: Callable[[Any], None],
+    place: Path,
+    *,
+    seconds: int,
+    expected: tuple[type[Exception], ...] = (),
+    name: Callable[[Any], str] = str,
+    make: Callable[[Path], None] | None = None,
+) -> None:
+    """Act on each item in one forked child, in the folder `work` of a place. Raises Fault for the first bad one.
+
+    A UserError of one printable line is a right answer, as are `expected` errors; all else, and more than `seconds` for
+    one item, is a fault. name: of an item, in the signature of a fault that ends the child. make: fills the folder.
+    """
+    for folder in ("work", "tmp"):
+        (place / folder).mkdir()
+    if make is not None:
+        make(place / "work")
+    environment = {"HOME": str(place), "TMPDIR": f"{place}/tmp"}
+    end = forked(lambda: _try_all(items, act, place / "at", seconds, expected), place / "work",
+                 limit=seconds + len(items), environment=environment)  # fmt: skip
+    at = int((place / "at").read_text() or 0)
+    has_signature = end.code == 1
+    report = f"case {at + 1}: {json.dumps([items[at]])[:1500]}"
+    require_end(end, "" if has_signature else name(items[at])[:60], report)
+
+
+class TooSlow(BaseException):
+    """An item takes too long; no `except Exception` of what is tried catches it."""
+
+
+def _try_all(
+    items: Sequence[Any], act: Callable[[Any], None], at: Path, seconds: int, expected: tuple[type[Exception], ...]
+) -> int:
+    """Return 1 after the first fault, whose signature is then the last line on standard error."""
+    from lmtool.errors import UserError
+
+    def too_slow(*_: object) -> None:
+        raise TooSlow
+
+    warnings.simplefilter("error", RuntimeWarning)
+    signal.signal(signal.SIGALRM, too_slow)
+    for number, item in enumerate(items):
+        at.write_text(str(number))
+        signal.alarm(seconds)
+        try:
+            try:
+                act(item)
+            except UserError as error:
+                if not str(error) or not str(error).isprintable() or len(str(error)) > 4000:
+                    raise Wrong(f"not one line: {len(str(error))} letters: {str(error)[:200]!r}") from error
+        except expected:
+            continue
+        except BaseException as error:
+            traceback.print_exc(file=sys.stderr)
+            print(signature_of(error), file=sys.stderr)
+            return 1
+        finally:
+            signal.alarm(0)
+    return 0
+
+
+def signature_of(error: BaseException) -> str:
+    """Return the type of an error, the function of lmtool it comes from, and what is wrong: equal for equal faults."""
+    where = [f for f in traceback.extract_tb(error.__traceback__) if "/lmtool/" in f.filename]
+    last = f" in {where[-1].filename.rpartition('/lmtool/')[2]}:{where[-1].name}" if where else ""
+    what = str(error).partition(":")[0][:80] if isinstance(error, Wrong | AssertionError) else ""
+    return f"{type(error).__name__}{last} {without_names(what)}".strip()
+
+
+def without_names(text: str) -> str:
+    """Return the beginning of a message without what differs between cases."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|[\d.]+|/\S+", "_", text)[:80]
 
 
 def require_end(end: End, about: str = "", report: str = "") -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 
-from fuzzing.campaign import Fault
+from fuzzing.campaign import Fault, without_names
 from fuzzing.child import End, command_line, damaged, files_of, forked, quietly
 
 LIMIT = 12.0  # seconds, of some tenths that a case takes, until SIGINT, which must end it
@@ -141,11 +141,6 @@ def _last_frame(text: str) -> str:
     kinds = re.findall(r"^(\w[\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\w*)", text, re.MULTILINE)
     place = ":".join(frames[-1]) if frames else ""
     return f"{place} {kinds[-1] if kinds else ''}".strip()
-
-
-def without_names(text: str) -> str:
-    """Return the beginning of a message without what differs between cases."""
-    return re.sub(r"'[^']*'|\"[^\"]*\"|[\d.]+|/\S+", "_", text)[:80]
 
 
 if sys.platform == "darwin":  # its system libraries do not survive a fork that is not followed by exec

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import io
 import shutil
-import sys
 import tempfile
-import traceback
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -21,14 +19,14 @@ from hypothesis import strategies as st
 
 import lmtool
 from fuzzing import commands
-from fuzzing.campaign import require_end
-from fuzzing.child import command_line, forked, quietly
+from fuzzing.campaign import Wrong, try_all
+from fuzzing.child import command_line, quietly
 from fuzzing.commands import NEURAL, SHARED
 from fuzzing.damage import edited, edits
 from lmtool.errors import UserError
 from lmtool.evaluation.token_scores import TokenScores
 
-LIMIT = 60.0  # seconds for the cases of one child
+LIMIT = 30  # seconds of one file
 TEXT = "the cat sat on the mat"
 STORE = "stores/toy.h5"  # the toy's
 # fmt: off
@@ -105,18 +103,17 @@ def prepare() -> None:
 
 def check(case: list[Any], place: Path) -> None:
     """Damage and read files in a child, beside a link to what is shared. Raises Fault."""
-    (place / "work").mkdir()
-    (place / "work" / SHARED).symlink_to(place.parent / SHARED)
-    environment = {"HOME": str(place), "TMPDIR": str(place)}
-    end = forked(lambda: int(any(map(_wrong, case))), place / "work", limit=LIMIT, environment=environment)
-    last = end.out.strip().rpartition("\n")[2] if end.code is None or end.code < 0 else ""
-    require_end(end, last)
+    shared = place.parent / SHARED
+
+    def link(folder: Path) -> None:
+        (folder / SHARED).symlink_to(shared)
+
+    try_all(case, _use_damaged, place, seconds=LIMIT, name=lambda item: f"{item[1]} with {item[0]}", make=link)
 
 
-def _wrong(case: list[Any]) -> int:
-    """Damage one file and read it in this process; return 0 if the answer or the message is right."""
-    name, use, damages = case
-    print(f"{use} with {name}: {damages}", flush=True)
+def _use_damaged(item: list[Any]) -> None:
+    """Damage one file and use it in this process. Raises UserError as the tool does, or Wrong."""
+    name, use, damages = item
     folder = Path(tempfile.mkdtemp(dir="."))
     for path in Path(SHARED).iterdir():  # only what is damaged or changed is copied
         if path.name in (Path(name).parts[0], use.partition(" ")[2]):
@@ -129,24 +126,15 @@ def _wrong(case: list[Any]) -> int:
             _damage(Path(name), damages)
             same = Path(name).is_file() and not Path(name).is_symlink() and Path(name).read_bytes() == content
             answer = _use(use)
-        if use.startswith("verify"):
-            # Another space in JSON is no damage, and run.json lists only the model's files.
-            unlisted = damages[0][0] in ("other", "missing", "folder") and name in UNLISTED
-            if not same and not unlisted and not name.endswith(".json"):
-                return _report(f"verify does not notice: {name}")
-        elif answer != _right[use] and not _may_differ(name, use, damages):
-            return _report(f"a wrong answer: {use} with {name}", f"{answer!r}, not {_right[use]!r}")
-    except UserError as error:
-        if "\n" in str(error) or not str(error):
-            return _report(f"not one line: {use} with {name}", str(error))
-    except Exception as error:
-        traceback.print_exc(file=sys.stderr)
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/lmtool/" in frame.filename]
-        where = f"{frames[-1].filename.partition('/lmtool/')[2]}:{frames[-1].name}" if frames else use
-        return _report(f"{type(error).__name__} from {where}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return 0
+    if use.startswith("verify"):
+        # Another space in JSON is no damage, and run.json lists only the model's files.
+        unlisted = damages[0][0] in ("other", "missing", "folder") and name in UNLISTED
+        if not same and not unlisted and not name.endswith(".json"):
+            raise Wrong(f"verify does not notice {name}")
+    elif answer != _right[use] and not _may_differ(name, use, damages):
+        raise Wrong(f"a wrong answer of {use} with {name}: {answer!r}, not {_right[use]!r}")
 
 
 def _may_differ(name: str, use: str, damages: list[Any]) -> bool:
@@ -155,11 +143,6 @@ def _may_differ(name: str, use: str, damages: list[Any]) -> bool:
     """
     other = damages == [["other"]] and (name.endswith((".json", STORE)) or use == "scores scores")
     return use.startswith(("report", "resume")) or other
-
-
-def _report(signature: str, report: str = "") -> int:
-    print(f"{report}\n{signature}", file=sys.stderr)
-    return 1
 
 
 def _damage(path: Path, damages: list[Any]) -> None:

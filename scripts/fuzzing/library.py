@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 import traceback
-import warnings
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from fuzzing import commands
-from fuzzing.campaign import require_end
-from fuzzing.child import forked
+from fuzzing.campaign import Wrong, try_all
 
-LIMIT = 30.0  # seconds
+LIMIT = 30  # seconds of a call
 
 # Values: Python expressions that name np, torch, nn, lmtool, neural, trees, Path and the objects of `_names`. The first
 # of each list is right.
@@ -306,27 +303,22 @@ def evaluated(call: str) -> Any:
 
 def check(case: list[str], place: Path) -> None:
     """Evaluate calls in a child. Raises Fault."""
-    shutil.copytree(place.parent / commands.SHARED, place / "work")
-    environment = {"HOME": str(place), "TMPDIR": str(place)}
-    end = forked(lambda: int(any(map(_answer, case))), place / "work", limit=LIMIT, environment=environment)
-    require_end(end, _name(case[-1]) if end.code is None or end.code < 0 else "")
+    shared = place.parent / commands.SHARED
+    try_all(
+        case,
+        answer,
+        place,
+        seconds=LIMIT,
+        expected=(ValueError, TypeError, MemoryError, NotImplementedError),
+        name=lambda call: re.sub(r"\(.*?\)|\[.*?\]|\{.*?\}", "", call),
+        make=lambda folder: shutil.copytree(shared, folder, dirs_exist_ok=True) and None,
+    )
 
 
-def _name(case: str) -> str:
-    return re.sub(r"\(.*?\)|\[.*?\]|\{.*?\}", "", case)[:60]
-
-
-def _answer(case: str) -> int:
-    """Evaluate a call in this process; return 0 if the answer or error is right, else print the fault as last line."""
-    from lmtool.errors import UserError
-
-    warnings.simplefilter("error", RuntimeWarning)
+def answer(call: str) -> None:
+    """Evaluate a call in this process. Raises what it raises, unless that is right, and Wrong for NaN."""
     try:
-        answer = evaluated(case)
-    except (ValueError, UserError, TypeError, MemoryError, NotImplementedError) as error:
-        if not isinstance(error, UserError) or "\n" not in str(error):
-            return 0
-        fault = f"more than one line: {_name(case)}"
+        value = evaluated(call)
     except Exception as error:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/lmtool/" in frame.filename]
         if (
@@ -334,16 +326,10 @@ def _answer(case: str) -> int:
             or (isinstance(error, RuntimeError) and re.search("allocate|memory|overflow", str(error)))
             or (isinstance(error, AttributeError | RuntimeError) and not frames)  # of Python or torch, before lmtool
         ):
-            return 0
-        traceback.print_exc(file=sys.stderr)
-        where = f"{frames[-1].filename.partition('/lmtool/')[2]}:{frames[-1].name}" if frames else _name(case)
-        fault = f"{type(error).__name__} from {where}"
-    else:
-        if any(word in case for word in ("nan", "inf", "1e30", "1e300", "1e200")) or not _has_nan(answer):
-            return 0
-        fault = f"nan from {_name(case)}"
-    print(fault, file=sys.stderr)
-    return 1
+            return
+        raise
+    if not any(word in call for word in ("nan", "inf", "1e30", "1e300", "1e200")) and _has_nan(value):
+        raise Wrong(f"nan from {call.partition('(')[0]}")
 
 
 def _has_nan(answer: Any) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import math
 import random
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuzzing import commands, plain
+from fuzzing import plain
+from fuzzing.campaign import Wrong
 from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.choose_vocabulary import read_subwords, read_word_list
 from lmtool.data.cloze import read_cloze
@@ -33,18 +33,6 @@ from lmtool.runs.corpus import load_vocabulary
 from lmtool.trees.codes import code_strings, read_tree
 
 BOM = codecs.BOM_UTF8
-
-
-class Wrong(Exception):
-    """A file was accepted but misread, or refused without a reason."""
-
-
-def signature_of(error: BaseException) -> str:
-    """Return the type of an error, the function of lmtool it comes from, and what is wrong: equal for equal faults."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/lmtool/" in frame.filename]
-    where = f" in {frames[-1].filename.rpartition('/lmtool/')[2]}:{frames[-1].name}" if frames else ""
-    what = str(error).partition(":")[0][:60] if isinstance(error, Wrong) else ""
-    return f"{type(error).__name__}{where} {commands.without_names(what)}".strip()
 
 
 class Given(NamedTuple):

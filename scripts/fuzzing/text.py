@@ -7,12 +7,7 @@ some by whole commands.
 from __future__ import annotations
 
 import io
-import json
-import signal
 import struct
-import sys
-import traceback
-import warnings
 import zipfile
 from collections.abc import Callable
 from contextlib import chdir
@@ -27,13 +22,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import lmtool
 from fuzzing import commands, readings
-from fuzzing.campaign import Fault, require_end
-from fuzzing.child import files_of, forked
+from fuzzing.campaign import Fault, try_all
+from fuzzing.child import files_of
 from fuzzing.damage import edited, edits, packed
 from lmtool.errors import UserError
 from lmtool.ngram.models.word_classes import WordClasses
 
-LIMIT = 40.0  # seconds of one child
 FILE_LIMIT = 8  # seconds of one file
 SUFFIXES = [".gz", ".xz", ".bz2", ".zst", ".zip"]
 
@@ -143,8 +137,7 @@ def prepare() -> None:
     if _made:
         return
     with chdir(commands.SHARED):
-        for name, text in RIGHT.items():
-            Path(name).write_text(text, encoding="utf-8")
+        _right_files(Path())
         _made.update(_bases())
         for number, kind in enumerate(KINDS):
             for base in range(len(kind.bases)) if kind.read is not readings.bomb else ():
@@ -239,43 +232,15 @@ def check(case: Any, place: Path) -> None:
         if words:
             commands.checked(words, place, lambda work: (work / name).write_bytes(raw) and None)
         return
-    for folder in ("work", "tmp"):
-        (place / folder).mkdir()
-    for name, text in RIGHT.items():
-        (place / "work" / name).write_text(text, encoding="utf-8")
-    environment = {"HOME": str(place), "TMPDIR": f"{place}/tmp"}
-    end = forked(lambda: _read_all(case, place / "at"), place / "work", limit=LIMIT, environment=environment)
-    at = int((place / "at").read_text() or 0) if (place / "at").exists() else 0
-    require_end(end, KINDS[case[at][0]].name, f"file {at + 1}: {json.dumps([case[at]])[:1500]}")
+    try_all(case, _read_here, place, seconds=FILE_LIMIT, name=lambda file: KINDS[file[0]].name, make=_right_files)
     if left := files_of(place / "tmp"):
         raise Fault("a temporary file is left behind", str(left))
 
 
-class _Slow(BaseException):
-    """A file takes too long."""
+def _read_here(file: list[Any]) -> None:
+    read(file, Path.cwd())
 
 
-def _read_all(case: list[Any], at: Path) -> int:
-    """Read files in this process; the last line on standard error names the fault."""
-
-    def too_slow(*_: object) -> None:
-        raise _Slow
-
-    warnings.simplefilter("error", RuntimeWarning)
-    signal.signal(signal.SIGALRM, too_slow)
-    for number, file in enumerate(case):
-        at.write_text(str(number))
-        signal.alarm(FILE_LIMIT)
-        try:
-            try:
-                read(file, Path.cwd())
-            except UserError as error:
-                if not str(error) or not str(error).isprintable() or len(str(error)) > 4000:
-                    raise readings.Wrong(f"a message of {len(str(error))} letters: {str(error)[:200]!r}") from error
-        except BaseException as error:
-            traceback.print_exc(file=sys.stderr)
-            print(readings.signature_of(error), file=sys.stderr)
-            return 1
-        finally:
-            signal.alarm(0)
-    return 0
+def _right_files(folder: Path) -> None:
+    for name, text in RIGHT.items():
+        (folder / name).write_text(text, encoding="utf-8")
