@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from lmtool.neural import FullSoftmax, NCELoss, SampledSoftmax
 from lmtool.neural.devices import WORKSPACE
 from lmtool.neural.forms import only_plain
-from lmtool.neural.outputs.word_scores import Noise
+from lmtool.neural.outputs.nce import Noise
 from tests.shape_walks import COUNTS, LAYERS, B, D, O
 from tests.test_device_training import NPLM, SMALL, Run, compare, history
 

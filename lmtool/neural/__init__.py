@@ -1,9 +1,9 @@
 """Output layers for language models over large vocabularies, for any PyTorch model, and the optimizers of their sparse
-gradients; lmtool's own neural models use them.
+gradients; lmtool's neural models use them.
 
-Each layer takes hidden `[B, D]` and targets `[B]` and returns the mean loss; log_prob and log_dist return exact
-log-probabilities. Encoder and OutputLayer are what options of one's own derive from. What does not fit - a shape, type,
-device or id - raises ValueError, in one line. A name is imported when it is first used, without the others.
+Each layer takes hidden states `[B, D]` and targets `[B]` and returns the mean loss; log_prob and log_dist return exact
+log-probabilities. Encoder and OutputLayer are the base classes of custom options. An argument that does not fit (its
+shape, dtype, device or an id) raises ValueError, in one line. A name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from lmtool.neural.outputs.adaptive import AdaptiveSoftmax as AdaptiveSoftmax
     from lmtool.neural.outputs.base import OutputLayer as OutputLayer
     from lmtool.neural.outputs.classes import ClassSoftmax as ClassSoftmax
+    from lmtool.neural.outputs.hierarchical import DotNodes as DotNodes
     from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax as HierarchicalSoftmax
+    from lmtool.neural.outputs.hierarchical import MorinBengioNodes as MorinBengioNodes
     from lmtool.neural.outputs.nce import NCELoss as NCELoss
     from lmtool.neural.outputs.sampled import SampledSoftmax as SampledSoftmax
     from lmtool.neural.outputs.softmax import FullSoftmax as FullSoftmax
-    from lmtool.neural.outputs.tree_nodes import DotNodes as DotNodes
-    from lmtool.neural.outputs.tree_nodes import MorinBengioNodes as MorinBengioNodes
 
 _MODULES = {
     "AdaptiveSoftmax": "outputs.adaptive",
     "ClassSoftmax": "outputs.classes",
-    "DotNodes": "outputs.tree_nodes",
+    "DotNodes": "outputs.hierarchical",
     "Encoder": "encoders.base",
     "FullSoftmax": "outputs.softmax",
     "HierarchicalSoftmax": "outputs.hierarchical",
-    "MorinBengioNodes": "outputs.tree_nodes",
+    "MorinBengioNodes": "outputs.hierarchical",
     "NCELoss": "outputs.nce",
     "OutputLayer": "outputs.base",
     "RowAdagrad": "optimizers.rows",

@@ -171,19 +171,19 @@ class NeuralModel(nn.Module, LanguageModel):
         return self._in_chunks("hidden", lambda h: h.float(), contexts).astype(np.float32, copy=False)
 
     def argmax(self, contexts: IntArray) -> IntArray:
-        """The most likely word after each of the contexts `[N, C]`, never `<s>`: `[N]`. Only words leave the device."""
+        """Return the most likely word after contexts `[N, C]`, never `<s>`: `[N]`. Only words leave the device."""
         most_likely = self._in_chunks("argmax", lambda h: self.output.log_dist(h).argmax(dim=1), contexts)
         return most_likely.astype(np.int64)
 
     def log_prob_candidates(self, contexts: IntArray, candidates: IntArray) -> FloatArray:
-        """log p(candidate | context), `[N, K]` in float64, for contexts `[N, C]` and candidates `[N, K]`.
+        """Return log p(candidate | context), `[N, K]` in float64, for contexts `[N, C]` and candidates `[N, K]`.
 
         They are not renormalised over the candidates; `<s>` has -inf.
         """
         return self._in_chunks("log_prob_candidates", self._log_prob, contexts, candidates=candidates)
 
     def top(self, contexts: IntArray, k: int) -> tuple[IntArray, FloatArray]:
-        """The k most likely words after contexts `[N, C]` and their log p, both `[N, k]`, most likely first.
+        """Return the k most likely words after contexts `[N, C]` and their log p, both `[N, k]`, most likely first.
 
         k is at most V - 1: `<s>` is never among them.
         """

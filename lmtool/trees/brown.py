@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lmtool.errors import UserError
 from lmtool.system.arrays import sentence_offsets, whole_numbers, word_counts
-from lmtool.trees.brown_kernels import f_table, merge_words
+from lmtool.trees._brown_kernels import f_table, merge_words
 from lmtool.trees.builders import arranged, graft, huffman_tree
 from lmtool.trees.tree import Int64s, Tree
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from lmtool.config.rules import require_whole
 from lmtool.errors import UserError
 from lmtool.system.arrays import as_array, described, word_counts
+from lmtool.trees._two_means import divide
 from lmtool.trees.base import require_division
 from lmtool.trees.builders import arranged
 from lmtool.trees.tree import Int64s, Tree
-from lmtool.trees.two_means import divide
 
 MAX_CODES = 8  # per word
 ROUNDS = 10  # of EM or 2-means

@@ -3,7 +3,7 @@ word clustering".
 
 Each word in turn is taken out of its class and put into the one that gives the highest likelihood to the bigram model
 p(w|v) = p(w|c(w)) p(c(w)|c(v)), until a pass moves no word. Up to a constant the log-likelihood is N times the average
-mutual information that Brown et al. (1992) maximise by merging (see lmtool.trees.brown_kernels, F(n) = n log n):
+mutual information that Brown et al. (1992) maximise by merging (see lmtool.trees._brown_kernels, F(n) = n log n):
 
     L = sum over x, y of F(n(x, y)) - sum over x of F(n(x, .)) - sum over y of F(n(., y))
 
@@ -20,8 +20,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.trees._brown_kernels import f_of, f_table
 from lmtool.trees.brown import neighbors
-from lmtool.trees.brown_kernels import f_of, f_table
 from lmtool.trees.tree import Int64s
 
 compiled = numba.njit(cache=True, nogil=True)

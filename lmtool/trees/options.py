@@ -215,7 +215,7 @@ class ClustersTree(TreeConfig):
     def build(self, words: TreeWords) -> Tree:
         """Build the tree of the words' vectors. Raises UserError for a run of another vocabulary or without vectors."""
         if self.run is None:
-            from lmtool.trees.neighbor_vectors import neighbor_vectors  # with torch, which other trees do without
+            from lmtool.trees._neighbor_vectors import neighbor_vectors  # with torch, which other trees do without
 
             vectors = neighbor_vectors(words.train().ids[: self.tokens], words.counts, self.dimensions)
         else:

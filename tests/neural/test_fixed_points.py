@@ -27,7 +27,7 @@ from lmtool.neural import (
 )
 from lmtool.neural.forms import only_plain
 from lmtool.neural.outputs.base import OutputLayer
-from lmtool.neural.outputs.word_scores import Noise, noise_distribution
+from lmtool.neural.outputs.nce import Noise, noise_distribution
 from lmtool.trees import Tree, balanced_tree, from_codes, huffman_tree
 from lmtool.trees.builders import union
 

@@ -22,6 +22,7 @@ from lmtool.neural import (
 from lmtool.neural.forms import network_step
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.base import OutputLayer
+from lmtool.neural.outputs.hierarchical import MorinBengioNodes
 from lmtool.neural.outputs.options import (
     AdaptiveOutput,
     ClassesOutput,
@@ -31,7 +32,6 @@ from lmtool.neural.outputs.options import (
     SampledOutput,
     SoftmaxOutput,
 )
-from lmtool.neural.outputs.tree_nodes import MorinBengioNodes
 from lmtool.trees import balanced_tree
 from tests.conftest import nplm
 

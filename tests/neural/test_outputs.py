@@ -23,8 +23,8 @@ from lmtool.neural import (
     SampledSoftmax,
 )
 from lmtool.neural.forms import only_plain
-from lmtool.neural.outputs import adaptive, hierarchical, tree_nodes, word_scores
-from lmtool.neural.outputs.word_scores import Noise
+from lmtool.neural.outputs import adaptive, hierarchical, softmax
+from lmtool.neural.outputs.nce import Noise
 from lmtool.system.alias_table import AliasTable
 from lmtool.trees import Tree, balanced_tree, frequency_tree, from_codes, huffman_tree, random_tree
 
@@ -440,8 +440,8 @@ def test_distributions_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     layer, h, y = LAYERS[name](), torch.randn(B, D), torch.randint(0, O, (B, 2))
     want = layer.log_dist(h), layer.log_prob(h, y)
     monkeypatch.setattr(hierarchical, "EXAMPLES_PER_CHUNK", 4)
-    monkeypatch.setattr(tree_nodes, "MAX_UNITS_PER_CHUNK", 2 * 5 * (O - 1))  # two examples
-    monkeypatch.setattr(word_scores, "MAX_SCORES_PER_CHUNK", 4 * O)
+    monkeypatch.setattr(hierarchical, "MAX_UNITS_PER_CHUNK", 2 * 5 * (O - 1))  # two examples
+    monkeypatch.setattr(softmax, "MAX_SCORES_PER_CHUNK", 4 * O)
     torch.testing.assert_close((layer.log_dist(h), layer.log_prob(h, y)), want)
 
 

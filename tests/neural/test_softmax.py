@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from lmtool.config.training import Precision
 from lmtool.neural import devices
 from lmtool.neural.forms import chosen, only_plain, softmax_chunks, tiles, used
-from lmtool.neural.outputs import word_scores
 from lmtool.neural.outputs.softmax import FullSoftmax
 
 
@@ -105,7 +104,7 @@ def test_log_z_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     output, h = layer(outputs=29), torch.randn(7, 5, dtype=torch.float64)
     want = (h @ output.vectors.T + output.bias).logsumexp(1)
     torch.testing.assert_close(output.log_z(h), want)
-    monkeypatch.setattr(word_scores, "MAX_SCORES_PER_CHUNK", 2 * 29)
+    monkeypatch.setattr("lmtool.neural.outputs.softmax.MAX_SCORES_PER_CHUNK", 2 * 29)
     torch.testing.assert_close(output.log_z(h), want)
     assert output.log_z(h[:0]).shape == (0,)
 

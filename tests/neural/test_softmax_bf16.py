@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from lmtool.config.training import Precision
 from lmtool.neural import devices
 from lmtool.neural.encoders.options import Activation
-from lmtool.neural.forms import network_output, network_step, softmax_chunks, tiles, used
+from lmtool.neural.forms import _network_output as network_output
+from lmtool.neural.forms import network_step, softmax_chunks, tiles, used
 from lmtool.neural.forms.network_step import Network, NetworkStep
 from lmtool.neural.forms.softmax_chunks import delta_rows, loss_and_gradients
 from lmtool.neural.outputs.softmax import FullSoftmax

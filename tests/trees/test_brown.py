@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmtool.errors import UserError
+from lmtool.trees._brown_kernels import cheapest, f_table, merge_words
 from lmtool.trees.base import TreeWords
 from lmtool.trees.brown import _without, bigrams, brown_tree, clustered, neighbors
-from lmtool.trees.brown_kernels import cheapest, f_table, merge_words
 from lmtool.trees.options import BrownTree
 from tests.trees.checks import check, codes, same, zipf
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from lmtool.trees._brown_kernels import f_table
 from lmtool.trees.brown import bigrams
-from lmtool.trees.brown_kernels import f_table
 from lmtool.trees.exchange import Bigrams, exchange
 from tests.trees.test_brown import TEXTS, information, text
 

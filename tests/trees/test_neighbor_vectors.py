@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmtool.trees import neighbor_vectors as module
-from lmtool.trees.neighbor_vectors import neighbor_vectors
+from lmtool.trees import _neighbor_vectors as module
+from lmtool.trees._neighbor_vectors import neighbor_vectors
 
 
 def plain(ids: np.ndarray, counts: np.ndarray, dimensions: int, frequent: int) -> np.ndarray:

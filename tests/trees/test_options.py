@@ -18,12 +18,12 @@ from lmtool.config.settings import option_named
 from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.neural.outputs import hierarchical
+from lmtool.trees._neighbor_vectors import neighbor_vectors
 from lmtool.trees.base import TreeWords
 from lmtool.trees.brown import brown_tree
 from lmtool.trees.builders import balanced_tree, classes_tree, frequency_tree, huffman_tree, random_tree, union
 from lmtool.trees.clusters import clusters_tree
 from lmtool.trees.codes import write_tree
-from lmtool.trees.neighbor_vectors import neighbor_vectors
 from lmtool.trees.options import (
     BalancedTree,
     BrownTree,

@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
 from lmtool.neural.forms import form
-from lmtool.neural.forms.fast_math import error_function, exp_below, tanh
+from lmtool.neural.forms._fast_math import error_function, exp_below, tanh
 from lmtool.neural.forms.loops import FAST, Array, as_arrays, compiled, copy_row, loops_serve
 from lmtool.system import parallel
 

@@ -27,10 +27,10 @@ from lmtool.neural.checks import all_below
 from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
 from lmtool.neural.encoders.options import Activation
 from lmtool.neural.forms import allowed, tiles
-from lmtool.neural.forms.fast_math import exp_below
+from lmtool.neural.forms._fast_math import exp_below
+from lmtool.neural.forms._network_output import Bf16Gradients, FactoredGradients
 from lmtool.neural.forms.hidden_units import NUMBERS, activate, slopes, slopes_of
 from lmtool.neural.forms.loops import FAST, Array, Groups, as_arrays, compiled, copy_row
-from lmtool.neural.forms.network_output import Bf16Gradients, FactoredGradients
 from lmtool.neural.forms.softmax_chunks import in_bf16
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.softmax import FullSoftmax

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from lmtool.config.training import Precision
 from lmtool.neural.devices import multiplies_bf16
 from lmtool.neural.forms import form, tiles
-from lmtool.neural.forms.fast_math import bfloat16, exp_below, widened
+from lmtool.neural.forms._fast_math import bfloat16, exp_below, widened
 from lmtool.neural.forms.loops import FAST, Array, as_arrays
 from lmtool.neural.outputs.softmax import NO_TARGET, FullSoftmax
 from lmtool.system import parallel
@@ -132,7 +132,7 @@ def _serves_chunks(layer: FullSoftmax, h: Tensor) -> bool:
 
 
 def _serves_autocast(layer: FullSoftmax, h: Tensor) -> bool:
-    """The last choice for bf16; autocast does not change float64."""
+    """Return whether to use autocast, the last choice for bf16; it does not change float64."""
     return h.dtype != torch.float64 and in_bf16(layer, h)
 
 

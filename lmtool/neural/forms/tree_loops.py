@@ -23,10 +23,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from lmtool.neural.forms import form
-from lmtool.neural.forms.fast_math import tanh
+from lmtool.neural.forms._fast_math import tanh
 from lmtool.neural.forms.loops import FAST, Array, Groups, as_arrays, compiled, loops_serve, over_segments
-from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax
-from lmtool.neural.outputs.tree_nodes import DotNodes, MorinBengioNodes
+from lmtool.neural.outputs.hierarchical import DotNodes, HierarchicalSoftmax, MorinBengioNodes
 from lmtool.neural.rows import Pairs, rows_of
 from lmtool.system import parallel
 

@@ -26,7 +26,7 @@ from lmtool.config.rules import is_number
 from lmtool.neural.checks import require_counts, require_size
 from lmtool.neural.outputs.base import OutputLayer
 from lmtool.neural.outputs.options import MAX_DIV_VALUE, ascend
-from lmtool.neural.outputs.word_scores import log_unigram
+from lmtool.neural.outputs.softmax import log_unigram
 
 
 def default_cutoffs(outputs: int) -> list[int]:

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from lmtool.neural.checks import require_counts, require_ids, require_size
 from lmtool.neural.outputs.base import OutputLayer
-from lmtool.neural.outputs.word_scores import log_unigram
+from lmtool.neural.outputs.softmax import log_unigram
 from lmtool.neural.rows import Pairs, RowScores, log_sum_exp, segments
 
 

@@ -21,12 +21,43 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.neural.checks import require_counts, require_ids
-from lmtool.neural.outputs.word_scores import Noise, WordScores, noise_distribution, require_draws
+from lmtool.neural.outputs.softmax import WordScores, log_unigram
+from lmtool.system.alias_table import AliasTable
+
+
+def noise_distribution(counts: Tensor, power: float) -> Tensor:
+    """Return log q `[O]` in float64, q proportional to (count + 0.5)^power of counts `[O]`; power 0 is uniform."""
+    return (power * log_unigram(counts)).log_softmax(0)
+
+
+def require_draws(name: str, number: object, words: int) -> None:
+    """Raise ValueError, naming an argument, unless the number of words that a loss draws is from 1 to all of them."""
+    if not isinstance(number, int) or not 1 <= number <= words:
+        raise ValueError(f"{name}={number}: must be from 1 to {words}, the number of words")
+
+
+class Noise:
+    """Words drawn from a fixed distribution by the alias method.
+
+    log_q: `[O]`, float64, of the exact probabilities of these draws, for the correction in a loss; log 2^-63 for a word
+    that is never drawn.
+    """
+
+    def __init__(self, log_q: Tensor) -> None:
+        """log_q: `[O]`, logarithms of the wanted probabilities."""
+        self._table = AliasTable(log_q.exp().cpu().numpy())
+        self.log_q = torch.from_numpy(np.maximum(self._table.drawn, 1) / 2**63).log()
+
+    def draw(self, *shape: int) -> Tensor:
+        """Draw independent words of this shape, int64 on the CPU, by torch's random state."""
+        bits = torch.empty(shape, dtype=torch.int64).random_()  # of 63 bits, all values
+        return torch.from_numpy(self._table.outcomes(bits.view(-1).numpy())).view(shape)
 
 
 class NCELoss(WordScores):

@@ -118,8 +118,7 @@ class HierarchicalOutput(OutputConfig):
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer over a tree, with sparse gradients; it starts at the unigram distribution."""
-        from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax, node_log_odds
-        from lmtool.neural.outputs.tree_nodes import MorinBengioNodes
+        from lmtool.neural.outputs.hierarchical import HierarchicalSoftmax, MorinBengioNodes, node_log_odds
 
         assert tree is not None, "needs_tree"
         if self.nodes is NodeForm.dot:

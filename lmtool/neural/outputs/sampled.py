@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.neural.checks import require_counts, require_ids
-from lmtool.neural.outputs.word_scores import Noise, WordScores, noise_distribution, require_draws
+from lmtool.neural.outputs.nce import Noise, noise_distribution, require_draws
+from lmtool.neural.outputs.softmax import WordScores
 
 
 class SampledSoftmax(WordScores):

@@ -14,7 +14,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from lmtool.neural.forms.fast_math import bfloat16
+from lmtool.neural.forms._fast_math import bfloat16
 from lmtool.neural.forms.loops import Array
 
 LOG2_E = math.log2(math.e)

@@ -12,7 +12,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from lmtool.neural.forms.fast_math import exp_below, widened
+from lmtool.neural.forms._fast_math import exp_below, widened
 from lmtool.neural.forms.loops import FAST, Array
 from lmtool.neural.forms.softmax_chunks import loss_and_gradients
 from lmtool.system import parallel
@@ -46,24 +46,24 @@ class FactoredGradients:
         return torch.mm(self._delta.T, self._output)
 
     def bias_gradient(self) -> Tensor:
-        """The gradient of b, `[O]`."""
+        """Return the gradient of b, `[O]`."""
         return self._delta.sum(1)
 
     def square(self) -> float:
-        """The squared norm of the gradient of U: the sum of (delta delta') o (h h'), `[B, B]` each."""
+        """Return the squared norm of the gradient of U: the sum of (delta delta') o (h h'), `[B, B]` each."""
         both = torch.mm(self._delta.T, self._delta) * torch.mm(self._h, self._h.T)
         return float(both.sum(dtype=torch.float64))
 
     def apply(self, keep: float, change: float) -> None:
-        """U becomes keep U + change times its gradient."""
+        """Set U to keep U + change times its gradient."""
         torch.addmm(self._output, self._delta, self._h, beta=keep, alpha=change, out=self._output)
 
 
 class Bf16Gradients:
-    """By products in bfloat16; the gradient of U is made with that of h."""
+    """Gradients by products in bfloat16; the gradient of U is computed with that of h."""
 
     def __init__(self, output: Tensor, bias: Tensor, h: Tensor, targets: Tensor, scores: Tensor) -> None:
-        """Arguments as FactoredGradients has them, all in float32."""
+        """Arguments: those of FactoredGradients, all in float32."""
         losses, self._grad_h, both = loss_and_gradients(h, output, bias, targets, scores, len(h))
         self.loss = float(losses.sum(dtype=torch.float64)) / len(h)
         self._output, self._grad, self._grad_bias = output, both[:, : h.shape[1]], both[:, h.shape[1]].float()
@@ -74,26 +74,26 @@ class Bf16Gradients:
         return (examples, outputs), torch.bfloat16
 
     def hidden_gradient(self) -> Tensor:
-        """The gradient of h, `[B, D]`."""
+        """Return the gradient of h, `[B, D]`."""
         return self._grad_h
 
     def bias_gradient(self) -> Tensor:
-        """The gradient of b, `[O]`."""
+        """Return the gradient of b, `[O]`."""
         return self._grad_bias
 
     def square(self) -> float:
-        """The squared norm of the gradient of U."""
+        """Return the squared norm of the gradient of U."""
         return float(self._grad.float().square().sum(dtype=torch.float64))
 
     def apply(self, keep: float, change: float) -> None:
-        """U becomes keep U + change times its gradient."""
+        """Set U to keep U + change times its gradient."""
         arrays = self._output.numpy(), self._grad.view(torch.uint16).numpy(), np.float32(keep), np.float32(change)
         parallel.run_pieces(_change_rows, arrays, len(self._output), self._output.numel() // WEIGHTS_PER_THREAD)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST)
 def _change_rows(weight: Array, grad: Array, keep: float, change: float, first: int, last: int) -> None:
-    """weight `[O, D]` = keep weight + change grad, bits of bfloat16; torch takes twice as long over two types."""
+    """Set weight `[O, D]` to keep weight + change grad, bits of bfloat16; torch takes twice as long with two dtypes."""
     for i in range(first, last):
         row, more = weight[i], grad[i]
         for j in range(len(row)):
