@@ -19,7 +19,7 @@ from lmtool.data.word_table import WordTable
 from lmtool.errors import UserError
 from lmtool.language_model import LN10
 from lmtool.ngram.counting.counts import MAX_ORDER
-from lmtool.ngram.files.arpa_lines import (
+from lmtool.ngram.files._arpa_lines import (
     CARRIAGE_RETURN,
     COMMENT,
     GOOD,

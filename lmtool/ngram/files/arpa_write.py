@@ -27,7 +27,7 @@ import numpy.typing as npt
 from lmtool.data.vocabulary import EOS, Vocabulary
 from lmtool.data.word_table import join_words
 from lmtool.language_model import LN10
-from lmtool.ngram.files.arpa_lines import COMMENT, ZERO
+from lmtool.ngram.files._arpa_lines import COMMENT, ZERO
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.system.files import atomic_write, opened
 

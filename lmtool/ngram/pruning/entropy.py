@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.ngram.estimation.formulas import backoff_weights
-from lmtool.ngram.pruning.size_search import largest_within
+from lmtool.ngram.pruning._size_search import largest_within
 from lmtool.ngram.query.find import compiled_table
 from lmtool.ngram.query.scoring import log_prob_of_ngrams
 from lmtool.ngram.tables.backoff import BackoffTable, log

@@ -85,6 +85,7 @@ class Lookup:
         self.table = table
         self.compiled = compiled_table(table)
         self._tokens = self._words = 0
+        self._tried: set[int] = set()  # orders up to which a hash table was built, or was not for lack of memory
         self._paying_tokens = sum(table.sizes[1:2]) // NGRAMS_PER_WORD
         self._paying_words = sum(table.sizes) // NGRAMS_PER_WORD
 
@@ -103,7 +104,8 @@ class Lookup:
         return self.compiled if self.compiled.ngrams.order == self.table.order else self.for_text(words)
 
     def _build(self, order: int) -> None:
-        if self.compiled.ngrams.order < order:
+        if self.compiled.ngrams.order < order and order not in self._tried:
+            self._tried.add(order)
             ngrams = hash_ngrams(self.table, order)
             self.compiled = self.compiled._replace(ngrams=ngrams or self.compiled.ngrams)
 
