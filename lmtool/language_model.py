@@ -180,6 +180,8 @@ class LanguageModel(ABC):
         progress: show a bar. memory_limit: bytes above which parts of a model that is stored in a file leave the memory
         again; only n-gram models are such.
         """
+        if self.context_size is None:
+            return self._score_by_states(text)
         return self.score_tokens(text, 0, text.tokens, progress=progress)
 
     def score_tokens(
@@ -189,8 +191,6 @@ class LanguageModel(ABC):
 
         unnormalized: return unnormalized_log_prob instead; raises UserError if the model has none.
         """
-        if self.context_size is None and not unnormalized and (first, last) == (0, text.tokens):
-            return self._score_by_states(text)
         score = self.unnormalized_log_prob if unnormalized else self.log_prob
         log_prob = np.empty(last - first)
         with token_bar(len(log_prob), shown=progress) as bar:
@@ -278,7 +278,7 @@ class LanguageModel(ABC):
 
     @property
     def context_classes(self) -> int | None:
-        """The number of classes of contexts that `context_lengths` tells apart; None if the model counts no n-grams."""
+        """The number of values of `context_lengths`; None if the model has no n-grams."""
         return None
 
     def context_lengths(self, contexts: IntArray) -> IntArray:

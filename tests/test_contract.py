@@ -142,6 +142,9 @@ MODELS = {
     "class_unigram": lambda corpus: class_ngram(corpus, 1),
     "skip_ngram": lambda corpus: skip_ngram(corpus, 3),
     "recurrent": Decaying,
+    "mixture-log_linear-recurrent": lambda corpus: LogLinear(
+        [ngram(corpus, 3), Decaying(corpus)], np.array([0.4, 0.7])
+    ),
     "mixture-recurrent": lambda corpus: Mixture([ngram(corpus, 3), Decaying(corpus)], np.array([0.4, 0.6])),
     "laplace": lambda corpus: ngram(corpus, 3, Laplace(3, alpha=0.1, types=len(corpus.vocabulary) - 1)),
     "jelinek_mercer": lambda corpus: ngram(corpus, 3, JelinekMercer(3, classes=4)),
@@ -275,6 +278,12 @@ def test_a_mixture_with_a_cache_refuses_the_same(cache: UnigramCache | None, toy
     refuses(model, *toy.split("valid").windows(np.arange(5), model.context_size), len(toy.vocabulary))
 
 
+def test_contexts_that_are_shorter_than_those_of_a_member(toy: Corpus) -> None:
+    mixture, bos = Mixture([ngram(toy, 4), Decaying(toy)], np.array([0.5, 0.5])), toy.vocabulary.bos
+    np.testing.assert_allclose(mixture.log_dist([[bos]]), mixture.log_dist([[bos] * 5]))
+    np.testing.assert_allclose(mixture.log_dist([[bos, 3]]), mixture.log_dist([[bos] * 5 + [3]]))
+
+
 def test_more_that_ngrams_refuse(toy: Corpus) -> None:
     model, size = ngram(toy, 3), len(toy.vocabulary)
     contexts, targets = toy.split("valid").windows(np.arange(5), 2)
@@ -309,7 +318,9 @@ def test_more_that_networks_refuse(toy: Corpus) -> None:
             call(contexts + size)
     with pytest.raises(ValueError, match="unnormalized_log_prob: targets must be integers"):
         model.unnormalized_log_prob(contexts, targets[1:])
-    with pytest.raises(ValueError, match=f"unnormalised: y must be ids from 0 to {size - 2}"):  # <s> is never predicted
+    with pytest.raises(
+        ValueError, match=f"unnormalized_log_prob: y must be ids from 0 to {size - 2}"
+    ):  # <s> is never predicted
         model.unnormalized_log_prob(contexts, np.full(5, size - 1))
     assert model.training
     for k in (0, -1, 1.5, size):

@@ -65,6 +65,7 @@ def _estimate(
     """
     from lmtool.commands._ngram_runs import prune_to_size
     from lmtool.evaluation.metrics import perplexity
+    from lmtool.language_model import LanguageModel
     from lmtool.ngram.estimation.estimate import estimate
     from lmtool.ngram.models.ngram_model import quantized_notes
     from lmtool.ngram.smoothers.base import MergingSmoother
@@ -121,6 +122,9 @@ def _estimate(
         session.note(note)
     units.save(table, session.out)
     language_model = units.model(table)
+    if not isinstance(language_model, LanguageModel):
+        name = type(language_model).__name__
+        raise UserError(f"model={model.kind}: {name} must be a subclass of lmtool.language_model.LanguageModel")
     for note in quantized_notes(language_model):
         session.note(note)
     sizes = list(table.sizes)

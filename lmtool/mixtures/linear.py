@@ -117,7 +117,9 @@ def contexts_of(member: LanguageModel, contexts: IntArray, special_tokens: Speci
     special_tokens: for contexts that may reach across sentences; a member that does not read across them has `<s>`
     instead of everything before its sentence.
     """
-    size = member.context_size
+    size, missing = member.context_size, (member.context_size or 0) - contexts.shape[1]
+    if missing > 0:  # contexts of an unbounded member, all of them short
+        contexts = np.pad(contexts, ((0, 0), (missing, 0)), constant_values=member.vocabulary_size - 1)
     last = contexts if size is None else contexts[:, contexts.shape[1] - size :]
     if special_tokens is None or special_tokens.eos is None or member.across_sentences:
         return last

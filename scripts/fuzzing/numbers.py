@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import lmtool
 from fuzzing.campaign import try_all
 from lmtool import States
-from lmtool.commands import train_neural
+from lmtool.commands import _train_neural as train_neural
 from lmtool.ngram.files.arpa_write import write_arpa
 from lmtool.system import parallel
 
