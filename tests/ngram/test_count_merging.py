@@ -11,9 +11,9 @@ import pytest
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.ngram.counting.counts import Counts, SourceCounts, count_ngrams, count_sources
+from lmtool.ngram.estimation._held_out import HeldOut
+from lmtool.ngram.estimation._merging_tuning import loss_and_gradient
 from lmtool.ngram.estimation.estimate import estimate
-from lmtool.ngram.estimation.held_out import HeldOut
-from lmtool.ngram.estimation.merging_tuning import loss_and_gradient
 from lmtool.ngram.estimation.tuning import fit_and_tune
 from lmtool.ngram.models.ngram_model import NgramModel
 from lmtool.ngram.smoothers.base import MergingSmoother

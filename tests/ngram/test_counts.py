@@ -16,7 +16,7 @@ from lmtool.config.rules import size_in_bytes
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.ngram.counting import counts as counts_module
-from lmtool.ngram.counting.cache import open_counts, save_counts
+from lmtool.ngram.counting._cache import open_counts, save_counts
 from lmtool.ngram.counting.counts import Counts, count_ngrams
 from lmtool.ngram.counting.radix_sort import sort_keys
 from lmtool.ngram.estimation.estimate import estimate

@@ -17,7 +17,7 @@ from lmtool.config.settings import plain_values, saved_settings
 from lmtool.data.corpus import Corpus
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counting.cache import counts_path
+from lmtool.ngram.counting._cache import counts_path
 from lmtool.ngram.counting.counts import count_ngrams
 from lmtool.ngram.estimation.estimate import estimate
 from lmtool.ngram.models.ngram_model import NGRAM_FILE, NgramModel

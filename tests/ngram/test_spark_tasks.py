@@ -23,10 +23,10 @@ from lmtool.ngram.tables.storage import Storage
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install lmtool[spark])")
 
-from lmtool.ngram.spark import pruning, shares, tasks  # noqa: E402
-from lmtool.ngram.spark.assemble import assemble_counts  # noqa: E402
-from lmtool.ngram.spark.estimate import added_up, assembled, fit  # noqa: E402
-from lmtool.ngram.spark.levels import levels  # noqa: E402
+from lmtool.ngram.spark import _pruning, _shares, _tasks  # noqa: E402
+from lmtool.ngram.spark._assemble import assemble_counts  # noqa: E402
+from lmtool.ngram.spark._estimate import added_up, assembled, fit  # noqa: E402
+from lmtool.ngram.spark._levels import levels  # noqa: E402
 
 SMOOTHERS: dict[str, Callable[[int, int], Smoother]] = {
     "modified_kneser_ney": lambda n, v: ModifiedKneserNey(n),
@@ -75,7 +75,7 @@ class Sparkless:
         ranks = np.argsort(np.argsort(np.where(np.array(firsts) < 0, -1, firsts), kind="stable"), kind="stable")
         self.numbers = np.append(np.where(np.array(firsts) < 0, -1, ranks), -1)
         self.numbers[self.vocabulary.eos] = -1
-        task = tasks.count_in_pieces(corpus.settings, corpus.vocabulary, order, self.frequent)
+        task = _tasks.count_in_pieces(corpus.settings, corpus.vocabulary, order, self.frequent)
         # Three tasks count the text: one n-gram may be counted in each of them.
         made = [batch for a, b in pairwise((0, 100, 101, len(LINES))) for batch in task(iter([self.lines(LINES[a:b])]))]
         self.partitions = []
@@ -87,30 +87,30 @@ class Sparkless:
     def lines(lines: list[str]) -> pa.RecordBatch:
         size = len(lines)
         columns = [pa.array(lines), pa.array([0] * size), pa.array(["file"] * size), pa.array([0] * size)]
-        return pa.RecordBatch.from_arrays(columns, names=tasks.LINES)
+        return pa.RecordBatch.from_arrays(columns, names=_tasks.LINES)
 
-    def each(self, task: tasks.Task) -> list[pa.RecordBatch]:
+    def each(self, task: _tasks.Task) -> list[pa.RecordBatch]:
         return [row for part in self.partitions for row in task(iter(part))]
 
     def in_order(self, batches: list[pa.RecordBatch], size: int = 100) -> list[pa.RecordBatch]:
         """Sorted, in batches so small that an n-gram's rows fall into two of them."""
         if not batches:  # all were pruned
             return []
-        keys = [(name, "ascending") for name in ("k", *tasks.ngram_columns(self.order))]
+        keys = [(name, "ascending") for name in ("k", *_tasks.ngram_columns(self.order))]
         return list(pa.Table.from_batches(batches).sort_by(keys).to_batches(max_chunksize=size))
 
     def counts(self) -> Counts:
-        rows = self.in_order(self.each(tasks.count_orders(self.order, self.bos)))
+        rows = self.in_order(self.each(_tasks.count_orders(self.order, self.bos)))
         sizes = {k: sum(int((row.column("k").to_numpy() == k).sum()) for row in rows) for k in range(2, self.order + 1)}
         return assemble_counts(iter(rows), sizes, self.unigrams, self.numbers, self.order, Storage())
 
     def fitted(
         self, smoother: Smoother, unigrams: Counts, cutoffs: list[int] | None, prunes: bool = False
-    ) -> tuple[shares.Estimation, list[pa.RecordBatch]]:
+    ) -> tuple[_shares.Estimation, list[pa.RecordBatch]]:
         """The fitted model and all rows of its estimates."""
         spread = np.zeros(self.bos + 1, dtype=bool)
         spread[self.frequent] = self.order > 2
-        rows = self.each(shares.sums(self.order, self.bos, self.numbers, spread, smoother.counting))
+        rows = self.each(_shares.sums(self.order, self.bos, self.numbers, spread, smoother.counting))
         table = pa.Table.from_batches(rows).group_by(["what", "a", "b"]).aggregate([("x", "sum"), ("y", "sum")])
         added = table.rename_columns(["what", "a", "b", "x", "y"]).to_batches(max_chunksize=50)
         found = added_up(iter(added), self.order, self.bos, self.numbers, smoother.counting)
@@ -122,7 +122,7 @@ class Sparkless:
         model, rows = self.fitted(smoother, unigrams, cutoffs)
         return self.delivered(rows, model)
 
-    def delivered(self, batches: list[pa.RecordBatch], model: shares.Estimation) -> BackoffTable:
+    def delivered(self, batches: list[pa.RecordBatch], model: _shares.Estimation) -> BackoffTable:
         rows = self.in_order(batches)
         kept = [(row.column("k").to_numpy(), row.column("p").is_valid().to_numpy(zero_copy_only=False)) for row in rows]
         sizes = {k: sum(int(((ks == k) & valid).sum()) for ks, valid in kept) for k in range(2, self.order + 1)}
@@ -143,11 +143,11 @@ class Sparkless:
         spread = model.is_spread
         made = []
         for threshold in thresholds:
-            keep = pruning.keep(self.order, threshold, model.unigrams, self.vocabulary.eos, spread)
+            keep = _pruning.keep(self.order, threshold, model.unigrams, self.vocabulary.eos, spread)
             kept = [row for part in self.together(rows, "w1", "w2") for row in keep(iter(part))]
             two = [row.filter(pa.array(row.column("k").to_numpy() == 2)) for row in kept]
-            pairs = pruning.KeptPairs.of(pruning.pairs_after(spread)(iter(two)))
-            weigh = pruning.weigh(self.order, model.unigrams, pairs)
+            pairs = _pruning.KeptPairs.of(_pruning.pairs_after(spread)(iter(two)))
+            weigh = _pruning.weigh(self.order, model.unigrams, pairs)
             done = [row for part in self.together(kept, "key") for row in weigh(iter(part))]
             made.append(self.delivered(done, model))
         return made
@@ -205,7 +205,7 @@ def test_what_entropy_pruning_leaves_is_what_it_leaves_here(
 def rows(k: int, words: list[list[int]], **values: list[float]) -> pa.RecordBatch:
     """3-grams and 2-grams of one order with their values."""
     columns = [np.array(column) for column in zip(*words, strict=True)]
-    return tasks.rows_of(k, columns, 3, {name: pa.array(column) for name, column in values.items()})
+    return _tasks.rows_of(k, columns, 3, {name: pa.array(column) for name, column in values.items()})
 
 
 def test_what_is_worth_keeping_by_hand() -> None:
@@ -215,7 +215,7 @@ def test_what_is_worth_keeping_by_hand() -> None:
     two = rows(2, [[3, 0], [1, 1], [0, 1], [1, 0]], p=[0.5, 0.5, 0.4, 0.4], divergence=[-0.2, -0.1, -0.1, -0.1])
     # p(a b) = .2 times .1 goes, p(<s> a) = .125 times .3 goes, p(b a) = .1 times .5 stays.
     three = rows(3, [[0, 1, 0], [3, 0, 0], [1, 0, 0]], p=[0.5, 0.5, 0.5], divergence=[-0.1, -0.3, -0.5])
-    keep = pruning.keep(3, 0.04, unigrams, 2, np.array([True, False, False, False]))
+    keep = _pruning.keep(3, 0.04, unigrams, 2, np.array([True, False, False, False]))
     kept = {
         tuple(row[name] for name in ("w1", "w2", "w3")): (row["p"], row["key"])
         for batch in keep(iter([three, two]))
@@ -233,8 +233,8 @@ def test_weights_of_what_is_kept_by_hand(is_spread: bool) -> None:
     unigrams = np.array([0.5, 0.25, 0.125, 1])
     two, three = rows(2, [[0, 1], [1, 0]], p=[0.5, 0.7]), rows(3, [[0, 1, 2]], p=[0.6])
     spread = np.array([False, is_spread, False, False])
-    pairs = pruning.KeptPairs.of(pruning.pairs_after(spread)(iter([two])))
-    found = list(pruning.weigh(3, unigrams, pairs)(iter([three, two])))
+    pairs = _pruning.KeptPairs.of(_pruning.pairs_after(spread)(iter([two])))
+    found = list(_pruning.weigh(3, unigrams, pairs)(iter([three, two])))
     weight = {(row["w1"], row["w2"]): row["weight"] for batch in found for row in batch.to_pylist() if row["p"] is None}
     # a: (1 - .5) / (1 - .25). b: (1 - .7) / (1 - .5) = .6, so that p(c|b) = .6 .125. a b: (1 - .6) / (1 - .075).
     assert weight == pytest.approx({(0, -1): 2 / 3, (1, -1): 0.6, (0, 1): 0.4 / 0.925}, rel=1e-6)
@@ -243,12 +243,12 @@ def test_weights_of_what_is_kept_by_hand(is_spread: bool) -> None:
 
 
 def test_types_with_their_first_places(corpus: Corpus) -> None:
-    task = tasks.count_types(corpus.settings)
+    task = _tasks.count_types(corpus.settings)
     batches = [Sparkless.lines(["\ufeffb a", "", "b <unk> c"]), Sparkless.lines(["a a"])]
     rows = [row for batch in task(iter(batches)) for row in batch.to_pylist()]
-    found = {row["word"]: (row["count"], row["place"]) for row in rows if row["what"] == tasks.WORD}
+    found = {row["word"]: (row["count"], row["place"]) for row in rows if row["what"] == _tasks.WORD}
     assert found == {"b": (2, 0), "a": (3, 1), "</s>": (3, 2), "<unk>": (1, 4), "c": (1, 5)}
-    assert [row["count"] for row in rows if row["what"] == tasks.EMPTY_LINES] == [1]
+    assert [row["count"] for row in rows if row["what"] == _tasks.EMPTY_LINES] == [1]
 
 
 @pytest.mark.parametrize(
@@ -261,10 +261,12 @@ def test_types_with_their_first_places(corpus: Corpus) -> None:
 )
 def test_text_that_cannot_be_counted_gives_a_row(corpus: Corpus, lines: list[str], said: str) -> None:
     (row,) = [
-        row for batch in tasks.count_types(corpus.settings)(iter([Sparkless.lines(lines)])) for row in batch.to_pylist()
+        row
+        for batch in _tasks.count_types(corpus.settings)(iter([Sparkless.lines(lines)]))
+        for row in batch.to_pylist()
     ]
     assert (
-        row["what"] == tasks.PROBLEM
+        row["what"] == _tasks.PROBLEM
         and said in row["word"]
         and "file, in the piece that begins at byte 0" in row["word"]
     )
@@ -286,5 +288,5 @@ def test_levels_by_hand() -> None:
 def test_the_newest_is_the_last_by_the_words_before_too() -> None:
     """Of the n-grams that end in word 2, which comes last in the text, the one whose word before came later."""
     grams = np.array([[9, 0, 1], [9, 1, 2], [9, 0, 2]])
-    assert tasks.newest_of(list(grams.T), np.array([0, 1, 2] + [-1] * 7)) == [9, 1, 2]
-    assert tasks.newest_of(list(grams[:1].T), np.array([0, 1, 2] + [-1] * 7)) is None
+    assert _tasks.newest_of(list(grams.T), np.array([0, 1, 2] + [-1] * 7)) == [9, 1, 2]
+    assert _tasks.newest_of(list(grams[:1].T), np.array([0, 1, 2] + [-1] * 7)) is None

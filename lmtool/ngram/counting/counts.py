@@ -1,6 +1,6 @@
 """Step 1: the n-grams of a text and how often each occurs.
 
-One sort per order (sorting.py) finds the distinct n-grams, numbers them, and says which of them ends at each position
+One sort per order (_sorting.py) finds the distinct n-grams, numbers them, and says which of them ends at each position
 of the text, which is all that the next order needs.
 """
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
-from lmtool.ngram.counting.sorting import sort_ngrams
+from lmtool.ngram.counting._sorting import sort_ngrams
 from lmtool.ngram.tables.packed import CELL, Packed
 from lmtool.ngram.tables.storage import Storage, whole_numbers_below
 from lmtool.ngram.tables.trie import Trie, TrieBuilder

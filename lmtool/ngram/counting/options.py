@@ -61,7 +61,7 @@ class SortedCounts(LimitedMemory):
 
         Raises UserError if the text cannot be counted or the disk is full.
         """
-        from lmtool.ngram.counting.cache import counts_path, open_counts, save_counts
+        from lmtool.ngram.counting._cache import counts_path, open_counts, save_counts
         from lmtool.ngram.counting.counts import count_ngrams
 
         path = counts_path(corpus.path) if corpus.folder is not None else None  # None if the store is at an address

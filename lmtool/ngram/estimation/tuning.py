@@ -16,10 +16,10 @@ import numpy as np
 from lmtool.data.split import Split
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts
+from lmtool.ngram.estimation._held_out import HeldOut, minimize
+from lmtool.ngram.estimation._merging_tuning import tune_merged
 from lmtool.ngram.estimation.adjusted_counts import adjusted_counts, count_of_counts, kenlm_count_of_counts
 from lmtool.ngram.estimation.formulas import contexts_of, num_unseen_types
-from lmtool.ngram.estimation.held_out import HeldOut, minimize
-from lmtool.ngram.estimation.merging_tuning import tune_merged
 from lmtool.ngram.smoothers.base import Contexts, Form, MergingSmoother, Smoother
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage

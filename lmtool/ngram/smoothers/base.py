@@ -110,7 +110,7 @@ class Smoother:
 
 
 class MergingSmoother(Smoother):
-    """A smoother of the merged counts of several sources, as lmtool.ngram.estimation.merging estimates it.
+    """A smoother of the merged counts of several sources, as lmtool.ngram.estimation estimates it.
 
     Its numerator, denominator and weight are not used.
 

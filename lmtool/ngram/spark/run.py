@@ -19,12 +19,11 @@ from lmtool.data.preprocess import preprocess, settings_json
 from lmtool.data.remote import is_address
 from lmtool.data.store import Prepared
 from lmtool.ngram.counting.counts import Counts, unigram_counts
-from lmtool.ngram.spark import tasks
-from lmtool.ngram.spark.assemble import assemble_counts
-from lmtool.ngram.spark.cluster import Cluster, Work, refusals, run_tasks, start, whole_files
-from lmtool.ngram.spark.estimate import estimate_on_spark, require_all
-from lmtool.ngram.spark.stages import LOCAL, Stages
-from lmtool.ngram.spark.text import Place, count_train, find_train
+from lmtool.ngram.spark import _tasks
+from lmtool.ngram.spark._assemble import assemble_counts
+from lmtool.ngram.spark._estimate import estimate_on_spark, require_all
+from lmtool.ngram.spark._text import Place, count_train, find_train
+from lmtool.ngram.spark.cluster import LOCAL, Cluster, Stages, Work, refusals, run_tasks, start, whole_files
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import IntArray
@@ -97,8 +96,8 @@ def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
         vocabulary = replace(corpus.vocabulary)  # without its index, which each worker builds
 
         def make() -> DataFrame:
-            task = tasks.count_in_pieces(data, vocabulary, order, frequent)
-            rows = run_tasks(place.lines(spark), task, tasks.ngram_schema(order))
+            task = _tasks.count_in_pieces(data, vocabulary, order, frequent)
+            rows = run_tasks(place.lines(spark), task, _tasks.ngram_schema(order))
             return rows.repartition(partitions, "key").drop("key")
 
         yield Work(spark, stages, stages.finished(f"ngrams-{order}-{partitions}", make), partitions, frequent)
@@ -122,8 +121,8 @@ def _sorted_orders(work: Work, corpus: Corpus, order: int) -> dict[int, int]:
     spark, stages = work.spark, work.stages
 
     def orders() -> DataFrame:
-        task = tasks.count_orders(order, corpus.vocabulary.bos)
-        return run_tasks(whole_files(spark, work.ngrams), task, tasks.order_schema(order))
+        task = _tasks.count_orders(order, corpus.vocabulary.bos)
+        return run_tasks(whole_files(spark, work.ngrams), task, _tasks.order_schema(order))
 
     def in_order() -> DataFrame:
         return work.in_order(spark.read.parquet(stages.finished(f"orders-{order}", orders)), order)

@@ -17,8 +17,8 @@ import pyarrow as pa
 from lmtool.ngram.estimation.formulas import estimate_contexts
 from lmtool.ngram.pruning.entropy import divergences
 from lmtool.ngram.smoothers.base import MAX_R, Counting, Smoother
-from lmtool.ngram.spark.levels import Level, changes
-from lmtool.ngram.spark.tasks import ROWS_PER_BATCH, Batches, Task, newest_of, of_levels, row_batches, rows_schema
+from lmtool.ngram.spark._levels import Level, changes
+from lmtool.ngram.spark._tasks import ROWS_PER_BATCH, Batches, Task, newest_of, of_levels, row_batches, rows_schema
 from lmtool.ngram.tables.backoff import log
 from lmtool.ngram.tables.packed import width_of
 from lmtool.ngram.tables.trie import ngram_keys

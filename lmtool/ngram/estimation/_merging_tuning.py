@@ -2,7 +2,7 @@
 
 The probability of a token depends on the masses of a few n-grams and contexts, and these on those of longer n-grams,
 down to the weights and discounts. The gradient of the likelihood goes back the same way, and L-BFGS finds the optimum.
-Each kernel `_through_x` is the derivative of a kernel of merging.py; tests/ngram/test_count_merging.py compares them
+Each kernel `_through_x` is the derivative of a kernel of _merging.py; tests/ngram/test_count_merging.py compares them
 with finite differences.
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 
 from lmtool.data.split import Split
 from lmtool.ngram.counting.counts import Counts, SourceCounts
+from lmtool.ngram.estimation._held_out import HeldOut, minimize
+from lmtool.ngram.estimation._merging import NO_CONTRIBUTOR, NUM_TOP, OrderMasses, merged_masses
 from lmtool.ngram.estimation.formulas import num_unseen_types
-from lmtool.ngram.estimation.held_out import HeldOut, minimize
-from lmtool.ngram.estimation.merging import NO_CONTRIBUTOR, NUM_TOP, OrderMasses, merged_masses
 from lmtool.ngram.smoothers.base import MergingSmoother
 from lmtool.ngram.tables.packed import read
 from lmtool.system.arrays import FloatArray

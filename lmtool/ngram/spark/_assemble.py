@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, newest_ngram
-from lmtool.ngram.spark.levels import changes
-from lmtool.ngram.spark.tasks import ngram_columns
+from lmtool.ngram.spark._levels import changes
+from lmtool.ngram.spark._tasks import ngram_columns
 from lmtool.ngram.tables.backoff import log
 from lmtool.ngram.tables.packed import Packed
 from lmtool.ngram.tables.storage import Storage
@@ -70,7 +70,7 @@ def assemble_counts(
 ) -> Counts:
     """Return the counts of a text's n-grams.
 
-    batches: rows of tasks.order_schema sorted by all their columns; an n-gram of order 2 may have several, whose counts
+    batches: rows of order_schema sorted by all their columns; an n-gram of order 2 may have several, whose counts
     add up. sizes: the number of rows of each order, or more. unigrams: the counts of order 1. ranks: as
     kenlm_ranks returns them. Raises UserError if the rows are not the n-grams of one text.
     """
@@ -132,7 +132,7 @@ def assemble_table(
 ) -> tuple[Trie, npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Return the trie of a back-off table, and its log_prob and log_backoff.
 
-    batches: rows of shares.estimate_schema sorted by their words. sizes: the number of n-grams of each order from 2 on.
+    batches: rows of estimate_schema sorted by their words. sizes: the number of n-grams of each order from 2 on.
     unigrams: p `[V]`. unused: the back-off weight of n-grams that nothing follows.
     """
     first = np.cumsum([0, len(unigrams), *(sizes.get(k, 0) for k in range(2, order + 1))])

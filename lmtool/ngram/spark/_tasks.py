@@ -21,7 +21,7 @@ from lmtool.data.readers import check_text
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, count_ngrams
-from lmtool.ngram.spark.levels import Level, levels
+from lmtool.ngram.spark._levels import Level, levels
 from lmtool.system import parallel
 from lmtool.system.arrays import IntArray
 

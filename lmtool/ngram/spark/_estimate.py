@@ -20,11 +20,11 @@ from lmtool.ngram.estimation.adjusted_counts import with_occurrences
 from lmtool.ngram.estimation.formulas import default_backoff, table_of, unigram_probabilities
 from lmtool.ngram.pruning.entropy import prune_by_entropy
 from lmtool.ngram.smoothers.base import MAX_R, Counting, Smoother
-from lmtool.ngram.spark import pruning, shares
-from lmtool.ngram.spark.assemble import assemble_table
+from lmtool.ngram.spark import _pruning, _shares
+from lmtool.ngram.spark._assemble import assemble_table
+from lmtool.ngram.spark._levels import Level, changes
+from lmtool.ngram.spark._shares import Estimation
 from lmtool.ngram.spark.cluster import Work, run_tasks, whole_files
-from lmtool.ngram.spark.levels import Level, changes
-from lmtool.ngram.spark.shares import Estimation
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.storage import Storage
 from lmtool.system.arrays import FloatArray, IntArray
@@ -61,8 +61,8 @@ def estimate_on_spark(work: Work, request: EstimationRequest) -> BackoffTable:
     def added() -> DataFrame:
         from pyspark.sql import functions
 
-        task = shares.sums(order, bos, ranks, is_spread, smoother.counting)
-        rows = run_tasks(whole_files(spark, work.ngrams), task, shares.SUMS)
+        task = _shares.sums(order, bos, ranks, is_spread, smoother.counting)
+        rows = run_tasks(whole_files(spark, work.ngrams), task, _shares.SUMS)
         return rows.groupBy("what", "a", "b").agg(*(functions.sum(column).alias(column) for column in ("x", "y")))
 
     name = f"sums-{order}-{smoother.counting.name}-{hashlib.sha256(is_spread.tobytes()).hexdigest()[:10]}"
@@ -107,22 +107,22 @@ def _pruned(
 
     def kept() -> DataFrame:
         rows = work.together(estimates(), order, "w1", "w2")
-        task = pruning.keep(order, threshold, model.unigrams, eos, is_spread)
-        return run_tasks(rows, task, pruning.kept_schema(order))
+        task = _pruning.keep(order, threshold, model.unigrams, eos, is_spread)
+        return run_tasks(rows, task, _pruning.kept_schema(order))
 
     rows = spark.read.parquet(stages.finished(f"pruned-{name}", kept))
 
     def pairs() -> DataFrame:
-        return run_tasks(rows.where("k = 2").select("w1", "w2", "p"), pruning.pairs_after(is_spread), pruning.PAIRS)
+        return run_tasks(rows.where("k = 2").select("w1", "w2", "p"), _pruning.pairs_after(is_spread), _pruning.PAIRS)
 
-    known = pruning.KeptPairs.of([])
+    known = _pruning.KeptPairs.of([])
     if is_spread.any():
         stages.finished(f"pairs-{name}", pairs)
-        known = pruning.KeptPairs.of(stages.batches(f"pairs-{name}"))
+        known = _pruning.KeptPairs.of(stages.batches(f"pairs-{name}"))
 
     def weighed() -> DataFrame:
         together = work.together(rows, order, "key").drop("key")
-        return run_tasks(together, pruning.weigh(order, model.unigrams, known), shares.estimate_schema(order))
+        return run_tasks(together, _pruning.weigh(order, model.unigrams, known), _shares.estimate_schema(order))
 
     return spark.read.parquet(stages.finished(f"weights-{name}", weighed))
 
@@ -160,7 +160,7 @@ def _fingerprint(known: list[Any]) -> str:
 
 
 def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, ranks: IntArray, counting: Counting) -> Sums:
-    """Return the sums over all partitions, from rows of shares.SUMS; ranks: as of kenlm_ranks."""
+    """Return the sums over all partitions, from rows of _shares.SUMS; ranks: as of kenlm_ranks."""
     histograms = np.zeros((order + 1, MAX_R + 2), dtype=np.int64)
     preceding = np.zeros(bos + 1, dtype=np.int64)
     tokens = 0
@@ -169,14 +169,14 @@ def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, ranks: Int
     for batch in batches:
         what = np.array(batch.column("what").to_pylist())
         a, b, x, y = (batch.column(column).to_numpy() for column in "abxy")
-        here = what == shares.HISTOGRAM
+        here = what == _shares.HISTOGRAM
         histograms[a[here], b[here]] += x[here]
-        tokens += int(x[what == shares.TOKENS].sum())
-        here = what == shares.PRECEDING
+        tokens += int(x[what == _shares.TOKENS].sum())
+        here = what == _shares.PRECEDING
         preceding[a[here]] += x[here]
-        here = what == shares.SPREAD
+        here = what == _shares.SPREAD
         pairs.append([column[here] for column in (a, b, x, y)])
-        for at in np.flatnonzero(np.char.startswith(what, shares.NEWEST)) if len(what) else []:
+        for at in np.flatnonzero(np.char.startswith(what, _shares.NEWEST)) if len(what) else []:
             ngram = tuple(map(int, str(what[at]).split()[1:]))
             newest.setdefault(ngram, {})[int(a[at])] = (int(x[at]), int(y[at]))
     last = max(newest, key=lambda ngram: ranks[list(ngram[:0:-1])].tolist())  # without the first word: see newest_of
@@ -184,8 +184,8 @@ def added_up(batches: Iterator[pa.RecordBatch], order: int, bos: int, ranks: Int
     words, known = np.array(last[start:], dtype=np.int64), newest[last]
     spread = _spread([np.concatenate(columns) for columns in zip(*pairs, strict=True)])
     if spread is not None:
-        a_of = shares.adjusted(spread, counting, bos, order == 2)
-        histograms[2] += shares.histogram(a_of)
+        a_of = _shares.adjusted(spread, counting, bos, order == 2)
+        histograms[2] += _shares.histogram(a_of)
         preceding += np.bincount(spread.words[1], minlength=bos + 1)
         if len(words) >= 2:
             pair = np.flatnonzero((spread.words[0] == words[-2]) & (spread.words[1] == words[-1]))
@@ -228,7 +228,7 @@ def fit(
     shorter = p[level.words[1]]
     spread_p, weight = model.estimate(level, shorter)
     rows = list(model.rows(level, spread_p, shorter, weight, level.real))
-    return replace(model, spread_keys=shares.pair_keys(level, model.bos), spread_p=spread_p), rows
+    return replace(model, spread_keys=_shares.pair_keys(level, model.bos), spread_p=spread_p), rows
 
 
 def _fit(smoother: Smoother, unigrams: Counts, found: Sums, order: int) -> tuple[FloatArray, float]:
@@ -244,7 +244,7 @@ def _fit(smoother: Smoother, unigrams: Counts, found: Sums, order: int) -> tuple
     if len(found.newest):
         word = int(found.newest[-1])
         values[1] = int(a[word]), int(unigrams.count[0].get(word, word + 1)[0])
-    found.histograms[1] = shares.histogram(a)
+    found.histograms[1] = _shares.histogram(a)
     for k in range(1, order + 1):
         n = found.histograms[k, : MAX_R + 1]
         moved = k < order and k <= len(found.newest)

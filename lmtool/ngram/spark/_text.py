@@ -16,9 +16,8 @@ from lmtool.data.readers import form_of
 from lmtool.data.sources.base import ExternalCounts, ExternalText
 from lmtool.data.tokenizer import BOS_ID, EOS_ID, RESERVED, UNK_ID
 from lmtool.errors import UserError
-from lmtool.ngram.spark import tasks
-from lmtool.ngram.spark.cluster import lines_of, refusals, run_tasks
-from lmtool.ngram.spark.stages import Stages
+from lmtool.ngram.spark import _tasks
+from lmtool.ngram.spark.cluster import Stages, lines_of, refusals, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +33,7 @@ class Place:
     files: list[list[object]]
 
     def lines(self, spark: SparkSession) -> DataFrame:
-        """Return its lines: the columns of tasks.LINES."""
+        """Return its lines: the columns of _tasks.LINES."""
         return lines_of(spark, self.text, str(self.files[0][0]))
 
 
@@ -70,17 +69,17 @@ def count_train(
     from pyspark.sql import functions
 
     def make() -> DataFrame:
-        types = run_tasks(place.lines(spark), tasks.count_types(data), tasks.TYPES)
+        types = run_tasks(place.lines(spark), _tasks.count_types(data), _tasks.TYPES)
         first = functions.min(functions.struct("part", "path", "start", "place"))
         return types.groupBy("what", "word").agg(functions.sum("count").alias("count"), first.alias("first"))
 
     with refusals("counting the types"):
         types = spark.read.parquet(stages.finished("types", make))
-        problems = types.where(types["what"] == tasks.PROBLEM).orderBy("first").limit(1).collect()
+        problems = types.where(types["what"] == _tasks.PROBLEM).orderBy("first").limit(1).collect()
         if problems:
             raise UserError(problems[0]["word"])
-        empty = types.where(types["what"] == tasks.EMPTY_LINES).agg(functions.sum("count")).collect()[0][0]
-        words = types.where(types["what"] == tasks.WORD)
+        empty = types.where(types["what"] == _tasks.EMPTY_LINES).agg(functions.sum("count")).collect()[0][0]
+        words = types.where(types["what"] == _tasks.WORD)
         marks = {row["word"]: row for row in words.where(words["word"].isin(*RESERVED)).collect()}
         open_words = words.where(~words["word"].isin(*RESERVED))
         if "</s>" not in marks:

@@ -1,9 +1,9 @@
 """Entropy pruning on Spark's workers: lmtool.ngram.pruning.entropy on the n-grams of a partition, equal to the bit.
 
-What removing hw changes, except for p(h), needs only the n-grams of its context: shares.py computes it with p. For
+What removing hw changes, except for p(h), needs only the n-grams of its context: _shares.py computes it with p. For
 p(h), and so that contexts of what stays stay, `keep` gets n-grams with the same first two words together. For the new
 back-off weights, `weigh` gets those with the same word before the last together: p(w|h') is then in the partition, too,
-except for 2-grams of spread contexts (see shares.py), which the driver sends.
+except for 2-grams of spread contexts (see _shares.py), which the driver sends.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pyarrow as pa
 from lmtool.errors import UserError
 from lmtool.ngram.counting.radix_sort import sort_keys
 from lmtool.ngram.pruning.entropy import log_marginals, marked, relative_changes, renormalised
-from lmtool.ngram.spark.levels import changes
-from lmtool.ngram.spark.shares import stored
-from lmtool.ngram.spark.tasks import Batches, Task, held, keys_of, ngram_columns, row_batches, rows_schema
+from lmtool.ngram.spark._levels import changes
+from lmtool.ngram.spark._shares import stored
+from lmtool.ngram.spark._tasks import Batches, Task, held, keys_of, ngram_columns, row_batches, rows_schema
 from lmtool.ngram.tables.backoff import BackoffTable
 from lmtool.ngram.tables.trie import Trie, TrieBuilder, ngram_keys
 from lmtool.system.arrays import FloatArray, IntArray
