@@ -183,7 +183,8 @@ def encoders() -> Iterator[Case]:
     from lmtool.neural.encoders.options import Activation, NplmModel
 
     def nplm(units: int, *, gated: bool, norm: bool, dropout: float) -> Any:
-        settings = NplmModel("nplm", 5, 30, False, dropout, hidden_dim=units, layers=1, direct=False, gated=gated,
+        settings = NplmModel("nplm", 5, 30, False, dropout, hidden_dim=units, layers=1, direct_connections=False,
+                             gated=gated,
                              activation=Activation.gelu if gated else Activation.tanh, layer_norm=norm)  # fmt: skip
         return settings.build(1000, tied=False, sparse=True)
 
@@ -268,7 +269,7 @@ def networks() -> Iterator[Case]:
         (10_000, 30, 100, 5, 32),
         (10_000, 128, 512, 5, 32),
     ):
-        settings = NplmModel("nplm", context, embed, False, 0.0, hidden_dim=hidden, layers=1, direct=False,
+        settings = NplmModel("nplm", context, embed, False, 0.0, hidden_dim=hidden, layers=1, direct_connections=False,
                              activation=Activation.tanh, layer_norm=False)  # fmt: skip
         encoder = settings.build(words, tied=False, sparse=True)
         model = NeuralModel(encoder, FullSoftmax(hidden, counts_of(words - 1)), words)

@@ -10,13 +10,13 @@ from typing import Any
 from measuring import LMTOOL, head, lmtool, measure, process, result, row, store_of, train
 
 # The defaults of 0.5.0, as changes of today's.
-BEFORE = ["model.gated=false", "model.history=0", "model.across_sentences=false", "training.precision=fp32"]
+BEFORE = ["model.gated=false", "model.fofe_window=0", "model.across_sentences=false", "training.precision=fp32"]
 FORMS = {
     "0.5.0": BEFORE,
     "0.5.0, precision=auto": BEFORE[:3],
-    "with a history": ["model.gated=false", "model.history=100", "model.across_sentences=true"],
+    "with a history": ["model.gated=false", "model.fofe_window=100", "model.across_sentences=true"],
     "gated, without a history": BEFORE[1:3],
-    "gated, with a history": ["model.history=100", "model.across_sentences=true"],
+    "gated, with a history": ["model.fofe_window=100", "model.across_sentences=true"],
 }
 BIG = ["data=text", "data.train=big20.txt.xz", "data.valid=big_heldout.txt.xz", "data.vocabulary.size=30000"]
 MINUTES = {"toy": 0.05, "pydoc": 2.0, "names": 1.5, "brown": 4.0, "ptb": 10.0, "big20": 10.0}
@@ -29,7 +29,7 @@ def trees() -> None:
     Without gates and history; tree.run= is the run with `brown`.
     """
     budget = ["training.epochs=1", "training.minutes=null", "training.evaluate_every=1"]
-    budget += ["model.gated=false", "model.history=0", "model.across_sentences=false"]
+    budget += ["model.gated=false", "model.fofe_window=0", "model.across_sentences=false"]
     budget += ["model.dropout=0.2", "model.input_dropout=0", "data=ptb"]
     chosen = [["huffman"], ["brown"], ["random"], ["classes"], ["frequency"], ["balanced"], ["wordnet"]]
     chosen += [["clusters"], ["clusters", "tree.epsilon=0.25"], ["union"]]

@@ -55,11 +55,13 @@ def smoothers() -> None:
     rows = [[name] for name in ("modified_kneser_ney", "kneser_ney", "witten_bell", "good_turing", "absolute")]
     back_off = ("modified_kneser_ney", "kneser_ney", "witten_bell", "absolute")
     rows += [[name, "smoother.interpolate=false"] for name in back_off]
-    rows += [["modified_kneser_ney", "smoother.like_kenlm=false"]]
+    rows += [["modified_kneser_ney", "smoother.kenlm_compatible=false"]]
     rows += [["absolute", "smoother.discounts=0.5"], ["jelinek_mercer"], ["stupid_backoff"]]
     rows += [["laplace", f"smoother.alpha={alpha}"] for alpha in (1, 0.1, 0.01)]
     rows += [[name, f"smoother.{key}=tuned"] for name, key in tuned.items()]
-    rows += [["modified_kneser_ney", more] for more in ("prune=[0,0,1]", "prune_entropy=1e-8", "prune_entropy=1e-7")]
+    rows += [
+        ["modified_kneser_ney", more] for more in ("prune_counts=[0,0,1]", "prune_entropy=1e-8", "prune_entropy=1e-7")
+    ]
     print(f"{'PTB valid':<55} order 3   order 4   order 5   cloze 3   cloze 5")
     for number, (name, *more) in enumerate(rows):
         found = []

@@ -60,7 +60,7 @@ def distil() -> None:
     TEACHERS and LIKELY choose a part of it, e.g. TEACHERS=mix LIKELY=20.
     """
     train("kn5", "model=ngram", "model.order=5", "data=ptb")
-    network = ["model=nplm", "model.history=0", "model.across_sentences=false", "model.context_size=4"]
+    network = ["model=nplm", "model.fofe_window=0", "model.across_sentences=false", "model.context_size=4"]
     train("nplm", *network, "data=ptb", "training.epochs=3", "training.minutes=null")
     for name in ("kn5", "nplm"):
         print(f"{name} | {evaluate(name)['perplexity']:.3f}", flush=True)

@@ -36,7 +36,7 @@ def processes() -> None:
             for name, start in starts.items():
                 run = f"{model}-{batch}-{name}-{turn}"
                 words = ["train", f"model={model}", "data=ptb", f"training.batch_size={batch}", "training.epochs=null"]
-                words += [*more, "training.minutes=0.2", "training.accuracy_on=0", f"hydra.run.dir={run}"]
+                words += [*more, "training.minutes=0.2", "training.accuracy_tokens=0", f"hydra.run.dir={run}"]
                 words += ["threads=1"] if name == "1" else []
                 subprocess.run([*start, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 found[name].append(result(run)["examples_per_second"])

@@ -39,7 +39,8 @@ def model_of(corpus: Any, layer: str, embed: int, hidden: int, context: int = 5)
     }
     encoder = NplmModel(
         kind="nplm", context_size=context, embedding_dim=embed, tied=False, dropout=0.0, hidden_dim=hidden,
-        layers=0 if layer == "morin_bengio" else 1, direct=False, activation=Activation.tanh, layer_norm=False,
+        layers=0 if layer == "morin_bengio" else 1, direct_connections=False,
+        activation=Activation.tanh, layer_norm=False,
     )  # fmt: skip
     has_tree = layer in ("hierarchical", "morin_bengio")
     tree = huffman_tree(np.asarray(corpus.vocabulary.counts[:-1])) if has_tree else None
@@ -156,7 +157,9 @@ def lmtool_of(
         model = model_of(corpus, layer, embed, hidden, context)
         optim, across = SgdOptim("sgd", 0.1, 0.0, 0.0), False
     settings = dict(epochs=None, steps=1 << 40, minutes=None, patience=None, batch_size=batch, evaluate_every=1e9)
-    settings |= dict(accuracy_on=0, clip_norm=clip, max_norm=None, compile=False, precision=Precision(precision))
+    settings |= dict(
+        accuracy_tokens=0, max_grad_norm=clip, embedding_max_norm=None, compile=False, precision=Precision(precision)
+    )
     settings |= dict(memory=None, save_every=1e9, tensorboard=False, consecutive=None)
     engine, stop = training(model.to(device), corpus, across, TrainingConfig(**settings), optim, Processes())
     return lambda: engine.advance(stop)

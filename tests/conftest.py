@@ -61,7 +61,13 @@ def with_curves(monkeypatch: pytest.MonkeyPatch) -> None:
 def nplm(**changes: object) -> NplmModel:
     """A small NPLM of the paper's form."""
     values: dict[str, object] = {"kind": "nplm", "context_size": 3, "embedding_dim": 6, "hidden_dim": 8, "layers": 1}
-    values |= {"direct": False, "tied": False, "activation": Activation.tanh, "layer_norm": False, "dropout": 0.0}
+    values |= {
+        "direct_connections": False,
+        "tied": False,
+        "activation": Activation.tanh,
+        "layer_norm": False,
+        "dropout": 0.0,
+    }
     return NplmModel(**(values | {"input_dropout": 0.0, "projection_dim": None} | changes))  # type: ignore[arg-type]
 
 

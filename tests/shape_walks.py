@@ -181,7 +181,7 @@ def walk_layer(name: str) -> Iterator[str]:
 def encoder(name: str) -> Encoder:
     configs: dict[str, EncoderConfig] = {
         "nplm": nplm(),
-        "history": nplm(history=5),
+        "history": nplm(fofe_window=5),
         "lbl": LblModel("lbl", 3, 6, False, 0.0, False),
         "cbow": CbowModel("cbow", 3, 6, False, 0.0),
     }

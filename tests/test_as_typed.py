@@ -92,8 +92,8 @@ def test_one_value_is_a_list_of_one() -> None:
     assert values("compare runs=größe,b") == [["größe", "b"]]
     assert values("tree words=the") == [["the"]]
     assert values("tree words=[null,true,1e3]") == [["null", "true", "1e3"]]
-    assert values("train model=ngram prune=0,0,1") == ["ngram", [0, 0, 1]]
-    assert values("train prune=null") == [None] and values("tree words=[]") == [[]]
+    assert values("train model=ngram prune_counts=0,0,1") == ["ngram", [0, 0, 1]]
+    assert values("train prune_counts=null") == [None] and values("tree words=[]") == [[]]
     assert values(["compare", "runs=['a,b','c']"]) == [["a,b", "c"]]
     assert values(["compare", "runs=[it's,b]"]) == [["it's", "b"]]
     assert as_typed(split_line(["compare", "-m", "runs=[a,ü],[c,d]"])).overrides == ["runs=[a,'ü'],[c,d]"]
@@ -145,8 +145,8 @@ HINTS = [
     ("seed=null", "seed=null: seed cannot be null"),
     ("data.vocabulary=5", "data.vocabulary=5: give data.vocabulary.NAME=... a value, NAME being file, size,"),
     ("data=text data.split=0.8", "data.split=0.8: give data.split.NAME=... a value, NAME being unit, train"),
-    ("prune=", "prune=: write a list, as prune=[a,b]"),
-    ("prune=[1", "cannot read 'prune=[1': write key=value, and a list as key=[a,b]"),
+    ("prune_counts=", "prune_counts=: write a list, as prune_counts=[a,b]"),
+    ("prune_counts=[1", "cannot read 'prune_counts=[1': write key=value, and a list as key=[a,b]"),
     ("=3", "cannot read '=3'"),
     ("model.kind=ngram", "model.kind=ngram: choose an option by model=ngram"),
     ("'model = ngram'", "write model=ngram, without spaces around ="),
@@ -331,7 +331,7 @@ ODD = [
     ("tree levels=größe", "levels=größe: must be a whole number"),
     ("tree data=toy -m schedule=shuffle(1,2)", "lmtool tree takes no schedule="),
     ("generate the temperature=1" + "0" * 400, "0: must be at most 1.8e+308"),
-    ("train data=toy model.forgetting=[0.5,1" + "0" * 400 + "]", "0: must be at most 1.8e+308"),
+    ("train data=toy model.forgetting_factors=[0.5,1" + "0" * 400 + "]", "0: must be at most 1.8e+308"),
 ]
 
 

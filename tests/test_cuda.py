@@ -36,7 +36,7 @@ if not DRY:
     os.environ.setdefault(WORKSPACE, ":4096:8")  # as choose_device does, before the first product of these tests
 OFTEN = "training.evaluate_every=0.3"
 OF_NPLM = ("model.hidden_dim=12", "model.input_dropout=0")
-FIFTY = [*SMALL, "training.steps=50", "training.gradients=dense"]
+FIFTY = [*SMALL, "training.steps=50", "training.embedding_gradients=dense"]
 HIERARCHICAL = [*NPLM, "output=hierarchical"]
 TREES = ["huffman", "balanced", "random", "brown", "frequency", "classes", "union"]
 MODELS = {
@@ -47,8 +47,14 @@ MODELS = {
     "adaptive": [*NPLM, "output=adaptive", "output.cutoffs=[3]"],
     "lbl": ["model=lbl", "output=softmax", "model.tied=false"],
     "cbow": ["model=cbow", "output=hierarchical", "tree=huffman"],
-    "history": [*NPLM, "output=softmax", "model.history=8"],
-    "as in the paper": [*NPLM, "output=softmax", "model.layer_norm=false", "model.gated=false", "model.direct=true"],
+    "history": [*NPLM, "output=softmax", "model.fofe_window=8"],
+    "as in the paper": [
+        *NPLM,
+        "output=softmax",
+        "model.layer_norm=false",
+        "model.gated=false",
+        "model.direct_connections=true",
+    ],
 }
 MODELS |= {f"tree={tree}": [*HIERARCHICAL, f"tree={tree}"] for tree in TREES}
 OPTIMIZERS = {
@@ -56,7 +62,7 @@ OPTIMIZERS = {
     "sgd": ["optim=sgd", "optim.lr=0.1"],
     "momentum": ["optim=sgd", "optim.momentum=0.9"],
     "adagrad": ["optim=adagrad"],
-    "max_norm": ["training.max_norm=1"],
+    "max_norm": ["training.embedding_max_norm=1"],
     "deterministic": ["training.deterministic=true"],
 }
 
@@ -130,7 +136,7 @@ def test_an_optimizer(name: str, lmtool: Run) -> None:
 
 
 def test_sparse_gradients(lmtool: Run) -> None:
-    both(lmtool, [*HIERARCHICAL, "tree=huffman", *FIFTY, "training.gradients=sparse"])
+    both(lmtool, [*HIERARCHICAL, "tree=huffman", *FIFTY, "training.embedding_gradients=sparse"])
 
 
 def test_a_split_that_is_streamed(lmtool: Run) -> None:
@@ -142,12 +148,12 @@ def test_a_split_that_is_streamed(lmtool: Run) -> None:
 @pytest.mark.parametrize("output", ["nce", "sampled"])
 def test_noise(output: str, lmtool: Run) -> None:
     # It is drawn on the CPU.
-    few = "output.noise=5" if output == "nce" else "output.samples=5"
+    few = "output.num_noise=5" if output == "nce" else "output.num_samples=5"
     both(lmtool, [*NPLM, f"output={output}", few, *FIFTY])
 
 
 def test_resuming_repeats_to_the_bit(lmtool: Run) -> None:
-    line = [*NPLM, "output=nce", "output.noise=5", *FIFTY, "model.dropout=0.2", f"device={DEVICE}"]
+    line = [*NPLM, "output=nce", "output.num_noise=5", *FIFTY, "model.dropout=0.2", f"device={DEVICE}"]
     line += ["training.deterministic=true", "training.save_every=0"]
     with on_gpu():
         lmtool("train", *line, "hydra.run.dir=whole")

@@ -23,14 +23,14 @@ from lmtool.training.optimizers import load_optimizer_state_dict, use_gradients
 Run = Callable[..., str]
 SMALL = ["model.embedding_dim=8", "model.hidden_dim=12", "model.context_size=3", "data=toy", "training.batch_size=16"]
 SMALL += ["training.minutes=null", "training.precision=fp32", "training.steps=20", "training.epochs=null", "seed=3"]
-SMALL += ["optim.lr=0.01", "training.evaluate_every=0.3", "training.accuracy_on=32", "model.dropout=0"]
+SMALL += ["optim.lr=0.01", "training.evaluate_every=0.3", "training.accuracy_tokens=32", "model.dropout=0"]
 NPLM = ["model=nplm", "model.input_dropout=0", "model.tied=false"]
 HIERARCHICAL = [*NPLM, "output=hierarchical", "tree=huffman"]
-DENSE, PLAIN = "training.gradients=dense", "training.forms=plain"
+DENSE, PLAIN = "training.embedding_gradients=dense", "training.forms=plain"
 MODELS = {  # each layer and encoder by itself is held to more in tests/neural/test_forms.py
     "tied softmax": ["model=nplm", "model.input_dropout=0", "model.tied=true"],
     "adaptive": [*NPLM, "output=adaptive", "output.cutoffs=[3]"],
-    "history": [*NPLM, "output=classes", "model.history=8"],
+    "history": [*NPLM, "output=classes", "model.fofe_window=8"],
 }
 OPTIMIZERS = ["adamw", "adam", "sgd", "adagrad"]
 
@@ -64,7 +64,7 @@ def test_models(name: str, lmtool: Run, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("optim", OPTIMIZERS)
 def test_optimizers(optim: str, lmtool: Run) -> None:
-    words = [*HIERARCHICAL, *SMALL, f"optim={optim}", "optim.lr=0.01", "training.clip_norm=0.5"]
+    words = [*HIERARCHICAL, *SMALL, f"optim={optim}", "optim.lr=0.01", "training.max_grad_norm=0.5"]
     by_both(lmtool, words + (["optim.momentum=0.9"] if optim == "sgd" else []))
 
 
@@ -72,7 +72,7 @@ def test_where_all_rows_change_alike_sparse_gradients_train_the_same(lmtool: Run
     words = [*HIERARCHICAL, *SMALL, "optim=adagrad", "optim.lr=0.01", "optim.weight_decay=0"]
     lmtool("train", *words, "hydra.run.dir=sparse")  # gradients=auto
     lmtool("train", *words, PLAIN, DENSE, "hydra.run.dir=dense")
-    with_rows = lmtool("train", *words, PLAIN, "training.gradients=sparse", "hydra.run.dir=rows")
+    with_rows = lmtool("train", *words, PLAIN, "training.embedding_gradients=sparse", "hydra.run.dir=rows")
     assert "perplexity" in with_rows
     compare(Path("sparse"), Path("dense"), 1e-4)
     compare(Path("sparse"), Path("rows"), 1e-4)
@@ -81,7 +81,7 @@ def test_where_all_rows_change_alike_sparse_gradients_train_the_same(lmtool: Run
 @pytest.mark.parametrize("output", ["nce", "sampled"])
 def test_noise_and_resuming(output: str, lmtool: Run) -> None:
     words = [*NPLM, f"output={output}", *SMALL, "model.dropout=0.2"]
-    words += ["output.noise=5"] if output == "nce" else ["output.samples=5"]
+    words += ["output.num_noise=5"] if output == "nce" else ["output.num_samples=5"]
     words += [PLAIN, DENSE]
     lmtool("train", *words, "hydra.run.dir=whole")
     lmtool("train", *words, "training.steps=20", "hydra.run.dir=parts", "training.save_every=0")
@@ -96,8 +96,8 @@ def test_a_checkpoint_keeps_its_kind_of_gradients(lmtool: Run) -> None:
     words = [*HIERARCHICAL, *SMALL]
     lmtool("train", *words, "hydra.run.dir=run")
     message = lmtool("train", "resume=run", DENSE, code=2)
-    assert "training.gradients" in message and "sparse" in message
-    lmtool("train", "resume=run", PLAIN, "training.gradients=sparse", "training.steps=22")
+    assert "training.embedding_gradients" in message and "sparse" in message
+    lmtool("train", "resume=run", PLAIN, "training.embedding_gradients=sparse", "training.steps=22")
     assert history(Path("run"))[-1]["step"] == 22
 
 

@@ -123,7 +123,14 @@ def models(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("arpa")
     (folder / "hand.arpa").write_text(ARPA)
     stores = f"store_dir={runs}/stores"
-    line = ["model=ngram", "data=toy", "model.order=4", "prune=[0,0,0,1]", f"hydra.run.dir={folder}/pruned", stores]
+    line = [
+        "model=ngram",
+        "data=toy",
+        "model.order=4",
+        "prune_counts=[0,0,0,1]",
+        f"hydra.run.dir={folder}/pruned",
+        stores,
+    ]
     assert main(["train", *line]) == 0
     for run, file in ((runs / "kn3", "kn3.arpa"), (folder / "pruned", "pruned.arpa")):
         assert main(["convert", f"run={run}", f"to={folder / file}", f"hydra.run.dir={folder}/log", stores]) == 0

@@ -72,7 +72,7 @@ def result(folder: str) -> dict[str, float]:
 def test_every_ngram_is_lmplzs(
     prune: str, want: list[dict[str, float]], backoffs: dict[str, float], lmtool: Run, tmp_path: Path
 ) -> None:
-    line = ["train", "model=ngram", *write_texts(tmp_path), "limit_vocabulary=words.txt", f"prune={prune}"]
+    line = ["train", "model=ngram", *write_texts(tmp_path), "limit_vocabulary=words.txt", f"prune_counts={prune}"]
     lmtool(*line, "hydra.run.dir=run")
     lmtool("convert", "run=run", "to=run.arpa")
     assert set(Path("run/vocabulary.txt").read_text().split()[::2]) == UNIGRAMS.keys()
@@ -167,7 +167,7 @@ def test_ptb_is_lmplzs(
     counts = Counter((tmp_path / "train.txt").read_text().split())
     (tmp_path / "words.txt").write_text("\n".join(word for word, count in counts.items() if count >= 100))
     data = ["data=text", f"data.train={tmp_path}/train.txt", f"data.valid={tmp_path}/valid.txt"]
-    line = [f"model.order={order}", f"limit_vocabulary={tmp_path}/words.txt", f"prune={prune}"]
+    line = [f"model.order={order}", f"limit_vocabulary={tmp_path}/words.txt", f"prune_counts={prune}"]
     lmtool("train", "model=ngram", *data, *line, "hydra.run.dir=run")
     assert result("run")["ngrams"] == ngrams
     assert result("run")["valid_perplexity"] == pytest.approx(perplexity, rel=1e-6)

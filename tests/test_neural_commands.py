@@ -37,7 +37,7 @@ LEARNT = {"nplm": 6, "skip_layer": 6, "lbl": 10, "cbow": 15, "hsoftmax": 6, "nce
 @pytest.mark.parametrize("model", LEARNT)
 def test_every_model_trains_and_evaluates_the_same(model: str, lmtool: Run) -> None:
     hidden = HIDDEN if model in ("nplm", "skip_layer", "hsoftmax", "nce") else []
-    noise = ["output.noise=10"] if model == "nce" else []
+    noise = ["output.num_noise=10"] if model == "nce" else []
     said = lmtool("train", f"model={model}", *SMALL, *hidden, *noise, "hydra.run.dir=run")
     assert "valid perplexity" in said and ("tree=union: 23 words, " in said) == (model == "hsoftmax")
     lmtool("eval", "run=run", "hydra.run.dir=eval")
@@ -50,7 +50,7 @@ def test_every_model_trains_and_evaluates_the_same(model: str, lmtool: Run) -> N
 @pytest.mark.parametrize("output", ["softmax", "hierarchical", "nce", "sampled", "adaptive", "classes"])
 @pytest.mark.parametrize("model", ["nplm", "lbl"])
 def test_any_encoder_with_any_output_layer(model: str, output: str, lmtool: Run) -> None:
-    extra = {"nce": ["output.noise=10"], "sampled": ["output.samples=10"], "adaptive": ["output.div_value=2"]}
+    extra = {"nce": ["output.num_noise=10"], "sampled": ["output.num_samples=10"], "adaptive": ["output.div_value=2"]}
     words = [*SMALL, *extra.get(output, []), *(HIDDEN if model == "nplm" else [])]
     lmtool("train", f"model={model}", f"output={output}", *words, "hydra.run.dir=run")
     lmtool("eval", "run=run", "split=test", "hydra.run.dir=eval")
@@ -67,7 +67,7 @@ def test_several_layers_and_the_forms_of_the_papers(lmtool: Run) -> None:
                 "model.layer_norm=false",
                 "model.gated=false",
                 "model.activation=tanh",
-                "model.direct=true",
+                "model.direct_connections=true",
             ],
             [
                 "model=hsoftmax",
@@ -78,7 +78,7 @@ def test_several_layers_and_the_forms_of_the_papers(lmtool: Run) -> None:
                 "output.node_dim=7",
             ],
             ["model=lbl", "model.diagonal=true", "optim=adagrad", "optim.lr=0.3"],
-            ["model=nce", "output.shared=false", "output.noise=5", "optim=sgd", "optim.lr=1.0"],
+            ["model=nce", "output.share_noise=false", "output.num_noise=5", "optim=sgd", "optim.lr=1.0"],
             ["model=nplm", "output.precision=bf16"],
         )
     ):
@@ -127,7 +127,7 @@ def test_clusters_of_an_earlier_run(lmtool: Run) -> None:
 
 
 def test_unnormalised_scores(lmtool: Run) -> None:
-    lmtool("train", "model=nce", "output.noise=10", *SMALL, *HIDDEN, "hydra.run.dir=run")
+    lmtool("train", "model=nce", "output.num_noise=10", *SMALL, *HIDDEN, "hydra.run.dir=run")
     said = lmtool("eval", "run=run", "hydra.run.dir=exact")
     assert "log Z of the scores" in said
     said = lmtool("eval", "run=run", "unnormalised=true", "hydra.run.dir=scores")
@@ -151,9 +151,9 @@ def test_a_mixture_of_neural_models(lmtool: Run) -> None:
 MISTAKES = [
     ("train model=nplm tree=huffman", ["tree=", "not used", "output=softmax"]),
     ("train model=hsoftmax tree=hufman", ["tree=hufman", "huffman"]),
-    ("train model=nce output.noise=24 data=toy", ["output.noise=24", "at most 23"]),
-    ("train model=nplm output=sampled output.samples=24 data=toy", ["output.samples=24", "at most 23"]),
-    ("train model=nce output.noise=0", ["output.noise=0", "1 or more"]),
+    ("train model=nce output.num_noise=24 data=toy", ["output.num_noise=24", "at most 23"]),
+    ("train model=nplm output=sampled output.num_samples=24 data=toy", ["output.num_samples=24", "at most 23"]),
+    ("train model=nce output.num_noise=0", ["output.num_noise=0", "1 or more"]),
     ("train model=cbow model.context_size=0", ["model.context_size=0", "1 or more"]),
     ("train model=hsoftmax model.tied=true data=toy", ["model.tied=true", "model.tied=null"]),
     ("train model=nplm output=adaptive output.cutoffs=[5,3]", ["output.cutoffs=[5, 3]", "ascending"]),
@@ -230,7 +230,7 @@ def test_runs_that_do_not_fit(lmtool: Run) -> None:
 
 
 def test_a_loss_that_is_no_number_keeps_the_checkpoint(lmtool: Run) -> None:
-    words = [*SMALL[:-1], "optim=sgd", "optim.lr=1e4", "training.clip_norm=null", "schedule=constant"]
+    words = [*SMALL[:-1], "optim=sgd", "optim.lr=1e4", "training.max_grad_norm=null", "schedule=constant"]
     said = lmtool("train", "model=lbl", *words, "training.evaluate_every=0.1", "hydra.run.dir=run", code=2)
     assert re.search(r"the loss is \S+ at step \d+: lower optim.lr", said) and said.count("\n") == 1
     assert not Path("run/run.json").exists()

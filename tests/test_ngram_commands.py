@@ -73,7 +73,7 @@ def test_several_sources_make_one_model(lmtool: Run, tmp_path: Path) -> None:
     lmtool("ensemble", "runs=[merged,pooled]", "hydra.run.dir=mixed")
     assert result("mixed")["perplexity"] < found["valid_perplexity"] * (1 + 1e-6)
     lmtool("export", "run=joined", "to=counts.tsv")
-    table = ["counts=table", "counts.path=counts.tsv", "data=text", "data.valid=valid.txt"]
+    table = ["counts=table", "counts.paths=counts.tsv", "data=text", "data.valid=valid.txt"]
     line = lmtool(*order, *table, "smoother=count_merging", code=2)
     assert "smoother=count_merging: " in line and "has no text of train to count by sources" in line
 
@@ -145,7 +145,7 @@ def test_a_limit_of_memory_gives_the_same_file(lmtool: Run, tmp_path: Path) -> N
 
 def test_pruning(lmtool: Run) -> None:
     common = ("train", "model=ngram", "model.order=4", "data=toy")
-    for name, extra in (("all", []), ("cut", ["prune=[0,0,1]"]), ("entropy", ["prune_entropy=0.01"])):
+    for name, extra in (("all", []), ("cut", ["prune_counts=[0,0,1]"]), ("entropy", ["prune_entropy=0.01"])):
         lmtool(*common, *extra, f"hydra.run.dir={name}")
     sizes = {name: np.diff(h5py.File(f"{name}/model.h5")["first"][:]).tolist() for name in ("all", "cut", "entropy")}
     assert (
@@ -231,20 +231,20 @@ NGRAM = "train model=ngram data=toy"
 MISTAKES = [
     (f"{NGRAM} counts.memory=much", ["counts.memory=much", "512MiB"]),
     (f"{NGRAM} counts.memory=1KiB", ["counts.memory=1KiB", "64KiB or more"]),
-    (f"{NGRAM} prune=[1,1]", ["prune=[1, 1]", "0 for order 1"]),
-    (f"{NGRAM} prune=[0,2,1]", ["prune=[0, 2, 1]", "none below"]),
-    (f"{NGRAM} model.order=2 prune=[0,0,1]", ["3 cut-offs", "model.order=2"]),
+    (f"{NGRAM} prune_counts=[1,1]", ["prune_counts=[1, 1]", "0 for order 1"]),
+    (f"{NGRAM} prune_counts=[0,2,1]", ["prune_counts=[0, 2, 1]", "none below"]),
+    (f"{NGRAM} model.order=2 prune_counts=[0,0,1]", ["3 cut-offs", "model.order=2"]),
     (f"{NGRAM} prune_entropy=2", ["prune_entropy=2.0", "between 0 and 1"]),
     (f"{NGRAM} prune_to=many", ["prune_to=many", "500k or 1M, or a share"]),
     (f"{NGRAM} prune_to=150%", ["prune_to=150%", "below 100%"]),
     (f"{NGRAM} prune_to=2.5", ["prune_to=2.5", "500k or 1M"]),
     (f"{NGRAM} prune_to=3", ["prune_to=3", "the 1-grams stay"]),
     (f"{NGRAM} prune_to=50% prune_entropy=1e-8", ["prune_entropy=1e-08", "null beside prune_to=50%"]),
-    (f"{NGRAM} prune_to=50% prune=[0,1]", ["prune=[0, 1]", "prune_method=entropy"]),
+    (f"{NGRAM} prune_to=50% prune_counts=[0,1]", ["prune_counts=[0, 1]", "prune_method=entropy"]),
     (f"{NGRAM} prune_to=50% prune_method=best", ["prune_method=best", "gain or entropy"]),
     (f"{NGRAM} prune_to=50% smoother.interpolate=false", ["prune_method=gain", "prune_method=entropy"]),
     ("train data=toy prune_to=1k", ["prune_to=1k", "model=nplm is not pruned"]),
-    ("train data=toy prune=[0,1]", ["prune=[0, 1]", "model=nplm is not pruned"]),
+    ("train data=toy prune_counts=[0,1]", ["prune_counts=[0, 1]", "model=nplm is not pruned"]),
     ("train data=toy counts.memory=1GiB", ["counts.memory=1GiB", "not used"]),
     (f"{NGRAM} smoother.discounts=best", ["smoother.discounts=best", "tuned"]),
     (f"{NGRAM} smoother.discounts=[0.5]", ["smoother.discounts", "[D1,D2,D3+]"]),
@@ -259,8 +259,8 @@ MISTAKES = [
     (f"{NGRAM} smoother=laplace smoother.alpha=0", ["smoother.alpha=0", "above 0"]),
     (f"{NGRAM} smoother=laplace smoother.alpha=some", ["smoother.alpha=some", "tuned"]),
     (f"{NGRAM} smoother=jelinek_mercer smoother.lambdas=[2]", ["smoother.lambdas=[2]", "from 0 to 1"]),
-    (f"{NGRAM} smoother=jelinek_mercer smoother.classes=0", ["smoother.classes=0", "from 1 to 32"]),
-    (f"{NGRAM} smoother=good_turing smoother.largest=10", ["smoother.largest=10", "from 0 to 9"]),
+    (f"{NGRAM} smoother=jelinek_mercer smoother.count_buckets=0", ["smoother.count_buckets=0", "from 1 to 32"]),
+    (f"{NGRAM} smoother=good_turing smoother.gt_max=10", ["smoother.gt_max=10", "from 0 to 9"]),
     (f"{NGRAM} smoother=stupid_backoff smoother.alpha=2", ["smoother.alpha=2.0", "at most 1"]),
     (f"{NGRAM} smoother=witten_bell smoother.discounts=null", ["smoother.discounts"]),
     ("convert", ["run=PATH to=FILE.arpa", "arpa=FILE"]),

@@ -14,6 +14,9 @@ import h5py
 import pytest
 
 from lmtool import load
+from lmtool.config.options import settings_class
+from lmtool.config.settings import with_current_names
+from lmtool.config.training import TrainingConfig
 from lmtool.training.state import load_state, save_state
 from tests.conftest import ROOT, of_torch_2_13
 
@@ -63,15 +66,16 @@ def test_defaults_that_have_changed_do_not_reach_it(lmtool: Run, older: Path) ->
     said = lmtool("train", "resume=nplm")
     assert "budget is exhausted" in said  # one epoch, where today's default has more
     now = json.loads(Path("nplm/run.json").read_text())["config"]
-    of_training = {"consecutive": 1, "gradients": "auto", "forms": "auto", "deterministic": False}
+    of_training = {"shuffle_block": 1, "embedding_gradients": "auto", "forms": "auto", "deterministic": False}
     # Each what there was before there was a choice.
-    new = {"anew": 0.0, "gated": False}, of_training
+    new = {"context_reset_prob": 0.0, "gated": False}, of_training
     for group, settings in zip(("model", "training"), new, strict=True):
         assert {name: now[group].pop(name) for name in settings} == settings
     for group in ("model", "output", "training", "optim", "schedule"):
-        assert now[group] == before[group]
-    said = lmtool("train", "resume=nplm", "model.history=100", code=2)
-    assert "model.history=100: the training in" in said and "was started with 0" in said
+        settings = TrainingConfig if group == "training" else settings_class(group, before[group]["kind"])
+        assert now[group] == with_current_names(before[group], settings)
+    said = lmtool("train", "resume=nplm", "model.fofe_window=100", code=2)
+    assert "model.fofe_window=100: the training in" in said and "was started with 0" in said
 
 
 def add_retired(path: Path, *groups: str) -> None:

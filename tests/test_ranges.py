@@ -24,7 +24,7 @@ HUGE = 10**30  # no whole number of 64 bits
 # What a verb or an option needs beside itself to be composed, and the preset where it is not the option of its name.
 NEEDS = {
     "hub": ["data.path=a"],
-    "table": ["counts.path=a", "model=ngram"],
+    "table": ["counts.paths=a", "model=ngram"],
     "text": ["data=names"],  # it has a data.split
     "train": ["model=ngram"],  # prune is null for the others
     "eval": ["nbest=a"],
@@ -46,15 +46,15 @@ ZERO = {
     "data.zipf_exponent": "all words are as likely",
     "data.repeat": "no word follows from the one before it",
     "model.layers": "no hidden layer",
-    "model.history": "none",
-    "model.anew": "none",
+    "model.fofe_window": "none",
+    "model.context_reset_prob": "none",
     "model.passes": "the start as it is",
     "model.dropout": "none",
     "model.input_dropout": "none",
-    "output.power": "uniform noise",
+    "output.unigram_power": "uniform noise",
     "most_oov": "no OOVs pass",
-    "smoother.largest": "nothing is discounted",
-    "smoother.largest_unigram": "nothing is discounted",
+    "smoother.gt_max": "nothing is discounted",
+    "smoother.gt_max_unigram": "nothing is discounted",
     "absolute-smoother.discounts": "nothing is taken off",
     "kneser_ney-smoother.discounts": "nothing is taken off",
     "tree.epsilon": "one code a word",
@@ -66,7 +66,7 @@ ZERO = {
     "temperature": "the likeliest word",
     "nbest_weight": "the model is not asked",
     "cache_theta": "all contexts are as alike",
-    "training.accuracy_on": "not taken",
+    "training.accuracy_tokens": "not taken",
     "training.save_every": "after every step",
 }
 # Numbers with a fraction that may be as large as one likes, and why that does no harm.
@@ -83,8 +83,8 @@ UNBOUNDED = {
     "training.epochs": "another budget ends it, or the user",
     "training.minutes": "another budget ends it, or the user",
     "training.evaluate_every": "one evaluation, at the end",
-    "training.clip_norm": "nothing is clipped",
-    "training.max_norm": "nothing is scaled down",
+    "training.max_grad_norm": "nothing is clipped",
+    "training.embedding_max_norm": "nothing is scaled down",
     "training.save_every": "one checkpoint, at the end",
     "data.split.train": "a count: the text must have so many",
     "data.split.valid": "a count: the text must have so many",

@@ -120,7 +120,7 @@ SPARED: dict[
     str, tuple[Callable[[Corpus], Any], str, str]
 ] = {  # by weight decay: biases, and gains of whatever dimensions
     "nplm": (
-        lambda toy: neural(toy, layer_norm=True, gated=True, history=5, context_size=3, tied=True),
+        lambda toy: neural(toy, layer_norm=True, gated=True, fofe_window=5, context_size=3, tied=True),
         "history.scale layers.0.bias norms.0.weight norms.0.bias gate_norms.0.weight gate_norms.0.bias project.bias",
         "bias",
     ),
@@ -163,7 +163,7 @@ def test_weight_decay_goes_by_role(name: str, toy: Corpus) -> None:
 def test_checkpoints_number_parameters_as_before(toy: Corpus) -> None:
     # Matrices, then the rest, in the order of the model: those of 0.5 and 0.6 go on with their own running means.
     output = HierarchicalOutput("hierarchical", NodeForm.morin_bengio, 6, 5)
-    model: Any = neural(toy, output, tree_of(toy), history=5)
+    model: Any = neural(toy, output, tree_of(toy), fofe_window=5)
     dense, rows = make_optimizers(model, AdamOptim("adam", 0.1, 0.1, 0.9, 0.99, 1e-8))
     for optimizer in (dense, rows):
         listed = [p for group in optimizer.param_groups for p in group["params"]]
@@ -195,7 +195,7 @@ def test_range_test_of_a_bowl() -> None:
     targets = [torch.tensor(1.0), torch.tensor(-1.0)]
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     batches = ((torch.empty(0), target) for target in itertools.cycle(targets))
-    found = range_test(model, [optimizer], batches, limits=(1e-3, 1e3), steps=61, clip_norm=None)  # type: ignore[arg-type]
+    found = range_test(model, [optimizer], batches, limits=(1e-3, 1e3), steps=61, max_grad_norm=None)  # type: ignore[arg-type]
     assert found.rates[:2] == pytest.approx([1e-3, 1e-3 * 10**0.1])
     w, wanted = 0.0, []
     for number, rate in enumerate(found.rates):
@@ -246,7 +246,7 @@ def test_the_proposed_rate_is_within_what_was_tried(
     torch.manual_seed(seed)
     model: Any = Bigrams()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    found = range_test(model, [optimizer], bigrams(seed), limits=limits, steps=300, clip_norm=None)
+    found = range_test(model, [optimizer], bigrams(seed), limits=limits, steps=300, max_grad_norm=None)
     assert proposed[0] <= found.proposed <= proposed[1]
     assert doubt in found.doubt and bool(doubt) == bool(found.doubt)
 
@@ -280,7 +280,7 @@ def test_range_test_from_the_command_line(lmtool: Run) -> None:
     assert Path("run/lr_range.png").read_bytes().startswith(b"\x89PNG")
     assert not Path("run/run.json").exists()
     assert "choose a lower first rate" in lmtool(
-        *words, "lr_range_limits=[1e8,1e9]", "optim=sgd", "training.clip_norm=null", code=2
+        *words, "lr_range_limits=[1e8,1e9]", "optim=sgd", "training.max_grad_norm=null", code=2
     )
 
 
@@ -290,7 +290,7 @@ def test_range_test_from_the_command_line(lmtool: Run) -> None:
         (["model=nplm"], 0.15),
         (["model=hsoftmax"], 0.4),
         (["model=hsoftmax", "optim.weight_decay=0"], 0),
-        (["model=nce", "output.noise=5", "optim.weight_decay=0.3"], 0.3),
+        (["model=nce", "output.num_noise=5", "optim.weight_decay=0.3"], 0.3),
         (["model=hsoftmax", "optim=adam", "optim.weight_decay=null"], 0),
     ],
 )

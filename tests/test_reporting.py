@@ -131,7 +131,7 @@ def test_noise_contrastive_training_shows_its_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "model=nplm", "output=nce", "output.noise=5", *NEURAL]) == 0
+    assert main(["train", "model=nplm", "output=nce", "output.num_noise=5", *NEURAL]) == 0
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("100 %")]
     assert "  train loss " in line and "train perplexity" not in line and "  valid perplexity " in line
 
@@ -261,7 +261,7 @@ def test_accuracies_are_of_the_words_asked_for(toy: Corpus, tmp_path: Path) -> N
         contexts, targets = split.windows(np.arange(split.tokens), 3)
         hits = model.argmax(contexts) == targets
         assert last[f"{name}_accuracy"] == pytest.approx(hits.mean())  # the last is the best here
-    run(toy, tmp_path / "none", training(epochs=1, accuracy_on=0))
+    run(toy, tmp_path / "none", training(epochs=1, accuracy_tokens=0))
     assert json.loads((tmp_path / "none" / METRICS).read_text())["valid_accuracy"] is None
 
 

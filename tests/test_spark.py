@@ -20,7 +20,7 @@ Run = Callable[..., str]
 needs_spark = pytest.mark.skipif(
     not spark_cluster.has_spark(), reason="needs pyspark (pip install lmtool[spark]) and a Java runtime"
 )
-TRAIN = ("train", "model=ngram", "model.order=3", "prune=[0,0,1]", "data=text", "data.valid=valid.txt")
+TRAIN = ("train", "model=ngram", "model.order=3", "prune_counts=[0,0,1]", "data=text", "data.valid=valid.txt")
 ENTROPY = "prune_entropy=1e-6"
 # Two trainings by one driver, whose lines follow.
 TWO = """

@@ -117,6 +117,6 @@ def test_a_network_over_pieces(texts: Run) -> None:
 
 def test_counts_elsewhere_have_no_text_to_cut(texts: Run) -> None:
     Path("counts.tsv").write_text("</s>\t2\na\t2\n")
-    line = ["train", "model=ngram", "model.order=1", "counts=table", "counts.path=counts.tsv", *DATA]
+    line = ["train", "model=ngram", "model.order=1", "counts=table", "counts.paths=counts.tsv", *DATA]
     said = texts(*line, "data.vocabulary.unit=bpe", code=2)
     assert "data.vocabulary.unit=bpe: this source counts words elsewhere and gives no text" in said

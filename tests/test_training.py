@@ -51,8 +51,10 @@ COSINE = CosineSchedule("cosine", 0.1)
 
 
 def training(**changes: object) -> TrainingConfig:
-    values = dict(epochs=5, steps=None, minutes=None, patience=None, batch_size=16, evaluate_every=1.0, clip_norm=1.0)
-    values |= dict(accuracy_on=2048, max_norm=None, precision=Precision.fp32, compile=False, memory=None)
+    values = dict(
+        epochs=5, steps=None, minutes=None, patience=None, batch_size=16, evaluate_every=1.0, max_grad_norm=1.0
+    )
+    values |= dict(accuracy_tokens=2048, embedding_max_norm=None, precision=Precision.fp32, compile=False, memory=None)
     return TrainingConfig(**(values | dict(save_every=1.0, tensorboard=False) | changes))  # type: ignore[arg-type]
 
 
@@ -94,7 +96,7 @@ DOT, MORIN_BENGIO = (HierarchicalOutput("hierarchical", form, 6, 5) for form in 
 CONSTANT = ConstantSchedule("constant", 0.0)
 GOLDEN = {  # valid perplexity after the second epoch
     "nplm": (lambda toy: build_neural(MODEL, SOFTMAX, toy.vocabulary), 10.30440908),
-    "skip_layer": (lambda toy: neural(toy, direct=True, tied=False), 8.58396687),
+    "skip_layer": (lambda toy: neural(toy, direct_connections=True, tied=False), 8.58396687),
     "two layers": (lambda toy: neural(toy, layers=2, input_dropout=0.1), 11.33767099),
     "lbl": (lambda toy: build_neural(LblModel("lbl", 3, 8, True, 0.1, False), SOFTMAX, toy.vocabulary), 12.17872375),
     "cbow": (lambda toy: build_neural(CbowModel("cbow", 3, 8, True, 0.1), SOFTMAX, toy.vocabulary), 14.32977246),
@@ -153,7 +155,7 @@ def test_momentum_where_a_batch_leaves_out_parameters(toy: Corpus, tmp_path: Pat
 @pytest.mark.parametrize("rate", [1e6, 1e30])
 def test_a_loss_that_is_no_number_stops_with_the_step(rate: float, toy: Corpus, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"the loss is (nan|inf|[\d.e+]+) at step \d+: lower optim.lr"):
-        run(toy, tmp_path, training(clip_norm=None), SgdOptim("sgd", rate, 0.0, 0.9), schedule=CONSTANT)
+        run(toy, tmp_path, training(max_grad_norm=None), SgdOptim("sgd", rate, 0.0, 0.9), schedule=CONSTANT)
 
 
 def test_a_checkpoint_that_does_not_fit(toy: Corpus, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ MODELS: dict[str, tuple[Callable[[Corpus], Any], OptimConfig, set[str]]] = {
         ADAM,
         {"hidden_units"},
     ),
-    "history": (lambda toy: neural(toy, history=9), ADAM, {"history"}),
+    "history": (lambda toy: neural(toy, fofe_window=9), ADAM, {"history"}),
     "lbl": (lambda toy: build_neural(LblModel("lbl", 3, 8, True, 0.0, False), SOFTMAX, toy.vocabulary), ADAM, set()),
     "cbow": (lambda toy: build_neural(CbowModel("cbow", 3, 8, True, 0.0), SOFTMAX, toy.vocabulary), ADAM, set()),
     "hierarchical": (
@@ -55,7 +55,7 @@ MODELS: dict[str, tuple[Callable[[Corpus], Any], OptimConfig, set[str]]] = {
     "sampled": (lambda toy: neural(toy, SampledOutput("sampled", 9, 1.0)), ADAM, set()),
     "adaptive": (lambda toy: neural(toy, AdaptiveOutput("adaptive", [4, 12], 2.0)), ADAM, set()),
     "classes": (lambda toy: neural(toy, ClassesOutput("classes", None)), SGD, {"pair_scores"}),
-    "whole steps": (lambda toy: neural(toy, direct=True), SGD, {"network_step"}),
+    "whole steps": (lambda toy: neural(toy, direct_connections=True), SGD, {"network_step"}),
 }
 
 

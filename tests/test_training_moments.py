@@ -71,7 +71,7 @@ def test_rows_are_limited_in_all_that_is_kept(
 
     model, saved = (build_neural(nplm(tied=tied), NCE, toy.vocabulary) for _ in range(2))
     assert norm_of(model) > 1  # it would stay above the limit
-    settings = training(epochs=epochs, max_norm=0.25, evaluate_every=every, gradients=gradients)
+    settings = training(epochs=epochs, embedding_max_norm=0.25, evaluate_every=every, embedding_gradients=gradients)
     run(toy, tmp_path, settings, model=model, on_evaluation=largest)
     assert len(kept) == 2 * math.ceil(epochs / every) and 0.249 < max(kept) <= 0.25
     assert (model.output.vectors is model.encoder.embedding.weight) == tied
@@ -102,7 +102,7 @@ def begun(toy: Corpus, out: Path, processes: Processes, settings: Any, model: An
 
 
 def test_gradients_are_clipped_after_they_are_shared(toy: Corpus, tmp_path: Path) -> None:
-    begins: Any = begun(toy, tmp_path, Processes(), training(clip_norm=0.5), neural(toy, NCE))
+    begins: Any = begun(toy, tmp_path, Processes(), training(max_grad_norm=0.5), neural(toy, NCE))
     model = begins.model
 
     class Shared:

@@ -18,7 +18,7 @@ run = lmtool.train(
     {"kind": "lbl", "embedding_dim": 50},
     corpus,
     output="hierarchical",
-    training={"steps": 400, "batch_size": 256, "minutes": None, "accuracy_on": 0},
+    training={"steps": 400, "batch_size": 256, "minutes": None, "accuracy_tokens": 0},
     optim={"lr": 0.005},
 )
 model = run.model

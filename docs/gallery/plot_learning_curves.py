@@ -27,7 +27,7 @@ for name, settings in encoders.items():
         corpus,
         output="hierarchical",
         tree="huffman",
-        training={"steps": 180, "batch_size": 256, "minutes": None, "evaluate_every": 0.03, "accuracy_on": 0},
+        training={"steps": 180, "batch_size": 256, "minutes": None, "evaluate_every": 0.03, "accuracy_tokens": 0},
         optim={"lr": 0.005},
     )
     histories[name] = run.history

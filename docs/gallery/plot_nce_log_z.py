@@ -21,7 +21,7 @@ for noise in (10, 500):
         {"kind": "nce", "embedding_dim": 50, "hidden_dim": 64, "history": 0, "dropout": 0},
         corpus,
         output={"kind": "nce", "noise": noise},
-        training={"steps": 300, "batch_size": 256, "minutes": None, "accuracy_on": 0},
+        training={"steps": 300, "batch_size": 256, "minutes": None, "accuracy_tokens": 0},
         optim={"lr": 0.005},
     )
     exact, scores = lmtool.evaluate(run, "valid"), lmtool.evaluate(run, "valid", unnormalised=True)

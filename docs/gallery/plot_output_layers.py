@@ -27,7 +27,7 @@ for size in sizes:
             corpus,
             output=layer,
             **settings,
-            training={"steps": 12, "batch_size": 256, "minutes": None, "evaluate_every": 1, "accuracy_on": 0},
+            training={"steps": 12, "batch_size": 256, "minutes": None, "evaluate_every": 1, "accuracy_tokens": 0},
         )
         speeds[layer].append(run.examples_per_second)
 

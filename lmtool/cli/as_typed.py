@@ -21,7 +21,7 @@ from hydra.errors import HydraException
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import require_option
 from lmtool.cli.key_hints import unknown_key
-from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings
+from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings, with_current_names
 from lmtool.config.index import SettingType
 from lmtool.config.overrides import in_quotes, quoted, unreadable
 from lmtool.errors import UserError
@@ -38,6 +38,7 @@ def as_typed(line: CommandLine) -> CommandLine:
 
     Raises UserError for several values that are neither a list nor a sweep, and for a list that is not closed.
     """
+    line = with_current_names(line, noted=True)
     settings = LineSettings(line)
     return replace(line, overrides=[_word(word, settings, line.multirun) for word in line.overrides])
 

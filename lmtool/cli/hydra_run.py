@@ -25,6 +25,7 @@ from lmtool.cli import hydra_errors, resume, torchrun
 from lmtool.cli.arguments import FLAGS_WITH_VALUE, CommandLine
 from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, config_dir_of
 from lmtool.cli.hydra_rules import CheckedLoader, require_no_search_path
+from lmtool.cli.line_settings import with_current_names
 from lmtool.config.options import conf_dir, places
 from lmtool.config.settings import typed
 from lmtool.errors import of_paths
@@ -66,7 +67,7 @@ def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
     logging.raiseExceptions = False  # of a log on a closed terminal or pipe there is no traceback
     register_option_folders()
     typed_words = line.overrides
-    line = torchrun.only_the_first_writes(resume.with_earlier_words(line))
+    line = with_current_names(torchrun.only_the_first_writes(resume.with_earlier_words(line)))
     require_no_search_path(line, typed_words)
     failed: list[Exception] = []
     command = _command(f"lmtool.commands.{line.verb}", quiet=quiet)

@@ -22,7 +22,7 @@ SYNONYMS = {
     "training.epochs": "numepochs numtrainepochs maxepochs nepochs",
     "training.steps": "maxsteps numsteps iterations maxiter",
     "training.batch_size": "bs batch batchsize pdtbs traindevicebatchsize",
-    "training.clip_norm": "clip gradclip gradientclipval maxgradnorm gradientclipping",
+    "training.max_grad_norm": "clip gradclip gradientclipval maxgradnorm gradientclipping",
     "training.patience": "earlystopping",
     "training.precision": "fp16 bf16 amp dtype",
     "model.order": "n ngram ngrams ngramorder",

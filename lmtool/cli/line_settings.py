@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -10,10 +12,24 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import EXPERIMENT, VERBS, chosen_groups, config_dir_of, is_group, option_text
 from lmtool.config.index import SettingType, default_line, line_of, option_types, read, verb_types
 from lmtool.config.options import conf_dir, yaml_files
+from lmtool.config.overrides import key_of
 from lmtool.errors import UserError
 
 # Hydra's settings that are paths or names; of its others the types are not known here.
 HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name")
+
+
+def with_current_names(line: CommandLine, *, noted: bool = False) -> CommandLine:
+    """Return a line with the earlier names of settings replaced. noted: whether to print a note about each."""
+    settings = LineSettings(line)
+    overrides = []
+    for word in line.overrides:
+        key = key_of(word)
+        name = settings.current_name(key)
+        if noted and name != key:
+            print(f"note: {key} has been renamed: write {name}", file=sys.stderr)
+        overrides.append(word.replace(key, name, 1))
+    return replace(line, overrides=overrides)
 
 
 class LineSettings:
@@ -91,6 +107,16 @@ class LineSettings:
         if head in self.groups:
             return self.option(head, self.groups[head]).below(path)
         return None if self.groups or not is_group(head, self.words) else SettingType()
+
+    def current_name(self, key: str) -> str:
+        """Return a key by its current name, if it is the earlier name of a setting; else the key unchanged."""
+        group, _, rest = key.partition(".")
+        options = [self.option(group, name) for name in self.chosen(group)] if rest and group in self.groups else []
+        for types in [option.fields for option in options] if rest else [self.top]:
+            for name, type_ in types.items():
+                if type_.rule is not None and type_.rule.was == (rest or key):
+                    return f"{group}.{name}" if rest else name
+        return key
 
     def all_keys(self) -> list[str]:
         """The whole keys of all settings, without those that hold others, and Hydra's folders."""

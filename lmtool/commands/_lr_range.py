@@ -27,7 +27,7 @@ def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | Stor
     """
     assert config.training is not None and config.optim is not None, "each neural conf/model/*.yaml chooses them"
     low, high = config.lr_range_limits
-    use_gradients(model, config.training.gradients)
+    use_gradients(model, config.training.embedding_gradients)
     batches = Batches(train_split, config.training.batch_size, model.context_size, config.seed, device=model.device)
     with only_plain(config.training.forms is Forms.plain):
         test = range_test(
@@ -36,7 +36,7 @@ def try_rates(config: TrainConfig, model: NeuralModel, train_split: Split | Stor
             iter(batches),
             limits=(low, high),
             steps=config.lr_range_steps,
-            clip_norm=config.training.clip_norm,
+            max_grad_norm=config.training.max_grad_norm,
         )
     if len(test.rates) < 10:
         raise UserError(f"lr_range_limits={[low, high]}: the loss diverged within 10 steps; choose a lower first rate")

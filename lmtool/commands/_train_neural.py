@@ -109,7 +109,10 @@ def _run(
             from lmtool.commands._lr_range import try_rates
 
             return try_rates(
-                config, network, corpus.split("train").as_stream(network.across_sentences, model.anew), session
+                config,
+                network,
+                corpus.split("train").as_stream(network.across_sentences, model.context_reset_prob),
+                session,
             )
         splits = _train_split(corpus, training.memory, model), corpus.split("valid").as_stream(network.across_sentences)
         trained = train(
@@ -217,10 +220,10 @@ def _plan(config: TrainConfig, settings: dict[str, Any], corpus: Corpus) -> Plan
 
 
 def _train_split(corpus: Corpus, memory: str | None, model: EncoderConfig) -> Split | StoredTokens:
-    across, anew = bool(model.across_sentences), model.anew
+    across, reset_share = bool(model.across_sentences), model.context_reset_prob
     if memory is not None and corpus.bytes_in_memory("train") > size_in_bytes(memory, "training.memory"):
-        return corpus.stored("train", across_sentences=across, reset_share=anew)
-    return corpus.split("train").as_stream(across, anew)
+        return corpus.stored("train", across_sentences=across, reset_share=reset_share)
+    return corpus.split("train").as_stream(across, reset_share)
 
 
 def _keep(

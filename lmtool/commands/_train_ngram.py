@@ -74,7 +74,7 @@ def _estimate(
     tuning_split = config.smoother.tuning_split()
     if tuning_split is not None and tuning_split not in corpus.splits:
         raise UserError(f"smoother.tune_on={tuning_split}: {corpus.path} has only {', '.join(corpus.splits)}")
-    cutoffs = _cutoffs(config.prune, model.order)
+    cutoffs = _cutoffs(config.prune_counts, model.order)
     storage = config.counts.storage(whole)
     if storage.note is not None:
         session.note(storage.note)

@@ -28,6 +28,8 @@ from lmtool.config import rules
 from lmtool.config.index import in_words
 from lmtool.config.options import HOMES, meant, settings_class, use_folder, yaml_files
 from lmtool.config.overrides import escaped
+from lmtool.config.training import TrainingConfig
+from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError, first_line
 from lmtool.system.spelling import nearest
 
@@ -58,6 +60,7 @@ def typed(composed: DictConfig, expected: type[T], beside: Path | None = None) -
     the wrong type or out of its range.
     """
     values: Any = OmegaConf.to_container(composed)  # interpolations are resolved at the end
+    values = with_current_names(values, expected)
     use_folder(values.get("options"))
     target = OmegaConf.structured(expected)
     for group in HOMES:
@@ -97,8 +100,23 @@ def option_named(group: str, given: Any, key: str) -> Any:
     written = OmegaConf.to_container(OmegaConf.load(path))
     if not isinstance(written, dict) or "defaults" in written:
         raise SettingError(f"{key}={name}: {path.name} is made of several files; name the option that it changes", key)
-    schema = OmegaConf.structured(settings_class(group, str(written.get("kind"))))
-    return _object(schema, {**written, **values, "kind": written["kind"]}, key)  # type: ignore[dict-item]
+    settings = settings_class(group, str(written.get("kind")))
+    values = with_current_names({**written, **values, "kind": written["kind"]}, settings)
+    return _object(OmegaConf.structured(settings), values, key)
+
+
+def with_current_names(values: Any, settings: Any) -> Any:
+    """Return the values of settings with earlier names replaced, those of TrainingConfig inside a verb's included.
+
+    An earlier name wins over the current one, whose value is then the default of a YAML file.
+    """
+    if not isinstance(values, dict):
+        return values
+    names = {rule.was: name for name, rule in rules.rules_of(settings).items() if rule.was in values}
+    values = {k: v for k, v in values.items() if k not in names} | {names[k]: values[k] for k in names if k is not None}
+    if issubclass(settings, VerbConfig) and "training" in values:
+        values["training"] = with_current_names(values["training"], TrainingConfig)
+    return values
 
 
 def _literal(value: Any) -> Any:
@@ -138,10 +156,10 @@ def _config_dir() -> Path | None:
 
 
 def _option(values: Any, group: str, came_from: str | None = None, *, beside: Path | None = None) -> DictConfig:
-    """The settings of an option, merged into its class."""
+    """Return the settings of an option, merged into its class."""
     kind = str(values.get("kind")) if isinstance(values, dict) else str(values)
-    schema = OmegaConf.structured(settings_class(group, kind, came_from=came_from, beside=beside))
-    return _merged(schema, values, group)
+    settings = settings_class(group, kind, came_from=came_from, beside=beside)
+    return _merged(OmegaConf.structured(settings), with_current_names(values, settings), group)
 
 
 def _merged(target: DictConfig, values: dict[str, Any], group: str) -> DictConfig:

@@ -53,14 +53,14 @@ class TrainingConfig(Settings):
     minutes: Any = setting(above=0, words=(AUTO, "null"))
     patience: int | None = setting(min=1)
     batch_size: int = setting(min=1)
-    consecutive: int | None = setting(1, min=1)
+    shuffle_block: int | None = setting(1, min=1, was="consecutive")
     evaluate_every: float = setting(above=0)
-    accuracy_on: int = setting(min=0)
-    clip_norm: float | None = setting(above=0)
-    max_norm: float | None = setting(above=0)
+    accuracy_tokens: int = setting(min=0, was="accuracy_on")
+    max_grad_norm: float | None = setting(above=0, was="clip_norm")
+    embedding_max_norm: float | None = setting(above=0, was="max_norm")
     precision: Precision = MISSING
     compile: bool = MISSING
-    gradients: Gradients = Gradients.auto
+    embedding_gradients: Gradients = setting(Gradients.auto, was="gradients")
     forms: Forms = Forms.auto
     deterministic: bool = False
     memory: str | None = setting(check=size_in_bytes)

@@ -79,7 +79,7 @@ class TrainConfig(VerbConfig):
     model: ModelConfig = MISSING
     smoother: SmootherConfig | None = None
     counts: CountsConfig | None = None
-    prune: list[int] | None = MISSING
+    prune_counts: list[int] | None = setting(was="prune")
     prune_entropy: float | None = setting(above=0, below=1)
     prune_to: Any = setting(check=number_or_share)
     prune_method: str = setting(words=PRUNE_METHODS)
@@ -118,12 +118,15 @@ class TrainConfig(VerbConfig):
 
     def _require_pruning(self) -> None:
         """Raise UserError for settings of pruning that are wrong, not for this model, or that exclude each other."""
-        cutoffs = self.prune if self.prune is not None else [0]
+        cutoffs = self.prune_counts if self.prune_counts is not None else [0]
         rule = "cut-offs of 0 or more, one per order, none below the one before it, and 0 for order 1"
-        require(cutoffs == sorted(cutoffs) and cutoffs[:1] == [0], "prune", self.prune, rule)
-        require_whole("prune", cutoffs[-1], 0)
+        require(cutoffs == sorted(cutoffs) and cutoffs[:1] == [0], "prune_counts", self.prune_counts, rule)
+        require_whole("prune_counts", cutoffs[-1], 0)
         threshold = self.prune_entropy
-        left_out: tuple[tuple[str, object], ...] = (("prune", self.prune), ("limit_vocabulary", self.limit_vocabulary))
+        left_out: tuple[tuple[str, object], ...] = (
+            ("prune_counts", self.prune_counts),
+            ("limit_vocabulary", self.limit_vocabulary),
+        )
         if self.prune_to is not None:
             require(threshold is None, "prune_entropy", threshold, f"null beside prune_to={self.prune_to}")
             rule = f"null beside prune_to={self.prune_to}, or set prune_method={PRUNE_METHODS[1]}"

@@ -12,7 +12,7 @@ import yaml
 
 from lmtool.config.options import settings_class
 from lmtool.config.overrides import key_of
-from lmtool.config.settings import saved_settings
+from lmtool.config.settings import saved_settings, with_current_names
 from lmtool.errors import UserError
 from lmtool.runs.run import REMEDY
 from lmtool.system.files import read_json, write_json
@@ -22,7 +22,7 @@ RETIRED = {"training.cuda_graph"}  # settings of earlier versions, without effec
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
     *("training.patience", "training.save_every", "training.tensorboard", "prune_method"),
-    *("training.gradients", "training.deterministic", "training.forms"),  # the first is in the checkpoint
+    *("training.embedding_gradients", "training.deterministic", "training.forms"),  # the first is in the checkpoint
     *RETIRED,
 }
 GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
@@ -95,6 +95,10 @@ def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) 
     config: the settings of a training, changed in place. before: those it was started with, as plain values; what an
     earlier version did not have is added.
     """
+    before.update(with_current_names(before, type(config)))
+    for group in set(GROUPS_OF_TRAINING) - {"training"}:
+        if isinstance(before.get(group), dict):
+            before[group] = with_current_names(before[group], type(getattr(config, group)))
     chosen = {word for word in overrides if key_of(word) in GROUPS_OF_TRAINING and "{" not in word}
     named = {key_of(word) for word in overrides if word not in chosen}
     if named & {"training.epochs", "training.steps"}:

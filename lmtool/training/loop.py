@@ -91,7 +91,7 @@ class _Training:
             settings.batch_size,
             model.context_size,
             plan.seed,
-            consecutive=settings.consecutive or model.encoder.consecutive,
+            consecutive=settings.shuffle_block or model.encoder.consecutive,
             device=model.device,
             part=processes.part,
         )
@@ -100,7 +100,7 @@ class _Training:
         self.per_evaluation = max(1, round(settings.evaluate_every * self.batches.per_epoch))
         model.use_precision(Precision.fp32 if settings.forms is Forms.plain else settings.precision)
         self._legacy_gradients = _gradients(model)  # of checkpoints of 0.5, which do not name them
-        dense = optimizers.use_gradients(model, settings.gradients, processes)
+        dense = optimizers.use_gradients(model, settings.embedding_gradients, processes)
         if settings.compile:
             model.encoder.compile()
         self.parameters = list(model.parameters())
@@ -108,7 +108,7 @@ class _Training:
         self.shared = SharedModel(model, processes) if processes.size > 1 else None
         self.network_step = None
         if self.shared is None and not dense:
-            self.network_step = optimizers.make_network_step(model, plan.optim, self.batch_size, settings.clip_norm)
+            self.network_step = optimizers.make_network_step(model, plan.optim, self.batch_size, settings.max_grad_norm)
         self.progress = Progress()
         self.reporter = Reporter(
             out if processes.first else None,
@@ -178,8 +178,8 @@ class _Training:
             loss.backward()
             if self.shared is not None:
                 self.shared.share_rows()
-            if settings.clip_norm is not None:
-                clip_gradients(self.parameters, settings.clip_norm)
+            if settings.max_grad_norm is not None:
+                clip_gradients(self.parameters, settings.max_grad_norm)
             value = self._converging(loss.item())
             optimizers.set_rate(self.optimizers, progress.rate)
             for optimizer in self.optimizers:
@@ -199,8 +199,8 @@ class _Training:
     def evaluate(self, done: float, stop: StopRequest) -> None:
         """Compute the loss on valid and accuracies, write a line of metrics, and save the weights if they are best."""
         progress, settings = self.progress, self.plan.training
-        if settings.max_norm is not None:  # here, so that all saved weights are within it
-            optimizers.renormalize_rows(self.model.encoder.embedding.weight, settings.max_norm)
+        if settings.embedding_max_norm is not None:  # here, so that all saved weights are within it
+            optimizers.renormalize_rows(self.model.encoder.embedding.weight, settings.embedding_max_norm)
 
         def check() -> None:
             if stop.signal and self.processes.size == 1:
@@ -210,7 +210,7 @@ class _Training:
         valid_loss = mean_loss(self.model, self.valid_split, self.processes, check)
         valid_loss = self._converging(valid_loss, MAX_VALID_LOSS, step=progress.step)
         train_accuracy, valid_accuracy = (
-            share_most_likely(self.model, split, settings.accuracy_on, self.processes)
+            share_most_likely(self.model, split, settings.accuracy_tokens, self.processes)
             for split in (self.train_split, self.valid_split)
         )
         line = {
@@ -278,7 +278,7 @@ class _Training:
         streaming = "streaming of the train split (training.memory)"
         _require_same(streaming, values["streamed"], self.batches.streamed, self.out)
         gradients = values.get("gradients", self._legacy_gradients)
-        _require_same("training.gradients", gradients, _gradients(self.model), self.out)
+        _require_same("training.embedding_gradients", gradients, _gradients(self.model), self.out)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}, "random": {}}
         for name, tensor in state.tensors.items():
             kind, _, rest = name.partition(".")
@@ -334,11 +334,11 @@ class _Training:
             return loss
         best, step = self.out / CHECKPOINT, self.progress.step + 1 if step is None else step
         saved = f"the best model so far is in {best}" if best.exists() else "nothing was saved"
-        raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.clip_norm; {saved}")
+        raise UserError(f"the loss is {loss:.4g} at step {step}: lower optim.lr or set training.max_grad_norm; {saved}")
 
 
 def _gradients(model: NeuralModel) -> str:
-    """Return the value of training.gradients that a model has."""
+    """Return the value of training.embedding_gradients that a model has."""
     return (Gradients.sparse if model.sparse_parameters() else Gradients.dense).name
 
 

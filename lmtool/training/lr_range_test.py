@@ -30,11 +30,11 @@ def range_test(
     *,
     limits: tuple[float, float],
     steps: int,
-    clip_norm: float | None,
+    max_grad_norm: float | None,
 ) -> RangeTest:
     """Train for `steps` steps at rates from the first limit to the second, or until the loss diverges.
 
-    batches: contexts int64 `[B, C]` and targets int64 `[B]`. clip_norm: of the gradients, as in training. The result
+    batches: contexts int64 `[B, C]` and targets int64 `[B]`. max_grad_norm: as in training. The result
     says whether the lowest loss is at an edge of the range or within the noise of single batches.
     """
     model.train()
@@ -55,8 +55,8 @@ def range_test(
         for optimizer in optimizers:
             optimizer.zero_grad()
         loss.backward()
-        if clip_norm is not None:
-            clip_gradients(model.parameters(), clip_norm)
+        if max_grad_norm is not None:
+            clip_gradients(model.parameters(), max_grad_norm)
         set_rate(optimizers, rate)
         for optimizer in optimizers:
             optimizer.step()

@@ -132,28 +132,28 @@ class StepsSchedule(ScheduleConfig):
 
     .. math::
 
-        \eta_t = \eta\;\text{factor}^{|\{s \in \text{at}:\,s \le t\}|}
+        \eta_t = \eta\;\text{gamma}^{|\{s \in \text{milestones}:\,s \le t\}|}
 
     Source: torch's MultiStepLR has the same rule; He, Zhang, Ren & Sun (2016), CVPR, divide their rate in this way.
     Complexity: O(1) for each step.
     """
 
     kind: str = "steps"
-    at: list[int] = setting(min=1)
-    factor: float = setting(above=0, max=1)
+    milestones: list[int] = setting(min=1, was="at")
+    gamma: float = setting(above=0, max=1, was="factor")
 
     def __post_init__(self) -> None:
         ScheduleConfig.__post_init__(self)
         rule = "ascending numbers of steps, such as [10000]"
-        require(self.at == sorted(set(self.at)), "schedule.at", self.at, rule)
+        require(self.milestones == sorted(set(self.milestones)), "schedule.milestones", self.milestones, rule)
 
     def rate(self, peak: float, *, left: float, steps: int, drops: int) -> float:
-        """Return peak factor^k after k of the milestones."""
-        factor: float = self.factor ** sum(at <= steps for at in self.at)
+        """Return peak gamma^k after k of the milestones."""
+        factor: float = self.gamma ** sum(milestone <= steps for milestone in self.milestones)
         return peak * factor
 
     def require_steps(self, steps: int, budget: str) -> None:
         """Raise UserError if the budget of `steps` steps ends before the last milestone."""
-        if self.at[-1] >= steps:
+        if self.milestones[-1] >= steps:
             remedy = "remove the last ones or train for more steps"
-            raise UserError(f"schedule.at={self.at}: the budget ends earlier, {budget}: {remedy}")
+            raise UserError(f"schedule.milestones={self.milestones}: the budget ends earlier, {budget}: {remedy}")

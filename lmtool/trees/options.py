@@ -151,14 +151,16 @@ class BrownTree(TreeConfig):
 
     kind: str = "brown"
     clusters: int = setting(min=2, max=4096)
-    words: int | None = setting(None, min=2)
-    tokens: int | None = setting(None, min=1)
+    max_words: int | None = setting(None, min=2, was="words")
+    max_tokens: int | None = setting(None, min=1, was="tokens")
 
     def build(self, words: TreeWords) -> Tree:
         """Build the brown_tree of the train split, and a Huffman tree of the words that are not clustered beside it."""
         from lmtool.trees.brown import tree_of_split
 
-        return tree_of_split(words.train(), words.counts, self.clusters, max_words=self.words, max_tokens=self.tokens)
+        return tree_of_split(
+            words.train(), words.counts, self.clusters, max_words=self.max_words, max_tokens=self.max_tokens
+        )
 
 
 class Representation(Enum):
@@ -193,7 +195,7 @@ class ClustersTree(TreeConfig):
     run: str | None = MISSING
     representation: Representation | None = MISSING
     dimensions: int = setting(min=1)
-    tokens: int | None = setting(min=1)
+    max_tokens: int | None = setting(min=1, was="tokens")
     split: Division = MISSING
     method: Method = MISSING
     epsilon: float = setting(min=0, below=0.5)
@@ -217,7 +219,7 @@ class ClustersTree(TreeConfig):
         if self.run is None:
             from lmtool.trees._neighbor_vectors import neighbor_vectors  # with torch, which other trees do without
 
-            vectors = neighbor_vectors(words.train().ids[: self.tokens], words.counts, self.dimensions)
+            vectors = neighbor_vectors(words.train().ids[: self.max_tokens], words.counts, self.dimensions)
         else:
             vectors = words.run_vectors(self.run, self.representation is not Representation.embeddings)
         how = {"split": self.split.value, "method": self.method.value}

@@ -19,7 +19,13 @@ LIMIT = 12.0  # seconds, of some tenths that a case takes, until SIGINT, which m
 GRACE = 8.0  # seconds from SIGINT until it must have ended
 SHARED = "shared"  # the folder of what all cases start from
 NEURAL = ["data=toy", "model.embedding_dim=4", "model.hidden_dim=4", "model.context_size=2", "training.epochs=1"]
-NEURAL += ["training.batch_size=64", "training.accuracy_on=4", "optim.lr=0.02", "training.minutes=null", "threads=1"]
+NEURAL += [
+    "training.batch_size=64",
+    "training.accuracy_tokens=4",
+    "optim.lr=0.02",
+    "training.minutes=null",
+    "threads=1",
+]
 TEXTS = {
     "train.txt": "the cat sat on the mat\na dog sat in the sun\nthe dog ran to the cat\nthe bird flew ünï a\n" * 3,
     "valid.txt": "the cat ran to the mat\na bird sat\n",

@@ -219,7 +219,7 @@ CALLS = [
     "lmtool.evaluate(kn, text={text})",
     "lmtool.evaluate(net, text={text}, accuracy={options}, detail={options}, out={out})",
     "lmtool.train({model}, {data}, out={out}, training=training)",
-    "lmtool.train({model}, corpus, seed={size}, prune={list}, prune_entropy={number}, training=training)",
+    "lmtool.train({model}, corpus, seed={size}, prune_counts={list}, prune_entropy={number}, training=training)",
     "lmtool.train('nplm', corpus, output={model}, optim={model}, training={model})",
     "lmtool.train('nplm', corpus, resume={path}, training=training)",
     "lmtool.mix({paths}, out={out}, weights={list}, method={oov})",

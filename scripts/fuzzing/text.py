@@ -97,7 +97,7 @@ KINDS = [
     Kind("vocabulary.txt", readings.vocabulary_file, [VOCABULARY], []),
     Kind("a.arpa", readings.arpa, ["@arpa", "@arpa.kenlm"], SUFFIXES, "score arpa=FILE text=valid.txt to=to.tsv"),
     Kind("c.tsv", readings.counts, [COUNTS, "@counts"], SUFFIXES,
-         "train data=text data.valid=valid.txt model=ngram counts=table counts.path=[FILE] threads=1"),
+         "train data=text data.valid=valid.txt model=ngram counts=table counts.paths=[FILE] threads=1"),
     Kind("p.parquet", readings.parquet, ["@parquet"], [], f"{PREPROCESS}=FILE data.column=words"),
     Kind("tokenizer.json", readings.pieces, ["@tokenizer"], [],
          f"{WITH_TRAIN} data.vocabulary.unit=bpe data.vocabulary.file=FILE"),

@@ -22,12 +22,23 @@ NGRAM = ["train", *TEXT, "threads=1", "hydra.run.dir=out"]
 SWEEP = ["train", "-m", *TEXT, "threads=1", "model=ngram", "model.order=1,2,3", "hydra.sweep.dir=out"]
 NEURAL = ["train", "data=synthetic", "data.types=200", "data.tokens=20000", "data.valid_tokens=2000", "threads=1"]
 NEURAL += ["data.test_tokens=100", "model.embedding_dim=8", "training.minutes=null", "training.save_every=0.0005"]
-NEURAL += ["training.evaluate_every=0.25", "training.epochs=0.75", "training.batch_size=256", "training.accuracy_on=64"]
+NEURAL += [
+    "training.evaluate_every=0.25",
+    "training.epochs=0.75",
+    "training.batch_size=256",
+    "training.accuracy_tokens=64",
+]
 NEURAL += ["hydra.run.dir=out"]
 NETWORKS = {
     "nplm": ["model=nplm", "model.hidden_dim=16"],
-    "hsoftmax": ["model=hsoftmax", "model.hidden_dim=16", "optim=adagrad", "schedule=plateau", "training.max_norm=1"],
-    "nce": ["model=nce", "model.hidden_dim=16", "output.noise=20", "optim=sgd", "optim.momentum=0.5"],
+    "hsoftmax": [
+        "model=hsoftmax",
+        "model.hidden_dim=16",
+        "optim=adagrad",
+        "schedule=plateau",
+        "training.embedding_max_norm=1",
+    ],
+    "nce": ["model=nce", "model.hidden_dim=16", "output.num_noise=20", "optim=sgd", "optim.momentum=0.5"],
     "streamed": ["model=nplm", "model.hidden_dim=16", "training.memory=64KiB", "schedule=inverse", "optim=adam"],
     "adaptive": ["model=lbl", "output=adaptive", "output.cutoffs=[50,100]", "output.div_value=2", "schedule=linear"],
 }
@@ -80,7 +91,8 @@ FINISHED = "out/run.json"
 COMMANDS = {
     "preprocess": Command(["preprocess", *TEXT, "hydra.run.dir=out"], ("out", "stores"), without=("stores",)),
     "counts": Command([*NGRAM, "model=ngram", "model.order=4", "counts.memory=1MiB"], whole_with=FINISHED),
-    "estimation": Command([*NGRAM, "model=ngram", "model.order=3", "prune=[0,0,1]", "quantize=8"], whole_with=FINISHED),
+    "estimation": Command([*NGRAM, "model=ngram", "model.order=3", "prune_counts=[0,0,1]", "quantize=8"],
+                          whole_with=FINISHED),
     "tuning": Command([*NGRAM, "model=ngram", "model.order=3", "smoother=jelinek_mercer", "smoother.tune_on=valid"],
                       whole_with=FINISHED),
     **{name: Command([*NEURAL, *words], again=resumed, whole_with=FINISHED) for name, words in NETWORKS.items()},

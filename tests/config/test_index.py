@@ -50,7 +50,7 @@ def test_what_the_types_say() -> None:
     train = verb_types("train")
     assert train["resume"].is_text and train["store_dir"].is_text and not train["seed"].is_text
     assert train["seed"].names == {"int"} and train["seed"].allowed == "0 or more"
-    assert train["prune"].names == {"list", "None"} and train["prune"].item == SettingType(
+    assert train["prune_counts"].names == {"list", "None"} and train["prune_counts"].item == SettingType(
         frozenset({"int"}), words="a whole number"
     )
     assert verb_types("eval")["nbest_weight"].names == {"float", "None"}

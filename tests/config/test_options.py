@@ -84,7 +84,8 @@ def names_option(path: Path, group: str, name: str) -> list[str]:
     for home in HOMES[group] if own else ():
         if re.search(rf"\b{re.escape(home)}\.{name}\b|from {re.escape(home)} import .*\b{name}\b", text):
             found.append(f"imports {home}.{name}")
-    if re.search(rf"\b{settings_class(group, name).__name__}\b", text):
+    at_home = path.parent in {ROOT / home.replace(".", "/") for home in HOMES[group]}
+    if not at_home and re.search(rf"\b{settings_class(group, name).__name__}\b", text):
         found.append(settings_class(group, name).__name__)
     for string in strings(path):
         plain = string == name and (group, name) not in OTHER_MEANINGS

@@ -20,7 +20,7 @@ TREE = huffman_tree(np.array([5, 3, 2, 1]))
 def encoder(activation: Activation, *, gated: bool) -> NPLM:
     sizes = {"hidden_dim": 64, "layers": 1}
     settings = NplmModel(
-        "nplm", 2, 8, False, 0.0, **sizes, direct=False, activation=activation, layer_norm=True, gated=gated
+        "nplm", 2, 8, False, 0.0, **sizes, direct_connections=False, activation=activation, layer_norm=True, gated=gated
     )
     return settings.build(9, tied=False, sparse=False)
 

@@ -133,11 +133,11 @@ UNITS = {
 }
 ENCODERS = {
     **UNITS,
-    "nplm, all": nplm(layers=3, gated=True, layer_norm=True, direct=True, dropout=0.2, input_dropout=0.4),
+    "nplm, all": nplm(layers=3, gated=True, layer_norm=True, direct_connections=True, dropout=0.2, input_dropout=0.4),
     "nplm, no layers": nplm(layers=0, input_dropout=0.4),
     "nplm, projected": nplm(projection_dim=4, dropout=0.2),
-    "history": nplm(history=12, forgetting=[0.7, 0.9, 1.0]),
-    "history, dropout": nplm(history=7, forgetting=[0.8], input_dropout=0.3),
+    "history": nplm(fofe_window=12, forgetting_factors=[0.7, 0.9, 1.0]),
+    "history, dropout": nplm(fofe_window=7, forgetting_factors=[0.8], input_dropout=0.3),
     "lbl": LblModel(kind="lbl", context_size=3, embedding_dim=6, tied=False, dropout=0.3, diagonal=False),
     "lbl, diagonal": LblModel(kind="lbl", context_size=3, embedding_dim=6, tied=False, dropout=0.3, diagonal=True),
     "cbow": CbowModel(kind="cbow", context_size=3, embedding_dim=6, tied=False, dropout=0.3),
@@ -187,7 +187,7 @@ def of_model(model: NeuralModel, examples: int) -> dict[str, Call]:
 
 
 def tied_model(output: str, sparse: bool) -> NeuralModel:
-    encoder = nplm(tied=True, history=5, dropout=0.3).build(O + 1, tied=True, sparse=sparse)
+    encoder = nplm(tied=True, fofe_window=5, dropout=0.3).build(O + 1, tied=True, sparse=sparse)
     layer = OUTPUTS[output](encoder.output_dim, sparse)
     layer.vectors = encoder.embedding.weight
     return NeuralModel(encoder, layer, O + 1)
@@ -558,7 +558,7 @@ def test_choices_follow_a_layer_that_changes_its_dtype(case: str) -> None:
 
 def test_a_history_in_bf16_has_the_plain_method(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lmtool.neural.forms.history.MIN_NUMBERS", 0)
-    encoder = nplm(history=12).build(O, tied=False, sparse=False)
+    encoder = nplm(fofe_window=12).build(O, tied=False, sparse=False)
     contexts = torch.randint(O, (5, 12))
     wide = encoder(contexts)
     assert [each.name for each in used(encoder)] == ["history"]

@@ -20,7 +20,7 @@ from tests.conftest import nplm
         (nplm(layers=2, gated=True), 10 * 6 + 18 * 16 + 8 * 16),
         (nplm(layers=0), 60),
         (nplm(layers=0, projection_dim=5), 60 + 18 * 5),
-        (nplm(history=9, forgetting=[0.5, 1.0]), 60 + 5 * 6 * 8),
+        (nplm(fofe_window=9, forgetting_factors=[0.5, 1.0]), 60 + 5 * 6 * 8),
         (LblModel("lbl", 3, 6, None, 0.0, False), 60 + 3 * 36),
         (LblModel("lbl", 3, 6, None, 0.0, True), 60 + 18),
         (CbowModel("cbow", 3, 6, None, 0.0), 60),

@@ -91,7 +91,7 @@ def test_a_loss_out_of_bounds_makes_no_step(most: int, monkeypatch: pytest.Monke
 def model(output: object = None, **settings: object) -> NeuralModel:
     values: dict[str, object] = dict(
         kind="nplm", context_size=CONTEXT, embedding_dim=DIM, tied=False, dropout=0.0, hidden_dim=HIDDEN, layers=1,
-        direct=False, activation=Activation.tanh, layer_norm=False,
+        direct_connections=False, activation=Activation.tanh, layer_norm=False,
     )  # fmt: skip
     words = Vocabulary(tuple(map(str, range(WORDS))), np.arange(WORDS), None, 0)
     return build_neural(NplmModel(**(values | settings)), output or SoftmaxOutput("softmax"), words)  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ SGD = SgdOptim("sgd", 0.1, 0.0, 0.0)
 
 def test_which_trainings_are_made_of_them() -> None:
     assert make_network_step(model(), SGD, 7, 1.0) is not None
-    assert make_network_step(model(direct=True).double(), SGD, 7, None) is not None
+    assert make_network_step(model(direct_connections=True).double(), SGD, 7, None) is not None
     others = dict(dropout=0.1), dict(input_dropout=0.1), dict(layer_norm=True), dict(layers=2), dict(layers=0)
     for settings in (*others, dict(tied=True), dict(projection_dim=4), dict(history=9)):
         assert make_network_step(model(**settings), SGD, 7, 1.0) is None

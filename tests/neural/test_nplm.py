@@ -26,7 +26,7 @@ def set_to(parameter: torch.Tensor, values: list) -> None:
 
 def test_nplm_by_hand() -> None:
     # C(0) = 1, C(1) = 2; H = [3, -1], d = 0.5: a = tanh(.5 + 3 C(w1) - C(w2)), direct connections append x.
-    encoder = NPLM(nplm(context_size=2, embedding_dim=1, hidden_dim=1, direct=True), 2, tied=False)
+    encoder = NPLM(nplm(context_size=2, embedding_dim=1, hidden_dim=1, direct_connections=True), 2, tied=False)
     set_to(encoder.embedding.weight, [[1.0], [2.0]])
     set_to(encoder.layers[0].weight, [[3.0, -1.0]])
     set_to(encoder.layers[0].bias, [0.5])
@@ -58,7 +58,7 @@ def test_a_gate_by_hand() -> None:
 
 def test_a_history_by_hand() -> None:
     # One word of context and three of history: z_k = scale * sum of a_k^t C(w_-t) over t = 0, 1, 2, of unit length.
-    config = nplm(context_size=1, embedding_dim=1, layers=0, history=3, forgetting=[0.5, 1.0])
+    config = nplm(context_size=1, embedding_dim=1, layers=0, fofe_window=3, forgetting_factors=[0.5, 1.0])
     encoder = NPLM(config, 3, tied=False)
     assert (encoder.context_size, encoder.output_dim) == (3, 3)
     set_to(encoder.embedding.weight, [[1.0], [2.0], [4.0]])
@@ -74,7 +74,7 @@ def test_weights_that_all_begin_alike(toy: Corpus) -> None:
 
 
 def test_a_history_no_longer_than_the_context() -> None:
-    encoder = NPLM(nplm(context_size=3, history=3), 5, tied=False)
+    encoder = NPLM(nplm(context_size=3, fofe_window=3), 5, tied=False)
     assert encoder.history is None
     assert encoder.context_size == 3
 
@@ -84,27 +84,27 @@ def test_a_history_no_longer_than_the_context() -> None:
     [(Unit.word, 20_000, (100, True)), (Unit.word, 19_999, (0, False)), (Unit.char, 1 << 20, (0, False))],
 )
 def test_what_is_left_open_is_decided_by_the_text(unit: Unit, tokens: int, want: tuple[int, bool]) -> None:
-    config = nplm(history=None, across_sentences=None)
+    config = nplm(fofe_window=None, across_sentences=None)
     config.suit(unit, tokens)
-    assert (config.history, config.across_sentences) == want
-    config = nplm(history=7, across_sentences=None)
+    assert (config.fofe_window, config.across_sentences) == want
+    config = nplm(fofe_window=7, across_sentences=None)
     config.suit(unit, tokens)
-    assert (config.history, config.across_sentences) == (7, want[1])
-    config = nplm(history=None, across_sentences=False)
+    assert (config.fofe_window, config.across_sentences) == (7, want[1])
+    config = nplm(fofe_window=None, across_sentences=False)
     config.suit(unit, tokens)
-    assert (config.history, config.across_sentences) == (want[0], False)
+    assert (config.fofe_window, config.across_sentences) == (want[0], False)
 
 
 def test_without_layers_the_embeddings_go_on() -> None:
-    encoder = NPLM(nplm(layers=0, direct=True), 5, tied=False)
+    encoder = NPLM(nplm(layers=0, direct_connections=True), 5, tied=False)
     contexts = torch.tensor([[0, 1, 4]])
     torch.testing.assert_close(encoder(contexts), encoder.embedding.weight[[0, 1, 4]].reshape(1, -1))
     assert encoder.output_dim == 18
 
 
 def test_a_projection_is_a_linear_map_of_all() -> None:
-    encoder = NPLM(nplm(direct=True, projection_dim=5), 5, tied=False)
-    plain = NPLM(nplm(direct=True), 5, tied=False)
+    encoder = NPLM(nplm(direct_connections=True, projection_dim=5), 5, tied=False)
+    plain = NPLM(nplm(direct_connections=True), 5, tied=False)
     plain.load_state_dict(encoder.state_dict(), strict=False)
     contexts = torch.tensor([[0, 1, 4]])
     want = plain(contexts) @ encoder.project.weight.T + encoder.project.bias
@@ -132,11 +132,13 @@ def test_cbow_by_hand() -> None:
 
 ENCODERS = {
     **{activation.name: nplm(activation=activation, layer_norm=True) for activation in Activation},
-    "tied": nplm(tied=True, direct=True),
-    "direct": nplm(direct=True),
+    "tied": nplm(tied=True, direct_connections=True),
+    "direct": nplm(direct_connections=True),
     "three layers": nplm(layers=3, layer_norm=True),
     "gated": nplm(gated=True),
-    "two gated layers": nplm(layers=2, layer_norm=True, gated=True, activation=Activation.gelu, direct=True),
+    "two gated layers": nplm(
+        layers=2, layer_norm=True, gated=True, activation=Activation.gelu, direct_connections=True
+    ),
     "no layer": nplm(layers=0),
     "projected": nplm(projection_dim=4),
     "lbl": LblModel("lbl", 2, 3, True, 0.0, False),
@@ -191,7 +193,7 @@ def _plain_loss(model: object, contexts: torch.Tensor, targets: torch.Tensor) ->
                     a = 1 / (1 + torch.exp(-a))
             a = a * parts[1] if encoder.config.gated else a
             a = a + before if number else a
-        hidden = torch.cat([a, x], 1) if encoder.config.direct and len(encoder.layers) else a
+        hidden = torch.cat([a, x], 1) if encoder.config.direct_connections and len(encoder.layers) else a
         if encoder.project is not None:
             hidden = hidden @ encoder.project.weight.T + encoder.project.bias
     scores = hidden @ output.vectors[: len(output.bias)].T + output.bias
@@ -202,9 +204,11 @@ def test_parameter_counts(toy: Corpus) -> None:
     # V 24, O 23; E 5, C 3, H 7: embeddings 120, hidden 15*7 + 7 = 112, biases 23, and the output's own form:
     # U 23*7 = 161; with direct connections U and W 23*(7+15) = 506; tied, a projection 7*5 + 5 = 40.
     for tied, direct, own in ((False, False, 161), (False, True, 506), (True, False, 40)):
-        model = neural(toy, embedding_dim=5, hidden_dim=7, tied=tied, direct=direct)
+        model = neural(toy, embedding_dim=5, hidden_dim=7, tied=tied, direct_connections=direct)
         assert model.parameter_count == 120 + 112 + 23 + own
-        gated = neural(toy, embedding_dim=5, hidden_dim=7, tied=tied, direct=direct, gated=True, layer_norm=True)
+        gated = neural(
+            toy, embedding_dim=5, hidden_dim=7, tied=tied, direct_connections=direct, gated=True, layer_norm=True
+        )
         assert gated.parameter_count == 120 + 2 * (112 + 2 * 7) + 23 + own
 
 

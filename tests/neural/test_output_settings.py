@@ -55,12 +55,12 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: ClassesOutput("classes", 0), "output.classes=0: must be 1 or more, or null"),
     (lambda: HierarchicalOutput("hierarchical", NodeForm.dot, 0, 1), "output.hidden_dim=0"),
     (lambda: HierarchicalOutput("hierarchical", NodeForm.dot, 1, 0), "output.node_dim=0"),
-    (lambda: SampledOutput("sampled", 0, 1.0), "output.samples=0"),
-    (lambda: SampledOutput("sampled", 1, -0.01), "output.power=-0.01: must be from 0 to 2"),
-    (lambda: SampledOutput("sampled", 1, 2.01), "output.power=2.01"),
-    (lambda: nce(noise=0), "output.noise=0"),
-    (lambda: nce(power=-0.01), "output.power=-0.01: must be from 0 to 2"),
-    (lambda: nce(power=2.01), "output.power=2.01"),
+    (lambda: SampledOutput("sampled", 0, 1.0), "output.num_samples=0"),
+    (lambda: SampledOutput("sampled", 1, -0.01), "output.unigram_power=-0.01: must be from 0 to 2"),
+    (lambda: SampledOutput("sampled", 1, 2.01), "output.unigram_power=2.01"),
+    (lambda: nce(noise=0), "output.num_noise=0"),
+    (lambda: nce(power=-0.01), "output.unigram_power=-0.01: must be from 0 to 2"),
+    (lambda: nce(power=2.01), "output.unigram_power=2.01"),
     # Those that do not fit nine words.
     (
         lambda: AdaptiveOutput("adaptive", [3, 9], 1.0).build(D, COUNTS, None, None),
@@ -71,8 +71,11 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
         "div_value=2.5: must be at most 2,",
     ),
     (lambda: ClassesOutput("classes", 10).build(D, COUNTS, None, None), "output.classes=10: at most 9"),
-    (lambda: SampledOutput("sampled", 10, 1.0).build(D, COUNTS, None, None), "output.samples=10: must be from 1 to 9"),
-    (lambda: nce(noise=10).build(D, COUNTS, None, None), "output.noise=10: must be from 1 to 9"),
+    (
+        lambda: SampledOutput("sampled", 10, 1.0).build(D, COUNTS, None, None),
+        "output.num_samples=10: must be from 1 to 9",
+    ),
+    (lambda: nce(noise=10).build(D, COUNTS, None, None), "output.num_noise=10: must be from 1 to 9"),
 ]
 
 
@@ -96,7 +99,11 @@ def test_settings_at_their_limits_build_a_layer() -> None:
     assert len(ClassesOutput("classes", None).build(D, COUNTS, None, None).class_bias) == 3
     sampled = SampledOutput("sampled", 9, 2).build(D, COUNTS, vectors, None)
     assert isinstance(sampled, SampledSoftmax) and sampled.vectors is vectors and len(sampled.sparse_parameters()) == 2
-    assert SampledOutput("sampled", 1, 0).power == 0 and nce(power=0).power == 0 and nce(power=2).power == 2
+    assert (
+        SampledOutput("sampled", 1, 0).unigram_power == 0
+        and nce(power=0).unigram_power == 0
+        and nce(power=2).unigram_power == 2
+    )
     own = nce(noise=9).build(D, COUNTS, vectors, None)
     assert isinstance(own, NCELoss) and own.vectors is vectors and len(own.sparse_parameters()) >= 2
 

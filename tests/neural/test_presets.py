@@ -21,7 +21,7 @@ def composed(*overrides: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("preset", "changes", "output", "tree"),
     [
-        ("skip_layer", {"direct": True}, "softmax", None),
+        ("skip_layer", {"direct_connections": True}, "softmax", None),
         ("hsoftmax", {"dropout": 0.5, "input_dropout": 0.2}, "hierarchical", "union"),
         ("nce", {"dropout": 0.35}, "nce", None),
     ],

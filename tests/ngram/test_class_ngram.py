@@ -188,7 +188,12 @@ def test_from_the_command_line(lmtool: Run, tmp_path: Path) -> None:
     assert "classes, of which 0 are words" in lmtool(*line, *more)
     assert result("again")["valid_perplexity"] == pytest.approx(result("cls")["valid_perplexity"], rel=1e-9)
     lmtool(
-        *line, "model.classes=8", "prune=[0,0,1]", "prune_entropy=1e-4", "smoother=witten_bell", "hydra.run.dir=pruned"
+        *line,
+        "model.classes=8",
+        "prune_counts=[0,0,1]",
+        "prune_entropy=1e-4",
+        "smoother=witten_bell",
+        "hydra.run.dir=pruned",
     )
     assert result("pruned")["parameters"] < result("cls")["parameters"]
     for to, said in (("cls.arpa", "is not an n-gram model"), ("cls.tsv", "has no counts of words")):
@@ -211,7 +216,7 @@ def test_counts_without_the_text_are_refused(lmtool: Run, tmp_path: Path) -> Non
     lmtool("train", "model=ngram", "data=toy", "model.order=2", "hydra.run.dir=kn2")
     lmtool("export", "run=kn2", "to=counts.tsv")
     (tmp_path / "valid.txt").write_text("the end\n")
-    words = ("counts=table", "counts.path=counts.tsv", "data=text", "data.valid=valid.txt", "model.order=2")
+    words = ("counts=table", "counts.paths=counts.tsv", "data=text", "data.valid=valid.txt", "model.order=2")
     said = lmtool("train", "model=class_ngram", *words, code=2)
     assert "model=class_ngram:" in said and "has no text of train to read" in said and said.count("\n") == 1
 

@@ -58,7 +58,7 @@ def test_counts_out_and_in_are_the_same_model(to: str, lmtool: Run) -> None:
     model = train(lmtool, "a.txt")
     lmtool("export", "run=a.txt-run", f"to={to}", "hydra.run.dir=x")
     Path("a.txt").unlink()
-    assert "perplexity" in lmtool(*FROM, f"counts.path={to}", "hydra.run.dir=r")
+    assert "perplexity" in lmtool(*FROM, f"counts.paths={to}", "hydra.run.dir=r")
     assert Path("r/model.h5").read_bytes() == model
     one, other = (json.loads(Path(f"{run}/result.json").read_text()) for run in ("a.txt-run", "r"))
     assert one["valid_perplexity"] == other["valid_perplexity"] and one["examples"] == other["examples"]
@@ -81,14 +81,14 @@ def test_counts_of_texts_add_up(lmtool: Run) -> None:
         train(lmtool, f"{name}.txt")
         lmtool("convert", f"run={name}.txt-run", f"to={name}.tsv.gz")
     for name, weights in (("both", "null"), ("weighted", "[2,3]")):
-        lmtool(*FROM, "counts.path=[old.tsv.gz,new.tsv.gz]", f"counts.weights={weights}", f"hydra.run.dir={name}")
+        lmtool(*FROM, "counts.paths=[old.tsv.gz,new.tsv.gz]", f"counts.weights={weights}", f"hydra.run.dir={name}")
         assert Path(f"{name}/model.h5").read_bytes() == train(lmtool, f"{name}.txt")
     assert "perplexity" in lmtool("eval", "run=both")  # its store is not that of the other counts
 
 
 @pytest.mark.parametrize(
     "more", [["data.vocabulary.min_count=3"], ["data.vocabulary.size=20"], ["data.vocabulary.file=words.txt"],
-             ["smoother=witten_bell", "prune=[0,1]"], ["smoother.like_kenlm=false"], ["model.order=1"]]
+             ["smoother=witten_bell", "prune=[0,1]"], ["smoother.kenlm_compatible=false"], ["model.order=1"]]
 )  # fmt: skip
 def test_a_smaller_vocabulary_and_other_smoothers(more: list[str], lmtool: Run) -> None:
     write("a.txt", lines(6, 300))
@@ -96,7 +96,7 @@ def test_a_smaller_vocabulary_and_other_smoothers(more: list[str], lmtool: Run) 
     write("words.txt", ["w3", "none", "w1", "größe"])
     train(lmtool, "a.txt")
     lmtool("export", "run=a.txt-run", "to=c.tsv", "hydra.run.dir=x")
-    lmtool(*FROM, "counts.path=c.tsv", "hydra.run.dir=r", *more)
+    lmtool(*FROM, "counts.paths=c.tsv", "hydra.run.dir=r", *more)
     lmtool(*KN, "data=text", "data.train=a.txt", "data.valid=valid.txt", "hydra.run.dir=s",
            "counts.keep=false", "store_dir=other", *more)  # fmt: skip
     assert Path("r/model.h5").read_bytes() == Path("s/model.h5").read_bytes()
@@ -119,7 +119,7 @@ def test_other_tools_files(lmtool: Run) -> None:
     mle = "smoother=mle"
     model = train(lmtool, "a.txt", mle)
     for path in ("srilm", "google"):
-        lmtool(*FROM, f"counts.path={path}", mle, f"hydra.run.dir={path}-run")
+        lmtool(*FROM, f"counts.paths={path}", mle, f"hydra.run.dir={path}-run")
         assert Path(f"{path}-run/model.h5").read_bytes() == model
 
 
@@ -141,7 +141,7 @@ def test_other_tools_files(lmtool: Run) -> None:
 def test_what_are_no_counts(text: str, said: str, lmtool: Run) -> None:
     Path("c.tsv").write_text(text)
     write("valid.txt", ["a"])
-    assert said in lmtool(*FROM, "counts.path=c.tsv", code=2)
+    assert said in lmtool(*FROM, "counts.paths=c.tsv", code=2)
     assert not list(Path().glob("outputs/**/model.h5"))
 
 
@@ -149,15 +149,15 @@ def test_settings_that_are_refused(lmtool: Run, runs: Path) -> None:
     write("valid.txt", ["a"])
     Path("c.tsv").write_text("a\t1\n</s>\t1\na </s>\t1\n")
     for words, said in (
-        (["counts.path=none.tsv"], "no file none.tsv for counts.path"),
-        (["counts.path=c.tsv", "counts.weights=[1,2]"], "counts.weights=[1, 2]"),
-        (["counts.path=c.tsv", "counts.weights=[0]"], "counts.weights=[0]"),
-        (["counts.path=c.tsv", "data.sentences=false"], "files of counts are of text in sentences"),
-        (["counts.path=c.tsv", "data=toy", "~data.valid"], "data.valid"),
-        (["counts.path=c.tsv", "data.valid=null", "data.split.train=0.5"], "data.split cuts train"),
+        (["counts.paths=none.tsv"], "no file none.tsv for counts.paths"),
+        (["counts.paths=c.tsv", "counts.weights=[1,2]"], "counts.weights=[1, 2]"),
+        (["counts.paths=c.tsv", "counts.weights=[0]"], "counts.weights=[0]"),
+        (["counts.paths=c.tsv", "data.sentences=false"], "files of counts are of text in sentences"),
+        (["counts.paths=c.tsv", "data=toy", "~data.valid"], "data.valid"),
+        (["counts.paths=c.tsv", "data.valid=null", "data.split.train=0.5"], "data.split cuts train"),
     ):
         assert said in lmtool(*FROM, *words, code=2)
-    assert "no separate files for splits" in lmtool(*KN, "counts=table", "counts.path=c.tsv", "data=toy", code=2)
+    assert "no separate files for splits" in lmtool(*KN, "counts=table", "counts.paths=c.tsv", "data=toy", code=2)
     assert "data.train has no file" in lmtool(*KN, "data=text", "data.valid=valid.txt", code=2)
     assert "only these have counts" in lmtool("export", f"run={runs}/nplm", "to=c.tsv", code=2)
     letters = ["data=text", "data.name=letters", "data.vocabulary.unit=char", "data.train=c.tsv", "data.valid=c.tsv"]
@@ -178,8 +178,8 @@ def test_n_grams_with_count_0_are_not_seen_types(lmtool: Run, caplog: pytest.Log
     logging.getLogger("lmtool.ngram.files.counts_read").addHandler(caplog.handler)
     for name in ("plain", "zeros"):
         lmtool("train", "model=ngram", "model.order=2", "smoother=kneser_ney", "counts=table", "data=text",
-               "data.valid=valid.txt", f"counts.path={name}.tsv", f"hydra.run.dir={name}")  # fmt: skip
-        assert ("note: 2 n-grams of counts.path have count 0: they were left out" in caplog.text) == (name == "zeros")
+               "data.valid=valid.txt", f"counts.paths={name}.tsv", f"hydra.run.dir={name}")  # fmt: skip
+        assert ("note: 2 n-grams of counts.paths have count 0: they were left out" in caplog.text) == (name == "zeros")
     assert Path("zeros/model.h5").read_bytes() == Path("plain/model.h5").read_bytes()
     lmtool("convert", "run=zeros", "to=zeros.arpa", "hydra.run.dir=x")
     p = {
@@ -195,11 +195,11 @@ def test_counts_with_n_grams_left_out_say_so(lmtool: Run, caplog: pytest.LogCapt
     Path("c.tsv").write_text("a\t3\n</s>\t2\n<s>\t2\na </s>\t2\n<s> a\t2\n")
     logging.getLogger("lmtool.ngram.files.counts_read").addHandler(caplog.handler)
     lmtool("train", "model=ngram", "model.order=2", "smoother=mle", "counts=table", "data=text",
-           "data.valid=valid.txt", "counts.path=c.tsv")  # fmt: skip
-    assert "the 2-grams of counts.path are 4 of 5 tokens" in caplog.text
+           "data.valid=valid.txt", "counts.paths=c.tsv")  # fmt: skip
+    assert "the 2-grams of counts.paths are 4 of 5 tokens" in caplog.text
     caplog.clear()
     said = lmtool("train", "model=ngram", "model.order=3", "smoother=mle", "counts=table", "data=text",
-                  "data.valid=valid.txt", "counts.path=c.tsv", code=2)  # fmt: skip
+                  "data.valid=valid.txt", "counts.paths=c.tsv", code=2)  # fmt: skip
     assert "has no 3-grams: set model.order=2" in said and not caplog.text, "an error is one line, without a note"
 
 

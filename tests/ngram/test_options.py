@@ -28,12 +28,16 @@ from tests.ngram.plain import Text, random_sentences, text_of
 SMOOTHERS: dict[str, tuple[list[str], str, str | None]] = {
     "absolute": (["discounts", "interpolate", "tune_on"], "Absolute", "discounts"),
     "count_merging": (["tune_on"], "MergingSmoother", None),
-    "good_turing": (["largest", "largest_unigram"], "GoodTuring", None),
-    "jelinek_mercer": (["lambdas", "classes", "tune_on"], "JelinekMercer", "lambdas"),
+    "good_turing": (["gt_max", "gt_max_unigram"], "GoodTuring", None),
+    "jelinek_mercer": (["lambdas", "count_buckets", "tune_on"], "JelinekMercer", "lambdas"),
     "kneser_ney": (["discounts", "interpolate", "tune_on"], "KneserNey", "discounts"),
     "laplace": (["alpha", "tune_on"], "Laplace", "alpha"),
     "mle": ([], "MaximumLikelihood", None),
-    "modified_kneser_ney": (["discounts", "interpolate", "tune_on", "like_kenlm"], "ModifiedKneserNey", "discounts"),
+    "modified_kneser_ney": (
+        ["discounts", "interpolate", "tune_on", "kenlm_compatible"],
+        "ModifiedKneserNey",
+        "discounts",
+    ),
     "stupid_backoff": (["alpha"], "StupidBackoff", None),
     "witten_bell": (["interpolate", "local_cloze"], "WittenBell", None),
 }
@@ -76,14 +80,14 @@ def test_parameters_reach_the_smoother() -> None:
         assert settings("smoother", name, interpolate=False).build(2, vocabulary).form is Form.backed_off
         with pytest.raises(UserError, match=r"smoother\.discounts is for 1 orders: model\.order=2 needs 2"):
             settings("smoother", name, discounts=[0.5]).build(2, vocabulary)
-    modified = settings("smoother", "modified_kneser_ney", discounts=[[0.5, 1, 1.5]] * 2, like_kenlm=False)
+    modified = settings("smoother", "modified_kneser_ney", discounts=[[0.5, 1, 1.5]] * 2, kenlm_compatible=False)
     assert modified.build(2, vocabulary).values[:, 1:].tolist() == [[0.5, 1, 1.5]] * 2
     laplace = settings("smoother", "laplace", alpha=0.5).build(1, vocabulary)
     assert laplace.values.tolist() == [[0.5]] and laplace.types == 4  # a, b, </s>, <unk>
     assert settings("smoother", "laplace", alpha="tuned").build(1, vocabulary).values.tolist() == [[1.0]]
-    mercer = settings("smoother", "jelinek_mercer", lambdas=[0.3, 0.7], classes=2).build(2, vocabulary)
+    mercer = settings("smoother", "jelinek_mercer", lambdas=[0.3, 0.7], count_buckets=2).build(2, vocabulary)
     assert mercer.values.tolist() == [[0.3, 0.3], [0.7, 0.7]]
-    assert settings("smoother", "good_turing", largest=3).build(3, vocabulary).largest == [1, 3, 3]
+    assert settings("smoother", "good_turing", gt_max=3).build(3, vocabulary).gt_max == [1, 3, 3]
     assert settings("smoother", "stupid_backoff", alpha=0.3).build(3, vocabulary).alpha == 0.3
 
 
@@ -97,12 +101,12 @@ def test_parameters_reach_the_smoother() -> None:
             {"lambdas": [1.5]},
             r"smoother\.lambdas=\[1\.5\]: must be tuned, or a list of one number per",
         ),
-        ("jelinek_mercer", {"classes": 0}, r"smoother\.classes=0"),
+        ("jelinek_mercer", {"count_buckets": 0}, r"smoother\.count_buckets=0"),
         ("absolute", {"discounts": 2}, r"smoother\.discounts=2: must be null, tuned, a number from 0 to 1"),
         ("kneser_ney", {"discounts": []}, r"smoother\.discounts=\[\]"),
         ("modified_kneser_ney", {"discounts": [[0.5, 1]]}, r"smoother\.discounts=\[0\.5, 1\]"),
         ("modified_kneser_ney", {"discounts": [[0.5, 1, 4]]}, r"smoother\.discounts=\[0\.5, 1, 4\]"),
-        ("good_turing", {"largest": 10}, r"smoother\.largest=10: must be from 0 to 9"),
+        ("good_turing", {"gt_max": 10}, r"smoother\.gt_max=10: must be from 0 to 9"),
         ("stupid_backoff", {"alpha": 0.0}, r"smoother\.alpha=0\.0: must be above 0"),
     ],
 )

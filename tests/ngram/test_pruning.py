@@ -35,7 +35,7 @@ def test_cutoffs_by_hand() -> None:
         ModifiedKneserNey(4, interpolate=False),
         WittenBell(4),
         WittenBell(4, interpolate=False),
-        GoodTuring(4, largest=7, largest_unigram=1),
+        GoodTuring(4, gt_max=7, gt_max_unigram=1),
     ],
     ids=["kn", "kn-backed_off", "wb", "wb-backed_off", "katz"],
 )

@@ -53,7 +53,7 @@ FIGURES: list[tuple[str, Callable[[int], Smoother], list[float], float]] = [
     ("kneser_ney", KneserNey, [161.397, 153.439, 151.424], 3e-5),
     ("witten_bell", WittenBell, [200.440, 212.270, 219.005], 3e-4),
     ("witten_bell-backed_off", lambda n: WittenBell(n, interpolate=False), [188.382, 190.646, 191.555], 5e-6),
-    ("good_turing", lambda n: GoodTuring(n, largest=7, largest_unigram=1), [178.908, 179.685, 183.324], 5e-6),
+    ("good_turing", lambda n: GoodTuring(n, gt_max=7, gt_max_unigram=1), [178.908, 179.685, 183.324], 5e-6),
     ("absolute", lambda n: Absolute(n, discounts=[0.5] * n), [216.879, 235.046, 244.276], 3e-4),
 ]
 
@@ -77,7 +77,7 @@ def test_discounts(ptb: Ptb) -> None:
         [0.959671, 1.3879, 1.24171],
     ]
     np.testing.assert_allclose(smoother.values[:, 1:], want, rtol=5e-6)
-    paper = ModifiedKneserNey(5, like_kenlm=False)
+    paper = ModifiedKneserNey(5, kenlm_compatible=False)
     estimate(ptb[1], paper)
     assert paper.values[0, 3] == pytest.approx(1.26227, abs=1e-5)
 

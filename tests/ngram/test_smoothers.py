@@ -304,7 +304,7 @@ def test_good_turing_on_random_text(n: int) -> None:
     takers = [w for w in range(plain.types) if w not in seen]
     left = 1 - sum(seen.values())
     p = backed_off(a, share, range(plain.types), lambda w, _: seen.get(w, left / len(takers)))
-    smoother = GoodTuring(n, largest=7, largest_unigram=1)
+    smoother = GoodTuring(n, gt_max=7, gt_max_unigram=1)
     model = NgramModel(estimate(count_ngrams(text, vocabulary, n), smoother), vocabulary)
     contexts = contexts_for(text, vocabulary, n, seed=n)[:60]
     dist = model.log_dist(contexts)
@@ -341,7 +341,7 @@ SMOOTHERS = {
     "jelinek_mercer": lambda n: JelinekMercer(n, classes=3),
     "witten_bell": WittenBell,
     "witten_bell-backed_off": lambda n: WittenBell(n, interpolate=False),
-    "good_turing": lambda n: GoodTuring(n, largest=7, largest_unigram=1),
+    "good_turing": lambda n: GoodTuring(n, gt_max=7, gt_max_unigram=1),
     "absolute": Absolute,
     "kneser_ney": KneserNey,
     "kneser_ney-backed_off": lambda n: KneserNey(n, interpolate=False),

@@ -30,13 +30,13 @@ from lmtool.ngram.spark._levels import levels  # noqa: E402
 
 SMOOTHERS: dict[str, Callable[[int, int], Smoother]] = {
     "modified_kneser_ney": lambda n, v: ModifiedKneserNey(n),
-    "modified, not like KenLM": lambda n, v: ModifiedKneserNey(n, like_kenlm=False),
+    "modified, not like KenLM": lambda n, v: ModifiedKneserNey(n, kenlm_compatible=False),
     "modified, backed off": lambda n, v: ModifiedKneserNey(n, interpolate=False),
     "kneser_ney": lambda n, v: KneserNey(n),
     "absolute": lambda n, v: Absolute(n),
     "witten_bell": lambda n, v: WittenBell(n),
     "witten_bell, backed off": lambda n, v: WittenBell(n, interpolate=False),
-    "good_turing": lambda n, v: GoodTuring(n, largest=5, largest_unigram=1),
+    "good_turing": lambda n, v: GoodTuring(n, gt_max=5, gt_max_unigram=1),
     "jelinek_mercer": lambda n, v: JelinekMercer(n, classes=3, lambdas=[0.4] * n),
     "laplace": lambda n, v: Laplace(n, alpha=0.1, types=v - 1),
     "mle": lambda n, v: MaximumLikelihood(n),

@@ -101,7 +101,7 @@ def test_good_turing_raises_the_denominator_of_unigrams_by_hand() -> None:
     # a, b, </s> twice each, no singleton, no discount: 2/6 each leaves nothing for <unk>. Raised by one as in SRILM,
     # 2/7 each, and 1/7 for <unk>.
     text, vocabulary = split_of(["a b", "b a"], False)
-    smoother = GoodTuring(1, largest=7, largest_unigram=1)
+    smoother = GoodTuring(1, gt_max=7, gt_max_unigram=1)
     model = NgramModel(estimate(count_ngrams(text, vocabulary, 1), smoother), vocabulary)
     np.testing.assert_allclose(np.exp(model.log_dist(np.empty((1, 0), np.int64))[0]), [2 / 7] * 3 + [1 / 7, 0], 1e-6)
     # With <unk> in train every word was seen: the counts as they are, 2/11 for a.

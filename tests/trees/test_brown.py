@@ -220,8 +220,8 @@ def test_settings_out_of_range() -> None:
     for values, message in (
         ((1,), "tree.clusters=1: must be from 2 to 4096"),
         ((4097,), "tree.clusters=4097: must be from 2 to 4096"),
-        ((2, 1), "tree.words=1: must be 2 or more, or null"),
-        ((2, 2, 0), "tree.tokens=0: must be 1 or more, or null"),
+        ((2, 1), "tree.max_words=1: must be 2 or more, or null"),
+        ((2, 2, 0), "tree.max_tokens=0: must be 1 or more, or null"),
     ):
         with pytest.raises(UserError, match=message):
             BrownTree("brown", *values)

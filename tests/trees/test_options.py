@@ -64,7 +64,7 @@ def clusters(
     method: Method = Method.gaussians,
     epsilon: float = 0.25,
 ) -> ClustersTree:
-    settings = {"split": split, "method": method, "epsilon": epsilon, "seed": 3, "dimensions": 2, "tokens": 150}
+    settings = {"split": split, "method": method, "epsilon": epsilon, "seed": 3, "dimensions": 2, "max_tokens": 150}
     return ClustersTree("clusters", run=run, representation=representation, **settings)
 
 
@@ -107,7 +107,7 @@ def test_settings_build_their_tree(settings: TreeConfig, tree: Tree) -> None:
         (ClassesTree("classes", classes=None), {"classes": 0}, "tree.classes=0: must be"),
         (clusters("runs/first", None), {"seed": -1}, "tree.seed=-1: must be"),
         (clusters(None, None), {"dimensions": 0}, "tree.dimensions=0: must be"),
-        (clusters(None, None), {"tokens": 0}, "tree.tokens=0: must be"),
+        (clusters(None, None), {"max_tokens": 0}, "tree.max_tokens=0: must be"),
     ],
 )
 def test_settings_out_of_range(right: TreeConfig, change: dict[str, int], said: str) -> None:

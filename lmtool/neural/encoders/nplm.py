@@ -105,14 +105,14 @@ class NPLM(Encoder):
         inputs, width = config.input_dim(), config.hidden_dim
         self.history = None
         if far:
-            self.history = History(config.forgetting, far, config.context_size, config.embedding_dim)
+            self.history = History(config.forgetting_factors, far, config.context_size, config.embedding_dim)
             self.consecutive = CONSECUTIVE
         sizes = [inputs, *[width] * config.layers]
         parts = 2 if config.gated else 1
         self.layers = nn.ModuleList(nn.Linear(before, after * parts) for before, after in pairwise(sizes))
         self.norms = self._layer_norms() if config.layer_norm else None
         self.gate_norms = self._layer_norms() if config.layer_norm and config.gated else None
-        joined = sizes[-1] + (inputs if config.direct and config.layers else 0)
+        joined = sizes[-1] + (inputs if config.direct_connections and config.layers else 0)
         projection = config.embedding_dim if tied else config.projection_dim
         self.project = nn.Linear(joined, projection) if projection is not None else None
         self.output_dim = projection if projection is not None else joined
@@ -133,7 +133,7 @@ class NPLM(Encoder):
         for number, layer in enumerate(self.layers):
             units: Tensor = self.computed("units", layer(a).to(x.dtype), number)  # [B, H]; from autocast
             a = units + a if number else units
-        if self.config.direct and len(self.layers):
+        if self.config.direct_connections and len(self.layers):
             a = torch.cat([a, x], dim=1)
         return a if self.project is None else self.project(a)
 

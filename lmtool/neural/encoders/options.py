@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lmtool.neural.encoders.base import Encoder
 
-DEFAULT_HISTORY_WORDS = 100  # of model.history=null
+DEFAULT_HISTORY_WORDS = 100  # of model.fofe_window=null
 MIN_HISTORY_TOKENS = 20_000  # tokens of the train split below which null means no history
 
 
@@ -100,14 +100,14 @@ class NplmModel(EncoderConfig):
     kind: str = "nplm"
     hidden_dim: int = setting(min=1)
     layers: int = setting(1, min=0, max=100)
-    direct: bool = MISSING
+    direct_connections: bool = setting(was="direct")
     activation: Activation = MISSING
     layer_norm: bool = MISSING
     gated: bool = False
     input_dropout: float = setting(0.0, min=0, below=1)
     projection_dim: int | None = setting(None, min=1)
-    history: int | None = setting(0, min=0)
-    forgetting: list[float] = setting(_factors, above=0, max=1)
+    fofe_window: int | None = setting(0, min=0, was="history")
+    forgetting_factors: list[float] = setting(_factors, above=0, max=1, was="forgetting")
     init_std: float | None = setting(None, above=0, below=1e6)
 
     def __post_init__(self) -> None:
@@ -131,16 +131,16 @@ class NplmModel(EncoderConfig):
     def suit(self, unit: Unit, tokens: int) -> None:
         """Set a long history for text of words or subwords unless it is short: otherwise more steps gain more."""
         far = unit is not Unit.char and tokens >= MIN_HISTORY_TOKENS
-        self.history = (DEFAULT_HISTORY_WORDS if far else 0) if self.history is None else self.history
+        self.fofe_window = (DEFAULT_HISTORY_WORDS if far else 0) if self.fofe_window is None else self.fofe_window
         self.across_sentences = far if self.across_sentences is None else self.across_sentences
 
     def history_words(self) -> int:
         """Return the length of the history in words, 0 if it is no longer than the context."""
-        return self.history if self.history and self.history > self.context_size else 0
+        return self.fofe_window if self.fofe_window and self.fofe_window > self.context_size else 0
 
     def input_dim(self) -> int:
         """Return the dimension of x: an embedding for each word of the context and for each sum over the history."""
-        return (self.context_size + (len(self.forgetting) if self.history_words() else 0)) * self.embedding_dim
+        return (self.context_size + (len(self.forgetting_factors) if self.history_words() else 0)) * self.embedding_dim
 
     def weight_count(self, vocabulary_size: int) -> int:
         """Count the weights of the embeddings `[V, E]`, the hidden layers and the projection."""

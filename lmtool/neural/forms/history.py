@@ -1,6 +1,6 @@
 """Sums of FOFE without the vectors of all words of all contexts, `[B, T, E]`.
 
-If examples follow one another in the text, as in scoring and in batches of training.consecutive, their contexts form
+If examples follow one another in the text, as in scoring and in batches of training.shuffle_block, their contexts form
 one sequence: each of its words is looked up once, and the sums are a product with a banded matrix. Otherwise the plain
 method is called. tests/neural/test_history.py compares both.
 

@@ -151,7 +151,7 @@ def network_step(model: NeuralModel, decay: float, examples: int, max_norm: floa
         return None
     layer = cast(nn.Linear, encoder.layers[0])
     weights = vectors, layer.weight, layer.bias, output.vectors, output.bias
-    return NetworkStep(Network(*weights, settings.activation, settings.direct, bf16), decay, max_norm)
+    return NetworkStep(Network(*weights, settings.activation, settings.direct_connections, bf16), decay, max_norm)
 
 
 def weights_of(network: Network) -> list[Tensor]:

@@ -21,15 +21,18 @@ if TYPE_CHECKING:
     from lmtool.trees.tree import Tree
 
 MAX_DIV_VALUE = 1000
+# The settings of arguments of layers with another name.
+SETTINGS = {"noise": "num_noise", "samples": "num_samples", "power": "unigram_power"}
 
 
 @contextmanager
 def named_as_settings() -> Iterator[None]:
-    """Turn a ValueError `NAME=VALUE: ...` of a layer's constructor into a UserError of the setting output.NAME."""
+    """Turn a ValueError `NAME=VALUE: ...` of a layer's constructor into a UserError of the setting of that argument."""
     try:
         yield
     except ValueError as error:
-        raise UserError(f"output.{error}") from None
+        name, _, rest = str(error).partition("=")
+        raise UserError(f"output.{SETTINGS.get(name, name)}={rest}") from None
 
 
 @dataclass(slots=True)
@@ -136,18 +139,26 @@ class NceOutput(OutputConfig):
     loss_is_log_prob = False
 
     kind: str = "nce"
-    noise: int = setting(min=1)
-    shared: bool = MISSING
-    power: float = setting(min=0, max=2)
-    learn_normaliser: bool = MISSING
+    num_noise: int = setting(min=1, was="noise")
+    share_noise: bool = setting(was="shared")
+    unigram_power: float = setting(min=0, max=2, was="power")
+    learn_log_z: bool = setting(was="learn_normaliser")
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer, with sparse gradients. Raises UserError for more noise words than words."""
         from lmtool.neural.outputs.nce import NCELoss
 
-        names = "noise", "shared", "power", "learn_normaliser"
         with named_as_settings():
-            return NCELoss(dim, counts, vectors, sparse=True, **{name: getattr(self, name) for name in names})
+            return NCELoss(
+                dim,
+                counts,
+                vectors,
+                noise=self.num_noise,
+                shared=self.share_noise,
+                power=self.unigram_power,
+                learn_normaliser=self.learn_log_z,
+                sparse=True,
+            )
 
 
 @dataclass(slots=True)
@@ -158,12 +169,12 @@ class SampledOutput(OutputConfig):
     loss_is_log_prob = False
 
     kind: str = "sampled"
-    samples: int = setting(min=1)
-    power: float = setting(min=0, max=2)
+    num_samples: int = setting(min=1, was="samples")
+    unigram_power: float = setting(min=0, max=2, was="power")
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer, with sparse gradients. Raises UserError for more samples than words."""
         from lmtool.neural.outputs.sampled import SampledSoftmax
 
         with named_as_settings():
-            return SampledSoftmax(dim, counts, vectors, samples=self.samples, power=self.power, sparse=True)
+            return SampledSoftmax(dim, counts, vectors, samples=self.num_samples, power=self.unigram_power, sparse=True)

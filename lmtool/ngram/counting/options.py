@@ -89,17 +89,17 @@ class TableCounts(LimitedMemory):
     """
 
     kind: str = "table"
-    path: Any = setting(said="a file of counts, a folder, or a list of them")
+    paths: Any = setting(was="path", said="a file of counts, a folder, or a list of them")
     weights: list[int] | None = MISSING
 
     def __post_init__(self) -> None:
         LimitedMemory.__post_init__(self)
-        names = self.path if isinstance(self.path, list) else [self.path]
+        names = self.paths if isinstance(self.paths, list) else [self.paths]
         valid = bool(names) and all(isinstance(name, str | Path) and str(name) for name in names)
-        require(valid, "counts.path", self.path, rules_of(type(self))["path"].said)
-        self.path = [str(name) for name in names]
+        require(valid, "counts.paths", self.paths, rules_of(type(self))["paths"].said)
+        self.paths = [str(name) for name in names]
         if self.weights is not None:
-            rule = f"a whole number from 1 to {MAX_WEIGHT:,} for each of the {len(names):,} of counts.path"
+            rule = f"a whole number from 1 to {MAX_WEIGHT:,} for each of the {len(names):,} of counts.paths"
             valid = len(self.weights) == len(names) and all(1 <= weight <= MAX_WEIGHT for weight in self.weights)
             require(valid, "counts.weights", self.weights, rule)
 
@@ -120,7 +120,7 @@ class TableCounts(LimitedMemory):
             identity=lambda: (
                 others.identity() | {"counts": [file_identity(path) for path in paths], "weights": files.weights}
             ),
-            label=f"counted-{hashlib.sha256(json.dumps([self.path, files.weights]).encode()).hexdigest()[:6]}",
+            label=f"counted-{hashlib.sha256(json.dumps([self.paths, files.weights]).encode()).hexdigest()[:6]}",
             counted=lambda: counted_train(files, data.vocabulary, listed_words(others, data.vocabulary)),
         )
         return preprocess(data, store_dir, progress=progress, source=source)
@@ -137,7 +137,7 @@ class TableCounts(LimitedMemory):
     def _files(self) -> CountFiles:
         from lmtool.ngram.files.counts_read import CountFiles
 
-        return CountFiles(self.path, list(self.weights or [1] * len(self.path)))
+        return CountFiles(self.paths, list(self.weights or [1] * len(self.paths)))
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ OTHER_FILES = ("vocab_cs", "total")  # begins of names of files beside the n-gra
 
 @dataclass(frozen=True, slots=True)
 class CountFiles:
-    """The files that counts.path names. weights: factors of the counts of each path, whole numbers."""
+    """The files that counts.paths names. weights: factors of the counts of each path, whole numbers."""
 
     paths: list[str]
     weights: list[int]
@@ -86,7 +86,7 @@ class CountFiles:
                 word = block[first:last].tobytes().decode()
                 found[word] = found.get(word, 0) + count
         if not found:
-            raise UserError(f"counts.path={', '.join(self.paths)} has no 1-grams: it needs n-grams of all orders")
+            raise UserError(f"counts.paths={', '.join(self.paths)} has no 1-grams: it needs n-grams of all orders")
         return found
 
 
@@ -94,7 +94,7 @@ def _files(path: str, k: int | None) -> list[str]:
     """Return the files of a path with n-grams of order k, or of all orders if k is None."""
     folder = path.rstrip("/")
     if not find_files(f"{folder}/1gms"):
-        return text_files(path, "counts.path")
+        return text_files(path, "counts.paths")
     orders = [k] if k is not None else range(1, MAX_ORDER + 1)
     found = [file for order in orders for file in find_files(f"{folder}/{order}gms")]
     return [file for file in found if not Path(file).name.startswith(OTHER_FILES) and not file.endswith(".idx")]
@@ -133,7 +133,7 @@ def counted_train(files: CountFiles, rules: VocabularyConfig, given: list[str] |
     for word, count in zip(_types(list(unigrams), rules), unigrams.values(), strict=True):
         types[word] = types.get(word, 0) + count
     if not types.get(EOS):
-        raise UserError(f"counts.path={', '.join(files.paths)}: </s> is not among the 1-grams, one for each sentence")
+        raise UserError(f"counts.paths={', '.join(files.paths)}: </s> is not among the 1-grams, one for each sentence")
     names = [*RESERVED, *(word for word in types if word not in RESERVED)]
     counts = np.array([0, 0, 0, *(types[word] for word in names[len(RESERVED) :])], dtype=np.int64)
     counts[EOS_ID], counts[UNK_ID] = types[EOS], types.get(UNK, 0)
@@ -174,7 +174,7 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
             if occurs.any():
                 parts.append(_keys(trie, k, known, (block, spans[occurs], counts[occurs], file, line)))
         if not parts:
-            raise UserError(f"counts.path={', '.join(files.paths)} has no {k}-grams: set model.order={k - 1}")
+            raise UserError(f"counts.paths={', '.join(files.paths)} has no {k}-grams: set model.order={k - 1}")
         keys, suffixes, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         del parts
         keys, place = sort_keys(keys, np.arange(len(keys)), builder.key_width)
@@ -189,10 +189,10 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
     ranks = kenlm_ranks(corpus.first_places, vocabulary)
     newest = newest_ngram(trie, ranks, vocabulary.bos, order - 1, storage)
     if zeros:
-        log.warning("note: %s n-grams of counts.path have count 0: they were left out", f"{zeros:,}")
+        log.warning("note: %s n-grams of counts.paths have count 0: they were left out", f"{zeros:,}")
     if order > 1 and bigrams != corpus.tokens("train"):  # not before an error
         log.warning(
-            "note: the 2-grams of counts.path are %s of %s tokens: n-grams were left out, and the estimates are "
+            "note: the 2-grams of counts.paths are %s of %s tokens: n-grams were left out, and the estimates are "
             "those of the rest",
             f"{bigrams:,}",
             f"{corpus.tokens('train'):,}",

@@ -172,7 +172,7 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
 
     kind: str = "modified_kneser_ney"
     discounts: Any = setting(said="null, tuned, or [D1,D2,D3+] for each order, with 0 <= D_r <= r")
-    like_kenlm: bool = MISSING
+    kenlm_compatible: bool = setting(was="like_kenlm")
 
     def __post_init__(self) -> None:
         rule = rules_of(type(self))["discounts"].said
@@ -185,7 +185,9 @@ class ModifiedKneserNeyConfig(AbsoluteConfig):
     def build(self, order: int, vocabulary: Vocabulary) -> Smoother:
         """Return modified Kneser-Ney smoothing. Raises UserError if the number of triples is not the order."""
         given, interpolate = self.given_discounts(order), self.interpolate
-        return ModifiedKneserNey(order, discounts=given, interpolate=interpolate, like_kenlm=self.like_kenlm)
+        return ModifiedKneserNey(
+            order, discounts=given, interpolate=interpolate, kenlm_compatible=self.kenlm_compatible
+        )
 
 
 class ModifiedKneserNey(KneserNey):
@@ -200,20 +202,20 @@ class ModifiedKneserNey(KneserNey):
         *,
         discounts: list[Any] | None = None,
         interpolate: bool = True,
-        like_kenlm: bool = True,
+        kenlm_compatible: bool = True,
     ) -> None:
         """discounts: [D1, D2, D3+] of orders 1 to n; None to estimate them. interpolate: False to back off.
-        like_kenlm: estimate them from n_r as KenLM counts, so that the models are equal.
+        kenlm_compatible: estimate them from n_r as KenLM counts, so that the models are equal.
 
         Raises UserError if the number of triples is not the order.
         """
         KneserNey.__init__(self, order, discounts=discounts, interpolate=interpolate)
-        self.like_kenlm = like_kenlm
+        self.kenlm_compatible = kenlm_compatible
 
     def fit(self, k: int, n: IntArray, n_kenlm: IntArray) -> None:
         """Estimate D1, D2, D3+ of order k from its counts of counts n, unless they were given."""
         if self.estimated:
-            self.values[k - 1, 1:] = estimate_discounts(n_kenlm if self.like_kenlm else n, k, self.notes)
+            self.values[k - 1, 1:] = estimate_discounts(n_kenlm if self.kenlm_compatible else n, k, self.notes)
 
     def numerator(self, k: int, a: Any) -> Any:
         """Return a - D(a), `[N]`."""

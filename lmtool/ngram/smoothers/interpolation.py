@@ -37,7 +37,7 @@ class JelinekMercerConfig(SmootherConfig):
 
     kind: str = "jelinek_mercer"
     lambdas: Any = setting(said="tuned, or a list of one number per order, each from 0 to 1")
-    classes: int = setting(min=1, max=32)
+    count_buckets: int = setting(min=1, max=32, was="classes")
     tune_on: str = MISSING
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class JelinekMercerConfig(SmootherConfig):
         Raises UserError if the number of lambdas is not the order.
         """
         lambdas = None if self.lambdas == TUNED else self.lambdas
-        return JelinekMercer(order, classes=self.classes, lambdas=lambdas)
+        return JelinekMercer(order, classes=self.count_buckets, lambdas=lambdas)
 
     def tuning_split(self) -> str | None:
         """Return tune_on if the lambdas are tuned."""
