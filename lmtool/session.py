@@ -109,11 +109,11 @@ class Session:
         """Set and return the number of threads of this process: the number given, else that of the launcher or of
         OMP_NUM_THREADS, else one per core, or fewer while other processes need the cores (parallel.follow_load).
 
-        Processes of one machine that train one model, and jobs of a sweep that run at once, share the cores.
+        Processes of one machine that train one model, and parallel jobs of a sweep, share the cores.
         """
         jobs = at_once() if self.in_sweep else 1
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        # torchrun sets OMP_NUM_THREADS=1 for its processes, and below it is set for jobs that run at once.
+        # torchrun sets OMP_NUM_THREADS=1 for its processes, and below it is set for parallel jobs.
         given = threads or (threads_of_openmp() if here == at_once() == 1 else None)
         launcher = self.launcher or {}
         count = threads_for(given, launcher, jobs * here, parallel.cores())

@@ -30,7 +30,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """N hypotheses at once. states[i] is one State; states[[2, 2, 0]] and slices are States.
+    """N hypotheses. states[i] is one State; states[[2, 2, 0]] and slices are States.
 
     rows: int64 `[N, W]`, as in LanguageModel.advance.
     """

@@ -41,8 +41,8 @@ from lmtool.training.processes import Processes, joined_processes
 from lmtool.training.state import State, load_state, random_states_restored, remove_unfinished
 from lmtool.trees.tree import Tree
 
-# Settings of how a training is run, which a checkpoint need not keep.
-NOT_OF_THE_TRAINING = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir", "options"}
+# Settings of the invocation rather than of the training, which a checkpoint does not keep.
+UNSAVED_SETTINGS = {"resume", "lr_range", "lr_range_limits", "lr_range_steps", "store_dir", "options"}
 
 
 def train_neural(config: TrainConfig, model: EncoderConfig, session: Session) -> TrainedRun | RateTest:
@@ -88,7 +88,7 @@ def _run(
         model.suit(config.data.vocabulary.unit, corpus.tokens("train"))
         assert config.optim is not None and config.output is not None, "each neural conf/model/*.yaml chooses both"
         config.optim.suit(config.output)
-        settings = {key: value for key, value in plain_values(config).items() if key not in NOT_OF_THE_TRAINING}
+        settings = {key: value for key, value in plain_values(config).items() if key not in UNSAVED_SETTINGS}
         if processes.first:
             report_oov_rates(corpus, session.say, session.warn)
         if state is None and not config.lr_range:

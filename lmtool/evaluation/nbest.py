@@ -192,6 +192,7 @@ def word_errors(hypothesis: str, reference: str) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _distance(a: Any, b: Any) -> Any:
+    # Levenshtein's table, of which one row is kept. Compiled, as lists have hundreds of hypotheses per sentence.
     row = np.arange(len(b) + 1)
     for i in range(len(a)):
         diagonal = row[0]

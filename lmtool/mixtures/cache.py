@@ -63,6 +63,8 @@ class UnigramCache:
 
 @numba.njit(cache=True, nogil=True)
 def _relative_frequencies(ids: Any, size: int, words: int, p: Any) -> None:
+    # Running counts take one step per token; UnigramCache.dist is the plain form, a bincount of `size` tokens for each.
+    # test_a_cached_mixture_sums_to_one_and_scores_what_its_rows_say compares the two.
     counts = np.zeros(words, np.int64)
     for t in range(len(ids)):
         held = min(t, size)

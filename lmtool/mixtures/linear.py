@@ -161,7 +161,7 @@ class MixedModel(LanguageModel):
     ) -> None:
         """special_tokens: needed if some members read across sentences.
 
-        Raises ValueError unless the weights are as many as the members, finite and 0 or more.
+        Raises ValueError unless there is one weight per member, finite and 0 or more.
         """
         if not members:
             raise ValueError(f"{type(self).__name__}: members must be one language model or more")

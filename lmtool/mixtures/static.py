@@ -52,7 +52,7 @@ def mix_static(models: Sequence[NgramModel], weights: FloatArray, vocabulary: Vo
     """Return the linear mixture of M n-gram models with weights `[M]` as one back-off table over a vocabulary.
 
     vocabulary: has all words of the models. The table has every n-gram of the models whose weight is not 0. Raises
-    ValueError for weights that are not as many, 0 or more and of sum 1, for scores that do not sum to one, and for a
+    ValueError unless there is one weight per model, 0 or more, of sum 1, for scores that do not sum to one, and for a
     vocabulary without a word of theirs. Memory: about 60 + 24 M bytes for each n-gram of the largest order.
     """
     weights = checked_weights("mix_static: weights", weights, (len(models),))
