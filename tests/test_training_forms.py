@@ -117,7 +117,7 @@ def test_a_run_says_which_forms_it_has(lmtool: Run) -> None:
 
 def test_plain_is_in_fp32() -> None:
     with pytest.raises(
-        UserError, match=r"^training\.forms=plain computes in fp32: take training\.precision=fp32 or auto$"
+        UserError, match=r"^training\.forms=plain computes in fp32: set training\.precision to fp32 or auto$"
     ):
         training(forms=Forms.plain, precision=Precision.bf16)
 

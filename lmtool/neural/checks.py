@@ -7,8 +7,8 @@ their arrays. On a GPU the range is left to the assertions of torch's kernels: r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from lmtool.config.rules import is_number
 from lmtool.neural.rows import Pairs
 from lmtool.system import arrays
 from lmtool.system.arrays import as_array, out_of_range
@@ -166,14 +167,9 @@ def require_size(where: str, size: object) -> int:
     return int(size)
 
 
-def is_number(value: object) -> bool:
-    """Return whether a value is a real number, of Python or numpy; true and false are not."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 def require_number(where: str, value: object, fits: Callable[[Any], bool], rule: str) -> float:
     """Return a real number that fits a rule, e.g. "above 0". Raises ValueError for others, and for other objects."""
-    if not is_number(value) or not fits(value):
+    if not is_number(value, -math.inf, math.inf) or not fits(value):
         raise ValueError(f"{where} must be {rule}; got {value!r}")
     return float(value)  # type: ignore[arg-type]
 

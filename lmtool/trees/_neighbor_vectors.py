@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lmtool.trees.tree import Int64s
+from lmtool.system.arrays import IntArray
 
 PLACES = (-2, -1, 1)  # of the neighbors, relative to the word
 FREQUENT = 2000  # most frequent words that count as neighbors; the others count as one
@@ -49,7 +49,7 @@ class _Roots:
         return _product(self.pairs.t(), right) + smooth
 
 
-def neighbor_vectors(ids: npt.NDArray[Any], counts: Int64s, dimensions: int) -> npt.NDArray[np.float32]:
+def neighbor_vectors(ids: npt.NDArray[Any], counts: IntArray, dimensions: int) -> npt.NDArray[np.float32]:
     """Compute the vectors of the words, `[W, D]`, where D is `dimensions` or the rank, if lower.
 
     ids: `[N]` of any integer type, below W: the text, its sentences concatenated. counts: int64 `[W]`. The same text
@@ -68,7 +68,7 @@ def neighbor_vectors(ids: npt.NDArray[Any], counts: Int64s, dimensions: int) -> 
     return roots.times(basis @ turn[:wanted].T).astype(np.float32)
 
 
-def _roots(ids: npt.NDArray[Any], counts: Int64s) -> _Roots:
+def _roots(ids: npt.NDArray[Any], counts: IntArray) -> _Roots:
     """Compute the square roots of the smoothed probabilities, with a mean of 0 that is set later."""
     frequent = np.argsort(-counts, kind="stable")[:FREQUENT]
     slots = len(frequent) + 1

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.system.arrays import whole_numbers, word_counts
+from lmtool.system.arrays import IntArray, whole_numbers, word_counts
 from lmtool.trees.codes import code_string
-from lmtool.trees.tree import Int64s, Tree, require_tree, require_words
+from lmtool.trees.tree import Tree, require_tree, require_words
 
 WORDS_PER_LABEL = 4  # most frequent words shown for a node
 MAX_WORD_LENGTH = 16  # characters of a word in a label
@@ -61,7 +61,7 @@ class DrawnNode:
     children: tuple[DrawnNode, ...]
 
 
-def analyse(tree: Tree, counts: Int64s) -> TreeAnalysis:
+def analyse(tree: Tree, counts: IntArray) -> TreeAnalysis:
     """Analyse a tree over words with counts int64 `[W]` in train.
 
     Raises ValueError if `tree` is not a Tree or the counts are of another number of words.
@@ -85,7 +85,7 @@ def analyse(tree: Tree, counts: Int64s) -> TreeAnalysis:
     )
 
 
-def path_rows(tree: Tree, words: Sequence[str], counts: Int64s, which: Sequence[int]) -> list[PathRow]:
+def path_rows(tree: Tree, words: Sequence[str], counts: IntArray, which: Sequence[int]) -> list[PathRow]:
     """Return a row for every code of the words with ids `which`, in their order.
 
     words: `[W]`, as text. counts: int64 `[W]`, in train. Raises ValueError if `tree` is not a Tree, words or counts are
@@ -104,7 +104,7 @@ def path_rows(tree: Tree, words: Sequence[str], counts: Int64s, which: Sequence[
     return rows
 
 
-def top_of(tree: Tree, words: Sequence[str], counts: Int64s, levels: int) -> DrawnNode:
+def top_of(tree: Tree, words: Sequence[str], counts: IntArray, levels: int) -> DrawnNode:
     """Return the root and up to `levels` levels below it. words: `[W]`, as text. counts: int64 `[W]`, in train.
 
     Raises ValueError if `tree` is not a Tree, or words or counts are too few.
@@ -137,14 +137,14 @@ def tree_text(top: DrawnNode) -> str:
     return "\n".join([line, *map(tree_text, top.children)])
 
 
-def _leaf_shares(tree: Tree, counts: Int64s) -> npt.NDArray[np.float64]:
+def _leaf_shares(tree: Tree, counts: IntArray) -> npt.NDArray[np.float64]:
     """Divide each word's share of the counts evenly among its leaves, `[L]`; 1/W for each word if nothing occurs."""
     weights = counts if counts.sum() else np.ones(tree.words)
     shares: npt.NDArray[np.float64] = (weights / weights.sum() / np.diff(tree.word_leaves))[tree.leaf_words]
     return shares
 
 
-def _leaves_below(tree: Tree, child: int) -> Int64s:
+def _leaves_below(tree: Tree, child: int) -> IntArray:
     """Return the leaves below a node, level by level."""
     leaves, level = [], np.array([child])
     while len(level):

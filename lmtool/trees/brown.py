@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.errors import UserError
-from lmtool.system.arrays import sentence_offsets, whole_numbers, word_counts
+from lmtool.system.arrays import IntArray, sentence_offsets, whole_numbers, word_counts
 from lmtool.trees._brown_kernels import f_table, merge_words
 from lmtool.trees.builders import arranged, graft, huffman_tree
-from lmtool.trees.tree import Int64s, Tree
+from lmtool.trees.tree import Tree
 
 if TYPE_CHECKING:
     from lmtool.data.split import Split
 
 
 def tree_of_split(
-    split: Split, counts: Int64s, clusters: int, *, max_words: int | None, max_tokens: int | None
+    split: Split, counts: IntArray, clusters: int, *, max_words: int | None, max_tokens: int | None
 ) -> Tree:
     """Build the tree of a split, its rare words in a Huffman tree beside the clusters'.
 
@@ -40,8 +40,8 @@ def tree_of_split(
 
 
 def _without(
-    dropped: Int64s, ids: npt.NDArray[Any], offsets: Int64s, words: int
-) -> tuple[npt.NDArray[np.int64], Int64s]:
+    dropped: IntArray, ids: npt.NDArray[Any], offsets: IntArray, words: int
+) -> tuple[npt.NDArray[np.int64], IntArray]:
     """Remove some words from a text and renumber the others; no bigram crosses a removed word.
 
     dropped: ids. ids: `[N]`. offsets: `[S + 1]`. Returns ids `[M]` and the starts of the pieces, ending with M.
@@ -57,7 +57,7 @@ def _without(
     return number[ids[keep]], np.unique(before[begins])
 
 
-def brown_tree(ids: npt.NDArray[Any], offsets: Int64s, counts: Int64s, clusters: int) -> Tree:
+def brown_tree(ids: npt.NDArray[Any], offsets: IntArray, counts: IntArray, clusters: int) -> Tree:
     """Build the tree of the words `[W]` of a text, in O(W clusters^2) time and without random choices.
 
     ids: `[N]`, of any integer type, below W. offsets: int64 `[S + 1]`, the starts of the sentences, and N. counts:
@@ -85,7 +85,7 @@ def brown_tree(ids: npt.NDArray[Any], offsets: Int64s, counts: Int64s, clusters:
     return graft(upper, [huffman_tree(counts[group]) for group in members], members)
 
 
-def bigrams(ids: npt.NDArray[Any], offsets: Int64s, words: int) -> tuple[Int64s, Int64s, Int64s]:
+def bigrams(ids: npt.NDArray[Any], offsets: IntArray, words: int) -> tuple[IntArray, IntArray, IntArray]:
     """Count the different bigrams of a text: first words `[E]`, second words `[E]` and counts `[E]`.
 
     ids: `[N]`, below `words`. offsets: `[S + 1]`, the starts of the sentences; no bigram crosses from one to the next.
@@ -100,7 +100,7 @@ def bigrams(ids: npt.NDArray[Any], offsets: Int64s, words: int) -> tuple[Int64s,
     return bigram_keys // words, bigram_keys % words, counts.astype(np.int64)
 
 
-def neighbors(of: Int64s, other: Int64s, counts: Int64s, words: int) -> tuple[Int64s, Int64s]:
+def neighbors(of: IntArray, other: IntArray, counts: IntArray, words: int) -> tuple[IntArray, IntArray]:
     """Return the start of each word's list, `[W + 1]`, and the lists, `[E, 2]`: other words and counts."""
     order = np.argsort(of, kind="stable")
     starts = np.searchsorted(of[order], np.arange(words + 1)).astype(np.int64)
@@ -108,8 +108,8 @@ def neighbors(of: Int64s, other: Int64s, counts: Int64s, words: int) -> tuple[In
 
 
 def clustered(
-    ids: npt.NDArray[Any], offsets: Int64s, counts: Int64s, clusters: int
-) -> tuple[Int64s, Int64s, npt.NDArray[np.float64]]:
+    ids: npt.NDArray[Any], offsets: IntArray, counts: IntArray, clusters: int
+) -> tuple[IntArray, IntArray, npt.NDArray[np.float64]]:
     """Return the cluster of each word `[W]`, all mergings `[W - 1, 2]` and their losses `[W - 1]`, as merge_words does.
 
     Words are added most frequent first; a cluster's name is the id of one of its words. The loss is in nats times the

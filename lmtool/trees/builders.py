@@ -10,8 +10,8 @@ import numba
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.system.arrays import whole_numbers, word_counts
-from lmtool.trees.tree import Int32s, Int64s, Tree
+from lmtool.system.arrays import IntArray, whole_numbers, word_counts
+from lmtool.trees.tree import Int32s, Tree
 
 
 @numba.njit(cache=True, nogil=True)
@@ -31,7 +31,7 @@ def _breadth_first(children: Any, root: int, waiting: Any, ordered: Any) -> None
                 ordered[first, side] = child
 
 
-def arranged(children: Int32s, root: int, leaf_words: Int64s) -> Tree:
+def arranged(children: Int32s, root: int, leaf_words: IntArray) -> Tree:
     """Build the Tree of nodes in any order.
 
     children: `[N, 2]`, an inner node or leaf -1 - child, as in Tree. root: the node without a parent (unused if N is
@@ -49,7 +49,7 @@ def arranged(children: Int32s, root: int, leaf_words: Int64s) -> Tree:
     return Tree(ordered, leaf_words[order].astype(np.int32))
 
 
-def graft(top: Tree, parts: Sequence[Tree], words: Sequence[Int64s]) -> Tree:
+def graft(top: Tree, parts: Sequence[Tree], words: Sequence[IntArray]) -> Tree:
     """Replace each leaf g of `top`, a group, by the root of parts[g].
 
     top: over G groups, one code each. words: for each group `[words of parts[g]]`, the ids of its words in the whole
@@ -77,7 +77,7 @@ def union(trees: list[Tree]) -> Tree:
     return graft(balanced_tree(np.arange(len(trees))), trees, [every] * len(trees))
 
 
-def bisected(order: Int64s, cut: Callable[[Int64s, Int64s], Int64s]) -> Tree:
+def bisected(order: IntArray, cut: Callable[[IntArray, IntArray], IntArray]) -> Tree:
     """Build the tree of a list of all words, int64 `[W]`.
 
     cut: given pieces of two words or more, [starts[i], ends[i]) of the list, returns the first positions of their
@@ -99,7 +99,7 @@ def bisected(order: Int64s, cut: Callable[[Int64s, Int64s], Int64s]) -> Tree:
     return Tree(children, np.arange(words, dtype=np.int32))
 
 
-def balanced_tree(order: Int64s | Sequence[int]) -> Tree:
+def balanced_tree(order: IntArray | Sequence[int]) -> Tree:
     """Halve the list of all words until single words are left; the first half of an odd number gets one word more.
 
     order: int64 `[W]`, the ids 0 to W-1, each once; also a tensor on the CPU or a list. Neighbors in it share most of
@@ -122,7 +122,7 @@ def random_tree(words: int, seed: int) -> Tree:
     return balanced_tree(np.random.default_rng(seed).permutation(words).astype(np.int64))
 
 
-def frequency_tree(counts: Int64s) -> Tree:
+def frequency_tree(counts: IntArray) -> Tree:
     """Cut the list of words, most frequent first, where the counts of the two parts are closest (Fano 1949).
 
     counts: int64 `[W]`, 0 or more; also a tensor on the CPU or a list. A word that does not occur counts as half an
@@ -134,11 +134,11 @@ def frequency_tree(counts: Int64s) -> Tree:
     weights = np.maximum(2 * counts[order], 1)
     before = np.concatenate([[0], np.cumsum(weights)])  # [W + 1]
 
-    def cut(starts: Int64s, ends: Int64s) -> Int64s:
+    def cut(starts: IntArray, ends: IntArray) -> IntArray:
         both = before[starts] + before[ends]
         above = np.searchsorted(2 * before, both)
         nearer_below = both - 2 * before[above - 1] <= 2 * before[above] - both
-        middles: Int64s = np.clip(above - nearer_below, starts + 1, ends - 1)
+        middles: IntArray = np.clip(above - nearer_below, starts + 1, ends - 1)
         return middles
 
     return bisected(order.astype(np.int64), cut)
@@ -167,7 +167,7 @@ def _join(weights: Any, sums: Any, children: Any) -> None:
         sums[node] = total
 
 
-def huffman_tree(counts: Int64s) -> Tree:
+def huffman_tree(counts: IntArray) -> Tree:
     """Build the tree over words whose sum of count times depth no prefix code undercuts (Huffman 1952).
 
     counts: int64 `[W]`, 0 or more; also a tensor on the CPU or a list. Of words with equal counts the one with the
@@ -183,7 +183,7 @@ def huffman_tree(counts: Int64s) -> Tree:
     return arranged(children, words - 2, order.astype(np.int64))
 
 
-def class_of_words(counts: Int64s, number: int | None, *, key: str = "tree.classes") -> Int64s:
+def class_of_words(counts: IntArray, number: int | None, *, key: str = "tree.classes") -> IntArray:
     """Return the class of each word, int64 `[W]`, from 0 on and ascending; no class is empty (Goodman 2001).
 
     counts: int64 `[W]`, most frequent first, as in a vocabulary: classes are cut in the order of the ids. number: of
@@ -207,7 +207,7 @@ def class_of_words(counts: Int64s, number: int | None, *, key: str = "tree.class
     return np.repeat(np.arange(classes), np.diff([*starts, words])).astype(np.int64)
 
 
-def classes_tree(counts: Int64s, number: int | None) -> Tree:
+def classes_tree(counts: IntArray, number: int | None) -> Tree:
     """Build a Huffman tree over `number` classes of words by frequency, and a balanced tree in each class.
 
     counts: int64 `[W]`, in any order; also a tensor on the CPU or a list. number: None for about the square root of W.

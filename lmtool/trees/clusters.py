@@ -9,18 +9,18 @@ import numpy.typing as npt
 
 from lmtool.config.rules import require_whole
 from lmtool.errors import UserError
-from lmtool.system.arrays import as_array, described, word_counts
+from lmtool.system.arrays import IntArray, as_array, described, word_counts
 from lmtool.trees._two_means import divide
 from lmtool.trees.base import require_division
 from lmtool.trees.builders import arranged
-from lmtool.trees.tree import Int64s, Tree
+from lmtool.trees.tree import Tree
 
 MAX_CODES = 8  # per word
 ROUNDS = 10  # of EM or 2-means
 
 
 def clusters_tree(
-    vectors: npt.NDArray[np.floating], counts: Int64s, split: str, method: str, epsilon: float, seed: int
+    vectors: npt.NDArray[np.floating], counts: IntArray, split: str, method: str, epsilon: float, seed: int
 ) -> Tree:
     """Build the tree over words `[W]` by their vectors, float `[W, D]` (Mnih & Hinton 2009).
 

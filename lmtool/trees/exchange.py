@@ -20,9 +20,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from lmtool.system.arrays import IntArray
 from lmtool.trees._brown_kernels import f_of, f_table
 from lmtool.trees.brown import neighbors
-from lmtool.trees.tree import Int64s
 
 compiled = numba.njit(cache=True, nogil=True)
 
@@ -32,9 +32,9 @@ MIN_GAIN = 1e-6  # nats: minimum gain to move a word, so that rounding errors ca
 class Bigrams(NamedTuple):
     """Different bigrams of a text of W words: first words `[E]`, second words `[E]` and counts `[E]`."""
 
-    first: Int64s
-    second: Int64s
-    counts: Int64s
+    first: IntArray
+    second: IntArray
+    counts: IntArray
 
 
 class Exchanged(NamedTuple):
@@ -42,13 +42,13 @@ class Exchanged(NamedTuple):
     bigram. passes: over the words.
     """
 
-    class_of: Int64s
+    class_of: IntArray
     information: float
     passes: int
 
 
 def exchange(
-    bigrams: Bigrams, class_of: Int64s, classes: int, movable: Int64s, closed: npt.NDArray[np.bool_], passes: int
+    bigrams: Bigrams, class_of: IntArray, classes: int, movable: IntArray, closed: npt.NDArray[np.bool_], passes: int
 ) -> Exchanged:
     """Improve the classes class_of `[W]` of the words of some bigrams.
 
@@ -71,7 +71,7 @@ def exchange(
     return Exchanged(found, (log_likelihood + f_of(total, table)) / total, int(needed))
 
 
-def tables(bigrams: Bigrams, class_of: Int64s, classes: int) -> tuple[Any, Any, Any]:
+def tables(bigrams: Bigrams, class_of: IntArray, classes: int) -> tuple[Any, Any, Any]:
     """Compute n, f and sums of the classes of words."""
     n = np.zeros((2, classes, classes), dtype=np.int64)
     pair = class_of[bigrams.first], class_of[bigrams.second]

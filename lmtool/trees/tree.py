@@ -13,10 +13,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.system.arrays import as_array
+from lmtool.system.arrays import IntArray, as_array
 
 Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]
 
 
@@ -28,7 +27,7 @@ class Paths:
     decision at each node, 1 for the second child.
     """
 
-    offsets: Int64s
+    offsets: IntArray
     nodes: Int32s
     bits: Bits
 
@@ -91,7 +90,7 @@ class Tree:
         return len(self.leaf_words)
 
     @cached_property
-    def word_leaves(self) -> Int64s:
+    def word_leaves(self) -> IntArray:
         """First leaf of each word, int64 `[W + 1]`."""
         return np.searchsorted(self.leaf_words, np.arange(self.words + 1)).astype(np.int64)
 
@@ -113,7 +112,7 @@ class Tree:
             bit[index] = side
         # All leaves climb to the root at once.
         at = np.arange(nodes, nodes + leaves)
-        climbed: list[tuple[Int64s, Int64s]] = []  # (leaves still below the root, the nodes they have reached)
+        climbed: list[tuple[IntArray, IntArray]] = []  # (leaves still below the root, the nodes they have reached)
         climbing = np.arange(leaves) if nodes else np.arange(0)
         while len(climbing):
             climbed.append((climbing, at))

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from lmtool.errors import UserError
-from lmtool.system.arrays import word_counts
+from lmtool.system.arrays import IntArray, word_counts
 from lmtool.trees.builders import arranged
-from lmtool.trees.tree import Int64s, Tree
+from lmtool.trees.tree import Tree
 
 USUAL_FOLDER = Path("/usr/share/wordnet")
 INSTALL = "install wordnet-base (Debian, Ubuntu) or give tree.folder=PATH; and pip install 'lmtool[wordnet]'"
@@ -120,7 +120,7 @@ def _sense(reader: Any, word: str) -> Any:
     return next(iter(senses.values()), None)
 
 
-def wordnet_groups(words: Sequence[str], folder: Path) -> tuple[list[int], Int64s]:
+def wordnet_groups(words: Sequence[str], folder: Path) -> tuple[list[int], IntArray]:
     """Return each group's parent `[G]`, -1 for the three at the top, and the group of each word `[W]`.
 
     Groups are the synsets of the words and those above them, each below its first hypernym (for a name, the synset that
@@ -170,7 +170,7 @@ def _joined(items: list[Item], children: list[tuple[int, int]]) -> tuple[int, in
     return items[0][0], items[0][2]
 
 
-def binary_hierarchy(parents: Sequence[int], group_of: Int64s, counts: Int64s) -> Tree:
+def binary_hierarchy(parents: Sequence[int], group_of: IntArray, counts: IntArray) -> Tree:
     """Build the binary tree in which the words of every group are the leaves below one node.
 
     parents: `[G]`, the group that contains each group, -1 for one at the top. group_of: int64 `[W]`, the group that
@@ -202,7 +202,7 @@ def binary_hierarchy(parents: Sequence[int], group_of: Int64s, counts: Int64s) -
     return arranged(np.array(children, dtype=np.int32), len(children) - 1, np.arange(len(counts)))
 
 
-def wordnet_tree(words: Sequence[str], counts: Int64s, folder: Path | None) -> Tree:
+def wordnet_tree(words: Sequence[str], counts: IntArray, folder: Path | None) -> Tree:
     """Build the tree over words `[W]`, with counts int64 `[W]`, that follows WordNet's nouns and verbs.
 
     A word is placed at its first, most frequent sense, looked up in lower case and by its base form. Other words

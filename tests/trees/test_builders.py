@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lmtool.errors import UserError
+from lmtool.system.arrays import IntArray
 from lmtool.trees.builders import (
     balanced_tree,
     class_of_words,
@@ -21,10 +22,10 @@ from lmtool.trees.builders import (
     huffman_tree,
     random_tree,
 )
-from lmtool.trees.tree import Int64s, Tree
+from lmtool.trees.tree import Tree
 from tests.trees.checks import check, codes, same, zipf
 
-BUILDERS: dict[str, Callable[[Int64s], Tree]] = {
+BUILDERS: dict[str, Callable[[IntArray], Tree]] = {
     "balanced": lambda counts: balanced_tree(np.argsort(-counts)),
     "random": lambda counts: random_tree(len(counts), 3),
     "frequency": frequency_tree,

@@ -13,9 +13,10 @@ from numba import njit
 from torch import Tensor
 
 from lmtool.neural.forms._fast_math import exp_below, widened
-from lmtool.neural.forms.loops import FAST, Array
+from lmtool.neural.forms.loops import FAST
 from lmtool.neural.forms.softmax_chunks import loss_and_gradients
 from lmtool.system import parallel
+from lmtool.system.arrays import Array
 
 WEIGHTS_PER_THREAD = 1 << 18  # weights for which a second thread is worth its start
 

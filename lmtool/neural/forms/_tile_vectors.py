@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from lmtool.neural.forms._fast_math import bfloat16
-from lmtool.neural.forms.loops import Array
+from lmtool.system.arrays import Array
 
 LOG2_E = math.log2(math.e)
 FLOAT, HALF, INTEGER, WORD = ir.FloatType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)

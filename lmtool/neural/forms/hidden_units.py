@@ -26,8 +26,9 @@ from lmtool.neural.encoders.base import Encoder
 from lmtool.neural.encoders.nplm import FUNCTIONS, NPLM
 from lmtool.neural.forms import form
 from lmtool.neural.forms._fast_math import error_function, exp_below, tanh
-from lmtool.neural.forms.loops import FAST, Array, as_arrays, compiled, copy_row, loops_serve
+from lmtool.neural.forms.loops import FAST, as_arrays, compiled, copy_row, loops_serve
 from lmtool.system import parallel
+from lmtool.system.arrays import Array
 
 TANH, GELU, RELU, SIGMOID, IDENTITY = range(5)
 NUMBERS = {activation: number for number, activation in enumerate(FUNCTIONS)}

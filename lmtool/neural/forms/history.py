@@ -17,8 +17,9 @@ from torch.nn import functional as F
 
 from lmtool.neural.encoders.nplm import CONSECUTIVE, History
 from lmtool.neural.forms import form
-from lmtool.neural.forms.loops import Array, compiled
+from lmtool.neural.forms.loops import compiled
 from lmtool.neural.rows import rows_of
+from lmtool.system.arrays import Array
 
 MIN_NUMBERS = 1 << 18  # in the vectors of all words of all contexts; with fewer, the plain method is faster
 

@@ -12,15 +12,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from numba import njit
 from torch import Tensor
 
 from lmtool.neural.forms import allowed
 from lmtool.system import parallel
+from lmtool.system.arrays import Array
 
-Array = npt.NDArray[Any]
 # Sums may be taken in any order, so that they are vectorized; infinities and NaN keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 NUMBERS_PER_THREAD = 1 << 17  # numbers to read for which a second thread is worth its start

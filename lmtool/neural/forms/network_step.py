@@ -30,10 +30,11 @@ from lmtool.neural.forms import allowed, tiles
 from lmtool.neural.forms._fast_math import exp_below
 from lmtool.neural.forms._network_output import Bf16Gradients, FactoredGradients
 from lmtool.neural.forms.hidden_units import NUMBERS, activate, slopes, slopes_of
-from lmtool.neural.forms.loops import FAST, Array, Groups, as_arrays, compiled, copy_row
+from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, copy_row
 from lmtool.neural.forms.softmax_chunks import in_bf16
 from lmtool.neural.model import NeuralModel
 from lmtool.neural.outputs.softmax import FullSoftmax
+from lmtool.system.arrays import Array
 
 MAX_LOOP_PRODUCTS = 1 << 21  # B x (I H + D O) up to which one compiled loop does the whole step
 MAX_SCORES = 1 << 20  # of a batch: with more, the time of building a graph does not matter

@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from lmtool.neural.forms import form
-from lmtool.neural.forms.loops import FAST, Array, Groups, as_arrays, compiled, over_segments, rows_gradient
+from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, over_segments, rows_gradient
 from lmtool.neural.rows import Pairs, RowScores
+from lmtool.system.arrays import Array
 
 
 def _serves(layer: RowScores, h: Tensor) -> bool:

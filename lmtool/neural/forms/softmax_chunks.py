@@ -25,9 +25,10 @@ from lmtool.config.training import Precision
 from lmtool.neural.devices import multiplies_bf16
 from lmtool.neural.forms import form, tiles
 from lmtool.neural.forms._fast_math import bfloat16, exp_below, widened
-from lmtool.neural.forms.loops import FAST, Array, as_arrays
+from lmtool.neural.forms.loops import FAST, as_arrays
 from lmtool.neural.outputs.softmax import NO_TARGET, FullSoftmax
 from lmtool.system import parallel
+from lmtool.system.arrays import Array
 
 MAX_SCORES_PER_CHUNK, MAX_SCORES_PER_CHUNK_GPU = 1 << 24, 1 << 28  # scores that exist at once; 1 GiB on a GPU
 # Minimum B x D x O and B for which precision=auto chooses bf16: by tiles or on a GPU; by torch's products on a CPU.

@@ -25,10 +25,11 @@ from numba import njit
 from lmtool.neural.forms import form, tiles
 from lmtool.neural.forms._fast_math import bfloat16, widened
 from lmtool.neural.forms._tile_vectors import LOG2_E, exponentials, pack_depth, pack_examples, pack_weight
-from lmtool.neural.forms.loops import FAST, Array, as_arrays
+from lmtool.neural.forms.loops import FAST, as_arrays
 from lmtool.neural.forms.softmax_chunks import Gradients, in_bf16, loss_with_gradients, plain_gradients
 from lmtool.neural.outputs.softmax import FullSoftmax
 from lmtool.system import parallel
+from lmtool.system.arrays import Array
 
 NO_WORD = -1e4  # bias of the words that pad the last tile: 2^-126 at most
 OVERFLOW = 1e30  # from this sum on float32 cannot be trusted

@@ -24,10 +24,11 @@ from torch.nn import functional as F
 
 from lmtool.neural.forms import form
 from lmtool.neural.forms._fast_math import tanh
-from lmtool.neural.forms.loops import FAST, Array, Groups, as_arrays, compiled, loops_serve, over_segments
+from lmtool.neural.forms.loops import FAST, Groups, as_arrays, compiled, loops_serve, over_segments
 from lmtool.neural.outputs.hierarchical import DotNodes, HierarchicalSoftmax, MorinBengioNodes
 from lmtool.neural.rows import Pairs, rows_of
 from lmtool.system import parallel
+from lmtool.system.arrays import Array
 
 
 def _serves_leaves(layer: HierarchicalSoftmax, h: Tensor) -> bool:

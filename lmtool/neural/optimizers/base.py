@@ -19,9 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lmtool.neural.checks import all_below, described, is_number, require_number
-from lmtool.neural.forms.loops import Array, as_arrays, coalesced
+from lmtool.config.rules import is_number
+from lmtool.neural.checks import all_below, described, require_number
+from lmtool.neural.forms.loops import as_arrays, coalesced
 from lmtool.system import parallel
+from lmtool.system.arrays import Array
 
 NUMBERS_PER_THREAD = 1 << 17  # numbers to change for which a second thread is worth its start
 
@@ -120,8 +122,8 @@ class RowOptimizer(torch.optim.Optimizer):
                     f"{name}: {setting}", group[setting], lambda x: 0 <= x < math.inf, "finite and 0 or more"
                 )
         betas = group.get("betas", (0.0, 0.0))
-        numbers = isinstance(betas, Sequence) and len(betas) == 2 and all(is_number(beta) for beta in betas)
-        if not numbers or not all(0 <= beta < 1 for beta in betas):
+        pair = isinstance(betas, Sequence) and len(betas) == 2
+        if not (pair and all(is_number(beta, 0, 1) and beta < 1 for beta in betas)):
             raise ValueError(f"{name}: betas must be two numbers from 0 to below 1; got {betas!r}")
 
     @torch.no_grad()
