@@ -47,7 +47,7 @@ def count_types(data: DataConfig) -> Task:
     def task(batches: Batches) -> Batches:
         parallel.use(1)
         for (part, path, start), blocks in _pieces(batches):
-            tokeniser = tokenizer_of(data)
+            tokenizer = tokenizer_of(data)
             counts, places, tokens = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
             name = f"{path}, in the piece that begins at byte {start}"
             try:
@@ -55,7 +55,7 @@ def count_types(data: DataConfig) -> Task:
                     if block.startswith(NO_TEXT + b"\n") or b"\n" + NO_TEXT + b"\n" in block:
                         raise UserError(f"{name}: a document without data.column, or none at all")
                     check_text(block, name, 1)
-                    ids = tokeniser(block, name)
+                    ids = tokenizer(block, name)
                     grown = np.bincount(ids, minlength=len(counts))
                     grown[: len(counts)] += counts
                     first = np.full(len(grown), -1, dtype=np.int64)
@@ -68,12 +68,12 @@ def count_types(data: DataConfig) -> Task:
                 yield _types_batch([PROBLEM], [str(error)], [0], [0], part, path, start)
                 continue
             seen = np.flatnonzero(counts)
-            types = tokeniser.types()
+            types = tokenizer.types()
             for at in range(0, len(seen), ROWS_PER_BATCH):
                 some = seen[at : at + ROWS_PER_BATCH]
                 words = [types[k] for k in some]
                 yield _types_batch([WORD] * len(some), words, counts[some], places[some], part, path, start)
-            yield _types_batch([EMPTY_LINES], [""], [tokeniser.empty_lines], [0], part, path, start)
+            yield _types_batch([EMPTY_LINES], [""], [tokenizer.empty_lines], [0], part, path, start)
 
     return task
 
@@ -138,14 +138,14 @@ def count_in_pieces(data: DataConfig, vocabulary: Vocabulary, order: int, freque
         parallel.use(1)
         is_frequent = np.zeros(len(vocabulary), dtype=bool)
         is_frequent[frequent] = True
-        tokeniser = tokenizer_of(data)
+        tokenizer = tokenizer_of(data)
         remap = np.empty(0, dtype=np.uint32)
         waiting: list[Array] = []
         waiting_tokens = 0
         for _, blocks in _pieces(batches):
             for block in blocks:
-                ids = tokeniser(block, "train")
-                new = tokeniser.types(len(remap))
+                ids = tokenizer(block, "train")
+                new = tokenizer.types(len(remap))
                 if new:
                     remap = np.append(remap, vocabulary.encode(new).astype(np.uint32))
                 waiting.append(remap[ids])

@@ -22,7 +22,7 @@ from lmtool.ngram.spark.cluster import Stages, lines_of, refusals, run_tasks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NOT_READ = (".xz", ".zip", ".zst")  # Spark would read them as plain text, or has no library for them
+UNSUPPORTED = (".xz", ".zip", ".zst")  # Spark would read them as plain text, or has no library for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def find_train(data: DataConfig, text: ExternalText, spark: SparkSession) -> Pla
         ]
     found.sort(key=lambda row: row["path"])
     for row in found:
-        if row["path"].endswith(NOT_READ):
+        if row["path"].endswith(UNSUPPORTED):
             raise UserError(f"{row['path']}: Spark reads plain text, .gz and .bz2: unpack it")
         if text.column is None and form_of(row["path"]) is not None:
             raise UserError(f"{row['path']} holds documents: name the column of their text by data.column")

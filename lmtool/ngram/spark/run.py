@@ -88,7 +88,7 @@ def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
     data = corpus.settings
     place = find_train(data, data.elsewhere(), spark)
     stages = stages_of(cluster, data, place, corpus.path.parent)
-    remedy = f"run again: what is finished is kept in {stages.address}; more counts.partitions need less memory"
+    remedy = f"run again: finished steps are kept in {stages.address}; more counts.partitions need less memory"
     with refusals(f"counting n-grams of order {order} ({remedy})"):
         tokens = corpus.tokens("train")
         partitions = cluster.partitions or max(-(-tokens // TOKENS_PER_PARTITION), _parallelism(cluster, spark))
