@@ -31,7 +31,7 @@ def test_n_grams_know_their_tuning(lmtool: Run, name: str) -> None:
     lmtool("train", "model=ngram", "model.order=2", "data=toy", *words, "hydra.run.dir=run")
     assert json.loads(Path("run/run.json").read_text())["fitted_on"] == ({"valid": fitted} if fitted else {})
     said = lmtool("eval", "run=run")
-    note = f"note: fitted or chosen on valid itself, which favours it here: run ({', '.join(fitted)}); take a split"
+    note = f"note: fitted or chosen on valid itself, which favours it here: run ({', '.join(fitted)}); use a split"
     assert (note in said) == bool(fitted) and ("favours" in said) == bool(fitted)
     assert "favours" not in lmtool("eval", "run=run", "split=test")
 
@@ -46,7 +46,7 @@ def both(lmtool: Run) -> Run:
 
 def test_everything_that_shows_a_network_on_valid_says_so(both: Run) -> None:
     note = "note: fitted or chosen on valid itself, which favours it here: "
-    end = "; take a split that has not been used, as split=test"
+    end = "; use a split that was not, e.g. split=test"
     assert f"{note}net (checkpoint){end}" in both("eval", "run=net", "hydra.run.dir=net-valid")
     assert "favours" not in both("eval", "run=net", "split=test")
     said = both("compare", "runs=[kn,net,net-valid/scores.h5]", "hydra.run.dir=table")
@@ -59,9 +59,7 @@ def test_everything_that_shows_a_network_on_valid_says_so(both: Run) -> None:
     given = both("ensemble", "runs=[kn,net]", "weights=[0.5,0.5]", "hydra.run.dir=given")
     assert f"{note}net (checkpoint){end}" in given
     said = both("ensemble", "runs=[kn,net]", "fit_split=test", "split=test", "hydra.run.dir=on-test")
-    assert (
-        "on test itself, which favours it here: the mixture (weights); take a split that has not been used, as" in said
-    )
+    assert "on test itself, which favours it here: the mixture (weights); use a split that was not, e.g." in said
     assert Folder.open(Path("on-test")).fitted_on == {"test": ["weights"], "valid": ["checkpoint"]}
     said = both("ensemble", "runs=[kn,net-valid/scores.h5]", "hydra.run.dir=scores")
     assert f"{note}the mixture (weights); net-valid/scores.h5 (checkpoint){end}" in said
@@ -98,7 +96,7 @@ def test_what_settings_choose_on_valid() -> None:
     assert fitted_by(mixture | {"weights": [0.9, 0.1]}) == {"valid": ["cache_theta"]}
     assert fitted_by(mixture | {"weights": [0.9, 0.1], "cache_theta": 1.0}) == {}
     assert fitted_note({"a": []}, "valid") == []
-    assert fitted_note({"a": ["b"]}, "test")[0].endswith("as split=valid")
+    assert fitted_note({"a": ["b"]}, "test")[0].endswith("e.g. split=valid")
 
 
 def test_a_sweep_says_what_ranked_its_jobs(lmtool: Run) -> None:

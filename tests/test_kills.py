@@ -177,9 +177,7 @@ def test_too_little_memory_is_neither_a_damaged_file_nor_a_full_disk(
     lmtool: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = cannot_write(Path("x.h5"), OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)))
-    assert (
-        str(said) == "cannot write x.h5: Cannot allocate memory; leave this process more memory, or set counts.memory"
-    )
+    assert str(said) == "cannot write x.h5: Cannot allocate memory; give this process more memory, or set counts.memory"
     lmtool(*NGRAM)
     from lmtool.ngram.files import hdf5
 

@@ -70,7 +70,7 @@ def test_text_that_is_none(unigram: Run) -> None:
     assert "empty.txt is empty" in unigram("eval", "run=one", "text=empty.txt", code=2)
     assert "no file missing.txt" in unigram("eval", "run=one", "text=missing.txt", code=2)
     Path("marks.txt").write_text("<s> a\n")
-    assert "<s> stands in the text" in unigram("eval", "run=one", "text=marks.txt", code=2)
+    assert "<s> is in the text" in unigram("eval", "run=one", "text=marks.txt", code=2)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 import lmtool as python
 from lmtool.data import readers, text_records
-from lmtool.data.encode import TextBlock, split_of_text
+from lmtool.data.text_form import TextBlock, split_of_text
 from lmtool.evaluation import score_journal
 from lmtool.evaluation.text_scores import Rows, TextsScorer
 from lmtool.mixtures.linear import Mixture

@@ -89,8 +89,8 @@ def test_the_place_of_the_damage_is_told(tmp_path: Path) -> None:
 
 
 def test_many_blocks_on_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealed, "SHARE", 0)
-    monkeypatch.setattr(sealed, "READ", 2)
+    monkeypatch.setattr(sealed, "MIN_PARALLEL", 0)
+    monkeypatch.setattr(sealed, "BLOCKS_PER_READ", 2)
     monkeypatch.setattr(sealed.parallel, "threads", lambda: 3)
     path = small(tmp_path / "file", os.urandom(11 * BLOCK))
     assert verify(path)

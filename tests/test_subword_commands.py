@@ -99,7 +99,7 @@ def test_other_tokens_are_not_compared(texts: Run) -> None:
     with pytest.raises(UserError, match=r"unigram/tokenizer.json is damaged, or of another run"):
         package.load("unigram")
     run_folder.Run.open(Path("unigram")).save()
-    with pytest.raises(UserError, match="is no tokeniser that tokenizers reads"):
+    with pytest.raises(UserError, match="is not a tokenizer that the library tokenizers reads"):
         package.load("unigram")
 
 

@@ -98,13 +98,13 @@ def test_texts_are_split_as_the_data_were(toy: Corpus) -> None:
     assert form.split(" The\tCAT\x0bsat\u00a0on \n") == ["the", "cat", "sat\u00a0on"]
     letters = TextForm(toy.vocabulary, chars=True, lowercase=False)
     assert letters.split("a <s>\r\n") == ["a", " ", "<", "s", ">"]
-    for text, said in (("the\ncat", "several"), ("the <s> cat", "<s> stands"), ("</s>", "</s> stands")):
+    for text, said in (("the\ncat", "several"), ("the <s> cat", "<s> is in the text"), ("</s>", "</s> stands")):
         with pytest.raises(UserError, match=said):
             form.split(text)
     stream = Vocabulary(("a", "\n", "<unk>", "<s>"), np.array([3, 2, 1, 0]), None, 2)
     assert TextForm(stream, chars=True, lowercase=False).split("a\na\n") == ["a", "\n", "a", "\n"]
     assert form.encode(["cat", "horse"], allow_oov=True).tolist() == [toy.vocabulary.ids["cat"], toy.vocabulary.unk]
-    with pytest.raises(UserError, match=r"^cta is not in the vocabulary \(the nearest there: cat\); zzz .*no word"):
+    with pytest.raises(UserError, match=r"^cta is not in the vocabulary \(similar: cat\); zzz .*no similar word"):
         form.encode(["the", "cta", "zzz"], allow_oov=False)
 
 

@@ -105,9 +105,9 @@ def _local_cloze(run: Run, corpus: Corpus, split: str) -> dict[str, float]:
 
 def _of_text(config: EvalConfig, loaded: TextModel, session: Session) -> Evaluation:
     """Score files or standard input, tokenized as the run's data were; the run's store is not needed."""
-    from lmtool.data.encode import split_of_text
     from lmtool.data.readers import DOCUMENT_BLOCK, read_blocks, read_stream
     from lmtool.data.text_files import text_files
+    from lmtool.data.text_form import split_of_text
     from lmtool.evaluation.metrics import require_across
 
     name, across = str(config.text), config.across_sentences

@@ -1,4 +1,4 @@
-"""Which types become the vocabulary, from their counts in train."""
+"""Choose the vocabulary: which words, or which pieces of words, from the counts of types in train."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from lmtool.system.arrays import IntArray
 def select(
     types: list[str], counts: IntArray, rules: VocabularyConfig, *, given: list[str] | None, sentences: bool
 ) -> tuple[Vocabulary, npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """The vocabulary, the final id of each provisional one `[T]`, and which provisional ids are OOV `[T]`.
+    """Return the vocabulary, the final id of each provisional id `[T]`, and which provisional ids are OOV `[T]`.
 
     types, counts `[T]`: by provisional id; counts are those in train. given: the words of a list, in its order; None
-    for those with min_count and of them the `size` most frequent ones.
+    for the `size` most frequent of those with min_count.
     """
     if given is None:
         chosen = np.flatnonzero(counts >= rules.min_count)
@@ -57,7 +57,7 @@ def select(
 
 
 def final_ids(types: list[str], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
-    """The id in a vocabulary of each provisional one `[T]`, and which of these are OOV `[T]`."""
+    """Return the id in a vocabulary of each provisional id `[T]`, and which of these are OOV `[T]`."""
     remap = vocabulary.encode(types).astype(np.int32)
     oov = np.array([word not in vocabulary.ids for word in types], dtype=bool)
     oov[: len(RESERVED)] = False
@@ -65,7 +65,7 @@ def final_ids(types: list[str], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.
 
 
 def numbered(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
-    """Words numbered by where each first occurs, int64 `[V]`; -1 for those that are not in `firsts`."""
+    """Number words by their first occurrence, int64 `[V]`; -1 for words that are not in `firsts`."""
     numbers = np.full(len(vocabulary), -1, dtype=np.int64)
     for number, word in enumerate(sorted(firsts, key=lambda word: firsts[word])):
         numbers[vocabulary.ids[word]] = number
@@ -73,7 +73,7 @@ def numbered(firsts: dict[str, Any], vocabulary: Vocabulary) -> IntArray:
 
 
 def listed_words(source: Source, rules: VocabularyConfig) -> list[str] | None:
-    """The words of the vocabulary in their order, where they are listed; None where train decides."""
+    """Return the listed words of the vocabulary in their order, or None if train decides."""
     return read_word_list(source.word_list, rules) if isinstance(source.word_list, str) else source.word_list
 
 
@@ -106,7 +106,7 @@ SENTENCEPIECE = ".model"
 
 
 def require_words(source: Source, rules: VocabularyConfig) -> None:
-    """Raise UserError for a source that gives no text to cut into pieces."""
+    """Raise UserError if a source has no text to cut into pieces."""
     if rules.unit.is_subword and (source.drawn is not None or source.counted is not None):
         what = "draws words" if source.drawn is not None else "counts words elsewhere"
         raise UserError(
@@ -115,9 +115,9 @@ def require_words(source: Source, rules: VocabularyConfig) -> None:
 
 
 def choose_pieces(source: Source, types: list[str], counts: IntArray, rules: VocabularyConfig) -> Subwords:
-    """The tokeniser that is given, or one learned from the words that have min_count.
+    """Return the given tokenizer, or one learned from the words that have min_count.
 
-    types, counts `[T]`: by provisional id; counts are those in train. Raises UserError for a file that is no tokeniser.
+    types, counts `[T]`: by provisional id; counts are those in train. Raises UserError if a file is not a tokenizer.
     """
     if isinstance(source.word_list, str):
         return read_subwords(source.word_list, rules)
@@ -127,15 +127,15 @@ def choose_pieces(source: Source, types: list[str], counts: IntArray, rules: Voc
     counted[[number for number in range(len(RESERVED)) if number != UNK_ID]] = False  # a literal <unk> is a word
     chosen = np.flatnonzero(counted & (counts > 0))
     if not len(chosen):
-        raise UserError(f"data.vocabulary.min_count={rules.min_count}: no word of train is so frequent; lower it")
+        raise UserError(f"data.vocabulary.min_count={rules.min_count}: no word of train occurs as often; lower it")
     assert rules.size is not None, "the settings have a default"
     return train_subwords([types[k] for k in chosen.tolist()], counts[chosen], rules.unit, rules.size)
 
 
 def read_subwords(path: str, rules: VocabularyConfig) -> Subwords:
-    """The tokeniser in a file: tokenizer.json of the library tokenizers, or a .model of SentencePiece.
+    """Read the tokenizer in a file: tokenizer.json of the library tokenizers, or a .model of SentencePiece.
 
-    Raises UserError for another file, and for a tokeniser of another unit.
+    Raises UserError for another file, and for a tokenizer of another unit.
     """
     raw = read_bytes(path)
     if path.endswith(SENTENCEPIECE):
@@ -145,14 +145,16 @@ def read_subwords(path: str, rules: VocabularyConfig) -> Subwords:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise UserError(f"{path} is no tokenizer.json, nor named {SENTENCEPIECE}: give one of these") from None
+        raise UserError(
+            f"{path} is not a tokenizer.json and its name does not end in {SENTENCEPIECE}: give one of these"
+        ) from None
     return Subwords.parse(text, path, rules.unit)
 
 
 def pieces_of_types(subwords: Subwords, types: list[str]) -> PieceTable:
-    """The pieces of words by provisional id: their numbers after those of the reserved words, of which `</s>` has one.
+    """Return the pieces of words by provisional id; reserved words take the first numbers, and `</s>` has one piece.
 
-    types `[T]`: all that there are so far. Raises UserError for a word that cannot be written.
+    types `[T]`: all types so far. Raises UserError for a word that cannot be written in pieces.
     """
     assert (EOS_ID, UNK_ID, BOS_ID) == (0, 1, 2)
     table = subwords.table([UNK, *types[len(RESERVED) :]])  # <unk> in the text is five characters
@@ -164,9 +166,9 @@ def pieces_of_types(subwords: Subwords, types: list[str]) -> PieceTable:
 def vocabulary_of_pieces(
     subwords: Subwords, types: list[str], counts: IntArray, rules: VocabularyConfig, *, sentences: bool
 ) -> tuple[Vocabulary, PieceTable]:
-    """The vocabulary of all pieces, and the final ids of the pieces of each provisional word.
+    """Return the vocabulary of all pieces, and the final ids of the pieces of each provisional word.
 
-    types, counts `[T]`: as of choose_pieces. Raises UserError for a word that cannot be written.
+    types, counts `[T]`: as in choose_pieces. Raises UserError for a word that cannot be written in pieces.
     """
     table = pieces_of_types(subwords, types)
     names = [*RESERVED, *subwords.names]

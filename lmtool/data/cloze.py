@@ -1,8 +1,8 @@
-"""Cloze questions as the course CS287 set them (HW3, 2016): which of 50 words comes next?
+"""Read cloze questions in the format of the course CS287 (HW3, 2016): which of 50 words comes next?
 
 Two lines per question: `Q` and the candidates, then `C` and the sentence up to the missing word, which is its last
-word, or `_1_`, `_2_` and so on where the answer is not given. A CSV has the answers too, one row per question with a 1
-in the right column.
+word, or `_1_`, `_2_` and so on if the answer is not given. A CSV has the answers too, one row per question with a 1 in
+the right column.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Cloze:
     """Q questions with K candidates each.
 
     context_ids: the words before the blanks, one question after the other; context_offsets: `[Q + 1]`, where each
-    question's begin. candidates: `[Q, K]`, ids. answers: `[Q]`, the column of the right candidate, -1 where it is not
-    known. All are int64.
+    question's begin. candidates: `[Q, K]`, ids. answers: `[Q]`, the column of the right candidate, -1 if unknown. All
+    are int64.
     """
 
     context_ids: IntArray
@@ -47,18 +47,18 @@ class Cloze:
 
 
 def unk_sharers(candidates: IntArray, unk: int) -> IntArray:
-    """How many candidates of its question share the probability of each of the candidates `[Q, K]`, `[Q, K]`.
+    """Return how many candidates of a question share the probability of each candidate: `[Q, K]` from `[Q, K]`.
 
-    The number of those that are `<unk>` to the model for these, 1 for words of the vocabulary.
+    It is 1 for words of the vocabulary; candidates that are `<unk>` to the model share that of `<unk>`.
     """
     oov = candidates == unk
     return np.where(oov, oov.sum(axis=1, keepdims=True), 1)
 
 
 def read_cloze(questions: str, answers: str | None, vocabulary: Vocabulary, lowercase: bool) -> Cloze:
-    """Read a file of questions; where there is a file of answers too, check that they agree.
+    """Read a file of questions; if there is a file of answers too, check that they agree.
 
-    Raises UserError, naming file and line, for a line of another form.
+    Raises UserError, naming file and line, for a line in another format.
     """
     text = read_text(questions).removesuffix("\n")
     lines = (text.lower() if lowercase else text).split("\n")

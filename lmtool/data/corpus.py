@@ -68,7 +68,7 @@ class Corpus:
         words: Iterable[str] | None = None,
         store_dir: str | Path = "stores",
     ) -> Corpus:
-        """A corpus of text that is given here; its store is written to `store_dir`, unless it is there already.
+        """Build a corpus from the given text and write its store to `store_dir`, unless it already exists.
 
         train, valid, test: sentences in any iterable, which is read once. A sentence is a string, cut into words at
         ASCII white space as a line of a file is, or a list of words. valid may be a share instead, such as 0.1, which
@@ -76,10 +76,10 @@ class Corpus:
         is False. name: of the data set and, with a hash, of the store's file. sentences: False for one stream without
         `</s>`, whose contexts cross the strings. unit: "word", "char" for a model of characters, "bpe" or "unigram" for
         one of pieces of words. lowercase: whether all text becomes lower case. min_count: words with fewer occurrences
-        in train become `<unk>`, or no pieces are learned from them. size: at most so many words, the most frequent;
+        in train become `<unk>`, or no pieces are learned from them. size: maximum number of words, the most frequent;
         None for no limit; the number of pieces, None for 8000. words: the whole vocabulary instead. Text of more than
         some 32 MB goes through a temporary file. Raises UserError for what is not text, for `<s>` and `</s>` in it, and
-        where the store cannot be written.
+        if the store cannot be written.
         """
         from lmtool.data.sources.texts import write_texts
 
@@ -110,7 +110,7 @@ class Corpus:
         return f"<Corpus {self.name}: {tokens} tokens; vocabulary {self.provenance['rows'][0]['vocabulary']:,}>"
 
     def close(self) -> None:
-        """Close the file; what was read stays."""
+        """Close the file; arrays that were read stay valid."""
         self.store.close()
 
     def __enter__(self) -> Corpus:
@@ -121,7 +121,7 @@ class Corpus:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words, most frequent first, `<s>` last. Raises UserError where they are damaged."""
+        """The words, most frequent first, `<s>` last. Raises UserError if they are damaged."""
         group = self.store.group("vocabulary")
         words = tuple(group["words"][:].tobytes().decode("utf-8").split("\0"))
         counts, eos, unk = group["counts"][:], int(group.attrs["eos"]), int(group.attrs["unk"])
@@ -131,12 +131,12 @@ class Corpus:
 
     @property
     def unit(self) -> Unit:
-        """What one token is."""
+        """The kind of its tokens."""
         return Unit(self.provenance["settings"]["vocabulary"]["unit"])
 
     @cached_property
     def subwords(self) -> Subwords | None:
-        """The tokeniser whose pieces are the vocabulary; None where words or characters are.
+        """The tokenizer whose pieces are the vocabulary; None if the vocabulary has words or characters.
 
         Raises UserError without the library tokenizers.
         """
@@ -145,14 +145,14 @@ class Corpus:
         return Subwords.parse(self.store.group("vocabulary")["tokenizer"][:].tobytes().decode(), str(self.path))
 
     def knows(self, name: str) -> bool:
-        """Whether a split is there, or was counted elsewhere."""
+        """Return whether the split is in the store or was counted externally."""
         return name in self.splits or self._counts(name)
 
     def _counts(self, name: str) -> bool:
         return self.train_counted_externally and name == "train"
 
     def split(self, name: str) -> Split:
-        """Read a split. Raises UserError, naming those there are, where it is missing, and where it is damaged."""
+        """Read a split. Raises UserError, listing the available splits, if it is missing, and if it is damaged."""
         self._require(name)
         group = self.store.group(f"splits/{name}")
         try:
@@ -177,10 +177,11 @@ class Corpus:
         return self.store.text(name)
 
     def stored(self, name: str, *, across_sentences: bool = False, reset_share: float = 0.0) -> StoredTokens:
-        """A split that is read piece by piece, with contexts that cross sentences or not; the store must stay open.
+        """Return a split to be read piece by piece, with contexts that cross sentences or not; the store must stay
+        open.
 
-        reset_share: share of the sentences that begin anew where contexts cross the others. Raises UserError, naming
-        those there are, where it is missing.
+        reset_share: share of the sentences whose context is reset if contexts cross sentences. Raises UserError,
+        listing the available splits, if the split is missing.
         """
         self._require(name)
         vocabulary = self.vocabulary
@@ -188,14 +189,16 @@ class Corpus:
         return StoredTokens(self.store.group(f"splits/{name}")["ids"], vocabulary.eos, vocabulary.bos, share)
 
     def bytes_in_memory(self, name: str) -> int:
-        """The memory of training on a split in memory: its ids twice, positions, and the order of the examples."""
+        """Return the bytes for training on a split in memory: its ids twice, positions, and the order of the
+        examples.
+        """
         ids = self.store.group(f"splits/{name}")["ids"]
         return len(ids) * (2 * int(ids.dtype.itemsize) + 1 + 8)
 
     def oov_share(self, name: str) -> float:
-        """The share of a split's tokens that are out of vocabulary and became `<unk>`, from 0 to 1.
+        """Return the OOV rate of a split, from 0 to 1: the share of its tokens that became `<unk>`.
 
-        `<unk>` in the text itself is a word of the vocabulary and not counted.
+        `<unk>` in the text itself is a word of the vocabulary and does not count.
         """
         if self._counts(name):
             return float(self.provenance["rows"][0]["OOV %"]) / 100
@@ -203,26 +206,28 @@ class Corpus:
 
     @property
     def first_places(self) -> IntArray:
-        """Of a store whose train split was counted elsewhere: int64 `[V]`, as ExternalCounts has it."""
+        """The first occurrence of each word, int64 `[V]`, if train was counted externally, as ExternalCounts has it."""
         places: IntArray = self.store.group("vocabulary")["first_places"][:]
         return places
 
     def tokens(self, name: str) -> int:
-        """The number of tokens of a split, without reading it."""
+        """Return the number of tokens of a split, without reading it."""
         if self._counts(name):
             return int(self.provenance["rows"][0]["tokens"])
         return len(self.store.group(f"splits/{name}")["ids"])
 
     @property
     def sources(self) -> dict[str, tuple[int, int]]:
-        """Where the tokens of each source of train begin and end; empty where train is one text, or lies elsewhere."""
+        """Where the tokens of each source of train begin and end; empty if train is one text or was counted
+        externally.
+        """
         if "train" not in self.splits:
             return {}
         ends: dict[str, int] = json.loads(self.store.group("splits/train").attrs.get("sources", "{}"))
         return dict(zip(ends, pairwise([0, *ends.values()]), strict=True))
 
     def cloze(self, name: str) -> Cloze | None:
-        """The cloze questions of a split; None where there are none."""
+        """Return the cloze questions of a split, or None if it has none."""
         if f"cloze/{name}" not in self.store.file:
             return None
         group = self.store.group(f"cloze/{name}")

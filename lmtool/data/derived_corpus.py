@@ -37,10 +37,10 @@ class MappedIds:
 
 
 class MappedCorpus(Corpus):
-    """The corpus in which unit_of[w] stands for word w; the corpus that it is made from must stay open.
+    """A corpus in which unit_of[w] stands for word w; the corpus it is made from must stay open.
 
-    oov: bool `[V]`, the other words in the unit of `<unk>`, which are out of vocabulary. Its counts are not kept beside
-    the store: `folder` is None, as for a store that has no folder.
+    oov: bool `[V]`, the other words in the unit of `<unk>`, which are out of vocabulary. `folder` is None, so that
+    counts are not kept beside the store.
     """
 
     def __init__(self, corpus: Corpus, unit_of: IntArray, units: Vocabulary) -> None:
@@ -65,30 +65,30 @@ class MappedCorpus(Corpus):
         return self._units
 
     def split(self, name: str) -> Split:
-        """Read a split, as units. Raises UserError, naming those there are, where it is missing."""
+        """Read a split, as units. Raises UserError, listing the available splits, if it is missing."""
         split = Corpus.split(self, name)
         oov = np.union1d(split.oov_positions, np.flatnonzero(self.oov[split.ids]))
         return replace(split, ids=self._unit_of[split.ids], oov_positions=oov)
 
     def oov_share(self, name: str) -> float:
-        """The share of a split's tokens that are out of vocabulary, from 0 to 1; that of train is not counted again."""
+        """Return the OOV rate of a split, from 0 to 1; that of train comes from the counts of words."""
         if name == "train":
             return Corpus.oov_share(self, name) + self._oov_of_train
         return len(self.split(name).oov_positions) / self.tokens(name)
 
     def cloze(self, name: str) -> Cloze | None:
-        """The cloze questions of a split, of units; None where there are none."""
+        """Return the cloze questions of a split, in units, or None if it has none."""
         words, unit_of = Corpus.cloze(self, name), self._unit_of.astype(np.int64)
         return words and replace(words, context_ids=unit_of[words.context_ids], candidates=unit_of[words.candidates])
 
     def text(self, name: str) -> StoredText:
-        """A split that is read piece by piece, as units. Raises UserError where it is missing."""
+        """Return a split to be read piece by piece, as units. Raises UserError if it is missing."""
         stored = Corpus.text(self, name)
         return StoredText(MappedIds(stored.ids, self._unit_of), stored.offsets)
 
 
 def limited(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
-    """The corpus with `<unk>` for each word but those given, whose ids keep their order, `<s>` and `</s>`."""
+    """Return the corpus with `<unk>` for each word except `words`, whose ids keep their order, `<s>` and `</s>`."""
     known, chosen = corpus.vocabulary, {*words}
     listed = [word in chosen or i in known.special_tokens for i, word in enumerate(known.words)]
     new = np.cumsum(listed) - 1
@@ -98,9 +98,9 @@ def limited(corpus: Corpus, words: Collection[str]) -> MappedCorpus:
 
 
 def every(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
-    """Where the tokens of the new sentences stand in the text, `[N]`, and where these begin, `[S' + 1]`, N the last.
+    """Return the positions of the new sentences' tokens in the text, `[N]`, and where the sentences begin, `[S' + 1]`.
 
-    offsets: int64 `[S + 1]`, of the text's own sentences.
+    offsets: int64 `[S + 1]`, of the sentences of the text.
     """
     sentence = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     part = sentence * step + (np.arange(len(sentence)) - offsets[sentence]) % step
@@ -110,9 +110,12 @@ def every(step: int, offsets: IntArray) -> tuple[IntArray, IntArray]:
 
 
 class SkipCorpus(Corpus):
-    """The corpus cut so; the corpus that it is made from must stay open.
+    """A corpus in which each sentence is cut into `step` sentences, of every `step`-th word each.
 
-    Its counts are not kept beside the store: `folder` is None, as for a store that has no folder.
+    With step 2, `a b c d e` becomes `a c e` and `b d`: its n-grams skip words. The corpus it is made from must stay
+    open.
+
+    `folder` is None, so that counts are not kept beside the store.
     """
 
     def __init__(self, corpus: Corpus, step: int) -> None:
@@ -127,23 +130,25 @@ class SkipCorpus(Corpus):
         return None
 
     def split(self, name: str) -> Split:
-        """Read a split, cut so. Raises UserError, naming those there are, where it is missing."""
+        """Read a split, with skipped words. Raises UserError, listing the available splits, if it is missing."""
         split = Corpus.split(self, name)
         places, offsets = every(self._step, split.offsets)
         return replace(split, ids=split.ids[places], offsets=offsets, oov_positions=_new(split.oov_positions, places))
 
     @property
     def sources(self) -> dict[str, tuple[int, int]]:
-        """Those of the text: sentences stay in their places. Raises UserError for a stream, whose words do not."""
+        """The token ranges of the sources of train, unchanged as sentences stay in place. Raises UserError for a
+        stream.
+        """
         found = super().sources
         if found and not self.sentences:
             raise UserError(
-                "data.sentences=false: every s-th word of a stream is of no one source; give data.train a list"
+                "data.sentences=false: skipped words of a stream do not belong to one source; give data.train a list"
             )
         return found
 
     def text(self, name: str) -> StoredText:
-        """The same, without what is not counted. Raises UserError where it is missing."""
+        """Return the ids and offsets of a split. Raises UserError if it is missing."""
         split = self.split(name)
         return StoredText(split.ids, split.offsets)
 

@@ -1,6 +1,6 @@
-"""The one pass over a data set: provisional ids of each split in temporary files, in bounded memory.
+"""Read a data set in one pass of bounded memory: provisional ids of each split, in temporary files.
 
-Types are numbered as they are first seen; which of them stay, and in what order, is decided afterwards from the counts.
+Types are numbered as they are first seen; which of them stay, and in what order, is decided later from the counts.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ PIECE = 1 << 16  # ids searched at once for the end of a sentence
 
 @dataclass(frozen=True, slots=True)
 class Provisional:
-    """What the pass leaves.
+    """The result of the pass.
 
-    ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. characters: of each split's text,
-    where that is known. words: of each split and its sentence ends, where its tokens are characters and that is known.
-    empty_lines: how many were skipped. sources: where the ids of each source of train end, if there are several. moved:
-    whether a cut by tokens lay within a sentence, and was moved to its end.
+    ids: int32 `[N]` of each split, on disk. types: all types, by provisional id. characters: number in each split, if
+    known. words: number of words and sentence ends in each split, if its tokens are characters and it is known.
+    empty_lines: number of those skipped. sources: where the ids of each source of train end, if there are several.
+    moved: whether a cut by tokens was within a sentence, and was moved to its end.
     """
 
     ids: dict[str, Ids]
@@ -65,7 +65,7 @@ def tokenizer_of(data: DataConfig) -> WordTokenizer | CharTokenizer:
 def provisional_ids(data: DataConfig, source: Source, store: Path, *, progress: bool) -> Iterator[Provisional]:
     """Read or draw all splits; the temporary files are beside the store and are removed at the end of the block.
 
-    Raises UserError for text that is not text or has `<s>` or `</s>` in it, and where the ids do not fit on the disk.
+    Raises UserError if the text is not text or has `<s>` or `</s>` in it, and if the ids do not fit on the disk.
     """
     with ExitStack() as files, token_bar(None, shown=progress) as bar:
         if source.drawn is not None:
@@ -117,7 +117,7 @@ def _tokenised(data: DataConfig, source: Source, store: Path, files: ExitStack, 
 
 
 def _sentence_end(ids: Ids, cut: int) -> int:
-    """Where the sentence ends that holds the token before a cut: the cut itself, or behind it."""
+    """Return the end, at or after `cut`, of the sentence that holds the token before it."""
     for first in range(cut - 1, len(ids), PIECE):
         ends = np.flatnonzero(ids[first : first + PIECE] == EOS_ID)
         if len(ends):
@@ -142,8 +142,9 @@ def _drawn(drawn: DrawnIds, store: Path, files: ExitStack, bar: tqdm[None]) -> P
 
 
 def shared_sentences(splits: dict[str, Ids], *, sentences: bool) -> float:
-    """The share of valid's sentences that train has, too, but for one that two pieces of the ids share; of streams 1
-    where they are the same text, else 0.
+    """Return the share of the sentences of valid that are also in train.
+
+    For streams it is 1 if they are the same text, else 0. A sentence on the border of two chunks of ids is left out.
     """
     if not {"train", "valid"} <= splits.keys():
         return 0.0
@@ -160,6 +161,11 @@ def shared_sentences(splits: dict[str, Ids], *, sentences: bool) -> float:
 
 @numba.njit(cache=True, nogil=True)
 def _hash_sentences(ids: Any) -> Any:
+    """Return a 64-bit hash of each sentence that ends in `ids`.
+
+    The plain form is `hash(tuple(sentence))` (tests/data/test_shared_text.py ties them); here it is one pass over the
+    ids, and 8 bytes per sentence: those of valid are held in memory, those of train are read in chunks.
+    """
     hashes = np.empty(len(ids), np.uint64)
     count, value = 0, np.uint64(0)
     for i in range(len(ids)):
@@ -174,7 +180,7 @@ def _hash_sentences(ids: Any) -> Any:
 
 @contextmanager
 def _temporary(store: Path, split: str) -> Iterator[IO[bytes]]:
-    """A temporary file of ids beside the store, removed when its block ends."""
+    """Open a temporary file of ids beside the store; it is removed when the block ends."""
     name = store.with_name(f".{store.name}.{split}.{process_tag()}.ids.tmp")
     handle = name.open("w+b")
     try:

@@ -1,6 +1,6 @@
-"""How much of a corpus is out of vocabulary, in words for the user.
+"""Report how much of a text is out of vocabulary, and warn of text that does not fit.
 
-A vocabulary that does not fit the text looks like success: nearly all tokens are `<unk>`, and perplexity is low.
+A vocabulary that does not fit the text looks like success: nearly all tokens are `<unk>`, and the perplexity is low.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from lmtool.data.text_form import TextForm
 from lmtool.data.tokenizer import split_words
 from lmtool.data.vocabulary import Vocabulary
 
-SHARED_FROM = 0.2  # of the sentences of valid: 2 % of those of running text are in train, and 13 % of names
+SHARED_FROM = 0.2  # share of the sentences of valid; 2 % of those of running text are in train, 13 % of names
 WARN_FROM = 0.1  # share of a split's tokens
-AT_LEAST = 5  # OOVs of a given text: one or two odd words in a sentence are no mistake
-EXAMPLES = 100_000  # OOVs that are looked at: a second's work
-MAJORITY = 2 / 3  # share of the OOVs that have something in common
+AT_LEAST = 5  # number of OOVs in a given text: one or two odd words in a sentence are not a mistake
+EXAMPLES = 100_000  # maximum number of OOVs that are looked at, in about a second
+MAJORITY = 2 / 3  # minimum share of the OOVs that have something in common
 PUNCTUATION = string.punctuation + "\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e\u2013\u2014\u2026"
 REMEDY = (
     "cut and write it as the train text was, or use a model of pieces (data.vocabulary.unit=bpe), which has no OOVs"
@@ -27,7 +27,7 @@ REMEDY = (
 
 
 def report_oov_rates(corpus: Corpus, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
-    """Say the share of OOVs in train and valid, and warn as `oov_warning` does."""
+    """Print the OOV rates of train and valid, and warn if one is 10 % or more, or if valid is in train."""
     listed = ", ".join(f"{100 * share:.2f} % of {split}" for split, share in _shares(corpus).items())
     say(f"out of vocabulary: {listed}")
     for warning in text_warnings(corpus):
@@ -35,7 +35,7 @@ def report_oov_rates(corpus: Corpus, say: Callable[[str], None], warn: Callable[
 
 
 def text_warnings(corpus: Corpus) -> list[str]:
-    """Return what is likely to be a mistake in the text: many OOVs, and valid being in train."""
+    """Return warnings of likely mistakes in the text: a high OOV rate, and sentences of valid that are in train."""
     share = corpus.provenance.get("valid_in_train", 0.0)  # missing in stores of before 0.7
     if share < SHARED_FROM:
         return oov_warning(corpus)
@@ -45,16 +45,16 @@ def text_warnings(corpus: Corpus) -> list[str]:
 
 
 def oov_warning(corpus: Corpus, *splits: str) -> list[str]:
-    """The share of OOVs and the setting to change, if a split (by default train or valid) has 10 % or more of them."""
+    """Return a warning with the setting to change if a split, by default train or valid, has 10 % OOVs or more."""
     shares = _shares(corpus, *splits)
     in_train = shares.get("train", 0) >= WARN_FROM
     return _warning(shares, _remedy(corpus.provenance["settings"]["vocabulary"], in_train=in_train))
 
 
 def text_warning(text: str, oov: int, tokens: int, words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
-    """The share of OOVs of a given text and what they have in common, if it is 10 % or more, and enough words.
+    """Return a warning if a given text has 10 % OOVs or more, and at least 5, with what they have in common.
 
-    words: words of the text that are out of vocabulary, all or some.
+    words: OOVs of the text, all or some.
     """
     if oov < AT_LEAST or oov < WARN_FROM * tokens:
         return []
@@ -62,7 +62,7 @@ def text_warning(text: str, oov: int, tokens: int, words: Sequence[str], vocabul
 
 
 def unknown_words(content: bytes, form: TextForm) -> list[str]:
-    """The words of a text, or its characters, that are out of vocabulary; none where words are tagged or in pieces."""
+    """Return the OOVs of a text, words or characters; none if words are tagged or cut into pieces."""
     if form.tags or form.subwords is not None:
         return []
     text = content.decode("utf-8", "ignore")
@@ -76,7 +76,7 @@ def _warning(shares: dict[str, float], remedy: str) -> list[str]:
 
 
 def _in_common(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
-    """What a clear majority of words out of vocabulary have in common, in words; empty if nothing is known of them."""
+    """Return a phrase for what a clear majority of OOVs have in common; empty if nothing is found."""
     known = vocabulary.ids
     frequent = vocabulary.words[:1000]
     latin, wordy = not any(map(_foreign, frequent)), sum(map(_has_digit, frequent)) < MAJORITY * len(frequent)

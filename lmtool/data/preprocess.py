@@ -1,8 +1,8 @@
-"""`preprocess`: text becomes a store, in one pass of bounded memory, whole or not at all.
+"""Make the store of a text in one pass of bounded memory, completely or not at all.
 
-Step 1: read the text once; types are numbered as they come (provisional.py).
+Step 1: read the text once; types are numbered as they are first seen (first_pass.py).
 Step 2: choose the vocabulary from the counts in train (choose_vocabulary.py).
-Step 3: renumber the ids, piece by piece, into the store (store_writer.py).
+Step 3: renumber the ids, piece by piece, into the store (store.py).
 """
 
 from __future__ import annotations
@@ -104,14 +104,14 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
 
 
 def store_path(data: DataConfig, store_dir: Path) -> Path:
-    """The file of a data set's store: its name, and the hash of its settings."""
+    """Return the path of a data set's store: its name and the hash of its settings."""
     return store_dir / f"{data.name}-{hashlib.sha256(settings_json(data).encode()).hexdigest()[:10]}.h5"
 
 
 def settings_json(data: DataConfig) -> str:
-    """The settings of a data set as JSON, of which the names and fingerprints of stores are made."""
+    """Return the settings of a data set as JSON, from which the names and fingerprints of stores are made."""
     plain = asdict(data, dict_factory=lambda pairs: {k: v.value if isinstance(v, Enum) else v for k, v in pairs})
-    for setting in fields(data):  # one that is newer than stores has a default, by which these keep their names
+    for setting in fields(data):  # settings added later have a default, left out so that older stores keep their names
         if setting.name != "kind" and setting.default != MISSING and getattr(data, setting.name) == setting.default:
             del plain[setting.name]
     return json.dumps(plain, sort_keys=True)
@@ -215,7 +215,7 @@ def _notes(source: Source, empty_lines: int, entropy: float | None) -> list[str]
 
 
 def _source_ends(provisional: Provisional, remap: npt.NDArray[np.int32] | PieceTable) -> dict[str, int]:
-    """Where the tokens of each source of train end in the store."""
+    """Return where the tokens of each source of train end in the store."""
     if not isinstance(remap, PieceTable):
         return provisional.sources
     train, types = provisional.ids["train"], len(provisional.types)
@@ -243,7 +243,7 @@ def _notes_of_pieces(
 
 
 def _store_size(provisional: Provisional, vocabulary: int, remap: npt.NDArray[np.int32] | PieceTable) -> int:
-    """Bytes that the store needs at most, but for cloze questions, which are few."""
+    """Return the maximum number of bytes of the store, except its cloze questions, which are few."""
     item = np.min_scalar_type(vocabulary).itemsize
     tokens = sum(len(ids) for ids in provisional.ids.values())
     if isinstance(remap, PieceTable):

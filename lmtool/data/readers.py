@@ -1,8 +1,10 @@
-"""Text files as blocks of whole lines: plain, .gz, .xz, .bz2, .zst, or a member of a .zip; always UTF-8.
+"""Read text files as blocks of whole lines: plain, .gz, .xz, .bz2, .zst, or a member of a .zip; always UTF-8.
 
-They lie on this machine or at an address (lmtool.data.remote), and hold lines or documents (lmtool.data.readers).
+They are on this machine or at an address (lmtool.data.remote). They hold lines, or documents in JSON Lines or Parquet:
+a named column has the text, and each line of a document is a line.
 
-A byte-order mark of UTF-8 at the start of a file is no part of its text."""
+A UTF-8 byte-order mark at the start of a file is not part of its text.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,12 @@ OTHER_MARKS = {
 def read_blocks(
     *names: str, column: str | None = None, setting: str = "data.column", at_once: int = DOCUMENT_BLOCK
 ) -> Iterator[bytes]:
-    """Blocks of whole lines of text files, one file after the other, each valid UTF-8 and ending in a newline.
+    """Yield blocks of whole lines of text files, one file after the other, each valid UTF-8 and ending in a newline.
 
-    column: of the text in files of documents; None for lines of text; setting: what the user calls it. at_once: bytes
-    of documents per block; 0 makes each a block. names: paths and
-    addresses; for a .zip `PATH::MEMBER`, where MEMBER may be a pattern such as `*.txt`, or the path alone for all its
-    files, in the order of their names. Raises UserError for a file that is missing, cannot be unpacked or is not UTF-8
-    text, and where all of them are empty.
+    column: name of the text column in files of documents; None for lines of text. setting: what the user calls it.
+    at_once: bytes of documents per block; 0 makes each a block. names: paths and addresses; for a .zip `PATH::MEMBER`,
+    where MEMBER may be a pattern such as `*.txt`, or the path alone for all its files, in the order of their names.
+    Raises UserError for a file that is missing, cannot be unpacked or is not UTF-8 text, and if all of them are empty.
     """
     what = names[0] if len(names) == 1 else f"each of the {len(names):,} files from {names[0]} on"
     return _not_empty((block for name in names for block in _file_blocks(name, column, setting, at_once)), what)
@@ -66,15 +67,15 @@ def _file_blocks(name: str, column: str | None, setting: str, at_once: int) -> I
 
 
 def require_column(name: str, column: str | None, setting: str) -> None:
-    """Raise UserError for a file that holds documents, by its name, where no column is named."""
+    """Raise UserError if a file holds documents, by its name, and no column is named."""
     path, _, member = name.partition(MEMBER)
     if column is None and form_of(member or path) is not None:
-        raise UserError(f"{name} holds documents, no lines of text: name the column of their text by {setting}")
+        raise UserError(f"{name} holds documents, not lines of text: name the column of their text by {setting}")
 
 
 @contextmanager
 def read_errors(name: str) -> Iterator[None]:
-    """Raise UserError, naming the file, for what goes wrong as a file of text is read in the block."""
+    """Raise UserError, naming the file, for errors in the block, which reads a file of text."""
     try:
         yield
     except FileNotFoundError:
@@ -86,9 +87,9 @@ def read_errors(name: str) -> Iterator[None]:
 
 
 def read_stream(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
-    """Blocks of whole lines of open files, such as standard input; `name` is what errors call them.
+    """Yield blocks of whole lines of open files, such as standard input; `name` is what errors call them.
 
-    Raises UserError for a text that is empty or is not UTF-8.
+    Raises UserError if the text is empty or is not UTF-8.
     """
     return _not_empty(checked_blocks(handles, name), name)
 
@@ -103,7 +104,7 @@ def _not_empty(blocks: Iterator[bytes], what: str) -> Iterator[bytes]:
 
 
 def checked_blocks(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
-    """Blocks of whole lines of open files. Raises UserError, naming the line, for what is not UTF-8 text."""
+    """Yield blocks of whole lines of open files. Raises UserError, naming the line, if the text is not UTF-8."""
     line = 1
     for handle in handles:
         first = True
@@ -116,22 +117,23 @@ def checked_blocks(handles: Iterator[IO[bytes]], name: str) -> Iterator[bytes]:
 
 
 def _without_mark(block: bytes, name: str) -> bytes:
-    """The first block of a file without its byte-order mark. Raises UserError for one of another encoding."""
+    """Return the first block of a file without its byte-order mark. Raises UserError for another encoding's mark."""
     for mark, encoding in OTHER_MARKS.items():
         if block.startswith(mark):
-            raise UserError(f"{name} is {encoding}, not UTF-8: convert it, as with iconv -f {encoding} -t UTF-8")
+            raise UserError(f"{name} is {encoding}, not UTF-8: convert it, e.g. with iconv -f {encoding} -t UTF-8")
     return block.removeprefix(codecs.BOM_UTF8)
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of the bytes of a file, in hexadecimal."""
+    """Return the SHA-256 of the bytes of a file, in hexadecimal."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
-    """Blocks of about BLOCK bytes that end with a line; the last line gets a newline. Raises UserError for a line that
-    is too long for text.
+    """Yield blocks of about BLOCK bytes that end with a line; the last line gets a newline.
+
+    Raises UserError if a line is too long for text.
     """
     waiting: list[bytes] = []  # the pieces of a line that has not ended yet
     waiting_bytes = 0
@@ -149,7 +151,7 @@ def whole_lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def check_text(block: bytes, name: str, line: int) -> None:
-    """Raise UserError, with the line, where a block is not UTF-8 text; line: the number of its first one."""
+    """Raise UserError, naming the line, if a block is not UTF-8 text. line: the number of its first line."""
     if b"\0" in block:
         line += block.count(b"\n", 0, block.index(b"\0"))
         raise UserError(f"{name}, line {line}: a NUL byte: this is not a text file")
@@ -158,14 +160,14 @@ def check_text(block: bytes, name: str, line: int) -> None:
     except UnicodeDecodeError as error:
         line += block.count(b"\n", 0, error.start)
         raise UserError(
-            f"{name}, line {line}: byte 0x{block[error.start]:02x} is not UTF-8: convert the file, as with iconv"
+            f"{name}, line {line}: byte 0x{block[error.start]:02x} is not UTF-8: convert the file, e.g. with iconv"
         ) from None
 
 
 def read_bytes(name: str) -> bytes:
-    """The contents of a whole small file, on this machine or at an address, unpacked.
+    """Read a small file, on this machine or at an address, unpacked.
 
-    Raises UserError where it cannot be read.
+    Raises UserError if it cannot be read.
     """
     path, _, member = name.partition(MEMBER)
     try:
@@ -175,14 +177,14 @@ def read_bytes(name: str) -> bytes:
 
 
 def read_text(name: str) -> str:
-    """A whole small text file, such as a word list, its lines ending in "\\n" also where those of the file end in
-    "\\r\\n". Raises UserError as read_blocks does.
-    """
+    """Read a small text file, such as a word list; "\\r\\n" becomes "\\n". Raises UserError as read_blocks does."""
     return b"".join(read_blocks(name)).decode("utf-8").replace("\r\n", "\n")
 
 
 def decimal(text: str) -> float:
-    """A number in ASCII, nan for another text: Python's float takes 1_0 and the digits of all scripts, too."""
+    """Return the number in an ASCII text, nan for other text: Python's float also takes 1_0 and the digits of all
+    scripts.
+    """
     try:
         return float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
@@ -190,7 +192,7 @@ def decimal(text: str) -> float:
 
 
 def form_of(name: str) -> str | None:
-    """What a file holds by its name: PARQUET, or one of JSON_LINES; None for plain text."""
+    """Return the format of a file by its name: PARQUET, or one of JSON_LINES; None for plain text."""
     path = PurePosixPath(name)
     if path.suffix in PACKED:
         path = path.with_suffix("")
@@ -200,10 +202,12 @@ def form_of(name: str) -> str | None:
 def document_blocks(
     handle: IO[bytes], name: str, column: str, setting: str = "data.column", at_once: int = DOCUMENT_BLOCK
 ) -> Iterator[bytes]:
-    """The documents of a file in blocks of whole lines, UTF-8; setting: what the user calls the column. at_once: bytes
-    of text per block, about; 0 makes each document a block.
+    """Yield the documents of a file in blocks of whole lines, UTF-8.
 
-    Raises UserError, naming the line or row, for what is no document with such a column.
+    setting: what the user calls the column. at_once: approximate bytes of text per block; 0 makes each document a
+    block.
+
+    Raises UserError, naming the line or row, for anything other than a document with that column.
     """
     documents = (
         parquet_texts(handle, name, column, setting)
@@ -214,7 +218,7 @@ def document_blocks(
 
 
 def _lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
-    """The lines of a file. Raises UserError for one that is too long for memory."""
+    """Yield the lines of a file. Raises UserError if one is too long for memory."""
     while line := handle.readline(LONGEST + 1):
         if len(line) > LONGEST:
             raise UserError(f"{name} has a line of over {LONGEST >> 20} MiB: is it one object per line?")
@@ -222,7 +226,7 @@ def _lines(handle: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def blocks_of_documents(documents: Iterator[str], at_once: int = DOCUMENT_BLOCK) -> Iterator[bytes]:
-    """Documents in blocks of whole lines, UTF-8; each begins a line."""
+    """Yield documents in blocks of whole lines, UTF-8; each begins a line."""
     waiting: list[bytes] = []
     size = 0
     for document in documents:
@@ -237,14 +241,16 @@ def blocks_of_documents(documents: Iterator[str], at_once: int = DOCUMENT_BLOCK)
 
 
 def document_lines(document: str) -> bytes:
-    """The lines of a document, UTF-8, each ending in a newline."""
+    """Return the lines of a document, UTF-8, each ending in a newline."""
     text = document.replace("\r\n", "\n").removesuffix("\n").encode("utf-8", "surrogatepass")
     return text + b"\n"
 
 
 def json_texts(lines: Iterable[bytes], name: str, column: str, setting: str, first: int = 1) -> Iterator[str]:
-    """The text of each of the lines, objects in JSON, of which the first one has the number `first`; empty lines hold
-    none. Raises UserError, naming the line, for what is no document with such a column.
+    """Yield the text of each line, a JSON object; empty lines are skipped.
+
+    first: number of the first line. Raises UserError, naming the line, for anything other than a document with that
+    column.
     """
     for number, line in enumerate(lines, start=first):
         if not line.strip():
@@ -252,15 +258,15 @@ def json_texts(lines: Iterable[bytes], name: str, column: str, setting: str, fir
         try:
             document = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{name}, line {number}: no JSON ({error}): {setting} reads an object a line") from None
+            raise UserError(f"{name}, line {number}: not JSON ({error}): {setting} reads one object per line") from None
         if not isinstance(document, dict) or column not in document:
             known = ", ".join(sorted(document)) if isinstance(document, dict) else f"a {type(document).__name__}"
-            raise UserError(f"{name}, line {number}: no {column!r} there: {setting} names one of: {known}")
+            raise UserError(f"{name}, line {number}: it has no {column!r}: {setting} names one of: {known}")
         yield text_of(document[column], f"{name}, line {number}", column, setting)
 
 
 def parquet_texts(handle: IO[bytes], name: str, column: str, setting: str) -> Iterator[str]:
-    """The text of each row. Raises UserError as parquet_columns does, and for what is no text."""
+    """Yield the text of each row. Raises UserError as parquet_columns does, and for a value that is not text."""
     row = 0
     for (values,) in parquet_columns(handle, name, [column], f"{setting} names one of"):
         for value in values:
@@ -269,10 +275,12 @@ def parquet_texts(handle: IO[bytes], name: str, column: str, setting: str) -> It
 
 
 def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: str) -> Iterator[list[list[Any]]]:
-    """The values of columns of a Parquet file, some rows at a time. remedy: what is said before the columns there are.
+    """Yield the values of columns of a Parquet file, some rows at a time.
 
-    A file that is read from its beginning alone, as a packed one, is held in memory. Raises UserError for a column that
-    is not there, a file that is no Parquet file, and without pyarrow.
+    remedy: what the error for a missing column says before the names of the columns.
+
+    A file that cannot be read at any place, such as a packed one, is held in memory. Raises UserError if a column is
+    missing, the file is not a Parquet file, or pyarrow is not installed.
     """
     try:
         import pyarrow as pa
@@ -288,14 +296,14 @@ def parquet_columns(handle: IO[bytes], name: str, columns: list[str], remedy: st
         for batch in file.iter_batches(batch_size=ROWS, columns=columns):
             yield [batch.column(column).to_pylist() for column in columns]
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        # OSError of what is damaged inside; ValueError and OverflowError of values that Python cannot hold.
-        raise UserError(f"{name} is no Parquet file, or damaged ({first_line(error)}): write it again") from error
+        # OSError: damage inside; ValueError, OverflowError: values that Python cannot hold.
+        raise UserError(f"{name} is damaged or not a Parquet file ({first_line(error)}): write it again") from error
 
 
 def text_of(value: Any, where: str, column: str, setting: str) -> str:
-    """The text of a document, "" for none. Raises UserError, naming where it stands, for what is no text."""
+    """Return the text of a document, "" for None. Raises UserError, naming the place, if it is not text."""
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UserError(f"{where}: {column!r} is no text ({type(value).__name__}): name another by {setting}")
+        raise UserError(f"{where}: {column!r} is not text ({type(value).__name__}): name another column by {setting}")
     return value

@@ -1,5 +1,6 @@
-"""Files at addresses, such as https://host/a.txt.gz or s3://bucket/part-*.txt, by fsspec: streamed or read in pieces,
-retried, never held whole.
+"""Read files at addresses, such as https://host/a.txt.gz or s3://bucket/part-*.txt, by fsspec.
+
+They are streamed or read in pieces, with retries, and never held in memory as a whole.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from typing import IO, Any, cast
 from lmtool.errors import UserError, first_line
 
 MARK = "://"
-REFERENCE = "reference"  # of fsspec's; a run may name its store, and no run says what is computed
+REFERENCE = "reference"  # protocol of fsspec that computes files; a run that names such a store is not trusted
 GLOB = re.compile(r"[\[\]{}*?\\]")
-TRIES = 5  # of each read
-READ = 1 << 20  # bytes asked for at once
-PIECE = 1 << 16  # the same, where it is not read from beginning to end
-NOT_FOUND = (404, 410)  # what a server answers of a file that it does not have
-WAIT = 0.5  # seconds before the second try; twice as long before each further one
+TRIES = 5  # attempts per read
+READ = 1 << 20  # bytes requested at a time
+PIECE = 1 << 16  # bytes requested at a time if the file is not read from beginning to end
+NOT_FOUND = (404, 410)  # status codes of a missing file
+WAIT = 0.5  # seconds before the second attempt; doubled before each further one
 
 
 def is_address(name: str) -> bool:
-    """Whether a file's name is an address, and no path."""
+    """Return whether a file's name is an address instead of a path."""
     return MARK in name
 
 
 def as_path(name: str | Path) -> Path:
-    """The path of a name, which may be an address; then of the package upath, with the same methods.
+    """Return the path of a name; for an address a path of the package upath, with the same methods.
 
-    Raises UserError where it is needed and not installed.
+    Raises UserError if the package is needed and not installed.
     """
     if not is_address(str(name)):
         return Path(name)
@@ -43,9 +44,9 @@ def as_path(name: str | Path) -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Whether a file is there, also at an address; a question that fails is asked again.
+    """Return whether a file or address exists; failed requests are retried.
 
-    Raises UserError where the address cannot be reached.
+    Raises UserError if the address cannot be reached.
     """
     name = str(path)
     if not is_address(name):
@@ -65,7 +66,7 @@ def exists(path: Path) -> bool:
 
 
 def _is_missing(error: Exception) -> bool:
-    """Whether a file is not there; with another cause it is a server that does not answer."""
+    """Return whether an error means that a file is missing; with another cause the server does not answer."""
     if not isinstance(error, FileNotFoundError):
         return False
     cause = error.__cause__
@@ -73,19 +74,19 @@ def _is_missing(error: Exception) -> bool:
 
 
 def absolute(path: Path) -> str:
-    """The name of a path that is the same from every folder."""
+    """Return a path's name that is valid from every folder."""
     return str(path) if is_address(str(path)) else str(path.resolve())
 
 
 def escaped(address: str) -> str:
-    """The address of one file for a program that takes addresses as globs, as Hadoop's do, which know no %20."""
+    """Return an address for a program that takes addresses as globs without %-escapes, as Hadoop does."""
     return GLOB.sub(r"\\\g<0>", address)
 
 
 def find_addresses(name: str) -> list[str]:
-    """The files of an address: itself, those that match its glob, or those of a folder, by their names.
+    """Return the files of an address: itself, the matches of its glob, or the files of a folder, sorted by name.
 
-    Raises UserError where the address's file system cannot be used or does not answer.
+    Raises UserError if the address's file system cannot be used or does not answer.
     """
     files, path = _system(name)
     try:
@@ -101,7 +102,9 @@ def find_addresses(name: str) -> list[str]:
 
 
 def stamp_of(name: str) -> list[object]:
-    """What differs whenever the file of an address may have changed: its size, and what its server says of it."""
+    """Return plain values that differ if the file at an address may have changed: its size and its server's
+    metadata.
+    """
     files, path = _system(name)
     try:
         info = files.info(path)
@@ -112,18 +115,18 @@ def stamp_of(name: str) -> list[object]:
 
 
 def open_address(name: str) -> IO[bytes]:
-    """The bytes of an address from their start; a read that fails is tried again from where it was.
+    """Open an address to be read from its start; a failed read is retried from the same position.
 
-    Raises UserError where the address cannot be opened.
+    Raises UserError if the address cannot be opened.
     """
     files, path = _system(name)
     return io.BufferedReader(_Retried(files, path, name), READ)
 
 
 def open_pieces(name: str) -> IO[bytes]:
-    """The bytes of an address for reading here and there; a read that fails is tried again.
+    """Open an address to be read at any position; a failed read is retried.
 
-    Raises UserError where the address cannot be opened.
+    Raises UserError if the address cannot be opened.
     """
     files, path = _system(name)
     return io.BufferedReader(_Pieces(files, path, name), PIECE)
@@ -131,7 +134,7 @@ def open_pieces(name: str) -> IO[bytes]:
 
 def _require_file(address: str) -> None:
     if REFERENCE in address.split(":"):
-        raise UserError(f"{address} is no address of a file: {REFERENCE} is a list of templates to compute files from")
+        raise UserError(f"{address} is not the address of a file: {REFERENCE} computes files from templates")
 
 
 def _system(name: str) -> tuple[Any, str]:
@@ -150,7 +153,7 @@ def _system(name: str) -> tuple[Any, str]:
 
 
 class _Retried(io.RawIOBase):
-    """A file of a file system as raw bytes."""
+    """A remote file as raw bytes, read from its start, with retries."""
 
     def __init__(self, files: Any, path: str, name: str) -> None:
         self._files, self._path, self._name = files, path, name
@@ -184,7 +187,7 @@ class _Retried(io.RawIOBase):
         if self._at:
             try:
                 handle.seek(self._at)
-            except (ValueError, OSError):  # a stream: what was read is read again
+            except (ValueError, OSError):  # a stream: read it again up to this position
                 left = self._at
                 while left and (block := handle.read(min(left, 1 << 20))):
                     left -= len(block)
@@ -207,10 +210,10 @@ class _Retried(io.RawIOBase):
 
 
 class _Pieces(_Retried):
-    """A file of a file system that is read at any place."""
+    """A remote file that is read at any position, with retries."""
 
     def _open(self) -> Any:
-        # What it would fetch beyond what is asked for is mostly not what is asked for next.
+        # A small block: bytes fetched beyond a request are rarely requested next.
         return self._files.open(self._path, "rb", block_size=PIECE, cache_type="readahead")
 
     def seekable(self) -> bool:
@@ -227,7 +230,7 @@ class _Pieces(_Retried):
         if offset != self._at and self._handle is not None:
             try:
                 self._handle.seek(offset)
-            except Exception:  # each file system has its own; it is opened again, and that read is tried again
+            except Exception:  # each file system has its own; the next read opens it again
                 self._drop()
         self._at = offset
         return offset

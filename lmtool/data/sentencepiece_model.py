@@ -1,4 +1,4 @@
-"""A .model file of SentencePiece (Kudo & Richardson 2018) as a tokeniser of the library `tokenizers`.
+"""Read a .model file of SentencePiece (Kudo & Richardson 2018) as a tokenizer of the library `tokenizers`.
 
 The file is a message of Protocol Buffers, of which a few fields are read here: pieces with their scores, the kind of
 the model, and the table by which text is normalised.
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmtool.config.data import Unit
-from lmtool.data.normaliser_table import require_table
-from lmtool.data.subwords import INSTALL, Subwords, library_errors
+from lmtool.data.subwords import INSTALL, Subwords, library_errors, require_table
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,16 +40,16 @@ class _Model:
 
 
 def subwords_of_model(raw: bytes, name: str, unit: Unit) -> Subwords:
-    """The tokeniser in the bytes of a .model file.
+    """Return the tokenizer in the bytes of a .model file.
 
-    Raises UserError for a damaged file, for a model of another kind, and without the library.
+    Raises UserError if the file is damaged, the model is of another kind, or the library is not installed.
     """
     try:
         model = _read(raw)
     except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
-        raise UserError(f"{name} is cut off or no model of SentencePiece ({error})") from error
+        raise UserError(f"{name} is cut off or not a model of SentencePiece ({error})") from error
     if all(kind in (UNKNOWN, CONTROL) for _, _, kind in model.pieces):
-        raise UserError(f"{name} is no model of SentencePiece: it has no pieces")
+        raise UserError(f"{name} is not a model of SentencePiece: it has no pieces")
     if model.unit is not unit:
         remedy = f"take data.vocabulary.unit={model.unit.value}" if model.unit else "take one of BPE or unigram"
         raise UserError(f"data.vocabulary.unit={unit.value}: {name} is of another kind; {remedy}")
@@ -90,7 +89,7 @@ def _tokenizer(model: _Model) -> Tokenizer:
 
 
 def _merges(model: _Model) -> list[tuple[str, str]]:
-    """The pairs of pieces that are pieces, by the score of the whole, best first, as SentencePiece merges them."""
+    """Return the pairs of pieces whose concatenation is a piece, best score first, as SentencePiece merges them."""
     known = {text: score for text, score, kind in model.pieces if kind not in (UNKNOWN, CONTROL, SYMBOL, BYTE)}
     merges = [
         (-score, number, text[:cut], text[cut:])
@@ -109,7 +108,7 @@ def _read(raw: bytes) -> _Model:
             fields = dict(_fields(value))
             text, score = fields.get(TEXT, b""), fields.get(SCORE, 0.0)
             if not isinstance(text, bytes) or not isinstance(score, float):
-                raise ValueError("a piece is no text with a score")
+                raise ValueError("a piece is not text with a score")
             piece_type = _whole(fields.get(TYPE, 1))
             # The library would find <unk> and the like in a text as any other piece; no word begins with two spaces.
             before = 2 * SPACE if piece_type in (UNKNOWN, CONTROL) else ""
@@ -132,7 +131,7 @@ def _whole(value: bytes | int | float) -> int:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, bytes | int | float]]:
-    """The fields of a message of Protocol Buffers: numbers and values. Raises ValueError for what is none."""
+    """Yield the numbers and values of the fields of a Protocol Buffers message. Raises ValueError if it is not one."""
     at = 0
     while at < len(raw):
         key, at = _varint(raw, at)

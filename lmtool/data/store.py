@@ -88,6 +88,8 @@ class Store:
             return store
         except BaseException as error:
             file.close()
+            if isinstance(error, UserError):  # of require_own_content, too
+                raise UnusableStore(str(error)) from error
             if isinstance(error, LookupError | OSError | TypeError | ValueError | RuntimeError):
                 raise UnusableStore(f"{path} is damaged ({error}): {REMEDY}") from error
             raise

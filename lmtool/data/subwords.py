@@ -1,15 +1,16 @@
-"""Words as sequences of pieces (subwords), by the library `tokenizers`.
+"""Cut words into pieces (subwords), by the library `tokenizers`.
 
-Pieces never cross words, and those of a word stand for the word and the space before it, so that pieces written one
-after the other are the text. Whatever tokeniser there is, each word is written back from its pieces before these are
-used: nothing is lost, and nothing is `<unk>`.
-"""
+Pieces never cross words, and the pieces of a word stand for the word and the space before it, so that concatenated
+pieces are the text. With any tokenizer, each word is decoded again from its pieces before these are used: nothing is
+lost, and nothing is `<unk>`."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import itertools
 import json
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import Unit
-from lmtool.data.normaliser_table import require_tables
 from lmtool.data.vocabulary import BOS, EOS, UNK
 from lmtool.errors import UserError, first_line
 from lmtool.system.arrays import IntArray
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 INSTALL = 'pieces of words need tokenizers: pip install "lmtool[subwords]"'
-AT_ONCE = 1 << 14  # words handed to the library at once: bounds memory
-REMEMBERED = 1 << 18  # words whose pieces are kept
-PROBE = ["a", "the", "a"]  # a text that every tokeniser can write
-UNREADABLE = "\ufffd"  # what a piece of the bytes of a character is by itself
+WORDS_PER_CALL = 1 << 14  # of the library: bounds memory
+CACHED_WORDS = 1 << 18  # whose pieces are kept
+PROBE = ["a", "the", "a"]  # words that every tokenizer can write
+UNREADABLE = "\ufffd"  # the text of a piece that has only some bytes of a character
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class PieceTable:
 
     @property
     def lengths(self) -> IntArray:
-        """How many pieces each word has, int64 `[W]`."""
+        """The number of pieces of each word, int64 `[W]`."""
         return np.diff(self.starts)
 
     def of(self, words: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """The ids of the pieces of words `[N]`, one word after the other."""
+        """Return the ids of the pieces of words `[N]`, one word after the other."""
         starts = self.starts[words]
         lengths = self.starts[words + 1] - starts
         ends = np.cumsum(lengths)
@@ -61,10 +61,10 @@ class PieceTable:
 
 
 class Subwords:
-    """A tokeniser of words. names: its pieces, all different, by their number; none is a reserved word."""
+    """A tokenizer of words. names: its pieces, all different, by their number; none is a reserved word."""
 
     def __init__(self, tokenizer: Tokenizer, name: str) -> None:
-        """name: of the tokeniser, for errors. Raises UserError where it does not write back what it reads."""
+        """name: of the tokenizer, for errors. Raises UserError if decoding does not give the encoded words back."""
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.name = name
@@ -78,9 +78,9 @@ class Subwords:
 
     @classmethod
     def parse(cls, text: str, name: str, unit: Unit | None = None) -> Subwords:
-        """The tokeniser in a tokenizer.json of the library. unit: what it must be.
+        """Return the tokenizer in a tokenizer.json of the library. unit: what it must be.
 
-        Raises UserError for what is none, for another unit's, and without the library.
+        Raises UserError if it is not one or is of another unit, and if the library is not installed.
         """
         try:
             from tokenizers import Tokenizer
@@ -99,12 +99,12 @@ class Subwords:
 
     @property
     def json(self) -> str:
-        """The tokeniser as tokenizer.json."""
+        """The tokenizer as tokenizer.json."""
         return str(self._tokenizer.to_str())
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the tokeniser."""
+        """SHA-256 of the tokenizer."""
         return hashlib.sha256(self.json.encode()).hexdigest()
 
     @cached_property
@@ -113,23 +113,23 @@ class Subwords:
         return {name: number for number, name in enumerate(self.names)}
 
     def table(self, words: Sequence[str]) -> PieceTable:
-        """The numbers of the pieces of words, each of them without white space.
+        """Return the numbers of the pieces of words, which have no white space.
 
-        Raises UserError for a word that its pieces do not write back.
+        Raises UserError for a word that its pieces do not give back.
         """
         lengths: list[int] = [0]
         parts: list[npt.NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
-        for first in range(0, len(words), AT_ONCE):
-            encoded = self._encoded(words[first : first + AT_ONCE])
+        for first in range(0, len(words), WORDS_PER_CALL):
+            encoded = self._encoded(words[first : first + WORDS_PER_CALL])
             lengths += map(len, encoded)
             numbers = map(self._number.__getitem__, itertools.chain.from_iterable(encoded))
             parts.append(np.fromiter(numbers, dtype=np.int32))
         return PieceTable(np.cumsum(lengths), np.concatenate(parts))
 
     def pieces(self, words: Iterable[str]) -> list[str]:
-        """The names of the pieces of words, one word after the other. Raises UserError as `table` does."""
+        """Return the names of the pieces of words, one word after the other. Raises UserError as `table` does."""
         words = list(words)
-        if len(self._known) > REMEMBERED:
+        if len(self._known) > CACHED_WORDS:
             self._known.clear()
         missing = [word for word in dict.fromkeys(words) if word not in self._known]
         for word, ids in zip(missing, self._encoded(missing), strict=True):
@@ -137,11 +137,11 @@ class Subwords:
         return [piece for word in words for piece in self._known[word]]
 
     def text(self, numbers: Iterable[int]) -> str:
-        """The text of pieces, without the space before its first word; what is no UTF-8 becomes U+FFFD."""
+        """Return the text of pieces, without the space before its first word; invalid UTF-8 becomes U+FFFD."""
         return self._decoded([self._ids[number] for number in numbers])
 
     def addition(self, number: int) -> str:
-        """What a piece adds to a text: ` the` begins a word, `ing` continues one; its name where it is no text."""
+        """Return the text that a piece adds: ` the` begins a word, `ing` continues one; its name if it is not text."""
         before = self._anchor
         text = self._decoded([*before, self._ids[number]])[len(self._decoded(before)) :]
         return self.names[number] if not text or UNREADABLE in text else text
@@ -151,15 +151,15 @@ class Subwords:
         return list(self._tokenizer.encode(f"{self._lead}a", add_special_tokens=False).ids)
 
     def _encoded(self, words: Sequence[str]) -> list[list[int]]:
-        """The library's ids of each word. Raises UserError for a word that they do not write back."""
+        """Return the library's ids of each word. Raises UserError for a word that they do not give back."""
         texts = [self._lead + word for word in words]
-        with library_errors(self.name):  # a letter may have no piece, and none be that of unknown ones
+        with library_errors(self.name):  # a letter may have no piece, and the tokenizer no piece for unknown letters
             ids = [list(one.ids) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
             written = self._tokenizer.decode_batch(ids, skip_special_tokens=False)
         for word, back in zip(words, written, strict=True):
             if back.removeprefix(" ") != word:
                 raise UserError(
-                    f"{self.name} writes {word!r} back as {back.removeprefix(' ')!r}: take a tokeniser of bytes, or "
+                    f"{self.name} writes {word!r} back as {back.removeprefix(' ')!r}: take a tokenizer of bytes, or "
                     "with byte fallback, that does not change the text"
                 )
         return ids
@@ -168,7 +168,7 @@ class Subwords:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)).removeprefix(" ")
 
     def _found_lead(self) -> str:
-        """What is put before each word: a space, unless the tokeniser puts one there itself in any case."""
+        """Return what to put before each word: a space, unless the tokenizer always adds one itself."""
         for lead in (" ", ""):
             ids = [
                 index for word in PROBE for index in self._tokenizer.encode(lead + word, add_special_tokens=False).ids
@@ -176,22 +176,73 @@ class Subwords:
             if self._decoded(ids) == " ".join(PROBE):
                 return lead
         raise UserError(
-            f"{self.name} does not write words back with a space before each: take a tokeniser of bytes, or with byte "
+            f"{self.name} does not write words back with a space before each: take a tokenizer of bytes, or with byte "
             "fallback, that does not change the text"
         )
 
 
 @contextmanager
 def library_errors(name: str) -> Iterator[None]:
-    """Raise UserError, naming the tokeniser, for whatever the library or JSON says of it, panics of Rust as well."""
+    """Raise UserError, naming the tokenizer, for any error of the library or of JSON in the block, panics of Rust
+    included.
+    """
     try:
         yield
     except (UserError, KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # the library raises nothing more special
-        raise UserError(f"{name} is no tokeniser that tokenizers reads ({first_line(error)})") from None
+    except BaseException as error:  # the library raises no more specific ones
+        raise UserError(f"{name} is not a tokenizer that the library tokenizers reads ({first_line(error)})") from None
 
 
 def _free(piece: str) -> str:
-    """The name of a piece: itself; one that would be a reserved word has a backslash before it."""
+    """Return the name of a piece: the piece, with a backslash before it if it would be a reserved word."""
     return f"\\{piece}" if piece.lstrip("\\") in (BOS, EOS, UNK) else piece
+
+
+LABELS = np.arange(1, 256)
+NODES_PER_CHUNK = 1 << 12  # looked at together
+IS_LEAF, VALUE = 1 << 31, (1 << 31) - 1
+
+
+def require_table(table: bytes) -> None:
+    """Raise ValueError if a look-up in a table could leave the trie or the texts."""
+    size = struct.unpack_from("<I", table)[0] if len(table) >= 4 else 0
+    if not size or size % 4 or 4 + size > len(table):
+        raise ValueError("the table that normalises is cut off")
+    units = np.frombuffer(table[4 : 4 + size], dtype="<u4").astype(np.int64)
+    texts = np.frombuffer(table[4 + size :], dtype=np.uint8)
+    table[4 + size :].decode()
+    begins = np.append((texts & 0xC0) != 0x80, True)  # whether a character begins there; the end, too
+    offsets = (units >> 10) << ((units & 512) >> 6)
+    seen = np.zeros(len(units) + 256, dtype=bool)
+    waiting = offsets[:1]  # the places of nodes, from which their children's differ by a byte
+    while len(waiting):
+        nodes, waiting = waiting[:NODES_PER_CHUNK], waiting[NODES_PER_CHUNK:]
+        places = nodes[:, None] ^ LABELS  # [N, 255]
+        if places.max() >= len(units):
+            raise ValueError("the table that normalises is damaged: a node is beyond its end")
+        seen[nodes] = True
+        children = places[(units[places] & (IS_LEAF | 0xFF)) == LABELS]
+        following = children ^ offsets[children]
+        ends = following[(units[children] >> 8) & 1 == 1]
+        if len(ends) and ends.max() >= len(units):
+            raise ValueError("the table that normalises is damaged: a node is beyond its end")
+        values = units[ends] & VALUE
+        if len(values) and (values.max() > len(texts) or not begins[values].all()):
+            raise ValueError("the table that normalises is damaged: a text is beyond its end")
+        if len(following) and following.max() >= len(seen):
+            raise ValueError("the table that normalises is damaged: a node is beyond its end")
+        waiting = np.unique(np.append(waiting, following[~seen[following]]))
+
+
+def require_tables(value: Any) -> None:
+    """Raise ValueError if a tokenizer.json, or a part of it, has a table that `require_table` refuses."""
+    if isinstance(value, dict):
+        table = value.get("precompiled_charsmap")
+        if isinstance(table, str):
+            require_table(base64.b64decode(table))
+        for part in value.values():
+            require_tables(part)
+    elif isinstance(value, list):
+        for part in value:
+            require_tables(part)

@@ -1,4 +1,4 @@
-"""Where text files are looked for: below LMTOOL_DATA, then below the working folder."""
+"""Find text files below LMTOOL_DATA, then below the working folder; download known corpora into a cache folder."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lmtool.data.readers import MEMBER, sha256_of
 from lmtool.data.remote import find_addresses, is_address, stamp_of
 from lmtool.errors import UserError
 
-BLOCK = 1 << 16  # bytes of a sample
-SAMPLES = 256  # blocks of the files of a setting: 16 MiB
+BLOCK = 1 << 16  # bytes per sample
+SAMPLES = 256  # maximum number of blocks read of the files of a setting: 16 MiB
 
 
 def text_files(name: str, key: str) -> list[str]:
-    """The files that a setting names, as `find_files` finds them. Raises UserError, naming the key, where none is."""
+    """Return the files that a setting names (see `find_files`). Raises UserError, naming the key, if there are none."""
     files = find_files(name)
     if not files:
         raise UserError(no_file(name, key))
@@ -27,12 +27,12 @@ def text_files(name: str, key: str) -> list[str]:
 
 
 def find_files(name: str) -> list[str]:
-    """The files of a name, each with the name's `::MEMBER` if it has one; empty where there are none.
+    """Return the files of a name, each with the name's `::MEMBER` if it has one; [] if there are none.
 
     name: an address, which may be a glob or a folder, or a file, a glob such as `parts/*.txt` (its files in the order
     of their names), or a folder (its files in the order of their names, without hidden ones and subfolders). A name is
-    looked for below LMTOOL_DATA, then below the working folder; `~` is the user's folder. Raises UserError for a folder
-    that cannot be read.
+    looked for below LMTOOL_DATA, then below the working folder; `~` is the home folder. Raises UserError if a folder
+    cannot be read.
     """
     path, mark, member = name.partition(MEMBER)
     if is_address(path):
@@ -48,7 +48,7 @@ def find_files(name: str) -> list[str]:
 
 
 def no_file(name: str, key: str) -> str:
-    """What is said where `find_files` finds nothing: where it looked, LMTOOL_DATA by its value, and the remedy."""
+    """Return the error message if `find_files` finds nothing: where it looked, the value of LMTOOL_DATA, the remedy."""
     if is_address(name):
         return f"no file at {name} for {key}: check the address"
     path = os.path.expanduser(name.partition(MEMBER)[0])
@@ -69,7 +69,7 @@ def no_file(name: str, key: str) -> str:
 
 
 def is_data_folder_wrong() -> bool:
-    """Whether LMTOOL_DATA is set to what is not a folder."""
+    """Return whether LMTOOL_DATA is set and not a folder."""
     return any(not root.is_dir() for root in _data_folder())
 
 
@@ -91,16 +91,16 @@ def _files_below(root: Path, path: str) -> list[Path]:
 
 
 def file_stamps(names: list[str]) -> list[list[object]]:
-    """The file_stamp of each, for which SAMPLES blocks are read in all, and at least two of each."""
+    """Return the file_stamp of each file; SAMPLES blocks are read in total, and at least two per file."""
     return [file_stamp(name, max(SAMPLES // len(names), 2)) for name in names]
 
 
 def file_stamp(name: str, samples: int = SAMPLES) -> list[object]:
-    """Plain values that differ whenever the file may have changed, at the cost of reading some of it.
+    """Return plain values that differ if a file may have changed, at the cost of reading some of it.
 
-    They are its path, size and time, and a hash of its bytes, as copies and checkouts may keep size and time: of all
-    where they fill at most `samples` blocks, else of so many blocks at even distances, the first and the last among
-    them. Raises UserError where it cannot be read, or could not be read twice.
+    They are its path, size and time, and, since copies and checkouts may keep these, a hash of its bytes: all of them
+    if they fill at most `samples` blocks, else that many blocks at even distances, including the first and the last.
+    Raises UserError if it cannot be read, or not twice.
     """
     if is_address(name):
         return stamp_of(name.partition(MEMBER)[0])
@@ -128,7 +128,7 @@ def _sampled(path: Path, size: int, samples: int) -> str:
 
 
 def file_identity(name: str) -> dict[str, object]:
-    """Plain values that differ only where the file has changed, at the cost of reading it."""
+    """Return plain values that differ only if a file has changed, at the cost of reading it."""
     if is_address(name):  # its bytes are not fetched a second time
         return {"address": stamp_of(name.partition(MEMBER)[0])}
     path = Path(name.partition(MEMBER)[0])
@@ -137,7 +137,7 @@ def file_identity(name: str) -> dict[str, object]:
 
 @dataclass(slots=True)
 class DownloadConfig:
-    """Where a file is fetched from when it is not below LMTOOL_DATA.
+    """The source of a file that is not below LMTOOL_DATA.
 
     checksum: `md5:...` or `sha256:...`. member: the file in a .zip; None for the file itself.
     """
@@ -148,14 +148,14 @@ class DownloadConfig:
 
 
 def cache_dir() -> Path:
-    """The folder of downloads: LMTOOL_CACHE, or the user's cache folder."""
+    """Return the folder of downloads: LMTOOL_CACHE, or the user's cache folder."""
     import pooch
 
     return Path(os.environ.get("LMTOOL_CACHE") or pooch.os_cache("lmtool"))
 
 
 def is_cached(download: DownloadConfig) -> bool:
-    """Whether the file is in the cache, so that `fetch` needs no network."""
+    """Return whether the file is in the cache, so that `fetch` needs no network."""
     try:
         return (cache_dir() / _file_name(download)).is_file()
     except ImportError:
@@ -167,16 +167,16 @@ def _file_name(download: DownloadConfig) -> str:
 
 
 def fetch(download: DownloadConfig, *, progress: bool) -> Path:
-    """The local path of a download, fetched where it is not in the cache: whole and checked, or not there.
+    """Return the local path of a download; fetch and verify it if it is not in the cache.
 
-    Raises UserError where it cannot be fetched, is cut off, or does not have the checksum.
+    Raises UserError if it cannot be fetched, is cut off, or does not have the checksum.
     """
     try:
         import pooch
         import requests
     except ImportError:
         raise UserError(
-            f"{download.url} is to be downloaded, which needs pooch: pip install 'lmtool[download]', or fetch it "
+            f"{download.url} must be downloaded, which needs pooch: pip install 'lmtool[download]', or fetch it "
             "yourself and set LMTOOL_DATA"
         ) from None
     pooch.get_logger().setLevel("WARNING")
@@ -196,7 +196,7 @@ def fetch(download: DownloadConfig, *, progress: bool) -> Path:
     except requests.exceptions.RequestException as error:
         raise _failed(download, f"the connection failed ({type(error).__name__})") from error
     except ValueError as error:
-        raise _failed(download, "its checksum is another: the file was changed or cut off") from error
+        raise _failed(download, "its checksum differs: the file was changed or cut off") from error
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}; set LMTOOL_CACHE to another") from error
     return Path(path)

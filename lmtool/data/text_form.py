@@ -1,23 +1,40 @@
-"""Text becomes ids and ids become text: words are cut as those of the data set were."""
+"""Turn text into ids and ids into text by the rules of a data set: short strings, one text, many texts in parallel."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+
+from lmtool.data.choose_vocabulary import pieces_of_types
+from lmtool.data.split import Split
 from lmtool.data.subwords import Subwords
-from lmtool.data.tokenizer import CharTokenizer, WordTokenizer, split_words
+from lmtool.data.tokenizer import (
+    OOV,
+    RESERVED,
+    CharTokenizer,
+    Ids,
+    TextBlock,
+    WordTokenizer,
+    ends_in,
+    line_ends,
+    split_words,
+)
 from lmtool.data.vocabulary import BOS, EOS, Vocabulary
 from lmtool.errors import UserError
-from lmtool.system.arrays import IntArray
+from lmtool.system.arrays import Array, IntArray
 from lmtool.system.spelling import close_words
 
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """How a data set's text is made of words. chars: each character is a word. lowercase: all text is in lower case.
-    tags: words of files are word/tag, and the tag is dropped. subwords: cuts words into the pieces that are the
-    vocabulary; None where words or characters are. blank_lines: a line of a file without words is a sentence.
+    """The rules by which a data set's text becomes words.
+
+    chars: whether each character is a word. lowercase: whether text is converted to lower case. tags: whether words of
+    files are word/tag, and the tag is dropped. subwords: cuts words into the pieces of the vocabulary; None if it has
+    words or characters. blank_lines: whether a line of a file without words is a sentence.
     """
 
     vocabulary: Vocabulary
@@ -37,24 +54,24 @@ class TextForm:
         )
 
     def split(self, text: str) -> list[str]:
-        """The tokens of a text: its words, characters or pieces of words. Raises UserError as `words` does."""
+        """Return the tokens of a text: its words, characters or pieces of words. Raises UserError as `words` does."""
         return self.tokens(self.words(text))
 
     def tokens(self, words: list[str]) -> list[str]:
-        """What stands for words in the vocabulary: themselves, or the names of their pieces."""
+        """Return the tokens of words: the words, or the names of their pieces."""
         return words if self.subwords is None else self.subwords.pieces(words)
 
     def words(self, text: str) -> list[str]:
-        """The words of a text, or its characters.
+        """Return the words of a text, or its characters.
 
-        In data with sentences a text is one sentence at most, and a line end at its end is removed. Raises UserError
-        for a line end elsewhere, and for `<s>` and `</s>` as words.
+        In data with sentences a text is at most one sentence, and a newline at its end is removed. Raises UserError for
+        a newline elsewhere, and for `<s>` and `</s>` as words.
         """
         if self.vocabulary.eos is not None:
             text = text.removesuffix("\n").removesuffix("\r")
             if "\n" in text:
                 raise UserError(
-                    f"{text[:40]!r}: the run's data have a sentence per line, and these are several: give one at a time"
+                    f"{text[:40]!r}: the run's data has one sentence per line, and this is several: give one at a time"
                 )
         if self.lowercase:
             text = text.lower()
@@ -63,9 +80,7 @@ class TextForm:
         words = split_words(text)
         for mark in (BOS, EOS):
             if mark in words:
-                raise UserError(
-                    f"{mark} stands in the text: lmtool marks where sentences begin and end by itself; remove it"
-                )
+                raise UserError(f"{mark} is in the text: lmtool adds sentence boundaries itself; remove it")
         return words
 
     def encode(self, words: list[str], *, allow_oov: bool) -> IntArray:
@@ -75,7 +90,7 @@ class TextForm:
         return self.vocabulary.encode(words)
 
     def require_known(self, words: list[str]) -> None:
-        """Raise UserError, naming the nearest ones, for words out of the vocabulary."""
+        """Raise UserError for words out of the vocabulary, naming the most similar ones."""
         unknown = [word for word in dict.fromkeys(words) if word not in self.vocabulary.ids]
         if unknown:
             named = "; ".join(self._unknown(word) for word in unknown[:3])
@@ -85,19 +100,19 @@ class TextForm:
     def _unknown(self, word: str) -> str:
         predicted = self.vocabulary.words[:-1]  # without <s>
         near = [visible(other) for other in close_words(word, predicted)]
-        hint = f"the nearest there: {', '.join(near)}" if near else "no word there is like it"
+        hint = f"similar: {', '.join(near)}" if near else "it has no similar word"
         return f"{visible(word)} is not in the vocabulary ({hint})"
 
     def join(self, ids: Iterable[int]) -> str:
-        """The text of ids without `</s>` at their end."""
+        """Return the text of ids without `</s>` at their end."""
         tokens = [self.vocabulary.words[index] for index in ids]
         if self.subwords is None:
             return ("" if self.chars else " ").join(tokens)
-        numbers = self.subwords.numbers  # <unk> has none: no text has it
+        numbers = self.subwords.numbers  # <unk> has no number: it is not in any text
         return self.subwords.text(numbers[token] for token in tokens if token in numbers)
 
     def shown(self, index: int) -> str:
-        """A token as text: the word, or what the piece adds to a text, with the space before it that begins a word."""
+        """Return a token as text: the word, or what the piece adds, with the space that begins a word."""
         token = self.vocabulary.words[index]
         if self.subwords is None or token not in self.subwords.numbers:
             return token
@@ -105,5 +120,104 @@ class TextForm:
 
 
 def visible(word: str) -> str:
-    """A word as a table can show it: in quotes where it has white space or cannot be printed."""
+    """Return a word for a table: in quotes if it has white space or is not printable."""
     return word if word.isprintable() and " " not in word else repr(word)
+
+
+class EncodedTexts(NamedTuple):
+    """D texts as ids. split: their tokens, whose contexts do not cross texts. documents: int64 `[D + 1]`, the first
+    token of each text, and N. oov: int64 `[D]`, the number of OOVs in each.
+    """
+
+    split: Split
+    documents: IntArray
+    oov: IntArray
+
+
+class TextEncoder:
+    """Encode texts by the rules of a run's data, in parallel and in memory that does not grow with the text.
+
+    `<s>` and `</s>` in a text are words out of the vocabulary, as `<s>` in a web page does not mark a sentence; where
+    words are cut into pieces, they raise UserError.
+    """
+
+    def __init__(self, form: TextForm) -> None:
+        self._form = form
+        self._tokenizer = None if form.subwords is not None else form.tokenizer(form.vocabulary)
+
+    def __call__(self, block: TextBlock) -> EncodedTexts:
+        """Return the ids of the texts of a block."""
+        vocabulary = self._form.vocabulary
+        ids: Array
+        if self._tokenizer is None:
+            ids, documents = self._pieces(block)
+        else:
+            ids, documents = self._tokenizer.texts(block, "text")
+        unknown = ids == OOV
+        oov = np.diff(np.concatenate([[0], np.cumsum(unknown)])[documents])
+        ids[unknown] = vocabulary.unk
+        starts = np.unique(documents)
+        offsets = starts if vocabulary.eos is None else sentence_offsets(ids, vocabulary)
+        split = Split(ids, offsets, np.flatnonzero(unknown), 0, vocabulary.bos, documents=starts)
+        return EncodedTexts(split, documents, oov)
+
+    def _pieces(self, block: TextBlock) -> tuple[IntArray, IntArray]:
+        subwords = self._form.subwords
+        assert subwords is not None
+        content = block.content.decode("utf-8", "replace").encode()  # JSON may have a lone surrogate, which UTF-8 lacks
+        tokenizer = self._form.tokenizer()
+        words, ends = tokenizer.texts(TextBlock(content, ends_in(block, line_ends(content), len(content))), "text")
+        return _in_pieces(words, ends, tokenizer.types(), subwords, self._form.vocabulary)
+
+
+def _in_pieces(
+    words: Ids, ends: IntArray, types: list[str], subwords: Subwords, vocabulary: Vocabulary
+) -> tuple[IntArray, IntArray]:
+    """Return the ids of the pieces of provisional words, and where they end, given where the words do."""
+    table = pieces_of_types(subwords, types)
+    ids = vocabulary.encode([*RESERVED, *subwords.names])[table.of(words)]
+    return ids, np.append(0, np.cumsum(table.lengths[words]))[ends]
+
+
+def split_of_text(
+    blocks: Iterable[bytes], name: str, form: TextForm, *, across_sentences: bool = False, documents: bool = False
+) -> tuple[Split, int]:
+    """Return the tokens of blocks of whole lines as ids of the vocabulary of a run's data, and the number of empty
+    lines that were skipped.
+
+    A word out of the vocabulary is `<unk>` and counted as OOV. across_sentences: whether the sentences are running
+    text, for models whose contexts cross sentences; if not, each stands alone. documents: whether each block is a
+    document, which no context leaves. Raises UserError, naming `name`, for `<s>` or `</s>` in the text.
+    """
+    vocabulary = form.vocabulary
+    tokenizer = form.tokenizer()
+    parts = [tokenizer(block, name) for block in blocks]
+    provisional, ends = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
+    types = tokenizer.types()
+    words = tokenizer.words if isinstance(tokenizer, CharTokenizer) else len(provisional)
+    if form.subwords is not None:
+        ids, ends = _in_pieces(provisional, ends, types, form.subwords, vocabulary)
+        oov = np.empty(0, dtype=np.int64)
+    else:
+        known = np.array([word in vocabulary.ids for word in types])
+        ids = vocabulary.encode(types)[provisional]
+        oov = np.flatnonzero(~known[provisional])
+    split = Split(
+        ids,
+        np.unique(ends) if documents and vocabulary.eos is None else sentence_offsets(ids, vocabulary),
+        oov,
+        tokenizer.characters,
+        vocabulary.bos,
+        independent_sentences=vocabulary.eos is not None and not across_sentences,
+        documents=np.unique(ends) if documents else None,
+        words=words,
+        oov_words=[types[k] for k in provisional[oov].tolist()],
+    )
+    return split, tokenizer.empty_lines
+
+
+def sentence_offsets(ids: Array, vocabulary: Vocabulary) -> IntArray:
+    """Return int64 `[S + 1]`, where sentences begin among ids `[N]`, and N; `[0, N]` without sentences."""
+    if vocabulary.eos is None:
+        return np.array([0, len(ids)])
+    return np.append(0, np.flatnonzero(ids == vocabulary.eos) + 1)

@@ -1,6 +1,6 @@
-"""Many texts in files, in blocks: each line is one, or each record of JSON Lines or Parquet, and their order is kept.
+"""Read many texts from files in blocks, in their order: each line is a text, or each record of JSON Lines or Parquet.
 
-The blocks are the same whenever the same files are read: work on them can be resumed by their number.
+The same files always give the same blocks, so that work on them can be resumed by the number of a block.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ from lmtool.data.unpacking import open_files
 from lmtool.errors import UserError, first_line
 from lmtool.system.files import cannot_write, opened
 
-AT_ONCE = 1 << 22  # bytes of text, about
+BLOCK_BYTES = 1 << 22  # of text per block, about
 SETTING = "column"
 Flags = npt.NDArray[np.bool_]
 
 
 def text_blocks(names: Iterable[str], column: str | None, skipped: int = 0) -> Iterator[TextBlock]:
-    """The texts of files, one file after the other, in blocks. column: of the text in records; None: a line is a text.
+    """Yield the texts of files, one file after the other, in blocks.
 
-    skipped: so many blocks are left out at the beginning. Empty lines of JSON hold no record; others are empty texts.
-    Raises UserError, naming file and line, for what cannot be read.
+    column: name of the text column in records; None: a line is a text. skipped: number of blocks to leave out at the
+    beginning. Empty lines are empty texts, except in JSON Lines, where they are skipped. Raises UserError, naming file
+    and line, if one cannot be read.
     """
     number = 0
     for name in names:
@@ -56,7 +57,7 @@ def text_blocks(names: Iterable[str], column: str | None, skipped: int = 0) -> I
 
 
 def stream_blocks(handle: IO[bytes], name: str) -> Iterator[TextBlock]:
-    """The lines of an open file, such as standard input, in blocks. Raises UserError as text_blocks does."""
+    """Yield the lines of an open file, such as standard input, in blocks. Raises UserError as text_blocks does."""
     for content in checked_blocks(iter([handle]), name):
         yield _lines_block(content)
 
@@ -70,13 +71,13 @@ def _json_block(content: bytes, name: str, column: str, line: int) -> TextBlock:
 
 
 def block_of(texts: Iterable[str]) -> TextBlock:
-    """Texts as one block; a text may have several lines."""
+    """Return texts as one block; a text may have several lines."""
     lines = [document_lines(text) for text in texts]
     return TextBlock(b"".join(lines), np.cumsum([len(text) for text in lines], dtype=np.int64))
 
 
 def blocks_of(texts: Iterable[str]) -> Iterator[TextBlock]:
-    """Texts in blocks of about AT_ONCE bytes."""
+    """Yield texts in blocks of about BLOCK_BYTES bytes."""
     return map(block_of, _portions(texts))
 
 
@@ -86,7 +87,7 @@ def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
     for text in texts:
         waiting.append(text)
         size += len(text) + 1
-        if size >= AT_ONCE:
+        if size >= BLOCK_BYTES:
             yield waiting
             waiting, size = [], 0
     if waiting:
@@ -94,7 +95,7 @@ def _portions(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _file_blocks(name: str, column: str | None) -> Iterator[Callable[[], TextBlock]]:
-    """For each block of a file a function that makes it: what is skipped is not parsed."""
+    """Yield for each block of a file a function that makes it: skipped blocks are not parsed."""
     path, _, member = name.partition(MEMBER)
     with read_errors(name):
         if column is None:
@@ -113,21 +114,23 @@ def _file_blocks(name: str, column: str | None) -> Iterator[Callable[[], TextBlo
 
 
 def require_writable(names: list[str], column: str | None, to: str, setting: str) -> None:
-    """Raise UserError where the records of files cannot be written to a file of this name as they stand."""
+    """Raise UserError if the records of files cannot be written unchanged to a file of this name."""
     in_parquet = [form_of(name.partition(MEMBER)[2] or name.partition(MEMBER)[0]) == PARQUET for name in names]
     if column is None or not any(in_parquet):
         if form_of(to) == PARQUET:
-            raise UserError(f"{setting}={to}: the texts are lines, which Parquet does not hold: name a text file")
+            raise UserError(
+                f"{setting}={to}: the texts are lines, which cannot be written to Parquet: name a text file"
+            )
     elif not all(in_parquet):
-        raise UserError(f"{setting}={to}: Parquet and other files together cannot be written to one: score them apart")
+        raise UserError(f"{setting}={to}: Parquet and other files cannot be written to one file: score them separately")
     elif form_of(to) != PARQUET:
         raise UserError(f"{setting}={to}: the texts are rows of Parquet: name a file that ends in .parquet")
 
 
 def write_chosen(names: Iterable[str], column: str | None, chosen: Iterator[Flags], to: Path, called: str) -> None:
-    """Write the records, as they stand, that are chosen. chosen: of all records in their order, some at a time.
+    """Write the chosen records unchanged. chosen: flags of all records in their order, some at a time.
 
-    to: the file; called: the name that it is to have, whose suffix says how it is packed.
+    to: the file. called: its final name, whose suffix says how it is packed.
     """
     flags = _Flags(chosen)
     with ExitStack() as files:
@@ -150,7 +153,7 @@ def write_chosen(names: Iterable[str], column: str | None, chosen: Iterator[Flag
 
 
 class _Flags:
-    """Flags that are taken in other portions than they come in."""
+    """Flags to be taken in other portions than they arrive in."""
 
     def __init__(self, parts: Iterator[Flags]) -> None:
         self._parts = parts
@@ -166,7 +169,7 @@ class _Flags:
 
 
 def _chosen_lines(handle: IO[bytes], name: str, flags: _Flags, *, empty: bool) -> Iterator[bytes]:
-    """empty: whether an empty line is a record, too."""
+    """Yield the chosen lines of a file, in blocks. empty: whether an empty line is a record, too."""
     blocks = checked_blocks(iter([handle]), name) if empty else whole_lines(handle, name)
     for content in blocks:
         lines = [line for line in io.BytesIO(content) if empty or line.strip()]
@@ -174,7 +177,7 @@ def _chosen_lines(handle: IO[bytes], name: str, flags: _Flags, *, empty: bool) -
 
 
 def _chosen_rows(handle: IO[bytes], flags: _Flags) -> Iterator[Any]:
-    """Tables of rows, one of no rows first."""
+    """Yield tables of the chosen rows, after one without rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -192,18 +195,20 @@ def _parquet_file(to: Path, table: Any) -> Any:
 
 @contextmanager
 def _write_errors(name: str) -> Iterator[None]:
-    """Raise UserError where the file that is to have a name cannot be written in the block."""
+    """Raise UserError, naming the file, if it cannot be written in the block."""
     try:
         yield
     except OSError as error:
         raise cannot_write(Path(name), error) from error
     except ValueError as error:  # pyarrow's, of another schema
-        raise UserError(f"{name}: the files have other columns each: score them apart ({first_line(error)})") from error
+        raise UserError(
+            f"{name}: the files have different columns: score them separately ({first_line(error)})"
+        ) from error
 
 
 @contextmanager
 def packed_file(path: Path, name: str) -> Iterator[IO[bytes]]:
-    """A file to write, packed as the suffix of a name says: .gz, .xz, .bz2, .zst, or not at all."""
+    """Open a file to write, packed as the suffix of a name says: .gz, .xz, .bz2, .zst, or not at all."""
     match PurePosixPath(name).suffix:
         case ".xz":
             with lzma.open(path, "wb") as packed:

@@ -240,8 +240,7 @@ def _reserved_word(text: bytes, start: int, name: str) -> UserError:
     word = text[start:].split(maxsplit=1)[0].decode()
     line = text.count(b"\n", 0, start) + 1
     return UserError(
-        f"{name}: {word} stands in the text (line {line} of this part): lmtool marks where sentences begin and end by "
-        "itself; remove it"
+        f"{name}: {word} is in the text (line {line} of this part): lmtool adds sentence boundaries itself; remove it"
     )
 
 

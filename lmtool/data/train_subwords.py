@@ -20,25 +20,25 @@ from lmtool.data.subwords import INSTALL, Subwords
 from lmtool.errors import UserError
 from lmtool.system.arrays import FloatArray, IntArray
 
-MOST_WORDS = 20_000_000  # that the library is given; counts of more are scaled down
-LONGEST_WORD = 256  # bytes; what is longer is no word to learn from
-# The characters by which byte-level tokenisers write bytes: printable ones stand for themselves, others for the rest.
+MAX_WORDS = 20_000_000  # given to the library; larger counts are scaled down
+MAX_WORD_BYTES = 256  # longer words are not used for learning
+# The characters by which byte-level tokenizers write bytes: printable ones stand for themselves, others for the rest.
 PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 OTHERS = [byte for byte in range(BYTES) if byte not in PRINTABLE]
 LETTERS = {byte: chr(byte) for byte in PRINTABLE} | {byte: chr(BYTES + k) for k, byte in enumerate(OTHERS)}
 
 
 def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int) -> Subwords:
-    """`size` pieces, or fewer where there are not so many, learned from words and their counts `[W]`.
+    """Learn `size` pieces, or fewer if the words do not have as many, from words and their counts `[W]`.
 
-    The same words in the same order give the same pieces. Raises UserError without the library.
+    The same words in the same order give the same pieces. Raises UserError if the library is not installed.
     """
     try:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     except ImportError:
         raise UserError(INSTALL) from None
     texts = [f" {word}".encode() for word in words]
-    chosen = [k for k, text in enumerate(texts) if len(text) <= LONGEST_WORD]
+    chosen = [k for k, text in enumerate(texts) if len(text) <= MAX_WORD_BYTES]
     texts, counts = [texts[k] for k in chosen], counts[chosen]
     if unit is Unit.unigram:
         pieces = unigram_pieces(texts, counts, size)
@@ -59,15 +59,15 @@ def train_subwords(words: Sequence[str], counts: IntArray, unit: Unit, size: int
 
 
 def written(text: bytes) -> str:
-    """Bytes as byte-level tokenisers write them: a letter for each."""
+    """Return bytes as byte-level tokenizers write them: one letter per byte."""
     return "".join(LETTERS[byte] for byte in text)
 
 
 def _repeated(texts: list[bytes], counts: IntArray) -> Iterator[str]:
-    """Each word as often as it counts, for the library, which counts words itself."""
+    """Yield each word as many times as its count, for the library, which counts words itself."""
     total = int(counts.sum())
-    if total > MOST_WORDS:
-        counts = np.ceil(counts * (MOST_WORDS / total)).astype(np.int64)
+    if total > MAX_WORDS:
+        counts = np.ceil(counts * (MAX_WORDS / total)).astype(np.int64)
     for text, count in zip(texts, counts.tolist(), strict=True):
         word = f"{written(text)} "
         at_once = max(1, (1 << 20) // len(word))
@@ -75,23 +75,23 @@ def _repeated(texts: list[bytes], counts: IntArray) -> Iterator[str]:
             yield word * min(at_once, count - first)
 
 
-LONGEST = 24  # bytes of a piece
-SEEDS = 16  # pieces to begin with for each that is wanted, at least LEAST_SEEDS
-LEAST_SEEDS = 1 << 16
-MOST_BYTES = 1 << 20  # of the words that pieces are learned from, the most frequent: bounds memory
-KEPT = 0.75  # share of the pieces that a round keeps
-STEPS = 2  # of EM in each round
-LAST_STEPS = 4
-FEWEST = 0.5  # expected occurrences below which a piece is left out, and the least that a byte is given
+MAX_PIECE_BYTES = 24
+SEEDS_PER_PIECE = 16  # initial pieces per wanted piece, at least MIN_SEEDS
+MIN_SEEDS = 1 << 16
+MAX_BYTES = 1 << 20  # total of the most frequent words, from which pieces are learned: bounds memory
+KEPT_SHARE = 0.75  # of the pieces, per round
+EM_STEPS = 2  # per round
+LAST_EM_STEPS = 4
+MIN_EXPECTED = 0.5  # occurrences; a piece with fewer is left out, a byte gets this many
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Lattices:
-    """The substrings of words that are pieces, by word, then by end, then by start.
+    """The substrings of words that are pieces (arcs), sorted by word, end and start.
 
-    first: int64 `[W + 1]`, where each word's arcs begin. start, end: int32 `[A]`, in bytes of the word. piece: int32
-    `[A]`. count: float64 `[W]`, of the words. longest: bytes of a word.
+    first: int64 `[W + 1]`, where the arcs of each word begin. start, end: int32 `[A]`, in bytes of the word. piece:
+    int32 `[A]`. count: float64 `[W]`, of the words. longest: bytes of a word.
     """
 
     first: IntArray
@@ -102,7 +102,7 @@ class Lattices:
     longest: int
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Lattices:
-        """The arcs of the pieces that are kept, bool `[P]`, which are renumbered in their order."""
+        """Return the arcs of the pieces in the mask `kept`, bool `[P]`; the pieces are renumbered in their order."""
         renumbered = np.cumsum(kept, dtype=np.int32) - 1
         stay = kept[self.piece]
         before = np.concatenate([[0], np.cumsum(stay)])
@@ -111,24 +111,25 @@ class Lattices:
 
 
 def unigram_pieces(words: list[bytes], counts: IntArray, size: int) -> list[tuple[bytes, float]]:
-    """`size` pieces with their log-probabilities, natural, most probable first; fewer where words have not so many.
+    """Learn `size` pieces, or fewer if words do not have as many; return them with natural log-probabilities, best
+    first.
 
     words: UTF-8, all different, with their counts `[W]`. All 256 bytes are among the pieces. A longer piece neither
     begins nor ends within a character.
     """
     order = np.argsort(-counts, kind="stable")
     lengths = np.array([len(words[k]) for k in order], dtype=np.int64)
-    taken = order[np.cumsum(lengths) <= MOST_BYTES]
+    taken = order[np.cumsum(lengths) <= MAX_BYTES]
     words = [words[k] for k in taken]
     lattices, pieces, log_p = _seeds(words, counts[taken].astype(np.float64), size)
     fixed = np.array([len(piece) == 1 for piece in pieces])
     while True:
-        for _ in range(STEPS):
+        for _ in range(EM_STEPS):
             expected = _expected(lattices, log_p)
             log_p = _maximised(expected, fixed)
         loss = _lost(lattices, log_p, expected)
-        wanted = max(size, int(KEPT * len(pieces)))
-        kept = fixed | (expected >= FEWEST)
+        wanted = max(size, int(KEPT_SHARE * len(pieces)))
+        kept = fixed | (expected >= MIN_EXPECTED)
         if kept.sum() > wanted:
             ranked = np.argsort(np.where(fixed, -np.inf, np.where(kept, -loss, np.inf)), kind="stable")
             kept[ranked[wanted:]] = False
@@ -137,7 +138,7 @@ def unigram_pieces(words: list[bytes], counts: IntArray, size: int) -> list[tupl
         pieces = [piece for piece, stays in zip(pieces, kept.tolist(), strict=True) if stays]
         if done:
             break
-    for _ in range(LAST_STEPS):
+    for _ in range(LAST_EM_STEPS):
         expected = _expected(lattices, log_p)
         log_p = _maximised(expected, fixed, everything=True)
     best = np.argsort(-log_p, kind="stable")
@@ -145,29 +146,29 @@ def unigram_pieces(words: list[bytes], counts: IntArray, size: int) -> list[tupl
 
 
 def _expected(x: Lattices, log_p: FloatArray) -> FloatArray:
-    """The E step: how often each piece is used `[P]`, over all cuts of the words."""
+    """Run the E step: return the expected number of uses of each piece `[P]`, over all cuts of the words."""
     expected = np.zeros(len(log_p))
     _expect(x.first, x.start, x.end, x.piece, x.count, log_p, expected, x.longest)
     return expected
 
 
 def _lost(x: Lattices, log_p: FloatArray, expected: FloatArray) -> FloatArray:
-    """What the likelihood would lose without each piece `[P]`, about; 0 for a byte."""
+    """Return the approximate loss in log-likelihood without each piece `[P]`; 0 for a byte."""
     loss = np.zeros(len(log_p))
     _losses(x.first, x.start, x.end, x.piece, log_p, expected, loss, x.longest)
     return loss
 
 
 def _maximised(expected: FloatArray, fixed: npt.NDArray[np.bool_], *, everything: bool = False) -> FloatArray:
-    """The M step: log-probabilities from expected counts; those of the pieces that stay in any case are not 0."""
-    counts = np.where(fixed | everything, np.maximum(expected, FEWEST), expected)
+    """Run the M step: return log-probabilities from expected counts; pieces that always stay have more than -inf."""
+    counts = np.where(fixed | everything, np.maximum(expected, MIN_EXPECTED), expected)
     with np.errstate(divide="ignore"):
         log_p: FloatArray = np.log(counts) - math.log(counts.sum())
     return log_p
 
 
 def _seeds(words: list[bytes], counts: FloatArray, size: int) -> tuple[Lattices, list[bytes], FloatArray]:
-    """The pieces to begin with: all bytes, and the substrings of the largest count times length."""
+    """Return the initial pieces: all bytes, and the substrings with the largest count times length."""
     text = np.frombuffer(b"".join(words) + b"\0", dtype=np.uint8)
     begins = np.cumsum([0, *map(len, words)])
     first = np.zeros(len(words) + 1, dtype=np.int64)
@@ -183,7 +184,7 @@ def _seeds(words: list[bytes], counts: FloatArray, size: int) -> tuple[Lattices,
     freq = np.bincount(piece, counts[word], minlength=len(example))
     # Ties by the place of the first occurrence, so that nothing depends on the hashes.
     places = np.lexsort((example, -freq * length))
-    long = places[(length[places] > 1) & (freq[places] > 1)][: max(SEEDS * size, LEAST_SEEDS)]
+    long = places[(length[places] > 1) & (freq[places] > 1)][: max(SEEDS_PER_PIECE * size, MIN_SEEDS)]
     single = np.flatnonzero(length == 1)
     kept = np.zeros(len(example), dtype=bool)
     kept[long], kept[single] = True, True
@@ -192,22 +193,23 @@ def _seeds(words: list[bytes], counts: FloatArray, size: int) -> tuple[Lattices,
     strings = [raw[a : a + n] for a, n in zip(at[kept].tolist(), length[kept].tolist(), strict=True)]
     unseen = [bytes([byte]) for byte in range(256) if bytes([byte]) not in set(strings)]
     lattices = Lattices(first, start, end, piece.astype(np.int32), counts, max(map(len, words))).only(kept)
-    with_unseen = np.append(freq[kept], np.full(len(unseen), FEWEST))
+    with_unseen = np.append(freq[kept], np.full(len(unseen), MIN_EXPECTED))
     return lattices, strings + unseen, np.log(with_unseen) - math.log(with_unseen.sum())
 
 
 @numba.njit(cache=True, nogil=True)
 def _substrings(text: Any, begins: Any, first: Any, fill: bool, start: Any, end: Any, hashes: Any) -> None:
-    """All substrings of each word, by end and start: their numbers in first[w + 1], or, to `fill`, what they are.
+    """List the substrings of each word, by end and start: count them into first[w + 1], or, with `fill`, write them.
 
-    Of those longer than a byte only such as hold whole characters. Hashes are FNV-1a of the bytes from the last one.
+    Substrings longer than a byte have whole characters only. Hashes are FNV-1a of the bytes. Run twice, first to count:
+    the arrays are allocated once, and nothing is appended per substring.
     """
     for word in range(len(begins) - 1):
         begin, after = begins[word], begins[word + 1]
         written = first[word] if fill else 0
         for stop in range(begin + 1, after + 1):
             ends = stop == after or (text[stop] & 0xC0) != 0x80
-            lowest = max(begin, stop - LONGEST) if ends else stop - 1
+            lowest = max(begin, stop - MAX_PIECE_BYTES) if ends else stop - 1
             for at in range(lowest, stop):
                 if at < stop - 1 and (text[at] & 0xC0) == 0x80:
                     continue
@@ -231,7 +233,11 @@ def _add(a: float, b: float) -> float:
 
 @numba.njit(cache=True, nogil=True)
 def _expect(first: Any, start: Any, end: Any, piece: Any, count: Any, log_p: Any, expected: Any, longest: int) -> None:
-    """The E step: add to `expected` `[P]` how often each piece is used, over all cuts, by forward and backward sums."""
+    """Add the expected number of uses of each piece to `expected` `[P]`, by forward and backward sums over all cuts.
+
+    The plain form enumerates the cuts of a word, which are exponentially many (tests/data/test_subwords.py ties them).
+    Arcs are sorted by end, so that one pass in their order is a forward pass, and one in reverse a backward pass.
+    """
     forward, backward = np.empty(longest + 1), np.empty(longest + 1)
     for word in range(len(count)):
         a, b = first[word], first[word + 1]
@@ -249,7 +255,10 @@ def _expect(first: Any, start: Any, end: Any, piece: Any, count: Any, log_p: Any
 
 @numba.njit(cache=True, nogil=True)
 def _losses(first: Any, start: Any, end: Any, piece: Any, log_p: Any, expected: Any, loss: Any, longest: int) -> None:
-    """What the likelihood would lose without each piece `[P]`: its uses times log p over that of its best other cut."""
+    """Write the loss without each piece `[P]`: its uses times log p(piece) minus log p of its best other cut.
+
+    Each piece is looked at once, at its first occurrence: its other cuts are arcs of the same word, a contiguous range.
+    """
     best = np.empty(longest + 1)
     seen = np.zeros(len(loss), dtype=np.bool_)
     for word in range(len(first) - 1):

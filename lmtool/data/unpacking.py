@@ -1,8 +1,8 @@
-"""The contents of files, unpacked as they are read: .gz, .xz, .bz2, .zst, and the members of a .zip.
+"""Unpack files as they are read: .gz, .xz, .bz2, .zst, and the members of a .zip.
 
-All streams of a file are read, and what follows the last one must be one, too: a damaged stream would otherwise end the
-text without a word. A file that unpacks to over RATIO times its size is refused where it has come to FLOOR bytes: text
-packs to a third to a twentieth, and a small file of the same byte over and over would fill the disk.
+All streams of a file are read, and bytes after the last one are an error: a damaged stream would otherwise silently end
+the text. A file that unpacks to more than RATIO times its size is rejected once it has reached FLOOR bytes: text packs
+to a third to a twentieth, and a small file that repeats one byte would fill the disk.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ from typing import IO, Any
 from lmtool.data.remote import is_address, open_address
 from lmtool.errors import UserError
 
-AT_ONCE = 1 << 16  # packed bytes read at once
-BUFFER = 4 << 20  # bytes of what is unpacked
-FLOOR = 64 << 20  # bytes that every file may unpack to
-RATIO = 200  # times its size that it may unpack to beyond them, unless RATIO_VARIABLE says otherwise
+READ = 1 << 16  # packed bytes read at a time
+BUFFER = 4 << 20  # unpacked bytes
+FLOOR = 64 << 20  # bytes to which any file may unpack
+RATIO = 200  # maximum unpacked size over packed size beyond FLOOR, unless RATIO_VARIABLE is set
 RATIO_VARIABLE = "LMTOOL_UNPACK_RATIO"
-DICTIONARY = 1 << 30  # bytes of memory that a .xz may ask for; `xz -9` asks for 65 MiB
+DICTIONARY = 1 << 30  # maximum bytes of memory for a .xz; `xz -9` needs 65 MiB
 DAMAGES = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile)
 
 
 def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
-    """The contents of a file, unpacked: one, or those of the members of a .zip.
+    """Yield the contents of a file, unpacked: one, or those of the members of a .zip.
 
-    Reading them raises one of DAMAGES or OSError for a file that is damaged, and UserError for one that unpacks to too
-    much.
+    Reading them raises one of DAMAGES or OSError if the file is damaged, and UserError if it unpacks to too much.
     """
     with open_address(path) if is_address(path) else Path(path).open("rb") as raw:
         packed = _Counted(raw)
@@ -57,7 +56,7 @@ def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
 
 
 class _Counted(io.RawIOBase):
-    """A file, and how many of its bytes have been read."""
+    """A file that counts the bytes read from it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -84,11 +83,11 @@ class _Counted(io.RawIOBase):
 class _Streams(io.RawIOBase):
     """The streams of a .xz or .bz2 file, one after the other.
 
-    lzma.open and bz2.open end at a stream that does not begin as one, as if it were not there.
+    lzma.open and bz2.open silently stop before bytes that do not begin a stream.
     """
 
     def __init__(self, file: _Counted, stream: Callable[[], Any], padding: int = 0) -> None:
-        """padding: zeros between streams come in so many; 0 where there may be none."""
+        """padding: number of which the zeros between streams are a multiple; 0 if zeros are not allowed."""
         self._file = file
         self._new = stream
         self._padding = padding
@@ -105,7 +104,7 @@ class _Streams(io.RawIOBase):
                 if not packed:
                     return 0
             elif self._stream.needs_input:
-                packed = self._file.read(AT_ONCE)
+                packed = self._file.read(READ)
                 if not packed:
                     raise EOFError("it ends within a stream")
             unpacked = self._stream.decompress(packed, len(buffer))
@@ -114,7 +113,7 @@ class _Streams(io.RawIOBase):
                 return len(unpacked)
 
     def _next_stream(self) -> bytes:
-        """The first bytes of the next stream, which is begun; empty where there is none."""
+        """Start the next stream and return its first bytes, or b"" at the end of the file."""
         rest: bytes = self._stream.unused_data
         zeros = 0
         while True:
@@ -122,11 +121,11 @@ class _Streams(io.RawIOBase):
             zeros += len(rest) - len(begin)
             if begin:
                 break
-            rest = self._file.read(AT_ONCE)
+            rest = self._file.read(READ)
             if not rest:
                 break
         if zeros and zeros % self._padding:
-            raise EOFError("there is no whole stream behind the last one")
+            raise EOFError("there is an incomplete stream after the last one")
         if begin:
             self._stream = self._new()
         return begin
@@ -137,10 +136,10 @@ def _xz_stream() -> lzma.LZMADecompressor:
 
 
 class _Limited(io.RawIOBase):
-    """What a file unpacks to, while it is not too much for its size."""
+    """The unpacked bytes of a file; reading raises UserError if they are too many for its size."""
 
     def __init__(self, file: Any, packed: _Counted, name: str, before: int) -> None:
-        """before: bytes that other members of the file have unpacked to."""
+        """before: unpacked bytes of the file's other members."""
         self._file = file
         self._packed = packed
         self._name = name
@@ -166,7 +165,7 @@ def _limited(file: Any, packed: _Counted, name: str) -> IO[bytes]:
 
 
 def _ratio() -> float:
-    """RATIO, or what the environment says. Raises UserError where that is no number above 0."""
+    """Return RATIO, or the value of the environment variable. Raises UserError if it is not a number above 0."""
     value = os.environ.get(RATIO_VARIABLE) or str(RATIO)
     try:
         ratio = float(value)
@@ -174,7 +173,7 @@ def _ratio() -> float:
         ratio = 0.0
     if not ratio > 0:
         raise UserError(
-            f"{RATIO_VARIABLE}={value}: must be a number above 0, how many times its size a file unpacks to"
+            f"{RATIO_VARIABLE}={value}: must be a number above 0, the maximum ratio of unpacked to packed size"
         )
     return ratio
 
@@ -199,7 +198,7 @@ def _members(file: _Counted, path: str, member: str) -> Iterator[IO[bytes]]:
         for name in chosen:
             try:
                 opened = archive.open(name)
-            except (RuntimeError, struct.error, ValueError) as error:  # with a password, or packed in a way of its own
+            except (RuntimeError, struct.error, ValueError) as error:  # with a password, or packed in an unusual way
                 raise UserError(f"{path}: {name} cannot be unpacked ({error}): pack it without") from error
             with opened:
                 limited = _Limited(opened, file, path, size)
@@ -208,7 +207,7 @@ def _members(file: _Counted, path: str, member: str) -> Iterator[IO[bytes]]:
 
 
 def _archive(file: _Counted, path: str) -> zipfile.ZipFile:
-    """Raises UserError for a damaged list of members, of which zipfile says in many ways that it is none."""
+    """Open an archive. Raises UserError if its list of members is damaged, for which zipfile has many exceptions."""
     try:
         return zipfile.ZipFile(file)
     except (RuntimeError, struct.error, ValueError, OverflowError, IndexError) as error:

@@ -56,7 +56,7 @@ class Vocabulary:
         return {word: index for index, word in enumerate(self.words)}
 
     def encode(self, words: Iterable[str]) -> IntArray:
-        """The ids of words, int64 `[N]`; that of `<unk>` for words out of the vocabulary."""
+        """Return the ids of words, int64 `[N]`; words out of the vocabulary have the id of `<unk>`."""
         return np.array([self.ids.get(word, self.unk) for word in words], dtype=np.int64)
 
     def fingerprint(self) -> str:

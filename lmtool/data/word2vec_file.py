@@ -1,4 +1,4 @@
-"""Vectors of words in the formats of word2vec (Mikolov et al. 2013), which gensim and others read.
+"""Write word vectors in the formats of word2vec (Mikolov et al. 2013), which gensim and others read.
 
 A line `W D`; then in the text form a line per word, the word and its D numbers separated by spaces; in the binary form
 the word, a space, its numbers as little-endian float32, a line end.
@@ -19,9 +19,9 @@ Rows = npt.NDArray[np.float32]
 
 
 def write_vectors(words: Sequence[str], vectors: Rows, path: Path, *, binary: bool) -> None:
-    """Write words and their vectors float32 `[W, D]`, whole or not at all; nine digits tell every float32 apart.
+    """Write words and their vectors float32 `[W, D]`, completely or not at all; nine digits identify every float32.
 
-    Words are written as `writable` says. Raises UserError where the file cannot be written.
+    Words are written as `writable` says. Raises UserError if the file cannot be written.
     """
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         file.write(f"{len(words)} {vectors.shape[1]}\n".encode())
@@ -40,5 +40,5 @@ def _binary(words: Sequence[str], vectors: Rows) -> Iterator[bytes]:
 
 
 def writable(word: str) -> str:
-    """A word as the formats can have it: each white space in it by its code point, as <0x20>."""
+    """Return a word as the formats can hold it: each white space as its code point, e.g. <0x20>."""
     return re.sub(r"\s", lambda match: f"<0x{ord(match[0]):02X}>", word)

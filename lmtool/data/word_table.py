@@ -1,4 +1,4 @@
-"""A hash table from words to their numbers, for compiled code: of types as they come, and of a known vocabulary."""
+"""A hash table from words to their numbers, for compiled code: of new types and of a known vocabulary."""
 
 from __future__ import annotations
 

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.encode import EncodedTexts, TextEncoder
 from lmtool.data.oov import unknown_words
-from lmtool.data.text_form import TextForm
+from lmtool.data.text_form import EncodedTexts, TextEncoder, TextForm
 from lmtool.data.text_records import blocks_of
 from lmtool.data.tokenizer import TextBlock
 from lmtool.errors import UserError

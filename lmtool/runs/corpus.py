@@ -31,9 +31,9 @@ _MEANT = {written: letter for letter, written in _WRITTEN.items()}
 
 
 def save_words(corpus: Corpus, folder: Path) -> None:
-    """Write the vocabulary of a store, and its tokeniser if it has one, each whole or not at all.
+    """Write the vocabulary of a store, and its tokenizer if it has one, each file completely or not at all.
 
-    Raises UserError where a file cannot be written.
+    Raises UserError if a file cannot be written.
     """
     save_vocabulary(corpus.vocabulary, folder / VOCABULARY)
     if corpus.subwords is not None:
@@ -41,19 +41,19 @@ def save_words(corpus: Corpus, folder: Path) -> None:
 
 
 def save_tokeniser(json: str, folder: Path) -> None:
-    """Write a tokeniser beside its vocabulary, whole or not at all. Raises UserError where it cannot be written."""
+    """Write a tokenizer beside its vocabulary. Raises UserError if it cannot be written."""
     with atomic_write(folder / TOKENIZER) as temporary:
         temporary.write_text(json, encoding="utf-8")
 
 
 def tokeniser_in(folder: Path) -> str | None:
-    """The tokeniser of a run folder as JSON, None where words or characters are its tokens."""
+    """Return the tokenizer of a run folder as JSON, or None if its tokens are words or characters."""
     file = folder / TOKENIZER
     return file.read_text(encoding="utf-8") if file.exists() else None
 
 
 def load_subwords(path: Path, vocabulary: Vocabulary) -> Subwords:
-    """Read the tokeniser whose pieces are a vocabulary. Raises UserError where it is damaged or has other pieces."""
+    """Read the tokenizer whose pieces are a vocabulary. Raises UserError if it is damaged or has other pieces."""
     remedy = "delete it, and the run's store is read instead"
     try:
         subwords = Subwords.parse(path.read_text(encoding="utf-8"), str(path))
@@ -65,7 +65,7 @@ def load_subwords(path: Path, vocabulary: Vocabulary) -> Subwords:
 
 
 def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
-    """Write a vocabulary, whole or not at all. Raises UserError where the file cannot be written."""
+    """Write a vocabulary, completely or not at all. Raises UserError if the file cannot be written."""
     pairs = zip(vocabulary.words, vocabulary.counts.tolist(), strict=True)
     lines = (f"{word.translate(_LETTERS)}\t{count}\n" for word, count in pairs)
     with atomic_write(path) as temporary:
@@ -73,7 +73,7 @@ def save_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocabulary. Raises UserError where the file cannot be read or is damaged."""
+    """Read a vocabulary. Raises UserError if the file cannot be read or is damaged."""
     try:
         text = path.read_bytes().decode()
         fields = text.replace("\n", "\t").split("\t")[:-1]
@@ -81,8 +81,8 @@ def load_vocabulary(path: Path) -> Vocabulary:
         if (counts < 0).any():
             raise ValueError("a count is below 0")
     except (OSError, ValueError, OverflowError) as error:
-        # What is not a count is not shown: the file may be a link to another.
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text with counts"
+        # The text that is not a count is not shown: the file may be a link to another.
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text with counts"
         raise UserError(f"{path} is damaged ({reason}): delete it, and the run's store is read instead") from error
     if "\\" in text:
         words = [re.sub(r"\\[\\tnr]", lambda match: _MEANT[match[0]], word) for word in words]
@@ -95,15 +95,18 @@ def load_vocabulary(path: Path) -> Vocabulary:
 
 
 def prepare_store(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Prepared:
-    """The store of a data set: what its counting prepares, or the ordinary one. Raises UserError as `prepare` does."""
+    """Return the store of a data set that its counting prepares, or else the ordinary one.
+
+    Raises UserError as `CountsConfig.prepare` does.
+    """
     prepared = counts.prepare(data, store_dir, progress=progress) if counts is not None else None
     return prepared or preprocess(data, store_dir, progress=progress)
 
 
 def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
-    """Open the store of a run, limited to its words; where it is gone, write it again from the run's settings.
+    """Open the store of a run, limited to its words; if it is gone, write it again from the run's settings.
 
-    Raises UserError where the sources have changed since, so that the run would be scored on other text.
+    Raises UserError if the sources have changed since, so that the run would be scored on other text.
     """
     store = Store.find(run.store)
     if store is None:
@@ -119,7 +122,7 @@ def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
 
 
 def require_splits(corpus: Corpus) -> None:
-    """Raise UserError for a store without train or valid."""
+    """Raise UserError if a store has no train or valid."""
     for name in ("train", "valid"):
         if not corpus.knows(name):
             raise UserError(f"{corpus.path} has no {name} split: give data.{name} a file and preprocess again")

@@ -1,4 +1,4 @@
-"""A run folder becomes a model: of ids for the commands, of words for `lmtool.load`."""
+"""Load the model of a run folder: over ids for the commands, over words for `lmtool.load`."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def load(
     store_dir: str | Path | None = None,
     options: str | Path | None = None,
 ) -> TextModel:
-    """Load the model of a run folder of `lmtool train` or `lmtool ensemble`, n-gram, neural or a mixture; or that of an
-    ARPA file.
+    """Load the model of a run folder of `lmtool train` or `lmtool ensemble` (n-gram, neural or mixture), or of an ARPA
+    file.
 
-    device: for neural models, auto (cuda where there is one, else cpu), cpu, cuda, cuda:NUMBER or mps. store_dir: where
-    the store of a run of before version 0.5, whose folder has no vocabulary, is written again if it is gone (None:
-    where it was). options: a folder with options of your own that the run uses; its Python files are run. Raises
-    UserError where the run is missing, unfinished or damaged, or uses an option that is not in use here.
+    device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. store_dir: where the
+    store of a run from before version 0.5, whose folder has no vocabulary, is written again if it is gone (None: where
+    it was). options: a folder with custom options that the run uses; its Python files are executed. Raises UserError if
+    the run is missing, unfinished or damaged, or uses an option that is not in use here.
     """
     require_device(device)
     with of_paths(), folder_in_use(options):
@@ -58,9 +58,9 @@ def load(
 
 
 def load_arpa(path: str) -> TextModel:
-    """The n-gram model of an ARPA file over its own words, which are separated by white space.
+    """Load the n-gram model of an ARPA file over its own words, which white space separates.
 
-    Raises UserError for a file that is damaged or not of this format.
+    Raises UserError if the file is damaged or in another format.
     """
     from lmtool.ngram.files.arpa_model import arpa_model
 
@@ -69,7 +69,7 @@ def load_arpa(path: str) -> TextModel:
 
 
 def load_named(run: str | None, arpa: str | None, device: str, store_dir: str) -> TextModel:
-    """The model that a command line names: of the run folder run=, of the ARPA file arpa=, or of the newest run.
+    """Load the model that a command line names: of the run folder run=, of the ARPA file arpa=, or of the newest run.
 
     Raises UserError as `load` does.
     """
@@ -84,9 +84,9 @@ def load_named(run: str | None, arpa: str | None, device: str, store_dir: str) -
 def text_model_of(
     run: Run, model: LanguageModel, vocabulary: Vocabulary, store_dir: str | Path | None = None
 ) -> TextModel:
-    """The model of a run with the rules by which the run's data became words. store_dir: as in `load`.
+    """Return the model of a run with the rules by which the run's data became words. store_dir: as in `load`.
 
-    Raises UserError for a tokeniser that does not belong to the run, and where the library that reads it is missing.
+    Raises UserError if a tokenizer does not belong to the run, or the library that reads it is not installed.
     """
     data = run.settings("data")
     rules, subwords = data.vocabulary, None
@@ -104,9 +104,9 @@ def text_model_of(
 
 
 def run_vocabulary(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
-    """The vocabulary of a run: from its folder, else from its store.
+    """Read the vocabulary of a run from its folder, or else from its store.
 
-    Raises UserError for a vocabulary file that does not belong to the run.
+    Raises UserError if the vocabulary file does not belong to the run.
     """
     path = run.folder / VOCABULARY
     if path.is_file():
@@ -120,7 +120,7 @@ def run_vocabulary(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
 
 
 def _store_again(run: Run, store_dir: str | Path | None) -> Corpus:
-    """The store of a run, written again where it is gone."""
+    """Open the store of a run; write it again if it is gone."""
     store = Store.find(run.store)
     if store is None:
         folder = store_dir if store_dir is not None else as_path(run.store).parent
@@ -131,10 +131,11 @@ def _store_again(run: Run, store_dir: str | Path | None) -> Corpus:
 def load_model(
     run: Run, vocabulary: Vocabulary, device: str = "cpu", *, inside: tuple[Path, ...] = ()
 ) -> LanguageModel:
-    """The language model of a finished run over its vocabulary. device: for neural models, as in `load`. inside: the
-    folders of the mixtures that it is a member of.
+    """Load the language model of a finished run over its vocabulary.
 
-    Raises UserError where a part of it is missing or damaged, and for a device that is not there.
+    device: for neural models, as in `load`. inside: the folders of the mixtures that it is a member of.
+
+    Raises UserError if a part of it is missing or damaged, or the device is not available.
     """
     inside = (*inside, run.folder.resolve())
     if inside[-1] in inside[:-1]:
@@ -160,9 +161,9 @@ def load_model(
 
 
 def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> NeuralModel:
-    """The neural model of a finished run on the CPU, with the tree that it was trained on.
+    """Load the neural model of a finished run on the CPU, with the tree that it was trained on.
 
-    Raises UserError where a file is missing or damaged.
+    Raises UserError if a file is missing or damaged.
     """
     from lmtool.neural.model import build_neural
     from lmtool.runs.weights import CHECKPOINT, TREE, load_tree, load_weights
@@ -178,7 +179,7 @@ def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> Neu
 
 
 def tree_words(corpus: Corpus) -> TreeWords:
-    """The words, counts, text and vectors from which a tree over the words of a store can be built."""
+    """Return what a tree over the words of a store can be built from: words, counts, text and vectors."""
     vocabulary = corpus.vocabulary
 
     def run_vectors(path: str, of_contexts: bool) -> npt.NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""Resuming a training: the command line that started it, and the settings that must not change."""
+"""Resume a training: the command line that started it, and the settings that must not change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FREE = {
     *RETIRED,
 }
 GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
-# The command line that was last accepted. Hydra's own file may hold one that was refused.
+# The command line that was last accepted; Hydra's own file may have a rejected one.
 BEGUN = "begun.json"
 HYDRAS = ".hydra"
 
@@ -39,17 +39,17 @@ class TrainingStart:
     config_dir: str | None = None
 
     def save(self, folder: Path) -> None:
-        """Write it into a run folder, for a later line with resume=. Raises UserError where it cannot be written."""
+        """Write it into a run folder, for a later command with resume=. Raises UserError if it cannot be written."""
         write_json(folder / BEGUN, {"overrides": self.overrides, "config_dir": self.config_dir})
 
     @classmethod
     def open(cls, folder: Path) -> TrainingStart:
-        """Read it from a run folder; Hydra's own copy where the training ended before the line was accepted.
+        """Read it from a run folder, or from Hydra's own copy if the training ended before the line was accepted.
 
-        Raises UserError where the folder has neither, and where the file is damaged.
+        Raises UserError if the folder has neither, or the file is damaged.
         """
         if not (folder / BEGUN).is_file() and _is_quantised(folder):
-            raise UserError(f"resume={folder}: its weights are quantised, and none are trained: resume the run before")
+            raise UserError(f"resume={folder}: quantized weights cannot be trained; resume the run they were made from")
         if not (folder / BEGUN).is_file() and (folder / HYDRAS / "overrides.yaml").is_file():
             return cls._of_hydra(folder / HYDRAS)
         if not (folder / BEGUN).is_file():
@@ -58,7 +58,7 @@ class TrainingStart:
         saved = read_json(folder / BEGUN, remedy)
         try:
             overrides = _in_use(saved["overrides"])
-            if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # of before 0.6
+            if "config_dir" not in saved and (folder / HYDRAS / "hydra.yaml").is_file():  # from before 0.6
                 return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir)
             return cls(overrides, saved.get("config_dir"))
         except (AttributeError, KeyError, TypeError) as error:
@@ -72,14 +72,14 @@ class TrainingStart:
             sources = settings["hydra"]["runtime"]["config_sources"]
             config_dirs = [str(source["path"]) for source in sources if source["provider"] == "command-line"]
             if overrides != settings["hydra"]["overrides"]["task"]:  # Hydra may have been killed while it wrote them
-                raise ValueError("overrides.yaml has not the words of hydra.yaml")
+                raise ValueError("overrides.yaml differs from hydra.yaml")
             return cls(_in_use(overrides), config_dirs[0] if config_dirs else None)
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             raise UserError(f"{folder} is damaged ({error!r}): train from scratch in another folder") from error
 
 
 def _in_use(overrides: Iterable[object]) -> list[str]:
-    """Leave out the words of a command line that set what is retired."""
+    """Leave out the words of a command line that set a retired setting."""
     return [word for word in map(str, overrides) if key_of(word) not in RETIRED]
 
 
@@ -90,10 +90,10 @@ def _is_quantised(folder: Path) -> bool:
 
 
 def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) -> None:
-    """Give what no override names the value that a training was started with: defaults may have changed since.
+    """Restore the values that a training was started with, except overridden ones: defaults may have changed since.
 
-    config: the settings of a training, changed in place. before: those it was started with, as plain values; what an
-    earlier version did not have is added.
+    config: the settings of a training, changed in place. before: those it was started with, as plain values; settings
+    that an earlier version did not have are added.
     """
     before.update(with_current_names(before, type(config)))
     for group in set(GROUPS_OF_TRAINING) - {"training"}:
@@ -118,14 +118,14 @@ def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) 
                 continue
             if setting.name in old:
                 setattr(now, setting.name, _of_type(types[setting.name], old[setting.name]))
-            elif setting.default is not MISSING:  # an option that there was not: as without it
+            elif setting.default is not MISSING:  # a setting that did not exist: its default
                 setattr(now, setting.name, setting.default)
                 plain = setting.default.name if isinstance(setting.default, Enum) else setting.default
                 old[setting.name] = plain
 
 
 def _of_type(hint: Any, value: Any) -> Any:
-    """A plain value as the member of an enumeration, where a setting's type has one."""
+    """Return a plain value as a member of the enumeration that a setting's type has, if any."""
     for kind in (hint, *get_args(hint)):
         if isinstance(kind, type) and issubclass(kind, Enum) and value is not None:
             return kind(value)
@@ -133,7 +133,7 @@ def _of_type(hint: Any, value: Any) -> Any:
 
 
 def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
-    """Compare the settings that a training was started with to the present ones; returns notes about allowed changes.
+    """Compare the settings that a training was started with to the present ones; return notes about allowed changes.
 
     The data may have another name as long as the store has the same fingerprint. Raises UserError, naming the setting,
     for any other change.
@@ -148,7 +148,7 @@ def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> l
             name = key.removesuffix(".kind")
             raise UserError(
                 f"{name}={new.get(key)}: the training in {folder} was started with {old.get(key)}, which cannot "
-                "change in between; leave it out, or train from scratch in another folder"
+                "change; leave it out, or train from scratch in another folder"
             )
     notes = []
     for key in ("threads", "device"):

@@ -1,7 +1,7 @@
-"""The run folder: all that is needed to use the model that a command made, or to make it again.
+"""The run folder: all that is needed to use the model of a command, or to reproduce it.
 
-run.json says what the run is (`train` or `ensemble`), and its data, store and model; the model's own file is beside it.
-It is written last, so that a folder with a run.json is complete."""
+run.json has the kind of run (`train` or `ensemble`), its data, store and model; the model's files are beside it. It is
+written last, so that a folder with a run.json is complete."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Run:
     """A finished run.
 
     kind: `train` or `ensemble`. config: the composed settings as plain values. store: the path of the HDF5 store at
-    that time; another file with the same fingerprint serves as well. members, weights, mixture: of an ensemble; mixture
-    says in plain values how the members are mixed. choices: the option that the user chose in each group, as
-    {"model": "hsoftmax"}, whose kind is in config. origins: where options from outside lmtool come from, by group.
-    checksums: of the files of the model and the vocabulary, by name, as they were when run.json was written. fitted_on:
-    by split, what of the model was fitted or chosen on it, as {"valid": ["discounts"]}.
+    that time; any file with the same fingerprint will do. members, weights, mixture: of an ensemble; mixture describes
+    in plain values how the members are mixed. choices: the option chosen in each group, e.g. {"model": "hsoftmax"},
+    whose kind is in config. origins: where options from outside lmtool come from, by group. checksums: of the files of
+    the model and the vocabulary when run.json was written, by name. fitted_on: the parts of the model that were fitted
+    or chosen on each split, e.g. {"valid": ["discounts"]}.
     """
 
     folder: Path
@@ -54,9 +54,9 @@ class Run:
     fitted_on: dict[str, list[str]] = field(default_factory=dict)
 
     def settings(self, group: str) -> Any:
-        """The settings of the option that the run used in a group.
+        """Return the settings of the option that the run used in a group.
 
-        Raises UserError where the option is not in use here, and where the saved values do not fit it.
+        Raises UserError if the option is not in use here, or the saved values do not fit it.
         """
         saved = self.config.get(group)
         if not isinstance(saved, dict):
@@ -65,16 +65,16 @@ class Run:
 
     @property
     def across_sentences(self) -> bool:
-        """Whether contexts of the model, or of a member that is still there, cross sentences."""
+        """Whether contexts of the model, or of a member that still exists, cross sentences."""
         if self.kind == "ensemble":
             there = [Path(member) for member in self.members if (Path(member) / "run.json").is_file()]
             return any(Run.open(member).across_sentences for member in there)
         return bool((self.config.get("model") or {}).get("across_sentences"))
 
     def require_whole(self, *names: str) -> None:
-        """Raise UserError where a file of the run is not the one that its run.json was written for.
+        """Raise UserError if a file of the run is not the one described by run.json.
 
-        names: of the files, all by default. Missing ones, and those of runs of before 0.6, are left to their readers.
+        names: of the files, by default all. Missing files, and runs from before 0.6, are not checked.
         """
         for name in names or self.checksums:
             path = self.folder / name
@@ -88,15 +88,15 @@ class Run:
                 raise UserError(f"{path} is damaged, or of another run (its checksum is not in run.json): {REMEDY}")
 
     def save(self) -> None:
-        """Write run.json, which completes the folder, with the checksums of its files.
+        """Write run.json with the checksums of the run's files, which completes the folder.
 
-        Raises UserError where it cannot be written.
+        Raises UserError if it cannot be written.
         """
         files = [self.folder / name for name in (VOCABULARY, TOKENIZER, *self._files_of_model())]
         self._write({path.name: checksum_of(path) for path in files if path.is_file()})
 
     def save_unfinished(self) -> None:
-        """Write run.json without the checksums of the model, which a training is about to change."""
+        """Write run.json without the checksums of the model's files, which a training is about to change."""
         changing = self._files_of_model()
         self._write({name: value for name, value in self.checksums.items() if name not in changing})
 
@@ -130,7 +130,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """Read a run folder. Raises UserError where it is not one, or one of another format."""
+        """Read a run folder. Raises UserError if it is not one or has another format."""
         if not folder.is_dir():
             raise UserError(f"no run folder {folder}: check the path, or name another run with run=PATH")
         if not (folder / "run.json").is_file():
@@ -163,7 +163,7 @@ class Run:
 
 
 def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
-    """Return what a run's settings have fitted or chosen on which split, as Run.fitted_on."""
+    """Return what a run's settings fit or choose on each split, as in Run.fitted_on."""
     if "fit_split" in config:
         names = ["weights"] * (config.get("weights") is None)
         names += ["cache_theta"] * (config.get("cache") == "neural" and config.get("cache_theta") is None)
@@ -179,33 +179,33 @@ def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def all_fitted(*found: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return what several models together were fitted on, as Run.fitted_on."""
+    """Return what several models together were fitted on, as in Run.fitted_on."""
     splits = dict.fromkeys(split for each in found for split in each)
     return {split: list(dict.fromkeys(what for each in found for what in each.get(split, []))) for split in splits}
 
 
 def fitted_note(found: Mapping[str, Sequence[str]], split: str) -> list[str]:
-    """Return the note on models that a split favours, if any. found: by name, what was fitted or chosen on it."""
+    """Return the note on models that a split favors, if any. found: the parts fitted or chosen on it, by model."""
     named = "; ".join(f"{name} ({', '.join(what)})" for name, what in found.items() if what)
     other = "valid" if split == "test" else "test"
-    remedy = f"take a split that has not been used, as split={other}"
+    remedy = f"use a split that was not, e.g. split={other}"
     return [f"fitted or chosen on {split} itself, which favours it here: {named}; {remedy}"] if named else []
 
 
 def _paths(saved: Any) -> tuple[str, ...]:
-    """Saved paths. Raises ValueError for anything else."""
+    """Return saved paths as a tuple. Raises ValueError for anything else."""
     if not isinstance(saved, list) or not all(isinstance(path, str) and "\0" not in path for path in saved):
-        raise ValueError("members is no list of paths")
+        raise ValueError("members is not a list of paths")
     return tuple(saved)
 
 
 def has_state(folder: Path) -> bool:
-    """Whether a folder holds a checkpoint of a training, damaged or not."""
+    """Return whether a folder has a checkpoint of a training, damaged or not."""
     return (folder / STATE).exists() or (folder / STATE_BEFORE).exists()
 
 
 def newest() -> Path:
-    """The run below ./outputs and ./multirun that ended last. Raises UserError where there is none."""
+    """Return the newest run below ./outputs and ./multirun. Raises UserError if they have no run."""
     runs = [path for top in ("outputs", "multirun") for path in Path(top).glob("**/run.json")]
     if not runs:
         raise UserError("no run below ./outputs or ./multirun: make one with lmtool train, or name one with run=PATH")
@@ -213,14 +213,14 @@ def newest() -> Path:
 
 
 def run_folder(named: str | None) -> Path:
-    """The run folder of `run=`, or the newest one. Raises UserError where there is none, and for an ARPA file."""
+    """Return the run folder of `run=`, or the newest one. Raises UserError if no run exists, and for an ARPA file."""
     if named and ".arpa" in Path(named).suffixes and Path(named).is_file():
         raise UserError(f"{named} is an ARPA file: use arpa={named}, in lmtool eval, score, predict or generate")
     return Path(named) if named else newest()
 
 
 RATES = "lr_range.json"
-START = 20  # steps whose smoothed losses are left out, as they are means of few
+START = 20  # steps whose smoothed losses are ignored, as they are means of few
 
 
 def start_of(rates: list[float]) -> int:
@@ -230,9 +230,9 @@ def start_of(rates: list[float]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RangeTest:
-    """lr_range.json. rates: those tried, ascending. losses: in nats at each, before its step. smoothed: their running
-    mean. proposed: a tenth of the rate at which that mean is lowest, the first 20 steps left out, as many steps at a
-    rate diverge where a single one does not; at least the lowest rate. doubt: why it is not to be relied on, or empty.
+    """lr_range.json. rates: those tried, ascending. losses: nats at each, before its step. smoothed: their running
+    mean. proposed: a tenth of the rate at which that mean is lowest after the first 20 steps, at least the lowest rate
+    (many steps at a rate diverge where a single one does not). doubt: why it is unreliable, or empty.
     """
 
     rates: list[float]

@@ -1,4 +1,4 @@
-"""Weights on disk, as safetensors, which execute nothing when they are loaded."""
+"""Read and write weights as safetensors, which execute nothing when they are loaded."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ SCALE = ".row_scale"  # the end of the names of scales
 
 
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str]) -> None:
-    """Write the parameters and buffers of a model, with notes as metadata, whole or not at all.
+    """Write the parameters and buffers of a model, with notes as metadata, completely or not at all.
 
-    Raises UserError where the file cannot be written.
+    Raises UserError if the file cannot be written.
     """
     tensors, tied = _arrays_of(model)
     _write(tensors, path, notes | {TIED: json.dumps(tied)})
@@ -45,12 +45,12 @@ def export_weights(
     path: Path,
     bits: int | None = None,
 ) -> None:
-    """Write a model for other programs, whole or not at all: its state_dict, and its tree's
-    `tree.children` `[N, 2]` and `tree.leaf_words` `[L]`.
+    """Write a model for other programs: its state_dict, and `tree.children` `[N, 2]` and `tree.leaf_words` `[L]` of its
+    tree, completely or not at all.
 
     The metadata hold, in JSON, `description`, which is `about` with `lmtool`, the version, and `tied`, a map from the
     name of a tied tensor to the name it is stored under; and `words`, by id. bits: None for float32; 16 or 8, as in
-    `quantised`. Raises UserError where the file cannot be written.
+    `quantised`. Raises UserError if the file cannot be written.
     """
     tensors, tied = _arrays_of(model)
     if bits is not None:
@@ -65,17 +65,19 @@ def export_weights(
 def save_quantised(model: nn.Module, path: Path, notes: dict[str, str], bits: int) -> None:
     """Write a model's parameters and buffers in 16 or 8 bits, as `quantised` does, for load_weights.
 
-    Raises UserError where the file cannot be written, and for a weight that float16 does not have.
+    Raises UserError if the file cannot be written or a weight is outside the float16 range.
     """
     tensors, tied = _arrays_of(model)
     _write(quantised(tensors, bits), path, notes | {QUANTISED: str(bits), TIED: json.dumps(tied)})
 
 
 def quantised(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
-    """The float32 matrices among tensors in 16 bits, as float16, or in 8: int8 `[R, ...]`, and under the name with
-    `.row_scale` float32 `[R]`, by which row r is multiplied: its largest number over 127. All others as they are.
+    """Quantize the float32 matrices among tensors; all others stay unchanged.
 
-    Raises UserError for a weight that float16 does not have.
+    bits: 16 for float16; 8 for int8 `[R, ...]`, with float32 `[R]` under the name with `.row_scale`, by which row r is
+    multiplied: its largest absolute value over 127.
+
+    Raises UserError if a weight is outside the float16 range.
     """
     small: dict[str, Array] = {}
     for name, values in tensors.items():
@@ -83,7 +85,7 @@ def quantised(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
             small[name] = values
         elif bits == 16:
             if np.abs(values).max(initial=0) > np.finfo(np.float16).max:
-                raise UserError(f"{name} has weights above 65,504, which float16 does not have: take 8 bits")
+                raise UserError(f"{name} has weights above 65,504, the largest float16: use 8 bits")
             small[name] = values.astype(np.float16)
         else:
             rows = values.reshape(len(values), -1)
@@ -95,7 +97,7 @@ def quantised(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
 
 
 def restored(tensors: dict[str, Array]) -> dict[str, Array]:
-    """What `quantised` was given, float32 again."""
+    """Undo `quantised`: return float32 tensors."""
     whole: dict[str, Array] = {}
     for name, values in tensors.items():
         if name + SCALE in tensors:
@@ -107,7 +109,7 @@ def restored(tensors: dict[str, Array]) -> dict[str, Array]:
 
 
 def _arrays_of(model: nn.Module) -> tuple[dict[str, Array], dict[str, str]]:
-    """A model's parameters and buffers by name; and from the names of tied tensors to those they are stored under."""
+    """Return a model's parameters and buffers by name, and the name under which each tied tensor is stored."""
     tensors: dict[str, Array] = {}
     tied: dict[str, str] = {}
     first_name: dict[tuple[object, ...], str] = {}
@@ -130,7 +132,7 @@ def _write(tensors: dict[str, Array], path: Path, notes: dict[str, str]) -> None
 
 
 def _checksum_of(tensors: dict[str, Array], notes: dict[str, str]) -> str:
-    """The CRC-32 of tensors, with their names, types and shapes, and of notes."""
+    """Return the CRC-32 of tensors, with their names, types and shapes, and of notes."""
     checksum = zlib.crc32(json.dumps(notes, sort_keys=True).encode())
     for name, values in sorted(tensors.items()):
         checksum = zlib.crc32(f"{name} {values.dtype} {values.shape}".encode(), checksum)
@@ -139,10 +141,9 @@ def _checksum_of(tensors: dict[str, Array], notes: dict[str, str]) -> str:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str], bool]:
-    """The arrays of a safetensors file, its notes, and whether it has a checksum, which is verified; files of before
-    0.6 have none.
+    """Read a safetensors file and verify its checksum: return arrays, notes, and whether it has one (since 0.6).
 
-    Raises ValueError, SafetensorError or OSError where it is damaged.
+    Raises ValueError, SafetensorError or OSError if it is damaged.
     """
     with safe_open(path, framework="np") as file:  # maps the file
         notes = dict(file.metadata() or {})
@@ -154,9 +155,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str], bool]:
 
 
 def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
-    """Read weights into a model of the same shape; their checksum is verified. Returns the notes beside them.
+    """Read weights into a model of the same shape and verify their checksum; return the notes beside them.
 
-    Raises UserError where the file is missing, damaged, or of a model of another shape or over another tree.
+    Raises UserError if the file is missing, damaged, or for a model of another shape or over another tree.
     """
     if not path.is_file():
         raise UserError(f"the checkpoint {path} is missing: {REMEDY}")
@@ -178,7 +179,7 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
 
 
 def read_notes(path: Path) -> dict[str, str]:
-    """The metadata that were written with the weights. Raises UserError where the file is missing or damaged."""
+    """Read the notes written with the weights. Raises UserError if the file is missing or damaged."""
     if not path.is_file():
         raise UserError(f"the checkpoint {path} is missing: {REMEDY}")
     try:
@@ -188,12 +189,12 @@ def read_notes(path: Path) -> dict[str, str]:
 
 
 def save_tree(tree: Tree, path: Path) -> None:
-    """Write a tree, whole or not at all: int32 `children` `[N, 2]` and `leaf_words` `[L]`."""
+    """Write a tree, completely or not at all: int32 `children` `[N, 2]` and `leaf_words` `[L]`."""
     _write({"children": tree.children, "leaf_words": tree.leaf_words}, path, {})
 
 
 def load_tree(path: Path) -> Tree:
-    """Read a tree; its checksum is verified. Raises UserError where the file is missing or damaged."""
+    """Read a tree and verify its checksum. Raises UserError if the file is missing or damaged."""
     if not path.is_file():
         raise UserError(f"the tree {path} is missing: {REMEDY}")
     try:

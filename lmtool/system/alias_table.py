@@ -1,6 +1,4 @@
-"""The alias method's table (Walker 1977), built in linear time by Vose's (1991) algorithm: a draw from W outcomes then
-takes constant time.
-"""
+"""The table of the alias method (Walker 1977), built in linear time (Vose 1991): each draw takes constant time."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from numba import njit
 
 
 def alias_table(scaled: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Thresholds and aliases, `[W]` each, of probabilities `[W]` that are scaled to a mean of 1.
+    """Return thresholds and aliases, `[W]` each, of probabilities `[W]` scaled to a mean of 1.
 
     A draw takes one of the W outcomes, w, uniformly, and returns w with probability thresholds[w], else aliases[w].
     """
@@ -23,7 +21,11 @@ def alias_table(scaled: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64
 
 @njit(cache=True, nogil=True)
 def _fill(scaled: Any, alias: Any) -> None:
-    """Turn `scaled` `[W]`, of mean 1, into thresholds in place; what an outcome lacks to 1 comes from its alias."""
+    """Turn `scaled` `[W]`, of mean 1, into thresholds in place; the rest up to 1 of each place goes to its alias.
+
+    Two stacks, of places below 1 and of others: each step fills one place for good, so W steps suffice. The plain form
+    looks for the smallest and the largest place in each step, W^2 in all.
+    """
     size = len(scaled)
     low, high = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     lows = highs = 0
@@ -53,7 +55,11 @@ def _fill(scaled: Any, alias: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _draw(bits: Any, threshold: Any, alias: Any, outcomes: Any) -> None:
-    """Draw an outcome for each of 63 random bits: the place from the upper 32, the height from the lower 31."""
+    """Draw an outcome for each of 63 random bits: the place from the upper 32, the height from the lower 31.
+
+    Integers alone: a multiplication and a shift instead of a division for the place, and the same draws on every
+    machine. tests/neural/test_outputs.py compares `AliasTable.drawn` with the probabilities.
+    """
     size = np.int64(len(threshold))
     for k in range(len(bits)):
         place = ((bits[k] >> 31) * size) >> 32
@@ -63,9 +69,9 @@ def _draw(bits: Any, threshold: Any, alias: Any, outcomes: Any) -> None:
 class AliasTable:
     """A distribution over W outcomes to draw from by integer arithmetic.
 
-    drawn: `[W]`, uint64, how many of the 2^63 values of the random bits give each outcome: its exact probability. It
-    differs from that asked for by up to W / 2^32 of itself, as a place has a whole number of the 2^32 upper values, and
-    by about 2^-31 / W, as a threshold is one of 2^31 heights.
+    drawn: `[W]`, uint64, the number of the 2^63 values of the random bits that give each outcome: its exact
+    probability. Its relative difference from the requested one is up to W / 2^32, as a place has a whole number of the
+    2^32 upper values; the absolute one is about 2^-31 / W, as a threshold is one of 2^31 heights.
     """
 
     def __init__(self, probability: npt.NDArray[np.float64]) -> None:
@@ -77,7 +83,7 @@ class AliasTable:
             raise ValueError("probabilities must be finite, 0 or more, and not all 0")
         size = len(probability)
         heights, self._alias = alias_table(probability * (size / probability.sum()))
-        self._threshold = np.ceil(heights * (1 << 31)).astype(np.int64)  # as many heights are below it
+        self._threshold = np.ceil(heights * (1 << 31)).astype(np.int64)  # the number of heights below it
         first = -((np.arange(size + 1) << 32) // -size)  # of the upper numbers, that of each place
         each, own = np.diff(first).astype(np.uint64), self._threshold.astype(np.uint64)
         self.drawn = each * own

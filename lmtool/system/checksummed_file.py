@@ -1,8 +1,8 @@
-"""Sealed files: checksums of all blocks, verified before another library parses the file or a number of it is used.
+"""Checksums of all blocks of a file, verified before another library parses it or a number of it is used.
 
 A sealed file begins with a header of HEADER bytes of text, which HDF5 calls a user block and skips. After the content
-stands the table: the CRC-32 of each block of BLOCK bytes, uint32, little-endian; the first block is without the header,
-the last one shorter. The header has the length of the content, and the checksums of the table and of itself.
+follows the table: the CRC-32 of each block of BLOCK bytes, uint32, little-endian; the first block excludes the header,
+the last one may be shorter. The header has the length of the content, and the checksums of the table and of itself.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lmtool.system import parallel
 
 HEADER = 512  # the smallest user block of HDF5
 BLOCK = 1 << 16
-READ = 64  # blocks that a thread reads at once
-SHARE = 1 << 25  # bytes below which one thread verifies them
+BLOCKS_PER_READ = 64
+MIN_PARALLEL = 1 << 25  # bytes; smaller files are verified by one thread
 MAGIC = b"lmtool sealed file 1\n"
 Checksums = tuple[int, ...]
-_verified: set[tuple[int, int, int, int]] = set()  # files that this process has verified, or a parent of it
+_verified: set[tuple[int, int, int, int]] = set()  # files that this process, or its parent, has verified
 
 
 class DamagedFile(OSError):
@@ -42,14 +42,14 @@ class Header(NamedTuple):
         return -(-self.content // BLOCK)
 
     def as_bytes(self) -> bytes:
-        """The header as it stands in a file."""
+        """Return the header as bytes of a file."""
         text = MAGIC + f"content {self.content}\nblock {BLOCK}\nchecksums {self.table:08x}\n".encode()
         text = text.ljust(HEADER - len("header 01234567\n"), b"\n")
         return text + f"header {zlib.crc32(text):08x}\n".encode()
 
     @classmethod
     def parse(cls, written: bytes) -> Header | None:
-        """The header that a file begins with; None for one that is not sealed. Raises DamagedFile."""
+        """Parse the header of a file; return None if the file is not sealed. Raises DamagedFile."""
         if not written.startswith(MAGIC):
             return None
         try:
@@ -63,7 +63,7 @@ class Header(NamedTuple):
 
 
 def seal(path: Path) -> None:
-    """Seal a file, whose first HEADER bytes are free. Raises OSError where it cannot be written."""
+    """Seal a file, whose first HEADER bytes are free. Raises OSError if it cannot be written."""
     with path.open("r+b") as file:
         content = file.seek(0, os.SEEK_END)
         checksums = [zlib.crc32(block) for block in _blocks(file, content)]
@@ -75,9 +75,9 @@ def seal(path: Path) -> None:
 
 
 def verify(path: Path) -> bool:
-    """Whether a file is sealed; a sealed one is read to its end, once per process unless it changes.
+    """Verify a file and return True if it is sealed, else False; each is read once per process unless it changes.
 
-    Raises DamagedFile, with the place, where a byte is not what was written, and OSError where it cannot be read.
+    Raises DamagedFile, with the place, if a byte has changed, and OSError if it cannot be read.
     """
     with path.open("rb") as file:
         header = read_header(file)
@@ -88,14 +88,14 @@ def verify(path: Path) -> bool:
         if stamp in _verified:
             return True
         checksums = read_table(file, header, about.st_size)
-    pieces = parallel.cut_evenly(header.blocks, None if header.content > SHARE else 1)
+    pieces = parallel.cut_evenly(header.blocks, None if header.content > MIN_PARALLEL else 1)
     parallel.run((_verify_blocks, path, header.content, checksums, first, last) for first, last in pieces)
     _verified.add(stamp)
     return True
 
 
 def checksum_of(path: Path) -> str:
-    """The CRC-32 of a file, in hexadecimal digits; of a sealed one that of its header, which has those of the others.
+    """Return the CRC-32 of a file, in hexadecimal; of a sealed file only of its header, which has the other checksums.
 
     Raises DamagedFile and OSError.
     """
@@ -105,19 +105,19 @@ def checksum_of(path: Path) -> str:
             file.seek(0)
             return f"{zlib.crc32(file.read(HEADER)):08x}"
         file.seek(0)
-        while piece := file.read(READ * BLOCK):
+        while piece := file.read(BLOCKS_PER_READ * BLOCK):
             checksum = zlib.crc32(piece, checksum)
     return f"{checksum:08x}"
 
 
 def read_header(file: IO[bytes]) -> Header | None:
-    """The header of an open file; None for one that is not sealed. Raises DamagedFile."""
+    """Read the header of an open file; return None if the file is not sealed. Raises DamagedFile."""
     file.seek(0)
     return Header.parse(file.read(HEADER))
 
 
 def read_table(file: IO[bytes], header: Header, size: int) -> Checksums:
-    """The checksums of the blocks of an open file of `size` bytes. Raises DamagedFile."""
+    """Read the checksums of the blocks of an open file of `size` bytes. Raises DamagedFile."""
     if size != header.content + 4 * header.blocks:
         raise DamagedFile(f"it has {size:,} bytes, not {header.content + 4 * header.blocks:,}")
     file.seek(header.content)
@@ -128,7 +128,7 @@ def read_table(file: IO[bytes], header: Header, size: int) -> Checksums:
 
 
 class SealedReader(io.RawIOBase):
-    """The content of a sealed file that is read in pieces; each block is verified when it is first read.
+    """The content of a sealed file, read in pieces; each block is verified when it is first read.
 
     file: open for reading at any place, closed with this one. header: its header. size: its bytes. Reading raises
     DamagedFile, and OSError as the file does.
@@ -182,8 +182,8 @@ class SealedReader(io.RawIOBase):
 def _verify_blocks(path: Path, content: int, checksums: Checksums, first: int, last: int) -> None:
     with path.open("rb", buffering=0) as file:
         file.seek(first * BLOCK)
-        for block in range(first, last, READ):
-            start, end = block * BLOCK, min(min(block + READ, last) * BLOCK, content)
+        for block in range(first, last, BLOCKS_PER_READ):
+            start, end = block * BLOCK, min(min(block + BLOCKS_PER_READ, last) * BLOCK, content)
             piece = bytearray(end - start)
             length = file.readinto(piece)
             if length != end - start:
@@ -192,7 +192,7 @@ def _verify_blocks(path: Path, content: int, checksums: Checksums, first: int, l
 
 
 def _compare(content: bytes | bytearray, start: int, checksums: Checksums) -> None:
-    """Compare the checksums of whole blocks, of which the first begins at byte `start`."""
+    """Raise DamagedFile unless the checksums of whole blocks, the first of which begins at byte `start`, are right."""
     view = memoryview(content)
     for at in range(0, len(view), BLOCK):
         skipped = HEADER if start + at == 0 else 0
@@ -202,7 +202,7 @@ def _compare(content: bytes | bytearray, start: int, checksums: Checksums) -> No
 
 
 def _blocks(file: IO[bytes], content: int) -> Iterator[bytes]:
-    """The blocks of the content of an open file, the first without the header."""
+    """Yield the blocks of the content of an open file, the first without the header."""
     file.seek(0)
     for at in range(0, content, BLOCK):
         block = file.read(min(BLOCK, content - at))

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, under a temporary name first."""
+"""Write files completely or not at all, under a temporary name first."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from typing import IO, Any
 
 from lmtool.errors import UserError, first_line
 
-CHECKSUM = "checksum"  # the key of an object's own checksum
+CHECKSUM = "checksum"  # key of the checksum of an object
 _MASK = os.umask(0)  # it cannot be read without being set
 os.umask(_MASK)
-_synced: set[Path] = set()  # folders whose own names are on the disk
+_synced: set[Path] = set()  # folders whose names are on the disk
 _TEMPORARY = re.compile(r"\..*\.([^.]+)\.(\d+)\.(?:ids\.)?tmp")  # the host and the process of a temporary file
 
 
 def process_tag() -> str:
-    """This process among those of all machines, for the names of its temporary files: HOST.NUMBER."""
+    """Return HOST.NUMBER, which identifies this process among all machines, for the names of its temporary files."""
     return f"{socket.gethostname().replace('.', '-')}.{os.getpid()}"
 
 
 def remove_stale(folder: Path, name: str | None = None) -> None:
-    """Remove the temporary files in a folder of processes of this machine that were killed; those of others may be at
-    work. name: of the file that they were to become; None for all.
+    """Remove the temporary files in a folder that killed processes of this machine have left.
+
+    name: of the file that they were to become; None for all.
     """
     here = process_tag().partition(".")[0]
     for path in folder.glob(".*.tmp" if name is None else f".{glob.escape(name)}.*.tmp"):
@@ -55,11 +56,11 @@ def _alive(process: int) -> bool:
 def atomic_write(path: Path, *, synced: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block ends without an error.
 
-    The temporary is synced to disk before the rename and removed after a failure, so that `path` holds
-    the old file or the new one at every moment. The folder is synced after it: after a power cut no later file is there
-    without this one. synced=False leaves the syncing to the system, for files that can be made again: then a power cut
-    can leave less than the whole. Raises UserError where `path` is a folder, as an empty name is, where the disk is
-    full, and where the folder cannot be written to.
+    The temporary is synced to disk before the rename and removed after a failure, so that `path` holds the old file or
+    the new one at every moment. The folder is synced after it: after a power failure no later file exists without this
+    one. synced=False leaves syncing to the system, for files that can be recomputed: a power failure can truncate them.
+    Raises UserError if `path` is a folder, as an empty name is, if the disk is full, and if the folder cannot be
+    written to.
     """
     if os.path.isdir(path) or path.name in ("", ".."):
         raise UserError(f"{path} is a folder: name a file, as {path / 'NAME'}")
@@ -84,13 +85,13 @@ def atomic_write(path: Path, *, synced: bool = True) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Have what was written into a file on the disk; a missing one has nothing. Raises OSError where it fails."""
+    """Flush a file to disk, if it exists. Raises OSError if that fails."""
     with suppress(FileNotFoundError), path.open("rb") as handle:
         os.fsync(handle.fileno())
 
 
 def _sync_names(folder: Path) -> None:
-    """Have the names of a folder's files on the disk, and, once in a process, those of the folders above it."""
+    """Flush the names of a folder's files to disk, and, once per process, the names of the folders above it."""
     folder = folder.resolve()
     _sync_folder(folder)
     if folder not in _synced:
@@ -118,7 +119,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def opened(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
-    """A file to write; packed: by gzip, always into the same bytes."""
+    """Open a file to write; packed: by gzip, without a time, so that the same text gives the same bytes."""
     if packed:
         with path.open("wb") as raw, gzip.GzipFile("", "wb", 3, raw, mtime=0) as file:
             yield file  # type: ignore[misc]
@@ -142,15 +143,15 @@ def reserve(path: Path, size: int) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:
-    """The one-line form of a failed write."""
+    """Return a one-line error for a failed write."""
     reason = error.strerror or first_line(error)
     if error.errno == errno.ENOMEM:
-        return UserError(f"cannot write {path}: {reason}; leave this process more memory, or set counts.memory")
+        return UserError(f"cannot write {path}: {reason}; give this process more memory, or set counts.memory")
     return UserError(f"cannot write {path}: {reason}; free some space, or choose a folder you can write to")
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, unless it exists. Raises UserError where it cannot be made."""
+    """Make a folder and its parents unless it exists. Raises UserError if it cannot be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -158,7 +159,7 @@ def make_folder(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, whole or not at all; an object gets a checksum as its last entry."""
+    """Write `value` as indented JSON, completely or not at all; an object gets a checksum as its last entry."""
     if isinstance(value, dict):
         value = {key: entry for key, entry in value.items() if key != CHECKSUM}
         value[CHECKSUM] = _checksum_of(json.loads(json.dumps(value, allow_nan=False)))  # as it will be read
@@ -167,8 +168,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """Read JSON, without its checksum. Raises UserError, which ends with `remedy`, where the file is missing or
-    damaged, and where the checksum of an object is not that of its other entries.
+    """Read JSON and verify its checksum, which is left out.
+
+    Raises UserError, ending with `remedy`, if the file is missing or damaged, or the checksum differs.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -184,11 +186,11 @@ def read_json(path: Path, remedy: str) -> Any:
 
 
 def has_checksum(path: Path) -> bool:
-    """Whether a JSON file is an object with a checksum."""
+    """Return whether a JSON file has an object with a checksum."""
     value = json.loads(path.read_text(encoding="utf-8"))
     return isinstance(value, dict) and CHECKSUM in value
 
 
 def _checksum_of(value: dict[str, Any]) -> str:
-    """The CRC-32 of an object's JSON without spaces, its keys sorted."""
+    """Return the CRC-32 of an object's JSON without spaces, its keys sorted."""
     return f"{zlib.crc32(json.dumps(value, sort_keys=True, separators=(',', ':')).encode()):08x}"

@@ -1,4 +1,8 @@
-"""HDF5 files, written whole and sealed, and verified before the HDF5 library, which can hang on damage, parses them."""
+"""Write HDF5 files completely and sealed; verify them before the HDF5 library, which can hang on damage, parses them.
+
+HDF5 can name other files, by external links, external raw storage and virtual datasets, can load a plugin to undo a
+filter, and can declare arrays of any size in a small file. lmtool writes none of these, and a file that has them is
+rejected: all that is read of a file is in the file itself."""
 
 from __future__ import annotations
 
@@ -19,19 +23,21 @@ from lmtool.errors import UserError, first_line
 from lmtool.system.checksummed_file import BLOCK, HEADER, DamagedFile, SealedReader, read_header, seal, verify
 from lmtool.system.files import atomic_write, cannot_write, reserve
 
-_open_pieces: weakref.WeakSet[h5py.File] = weakref.WeakSet()  # one that is open at the end is a segmentation fault
-VERSION = h5py.version.hdf5_version  # of the library, which does not read all that later ones write
-SIGNATURE = b"\x89HDF\r\n\x1a\n"  # with which files that are not sealed begin
-# Arrays aligned; in the format that HDF5 1.10 reads, whose objects have no times: the same numbers are the same bytes.
+_open_pieces: weakref.WeakSet[h5py.File] = (
+    weakref.WeakSet()
+)  # closed at exit, as an open one causes a segmentation fault
+VERSION = h5py.version.hdf5_version  # of the library, which cannot read all that later ones write
+SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the beginning of files that are not sealed
+# Aligned arrays, in the format of HDF5 1.10, whose objects have no times: the same numbers give the same bytes.
 MAPPED = {"libver": ("earliest", "v110"), "alignment_threshold": 1, "alignment_interval": 8}
 
 
 @contextmanager
 def atomic_hdf5(path: Path, size: int, *, synced: bool = True, mapped: bool = False) -> Iterator[h5py.File]:
-    """A new HDF5 file of about `size` bytes, sealed and renamed to `path` when the block ends without an error.
+    """Create an HDF5 file of about `size` bytes, sealed and renamed to `path` if the block ends without an error.
 
-    synced: whether it is on disk then. mapped: whether its arrays can be memory-mapped, each in one piece. Raises
-    UserError where the disk is full or the folder cannot be written to.
+    synced: whether to flush it to disk. mapped: whether its arrays can be memory-mapped, each in one piece. Raises
+    UserError if the disk is full or the folder cannot be written to.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,21 +48,21 @@ def atomic_hdf5(path: Path, size: int, *, synced: bool = True, mapped: bool = Fa
             seal(temporary)
     except OSError as error:
         raise cannot_write(path, error) from error
-    except RuntimeError as error:  # what h5py raises when it cannot flush
+    except RuntimeError as error:  # raised by h5py if it cannot flush
         raise cannot_write(path, OSError(str(error))) from error
 
 
 def open_hdf5(path: Path) -> h5py.File:
-    """Open an HDF5 file for reading. A sealed one is verified first; others, of before 0.6, have no checksums.
+    """Open an HDF5 file for reading. A sealed one is verified first; others, from before 0.6, have no checksums.
 
-    Raises DamagedFile, with the place, where it is damaged, and OSError where it is no HDF5 file or cannot be read.
+    Raises DamagedFile, with the place, if it is damaged, and OSError if it is not an HDF5 file or cannot be read.
     """
     verify_hdf5(path)
     return h5py.File(path, "r")
 
 
 def verify_hdf5(path: Path) -> bool:
-    """Whether an HDF5 file is sealed; a sealed one is read to its end. Raises DamagedFile and OSError."""
+    """Verify an HDF5 file and return True if it is sealed, else False. Raises DamagedFile and OSError."""
     if verify(path):
         return True
     with path.open("rb") as file:
@@ -66,7 +72,7 @@ def verify_hdf5(path: Path) -> bool:
 
 
 def open_hdf5_pieces(raw: IO[bytes]) -> h5py.File:
-    """Open an HDF5 file that is read in pieces, as one at an address is; what is read is verified if it is sealed.
+    """Open an HDF5 file that is read in pieces, e.g. at an address; the pieces are verified if it is sealed.
 
     Raises DamagedFile and OSError as `open_hdf5` does, also when it is read later.
     """
@@ -78,10 +84,10 @@ def open_hdf5_pieces(raw: IO[bytes]) -> h5py.File:
 
 
 class _Uncollected(io.RawIOBase):
-    """A file that is read without garbage collections meanwhile.
+    """A file that is read with garbage collection switched off.
 
-    h5py calls it with its lock held. A collection on the thread of a remote file system, which is to bring the bytes,
-    could free an object of h5py, wait for that lock, and both would wait for ever.
+    h5py calls it with its lock held. A collection on the thread of a remote file system, which fetches the bytes, could
+    free an object of h5py and wait for that lock: a deadlock.
     """
 
     _reading = 0
@@ -130,17 +136,17 @@ def _close_pieces() -> None:
         file.close()
 
 
-BUILT_IN = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}  # need no plugin
-DEFLATED = 1100  # bytes that one of deflate's can stand for, a little more than the 1,032 that it reaches
-UNWRITTEN = 1 << 20  # bytes that an array may have without them: zeros at its end are not stored
+BUILT_IN = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}  # filters without a plugin
+MAX_DEFLATION = 1100  # maximum ratio of bytes to deflated bytes, which reaches 1,032
+UNWRITTEN = 1 << 20  # bytes that an array may have more than are stored: zeros at its end are not
 NUMBERS = "biuf"  # numpy's kinds of the types that lmtool stores
 
 
 def require_own_content(file: h5py.File, path: object) -> None:
-    """Raise UserError, naming `path` and the part, unless a file holds all of its arrays, of numbers, itself."""
+    """Raise UserError, naming `path` and the part, unless a file itself holds all of its arrays, of numbers."""
 
     def refused(name: str, link: object) -> str | None:
-        try:  # an exception does not pass through HDF5, a result does
+        try:  # HDF5 lets no exception pass, but a result
             reason = f"{type(link).__name__} to something else" if not isinstance(link, h5py.HardLink) else None
             reason = reason or _reason(file[name])
         except (KeyError, OSError, TypeError, ValueError, RuntimeError) as error:
@@ -153,7 +159,7 @@ def require_own_content(file: h5py.File, path: object) -> None:
 
 
 def _reason(item: h5py.Group | h5py.Dataset | h5py.Datatype) -> str | None:
-    """Why a part of a file is not read; None where it may be."""
+    """Return why a part of a file is rejected, or None if it is not."""
     if isinstance(item, h5py.Group):
         return None
     if not isinstance(item, h5py.Dataset):
@@ -162,18 +168,18 @@ def _reason(item: h5py.Group | h5py.Dataset | h5py.Datatype) -> str | None:
 
 
 def _reason_of_array(dataset: h5py.Dataset) -> str | None:
-    """Why an array is not read; None where it may be."""
+    """Return why an array is rejected, or None if it is not."""
     if dataset.dtype.kind not in NUMBERS or dataset.dtype.subdtype is not None:
         return f"an array of {dataset.dtype}, not of numbers"
     if dataset.is_virtual:
-        return "a virtual dataset, whose numbers lie elsewhere"
+        return "a virtual dataset, whose numbers are in another file"
     if dataset.external:
-        return "an array whose numbers lie in another file"
+        return "an array whose numbers are in another file"
     created = dataset.id.get_create_plist()
     filters = {created.get_filter(k)[0] for k in range(created.get_nfilters())}
     if not filters <= BUILT_IN:
         return "an array behind a filter that needs a plugin"
     stored = int(dataset.id.get_storage_size())
-    if dataset.nbytes > max(stored * (DEFLATED if filters else 1), UNWRITTEN):
+    if dataset.nbytes > max(stored * (MAX_DEFLATION if filters else 1), UNWRITTEN):
         return f"an array of {dataset.nbytes:,} bytes, of which the file has {stored:,}"
     return None

@@ -1,4 +1,8 @@
-"""Locks for one process at a time, which end with the process that holds them, however that ends."""
+"""Locks for one process at a time, released when the process that holds them ends, even if it is killed.
+
+The package filelock is not used: some of its versions empty the file, and with it the holder's name, when another
+process asks; it leaves lock files behind; and without flock it falls back to files that a killed process leaves locked.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,11 @@ LOCK = ".lock"
 
 @contextmanager
 def folder_lock(folder: Path, lock: str = LOCK) -> Iterator[None]:
-    """Hold `folder` for this process until the block ends; a missing folder is created.
+    """Lock `folder` for this process until the block ends; a missing folder is created.
 
-    The lock is the system's (flock) on the file `lock` in the folder, which names the holder: a process that is killed
-    leaves the file but no lock. Where the file system does not support locks, nothing is held. Raises UserError where
-    another process, or another block of this one, holds the folder, and where the folder cannot be written to.
+    The lock is the system's (flock) on the file `lock` in the folder, which names the holder: a killed process leaves
+    the file but no lock. If the file system does not support locks, nothing is locked. Raises UserError if another
+    process, or another block of this one, has locked the folder, and if the folder cannot be written to.
     """
     with _opened(folder / lock) as handle:
         if not _take(handle):
@@ -37,8 +41,8 @@ def folder_lock(folder: Path, lock: str = LOCK) -> Iterator[None]:
 def wait_for_lock(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
     """Hold a file for this process until the block ends, by a lock as of `held` beside it, when it is free.
 
-    waiting: called once, with who holds it, where it is not free at once. It works between machines where the file
-    system has locks for all of them, as NFS. Raises UserError where the folder cannot be written to.
+    waiting: called once, with the holder's name, if it is not free immediately. It works between machines if the file
+    system shares its locks, as NFS does. Raises UserError if the folder cannot be written to.
     """
     lock = path.with_name(f".{path.name}.lock")
     told = False
@@ -49,7 +53,7 @@ def wait_for_lock(path: Path, waiting: Callable[[str], None]) -> Iterator[None]:
                 try:
                     yield
                 finally:
-                    lock.unlink(missing_ok=True)  # who has opened it by now, sees that it is not the file any more
+                    lock.unlink(missing_ok=True)  # a process that has opened it by now sees that it is gone
                 return
             if not told:
                 waiting(_holder(handle))
@@ -67,8 +71,8 @@ def _is_file_of(path: Path, handle: IO[str]) -> bool:
 def _opened(path: Path) -> IO[str]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Append mode leaves what the holder wrote. Unless it is looked at again, the file is never removed, else two
-        # processes could each lock a file of this name.
+        # Append mode keeps what the holder wrote. A lock file must not be removed unless those who open it look again
+        # (`_is_file_of`): two processes could each lock a file of this name.
         return path.open("a+", encoding="utf-8")
     except OSError as error:
         raise cannot_write(path, error) from error
@@ -90,7 +94,7 @@ def _holder(handle: IO[str]) -> str:
 
 
 def _name_holder(handle: IO[str]) -> None:
-    with suppress(OSError):  # on a full disk the lock holds, without the holder's name
+    with suppress(OSError):  # on a full disk the lock works, without the holder's name
         os.ftruncate(handle.fileno(), 0)
         # Past the buffer of `handle`, which would be written once more when it is closed, and fail there.
         os.write(handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())

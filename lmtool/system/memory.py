@@ -1,4 +1,4 @@
-"""The memory that is available, and that this process has."""
+"""Available memory, memory of this process, and arrays in files read piece by piece."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 
 def memory_available() -> int | None:
-    """Bytes that this process can allocate without swapping, within its cgroup's limit; None where that is unknown."""
+    """Return the bytes that this process can allocate without swapping, within its cgroup's limit; None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
@@ -28,7 +28,7 @@ def memory_available() -> int | None:
 
 
 def memory_resident() -> int | None:
-    """Bytes of this process that are in memory, pages of files among them; None where that is unknown."""
+    """Return the resident bytes of this process, including pages of files; None if unknown."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -36,20 +36,20 @@ def memory_resident() -> int | None:
 
 
 def is_nearly_used(memory: int) -> bool:
-    """Whether this process has most of so many bytes, or may have: until it is asked again it grows."""
+    """Return whether this process uses most of this many bytes, or may before the next call."""
     resident = memory_resident()
     return resident is None or resident > memory * 3 // 4
 
 
 def pieces_of(array: npt.NDArray[Any], size: int) -> Iterator[npt.NDArray[Any]]:
-    """An array `[N]` in pieces of `size`; one in a file leaves the memory after each."""
+    """Yield an array `[N]` in pieces of `size`; each piece of an array in a file is dropped from memory afterwards."""
     for first in range(0, len(array), size):
         yield array[first : first + size]
         release(array)
 
 
 def release(array: npt.NDArray[Any] | mmap.mmap) -> None:
-    """Drop the pages of an array in a file from memory: they are read again when they are used. One in memory stays."""
+    """Drop the pages of an array in a file from memory; they are read again when used. No-op for an array in memory."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -1,7 +1,7 @@
-"""Calls on several threads, for compiled functions, which release Python's global lock.
+"""Run calls on several threads, for compiled functions, which release Python's global lock.
 
-Where torch is in use, they are those of its OpenMP team, which waits for the next call in a short spin: threads beside
-it would have to take the cores from it, each time. Elsewhere they are threads of our own."""
+If torch is in use, they are the threads of its OpenMP team, which spin for a short time between calls and would compete
+with other threads for the cores. Otherwise they are lmtool's own threads."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 Call = tuple[Any, ...]  # a function and its arguments
-# Seconds between two looks at the load: shorter ones would follow each program that starts and ends. At the start, the
-# time that imports have taken is enough; what was seen long ago does not say what the load is now.
+# Seconds between two looks at the load: shorter intervals would follow each program that starts and ends. At the start,
+# the time of the imports is enough; a look that is too old says nothing of the load now.
 LOOK_EVERY, LOOK_FIRST, TOO_OLD = 2.0, 0.4, 20.0
 _threads = 0  # in use; 0 = not chosen yet
-_most = 0  # threads that follow_load returns to when the cores are free; 0 = it changes nothing
+_max_threads = 0  # to which follow_load returns when the cores are free; 0: it changes nothing
 _lowered = False
-_of_torch: int | None = None  # torch's own number, before set_torch_threads changed it
+_torch_threads: int | None = None  # torch's number before set_torch_threads changed it
 _workers: list[SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]] = []
 _here = threading.local()
 _is_fork = False  # whether this process was forked from one that may have had threads
@@ -38,28 +38,28 @@ def use(count: int | None, *, follow: bool = False) -> int:
 
     follow: whether to use fewer while other processes need the cores, at once and whenever follow_load is called.
     """
-    global _threads, _most, _lowered
+    global _threads, _max_threads, _lowered
     _threads = count or cores()
-    _most, _lowered = (_threads if follow else 0), False
+    _max_threads, _lowered = (_threads if follow else 0), False
     follow_load(LOOK_FIRST)
     return _threads
 
 
 def follow_load(after: float | None = None) -> None:
-    """Use only as many threads as other processes leave cores for; call it between two steps of long work.
+    """Use only as many threads as other processes leave cores for; to be called between steps of long work.
 
-    Threads that wait for one another advance at the pace of the one that another process has displaced, at the worst a
-    time slice of the scheduler (milliseconds) for each operation. Looks if the last look is `after` seconds ago (None:
-    LOOK_EVERY), on Linux; does nothing unless `use` was called with follow.
+    Threads that wait for one another advance at the pace of the slowest: if another process takes its core, each
+    operation may take a time slice of the scheduler (milliseconds). Looks if the last look is `after` seconds ago
+    (None: LOOK_EVERY), on Linux; does nothing unless `use` was called with follow.
     """
     global _threads, _lowered, _seen
-    if not _most or not (seconds := time.monotonic() - _seen[0]) > (LOOK_EVERY if after is None else after):
+    if not _max_threads or not (seconds := time.monotonic() - _seen[0]) > (LOOK_EVERY if after is None else after):
         return
     before, _seen = _seen, _times()
     if seconds > TOO_OLD:
         return
     busy, own = _seen[1] - before[1], _seen[2] - before[2]
-    count = max(1, min(_most, int(cores() - max(0.0, busy - own) / seconds + 0.5)))
+    count = max(1, min(_max_threads, int(cores() - max(0.0, busy - own) / seconds + 0.5)))
     if count != _threads:
         _threads, _lowered = count, _lowered or count < _threads
         set_torch_threads()
@@ -90,51 +90,53 @@ def _times() -> tuple[float, float, float]:
 
 
 def cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def threads() -> int:
-    """The number of threads in use."""
+    """Return the number of threads in use."""
     return _threads or cores()
 
 
 def set_torch_threads() -> None:
-    """Have torch's own operations use the number of threads that was chosen, if any; call it once torch is imported.
+    """Make torch's operations use the chosen number of threads, if any; to be called after torch is imported.
 
-    It is 1 in a forked child: the team of OpenMP stayed behind, and what waits for it waits for ever.
+    It is 1 in a forked child, which has no OpenMP team: waiting for it would be a deadlock.
     """
-    global _of_torch
+    global _torch_threads
     torch: Any = sys.modules.get("torch")
     if (_threads or _is_fork) and hasattr(torch, "set_num_threads"):  # torch may be half imported
-        _of_torch = _of_torch or torch.get_num_threads()
+        _torch_threads = _torch_threads or torch.get_num_threads()
         torch.set_num_threads(1 if _is_fork else _threads)
 
 
 @contextmanager
 def restore_threads() -> Iterator[None]:
-    """Restore the numbers of threads, torch's too, when the block ends: in Python they are the user's."""
-    global _threads, _most, _of_torch
-    before, _of_torch = (_threads, _most), None
+    """Restore the numbers of threads, torch's too, when the block ends: they belong to the user's program."""
+    global _threads, _max_threads, _torch_threads
+    before, _torch_threads = (_threads, _max_threads), None
     try:
         yield
     finally:
-        _threads, _most = before
-        if _of_torch is not None:
-            sys.modules["torch"].set_num_threads(_of_torch)
+        _threads, _max_threads = before
+        if _torch_threads is not None:
+            sys.modules["torch"].set_num_threads(_torch_threads)
 
 
 def cut_evenly(total: int, pieces: int | None = None) -> list[tuple[int, int]]:
-    """range(total) in consecutive pieces of about equal size, as (first, last + 1); by default one per thread."""
+    """Return consecutive pieces of range(total) of about equal size, as (first, last + 1); by default one per
+    thread.
+    """
     count = pieces or threads()
     ends = [total * piece // count for piece in range(count + 1)]
     return list(itertools.pairwise(ends))
 
 
 def run_pieces(function: Any, arguments: Iterable[Any], total: int, most: int) -> list[Any]:
-    """function(*arguments, first, last) over range(total), in at most `most` pieces and at least one; their results.
+    """Return the results of function(*arguments, first, last) over range(total), in at most `most` pieces.
 
-    most: as many as there is work for; what it costs to hand one over, `run` says.
+    most: number of pieces that are worth a thread (for the cost of a call see `run`).
     """
     pieces = max(1, min(threads(), most))
     return run((function, *arguments, first, last) for first, last in cut_evenly(total, pieces))
@@ -143,8 +145,8 @@ def run_pieces(function: Any, arguments: Iterable[Any], total: int, most: int) -
 def run(calls: Iterable[Call]) -> list[Any]:
     """Run calls `(function, *arguments)` in parallel and return their results; the first error is raised.
 
-    The caller's thread takes a share. Handing over and waiting takes a little less than a tenth of a millisecond, as
-    the threads take turns with Python's lock until they are in compiled code; the standard library's pools take longer.
+    The caller's thread takes a share. Handing over and waiting takes almost 0.1 ms, as the threads take turns with
+    Python's lock until they are in compiled code; the standard library's pools take longer.
     """
     waiting = list(calls)
     used = min(threads(), len(waiting))
@@ -162,7 +164,9 @@ def run(calls: Iterable[Call]) -> list[Any]:
 
 
 def _has_team() -> bool:
-    """Whether the team of torch's own calls is that of this thread: each thread that calls OpenMP has its own."""
+    """Return whether this thread's OpenMP team is the one of torch's calls: each thread that calls OpenMP has its
+    own.
+    """
     return "torch" in sys.modules and not _is_fork and threading.current_thread() is threading.main_thread()
 
 
@@ -177,22 +181,22 @@ def _of_team(team: ctypes.CDLL, shares: list[list[Call]]) -> list[list[Any] | Ba
     outcomes: list[Any] = [None] * len(shares)
 
     def work(_: object) -> None:
-        mine = range(team.omp_get_thread_num(), len(shares), team.omp_get_num_threads())  # it may be a smaller team
+        mine = range(team.omp_get_thread_num(), len(shares), team.omp_get_num_threads())  # the team may be smaller
         for place in mine:
             outcomes[place] = _results(shares[place])
 
     team.GOMP_parallel(_WORK(work), None, len(shares), 0)
-    if any(outcome is None for outcome in outcomes):  # it came between two calls, from where ctypes lets nothing out
+    if any(outcome is None for outcome in outcomes):  # raised between two calls, where ctypes drops it
         raise KeyboardInterrupt
     return outcomes
 
 
 @functools.cache
 def _team() -> ctypes.CDLL | None:
-    """The OpenMP library that torch is linked with, by the binary interface that GCC's code calls it by.
+    """Load the OpenMP library that torch is linked with, to be called by GCC's binary interface.
 
-    None where torch is built with another one. What is looked up by torch's own library is found in those that it
-    needs, whatever their files are called.
+    None if torch is built with another one. Symbols are looked up by torch's own library, and so found in those it
+    needs, whatever their file names.
     """
     try:
         library = ctypes.CDLL(str(Path(sys.modules["torch"].__path__[0]) / "lib" / "libtorch_cpu.so"))
@@ -232,7 +236,7 @@ def _work(tasks: SimpleQueue[tuple[list[Call], SimpleQueue[Any]]]) -> None:
 
 
 def _forked() -> None:
-    """A forked child has none of the threads, and OpenMP does not notice."""
+    """Forget the threads in a forked child, which has none of them; OpenMP does not notice by itself."""
     global _is_fork
     _is_fork = True
     _workers.clear()
@@ -247,7 +251,7 @@ Item = TypeVar("Item")
 
 
 def read_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """The items, none of them None, each made by a second thread while the one before it is in use."""
+    """Yield items, which must not be None; a second thread makes the next one while one is in use."""
     with ThreadPoolExecutor(1) as reader:
         coming = reader.submit(next, items, None)
         while (item := coming.result()) is not None:

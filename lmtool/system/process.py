@@ -17,9 +17,11 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def use_writable_cache(package: Path = PACKAGE) -> None:
-    """Have numba keep what it compiles in a folder of this process, removed at its end, where it has no other place.
+    """Give numba a cache folder for this process, removed at its end, if it cannot write to its usual places.
 
-    To be called before numba is imported. Nothing is done where NUMBA_CACHE_DIR names a folder.
+    To be called before numba is imported. numba caches compiled loops beside their Python files or in the user's cache
+    folder; if it can write to neither, e.g. for a user without a home folder and a package installed by root, its
+    import raises an exception. No-op if NUMBA_CACHE_DIR is set.
     """
     if os.environ.get(FOLDER) or "numba" in sys.modules or _is_writable(package) or _is_writable(_users_cache()):
         return
@@ -27,26 +29,26 @@ def use_writable_cache(package: Path = PACKAGE) -> None:
     import shutil
     import tempfile
 
-    # Not a name that others could guess: what is in the folder is run.
+    # Not a name that others could guess: files in the folder are executed.
     folder = tempfile.mkdtemp(prefix="lmtool-compiled-")
     os.environ[FOLDER] = folder
     process = os.getpid()
 
     def remove() -> None:
-        if os.getpid() == process:  # a fork has not made it
+        if os.getpid() == process:  # not in a fork
             shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(remove)
 
 
 def _users_cache() -> Path:
-    """The user's cache folder, as numba finds it on Linux."""
+    """Return the user's cache folder of numba on Linux."""
     named = os.environ.get("XDG_CACHE_HOME")
     return Path(named or os.path.expanduser("~/.cache")) / "numba"
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether a folder can be written to, or made."""
+    """Return whether a folder can be written to or created."""
     existing = next((path for path in (folder, *folder.parents) if path.is_dir()), None)
     return existing is not None and os.access(existing, os.W_OK | os.X_OK)
 
@@ -56,10 +58,10 @@ ALL = 1 << 30  # bytes
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep freed blocks for the next step instead of giving them back to the system.
+    """Make the C library keep freed blocks for the next step instead of returning them to the system.
 
-    A step of training frees and allocates the same large blocks; a new mapping costs a page fault per 4 KiB, which can
-    take longer than the arithmetic. Does nothing where the C library is not GNU's.
+    A training step frees and allocates the same large blocks; a new mapping costs a page fault per 4 KiB, which can
+    take longer than the arithmetic. No-op if the C library is not GNU's.
     """
     if sys.platform != "linux":
         return
@@ -69,11 +71,11 @@ def keep_freed_memory() -> None:
         library.mallopt(M_TRIM_THRESHOLD, ALL)
 
 
-AGAIN = 0.05  # seconds until a swallowed SIGINT comes again; a callback takes less
+AGAIN = 0.05  # seconds until a swallowed SIGINT is raised again; longer than a callback
 
 
 class Interrupts:
-    """Whether SIGINT has come."""
+    """Whether SIGINT has been received."""
 
     def __init__(self) -> None:
         self.came = False
@@ -81,11 +83,10 @@ class Interrupts:
 
 @contextmanager
 def preserve_interrupts() -> Iterator[Interrupts]:
-    """While the block runs, a KeyboardInterrupt that is raised in a callback or a finaliser is raised again after it.
+    """Raise a KeyboardInterrupt that is lost in a callback or a finalizer in the block again after the callback.
 
-    Python prints such an exception and goes on (`sys.unraisablehook`); what called back then fails in a way of its own,
-    as LLVM's compiler does in Numba. Only in the main thread, and where SIGINT raises KeyboardInterrupt as Python has
-    it.
+    Python prints such an exception and continues (`sys.unraisablehook`), and the caller in C fails later, as LLVM's
+    compiler does in Numba. No-op outside the main thread, and if SIGINT does not raise KeyboardInterrupt as usual.
     """
     interrupts = Interrupts()
     in_main = threading.current_thread() is threading.main_thread()

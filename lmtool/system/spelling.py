@@ -1,4 +1,4 @@
-"""The known words that are spelt most like an unknown one."""
+"""Find the known words that are most similar to an unknown one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import heapq
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-COMPARED = 300  # words that difflib compares letter by letter, at some hundredths of a millisecond each
+COMPARED = 300  # maximum number of words that difflib compares letter by letter, about 0.03 ms each
 
 
 def close_words(word: str, known: Sequence[str], count: int = 3) -> list[str]:
-    """At most `count` known words that are close to `word`, the closest first.
+    """Return at most `count` known words that are similar to `word`, the most similar first.
 
-    The same word in another case comes first. Among more than COMPARED words only those of about the same length that
-    share the first or the last letter are compared: a million words take some tenths of a second.
+    The same word in another case comes first. Among more than COMPARED words only those of about the same length with
+    the same first or last letter are compared: a million words take a few tenths of a second.
     """
     cases = [form for form in (word.lower(), word.capitalize(), word.upper()) if form != word]
     compared: Iterable[str] = known
@@ -33,7 +33,7 @@ def close_words(word: str, known: Sequence[str], count: int = 3) -> list[str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The names closest to `word`, as the end of an error message; all of them where none is close."""
+    """Return the end of an error message with the names similar to `word`, or all names if none is similar."""
     names = sorted(known)
     close = close_words(word, names)
     if close:

@@ -1,4 +1,4 @@
-"""What the user reads: tables in text, Markdown, CSV and HTML, progress bars, standard output."""
+"""Output for the user: tables in text, Markdown, CSV and HTML, progress bars, standard output."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from lmtool.errors import UserError, for_terminal
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a formula, or white space before one, begins with
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # first characters of a formula, or of white space before one
 Cell = str | int | float | None
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table in plain text: text columns flush left, numbers flush right; a dash for None; control characters as
-    escapes.
+    """Return a table in plain text: text flush left, numbers flush right, a dash for None, control characters
+    escaped.
     """
     header = [for_terminal(name) for name in header]
     shown = [[for_terminal(cell_text(cell)) for cell in row] for row in rows]
@@ -35,7 +35,7 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
 
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
@@ -45,7 +45,9 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as text: integers with separators, other numbers with five significant digits or more; `-` for None."""
+    """Return a cell as text: integers with separators, other numbers with at least five significant digits, `-` for
+    None.
+    """
     if cell is None:
         return "-"
     if isinstance(cell, bool) or not isinstance(cell, int | float):
@@ -58,8 +60,8 @@ def cell_text(cell: Cell) -> str:
 
 
 def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
-    """Rows as CSV, which spreadsheets compute no formulas of: a text that would begin one is written behind `'`, as
-    OWASP's page on CSV injection has it. csv_rows reads it back.
+    """Return rows as CSV without formulas for spreadsheets: a text that would begin one gets a `'` before it (see OWASP
+    on CSV injection). csv_rows reads it back.
     """
     import csv
 
@@ -69,7 +71,7 @@ def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def csv_rows(text: str) -> list[list[str]]:
-    """The rows of a CSV of csv_text. Raises csv.Error for what is none."""
+    """Return the rows of a CSV of csv_text. Raises csv.Error if it is not one."""
     import csv
 
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -81,7 +83,7 @@ def _without_formula(cell: Cell) -> Cell:
 
 
 def _begins_formula(text: str) -> bool:
-    """Whether a spreadsheet takes a text, without `'` before it, for a formula; a number is none."""
+    """Return whether a spreadsheet takes a text, without `'` before it, for a formula; numbers are not formulas."""
     text = text.lstrip("'")
     if text[:1] not in FORMULA:
         return False
@@ -89,11 +91,11 @@ def _begins_formula(text: str) -> bool:
         float(text)
     except ValueError:
         return bool(text)
-    return "_" in text  # Python's digits, no spreadsheet's
+    return "_" in text  # a number for Python, not for spreadsheets
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table in HTML, as notebooks show it: everything escaped, numbers flush right."""
+    """Return a table in HTML for notebooks: everything escaped, numbers flush right."""
 
     from html import escape
 
@@ -111,8 +113,8 @@ GAP = "  "  # between two parts of a line
 
 
 def progress_bar(**options: Any) -> Any:
-    """tqdm's bar with these options, which disappears at its end: a widget in a notebook, text elsewhere and where
-    ipywidgets is not installed.
+    """Return a tqdm bar with these options, which disappears at its end: a widget in a notebook with ipywidgets, else
+    text.
     """
     if "IPython" in sys.modules:
         from tqdm import TqdmWarning
@@ -126,25 +128,25 @@ def progress_bar(**options: Any) -> Any:
 
 
 def token_bar(total: int | None, *, shown: bool) -> Any:
-    """A bar that counts tokens, `total` of them where that is known; one that is not shown does nothing."""
+    """Return a bar that counts tokens, `total` if it is known; a bar that is not shown does nothing."""
     return progress_bar(total=total, unit=" tokens", unit_scale=True, disable=not shown)
 
 
 def write_above(bar: Any, text: str) -> None:
-    """Print a line above a bar: on standard error, which a notebook would show as an error, and there on standard
+    """Print a line above a bar: on standard error, or in a notebook, which shows that as an error, on standard
     output.
     """
     bar.write(text, file=sys.stdout if in_notebook() else sys.stderr)
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook's process; its packages alone may be there because a library has imported them."""
+    """Return whether this is a notebook's process; a library may have imported its packages alone."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return "ipykernel" in sys.modules and shell is not None and shell() is not None
 
 
 def fitting(parts: Sequence[tuple[str, int]], columns: int | None) -> str:
-    """Parts, each with its rank, in one line of at most that many columns; those of the highest ranks are left out."""
+    """Join parts, each with its rank, in one line of at most `columns`; parts of the highest ranks are left out."""
     kept: list[tuple[str, int]] = []
     for part in sorted(parts, key=lambda part: part[1]):
         if columns is None or len(GAP.join(text for text, _ in [*kept, part])) <= columns:
@@ -153,9 +155,9 @@ def fitting(parts: Sequence[tuple[str, int]], columns: int | None) -> str:
 
 
 def write_out(text: str = "", *, end: str | None = None) -> None:
-    """Print a text; end: what follows it, None to write out what is buffered.
+    """Print a text. end: what follows it; None for nothing, and to flush the output.
 
-    Raises UserError where it cannot be written, as on a full disk, and BrokenPipeError where the reader has gone.
+    Raises UserError if it cannot be written, e.g. on a full disk, and BrokenPipeError if the reader is gone.
     """
     if sys.stdout is None:
         return
@@ -169,5 +171,5 @@ def write_out(text: str = "", *, end: str | None = None) -> None:
 
 
 def discard_output() -> None:
-    """Point standard output nowhere, so that Python does not try again at its exit."""
+    """Redirect standard output to the null device, so that Python does not try again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

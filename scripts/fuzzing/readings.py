@@ -17,9 +17,8 @@ from fuzzing.campaign import Wrong
 from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.choose_vocabulary import read_subwords, read_word_list
 from lmtool.data.cloze import read_cloze
-from lmtool.data.encode import TextEncoder
 from lmtool.data.readers import read_blocks
-from lmtool.data.text_form import TextForm
+from lmtool.data.text_form import TextEncoder, TextForm
 from lmtool.data.text_records import text_blocks
 from lmtool.data.tokenizer import CharTokenizer, WordTokenizer
 from lmtool.data.vocabulary import Vocabulary

@@ -12,10 +12,9 @@ import pytest
 
 from lmtool.config.data import BlankLines, Unit
 from lmtool.data.corpus import Corpus
-from lmtool.data.encode import TextEncoder, split_of_text
 from lmtool.data.preprocess import preprocess, store_path
 from lmtool.data.sources.base import SplitConfig
-from lmtool.data.text_form import TextForm
+from lmtool.data.text_form import TextEncoder, TextForm, split_of_text
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.errors import UserError
 from lmtool.ngram.files.arpa_model import arpa_model

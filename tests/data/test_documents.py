@@ -53,14 +53,14 @@ def test_each_line_of_a_document_is_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "name", "column", "said"),
     [
-        (b'{"text": "a"}\n', "a.jsonl", None, "a.jsonl holds documents, no lines of text: name the column"),
-        (b'{"text": ""}\n{"b": 1, "i": 2}\n', "a.jsonl", "text", "2: no 'text' there: data.column names one of: b, i"),
-        (b'["a"]\n', "a.jsonl", "text", "line 1: no 'text' there: data.column names one of: a list"),
-        (b'{"text": "a"\n', "a.jsonl", "text", "line 1: no JSON"),
-        (b'{"text": 5}\n', "a.jsonl", "text", "line 1: 'text' is no text (int)"),
+        (b'{"text": "a"}\n', "a.jsonl", None, "a.jsonl holds documents, not lines of text: name the column"),
+        (b'{"text": ""}\n{"b": 1, "i": 2}\n', "a.jsonl", "text", "2: it has no 'text': data.column names one of: b, i"),
+        (b'["a"]\n', "a.jsonl", "text", "line 1: it has no 'text': data.column names one of: a list"),
+        (b'{"text": "a"\n', "a.jsonl", "text", "line 1: not JSON"),
+        (b'{"text": 5}\n', "a.jsonl", "text", "line 1: 'text' is not text (int)"),
         (b'{"text": "\\u0000"}\n', "a.jsonl", "text", "a NUL byte"),
         (b'{"text": "\\ud800"}\n', "a.jsonl", "text", "is not UTF-8"),
-        (b"PAR1", "a.parquet", "text", "a.parquet is no Parquet file, or damaged"),
+        (b"PAR1", "a.parquet", "text", "a.parquet is damaged or not a Parquet file"),
     ],
 )  # fmt: skip
 def test_documents_that_are_none_are_named(
@@ -139,9 +139,9 @@ def test_a_server_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 def test_records_that_are_too_deep_or_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n{"text": ' + "[" * 100_000 + "\n")
-    with pytest.raises(UserError, match=r"a\.jsonl, line 2: no JSON"):
+    with pytest.raises(UserError, match=r"a\.jsonl, line 2: not JSON"):
         list(read_blocks(str(path), column="text"))
-    with pytest.raises(UserError, match=r"a\.jsonl, line 2: no JSON"):
+    with pytest.raises(UserError, match=r"a\.jsonl, line 2: not JSON"):
         list(text_blocks([str(path)], "text"))
     monkeypatch.setattr(readers, "LONGEST", 1 << 20)
     path.write_text('{"text": "' + "a " * (1 << 19) + '"}\n')
@@ -163,7 +163,7 @@ def test_text_in_parquet_that_is_not_utf8(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"text": pa.array([b"caf\xe1a"]).view(pa.string())}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet is no Parquet file, or damaged \('utf-8' codec"):
+    with pytest.raises(UserError, match=r"a\.parquet is damaged or not a Parquet file \('utf-8' codec"):
         list(read_blocks(str(tmp_path / "a.parquet"), column="text"))
 
 
@@ -174,5 +174,5 @@ def test_damage_within_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["one"] * 9, "words": ["one"] * 9, "count": [1] * 9}), tmp_path / "a.parquet")
     raw = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(raw[:4] + bytes([255] * 12) + raw[16:])
-    with pytest.raises(UserError, match=r"a\.parquet is no Parquet file, or damaged"):
+    with pytest.raises(UserError, match=r"a\.parquet is damaged or not a Parquet file"):
         list(read_blocks(str(tmp_path / "a.parquet"), column="text"))

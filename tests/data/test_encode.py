@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from lmtool.data import tokenizer
-from lmtool.data.encode import TextEncoder, split_of_text
-from lmtool.data.text_form import TextForm
+from lmtool.data.text_form import TextEncoder, TextForm, split_of_text
 from lmtool.data.text_records import block_of
 from lmtool.data.tokenizer import TextBlock, line_ends
 from lmtool.data.vocabulary import BOS, EOS, UNK, Vocabulary
@@ -123,7 +122,7 @@ def test_pieces_of_words() -> None:
         alone = split_of_text([f"{text}\n".encode()], "text", rules)[0].ids if text else np.empty(0)
         np.testing.assert_array_equal(encoded.split.ids[first:last], alone)
     assert encoded.oov.tolist() == [0, 0, 0, 0] and encoded.documents[0] < encoded.documents[1]
-    with pytest.raises(UserError, match="<s> stands in the text"):
+    with pytest.raises(UserError, match="<s> is in the text"):
         TextEncoder(rules)(block_of(["a <s> b"]))
 
 

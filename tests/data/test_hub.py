@@ -67,7 +67,7 @@ def test_what_is_not_there(lmtool: Run, saved: Path, monkeypatch: pytest.MonkeyP
     assert "data.path" in lmtool(*words, code=2)
     said = lmtool(*words, "data.path=saved", "data.column=body", code=2)
     assert "data.column=body: saved has no such column; name one of: text, n" in said
-    assert "no text (int): name another" in lmtool(*words, "data.path=saved", "data.column=n", code=2)
+    assert "not text (int): name another column" in lmtool(*words, "data.path=saved", "data.column=n", code=2)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     assert "data.path=no/such: datasets says: " in lmtool(*words, "data.path=no/such", code=2)
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)

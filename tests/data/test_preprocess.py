@@ -18,18 +18,17 @@ from omegaconf import OmegaConf
 from lmtool.config.data import DataConfig, Unit, VocabularyConfig
 from lmtool.config.options import conf_dir, kinds, yaml_files
 from lmtool.config.settings import saved_settings
-from lmtool.data import encode, first_pass, store
+from lmtool.data import first_pass, store, text_form
 from lmtool.data import preprocess as recipe
 from lmtool.data.choose_vocabulary import listed_words, read_word_list, select
 from lmtool.data.corpus import Corpus
-from lmtool.data.encode import split_of_text
 from lmtool.data.preprocess import preprocess, settings_json, store_path
 from lmtool.data.sources.base import DrawnIds, ExternalCounts, NoSource, Source, SplitConfig, SplitUnit
 from lmtool.data.sources.builtin import SyntheticData, ToyData
 from lmtool.data.sources.text import TextData
 from lmtool.data.store import Prepared
 from lmtool.data.text_files import DownloadConfig
-from lmtool.data.text_form import TextForm
+from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.data.tokenizer import RESERVED
 from lmtool.errors import UserError
 from lmtool.system.files import process_tag, remove_stale
@@ -332,7 +331,7 @@ def test_a_source_that_draws_ids(tmp_path: Path) -> None:
 
 
 def test_no_kind_of_data_is_named_outside_its_file() -> None:
-    for module in (recipe, first_pass, store, encode):
+    for module in (recipe, first_pass, store, text_form):
         source = inspect.getsource(module)
-        assert "sources.base" in source or module is encode
+        assert "sources.base" in source or module is text_form
         assert not any(f"sources.{kind}" in source or f"{kind.capitalize()}Data" in source for kind in kinds("data"))

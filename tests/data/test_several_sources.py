@@ -68,7 +68,9 @@ def test_other_units(unit: Unit, ends: tuple[int, int] | None, folder: Path) -> 
 def test_a_stream(folder: Path) -> None:
     with opened(train={"one": "b.txt", "two": "c.txt"}, sentences=False) as corpus:
         assert corpus.sources == {"one": (0, 2), "two": (2, 5)}
-        with pytest.raises(UserError, match=r"data\.sentences=false: every s-th word of a stream is of no one source"):
+        with pytest.raises(
+            UserError, match=r"data\.sentences=false: skipped words of a stream do not belong to one source"
+        ):
             _ = SkipCorpus(corpus, 2).sources
 
 

@@ -78,7 +78,7 @@ def test_other_encodings_are_named_by_their_byte_order_mark(encoding: str, tmp_p
     for order in ("LE", "BE"):
         (tmp_path / "a.txt").write_bytes("\ufeffa b\n".encode(f"{encoding}-{order}"))
         with pytest.raises(
-            UserError, match=rf"a\.txt is {encoding}, not UTF-8: convert it, as with iconv -f {encoding} "
+            UserError, match=rf"a\.txt is {encoding}, not UTF-8: convert it, e\.g\. with iconv -f {encoding} "
         ):
             list(read_blocks(f"{tmp_path}/a.txt"))
 
@@ -166,7 +166,7 @@ def test_download_once(server: str, cache: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "checksum", "reason"),
     [
-        ("/text.txt", "sha256:" + "0" * 64, "its checksum is another"),
+        ("/text.txt", "sha256:" + "0" * 64, "its checksum differs"),
         ("/broken", GOOD, "the connection failed"),
         ("/missing", GOOD, "the server answered 404"),
     ],

@@ -14,12 +14,11 @@ import pytest
 
 from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.data.corpus import Corpus
-from lmtool.data.encode import split_of_text
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sentencepiece_model import subwords_of_model
 from lmtool.data.sources.builtin import SyntheticData
 from lmtool.data.subwords import PieceTable, Subwords
-from lmtool.data.text_form import TextForm
+from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.data.train_subwords import LETTERS, _expected, _lost, _seeds, train_subwords, unigram_pieces
 from lmtool.errors import UserError
 from tests.data.test_preprocess import text
@@ -39,7 +38,7 @@ def test_byte_pair_encoding_merges_the_most_frequent_pair(monkeypatch: pytest.Mo
     table = bpe.table(["abc", "ab"])
     assert table.lengths.tolist() == [2, 1] and [bpe.names[k] for k in table.ids] == ["Ġab", "c", "Ġab"]
     # Counts too large to be repeated are scaled down, here to 6 and 2 of 8: the same pairs.
-    monkeypatch.setattr("lmtool.data.train_subwords.MOST_WORDS", 8)
+    monkeypatch.setattr("lmtool.data.train_subwords.MAX_WORDS", 8)
     assert train_subwords(["ab", "abc"], np.array([5, 2]) * 10**12, Unit.bpe, 258).json == bpe.json
 
 
@@ -160,12 +159,12 @@ def test_a_tokeniser_from_a_file(folder: Path) -> None:
     with pytest.raises(UserError, match=r"unit=unigram: own\.json is of the kind BPE; take data\.vocabulary\.unit=bpe"):
         given("own.json", Unit.unigram)
     Path("none.json").write_text("{}")
-    with pytest.raises(UserError, match=r"none\.json is no tokeniser that tokenizers reads"):
+    with pytest.raises(UserError, match=r"none\.json is not a tokenizer that the library tokenizers reads"):
         given("none.json")
     lossy = tokenizers.Tokenizer.from_file("own.json")
     lossy.normalizer = tokenizers.normalizers.Lowercase()
     lossy.save("lower.json")
-    with pytest.raises(UserError, match=r"lower\.json writes 'Ab' back as 'ab': take a tokeniser of bytes"):
+    with pytest.raises(UserError, match=r"lower\.json writes 'Ab' back as 'ab': take a tokenizer of bytes"):
         given("lower.json")
     without = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, []))
     without.save("spaceless.json")
@@ -216,7 +215,7 @@ def test_a_model_of_sentencepiece(folder: Path) -> None:
         given("m.model")
     for damaged in (model_file(1, pieces)[:100], b"", b"\xff\xff\xff", b"text"):
         Path("m.model").write_bytes(damaged)
-        with pytest.raises(UserError, match=r"m\.model is (cut off or )?no model of SentencePiece"):
+        with pytest.raises(UserError, match=r"m\.model is (cut off or )?not a model of SentencePiece"):
             given("m.model", Unit.unigram)
 
 
@@ -270,7 +269,7 @@ def test_a_letter_without_a_piece_is_one_line() -> None:
     pieces = [message((1, piece.encode()), (2, -1.0)) for piece in ("\u2581a", "\u2581", "t", "h", "e", "\u2581the")]
     unigram = subwords_of_model(message(*((1, piece) for piece in pieces), (2, message((3, 1)))), "m", Unit.unigram)
     assert unigram.pieces(["the"]) == ["\u2581the"]
-    with pytest.raises(UserError, match=r"m is no tokeniser that tokenizers reads .*unk"):
+    with pytest.raises(UserError, match=r"m is not a tokenizer that the library tokenizers reads .*unk"):
         unigram.pieces(["\u00fc"])
 
 
@@ -282,7 +281,7 @@ def test_mistakes_are_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         SyntheticData("synthetic", "s", True, BPE, 1, 1, 1, 2, 1.0, 0.0, 1, 2.0, 1)
     with pytest.raises(UserError, match="words is given with unit='bpe'"):
         Corpus.from_texts(["a"], ["b"], unit="bpe", words=["a"], store_dir=folder)
-    with pytest.raises(UserError, match=r"min_count=9: no word of train is so frequent; lower it"):
+    with pytest.raises(UserError, match=r"min_count=9: no word of train occurs as often; lower it"):
         Corpus.from_texts(["a"], ["b"], unit="bpe", min_count=9, store_dir=folder)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(UserError, match=r'pieces of words need tokenizers: pip install "lmtool\[subwords\]"'):

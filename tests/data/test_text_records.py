@@ -42,7 +42,7 @@ def test_lines_and_records_are_texts(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_wrong_record_is_named_by_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.jsonl").write_bytes(JSON + b'\n{"words":"x"}\n')
     monkeypatch.setattr(readers, "BLOCK", 8)
-    with pytest.raises(UserError, match=r"line 7: no 'text' there: column names one of: words"):
+    with pytest.raises(UserError, match=r"line 7: it has no 'text': column names one of: words"):
         list(text_blocks([f"{tmp_path}/a.jsonl"], "text"))
     with pytest.raises(UserError, match="name the column of their text by column"):
         list(text_blocks([f"{tmp_path}/a.jsonl"], None))
@@ -74,7 +74,7 @@ def test_rows_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     rows = [{"id": k, "text": f"t{k}\nx", "tags": [k]} for k in range(5)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     monkeypatch.setattr(text_records, "ROWS", 2)
-    monkeypatch.setattr(text_records, "AT_ONCE", 8)
+    monkeypatch.setattr(text_records, "BLOCK_BYTES", 8)
     names = [f"{tmp_path}/a.parquet"]
     blocks = list(text_blocks(names, "text"))
     assert len(blocks) == 3 and texts_of(iter(blocks))[4] == b"t4\nx\n"
@@ -84,16 +84,16 @@ def test_rows_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     write_chosen(names, "text", iter([np.zeros(5, dtype=bool)]), tmp_path / "b.parquet", "b.parquet")
     assert pq.read_table(tmp_path / "b.parquet").to_pylist() == []
     pq.write_table(pa.table({"text": ["x"]}), tmp_path / "other.parquet")
-    with pytest.raises(UserError, match=r"c\.parquet: the files have other columns each"):
+    with pytest.raises(UserError, match=r"c\.parquet: the files have different columns"):
         others = [*names, f"{tmp_path}/other.parquet"]
         write_chosen(others, "text", iter([np.ones(6, dtype=bool)]), tmp_path / "c", "c.parquet")
 
 
 def test_forms_that_do_not_fit() -> None:
     for names, column, to, said in (
-        (["a.txt"], None, "b.parquet", "lines, which Parquet does not hold"),
+        (["a.txt"], None, "b.parquet", "lines, which cannot be written to Parquet"),
         (["a.parquet"], "text", "b.jsonl", "ends in .parquet"),
-        (["a.parquet", "b.jsonl"], "text", "c.parquet", "score them apart"),
+        (["a.parquet", "b.jsonl"], "text", "c.parquet", "score them separately"),
     ):
         with pytest.raises(UserError, match=said):
             text_records.require_writable(names, column, to, "filter")

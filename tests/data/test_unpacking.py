@@ -50,7 +50,7 @@ def test_zeros_between_the_streams_of_an_xz_come_in_fours(tmp_path: Path) -> Non
 
 def test_a_long_stream_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(f"line {number} of a text\n" for number in range(20_000))
-    monkeypatch.setattr(unpacking, "AT_ONCE", 7)
+    monkeypatch.setattr(unpacking, "READ", 7)
     for suffix in (".xz", ".bz2"):
         path = tmp_path / f"a{suffix}"
         path.write_bytes(PACK[suffix](text[:9999].encode()) + PACK[suffix](text[9999:].encode()))

@@ -74,7 +74,7 @@ def named_type(file: h5py.File) -> None:
 CASES: dict[Change, str] = {
     external_link: "its x is ExternalLink to something else",
     soft_link: "its x is SoftLink to something else",
-    external_storage: "its x is an array whose numbers lie in another file",
+    external_storage: "its x is an array whose numbers are in another file",
     virtual: "its x is a virtual dataset",
     references: "its x is an array of object, not of numbers",
     texts: "its x is an array of object, not of numbers",
@@ -96,7 +96,7 @@ def test_refused(change: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def _whole(reason: str) -> str:
-    return reason + (", whose numbers lie elsewhere" if "virtual" in reason else "")
+    return reason + (", whose numbers are in another file" if "virtual" in reason else "")
 
 
 def test_links_in_a_circle_and_deflated_numbers_are_read(tmp_path: Path) -> None:

@@ -113,9 +113,9 @@ def test_an_origin_is_not_imported(theirs: Path, lmtool: Run) -> None:
         (["mix", "mle"], "mix is a member of itself"),
         (["../" * 30 + "etc", "mle"], "/etc is not a finished run"),
         (["/dev/null", "mle"], "no run folder /dev/null"),
-        (["a\0b", "mle"], "members is no list of paths"),
-        ("mle", "members is no list of paths"),
-        ([5, "mle"], "members is no list of paths"),
+        (["a\0b", "mle"], "members is not a list of paths"),
+        ("mle", "members is not a list of paths"),
+        ([5, "mle"], "members is not a list of paths"),
         ([], "damaged"),
     ],
     ids=str,
@@ -165,7 +165,7 @@ def test_a_run_that_names_code_at_an_address(theirs: Path, lmtool: Run) -> None:
     Path("mle/vocabulary.txt").unlink()
     changed(Path("mle"), store="reference::file:///evil.json")
     said = lmtool("predict", "run=mle", "the", code=2)
-    assert "reference" in said and "is no address of a file" in said and said.count("\n") == 1
+    assert "reference" in said and "is not the address of a file" in said and said.count("\n") == 1
 
 
 def test_a_tree_file_of_words_that_are_commands(theirs: Path, lmtool: Run) -> None:

@@ -135,7 +135,7 @@ def test_no_break_spaces_stay_where_they_stand(tmp_path: Path) -> None:
 
 def test_a_hypothesis_with_a_mark_of_sentences_is_refused(tmp_path: Path) -> None:
     found = read_nbest(files(tmp_path, lists="0 ||| <s> a </s>\n")[0], None)
-    with pytest.raises(UserError, match=r"lists: <s> stands in the text"):
+    with pytest.raises(UserError, match=r"lists: <s> is in the text"):
         hypothesis_log_prob(found, text_model().score)
 
 

@@ -254,7 +254,7 @@ def test_types_with_their_first_places(corpus: Corpus) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["a", "b <s> c"], "<s> stands in the text (line 2 of this part)"),
+        (["a", "b <s> c"], "<s> is in the text (line 2 of this part)"),
         (["a\0b"], "line 1: a NUL byte"),
         (["a", "\0"], "a document without data.column, or none at all"),
     ],

@@ -170,7 +170,7 @@ def test_the_words_of_a_map(runs: Path, lmtool: Run) -> None:
     assert all(f">{word}</text>" in text for word in ("cat", "dog", "the")) and ">bird</text>" not in text
     assert "the embeddings of 3 words" in text
     said = lmtool("report", f"{runs}/nplm", f"{runs}/hs", "words=[cat,dgo,the]", "hydra.run.dir=other", code=2)
-    assert said.startswith("lmtool: dgo is not in the vocabulary (the nearest there: dog)") and said.count("\n") == 1
+    assert said.startswith("lmtool: dgo is not in the vocabulary (similar: dog)") and said.count("\n") == 1
     assert not list(Path("other").glob("*.png")) and not Path("other/report.html").exists()
 
 

@@ -1,4 +1,4 @@
-"""What a source of text gives: the text of each split in blocks of whole lines, or the ids of words it draws itself."""
+"""The contract of a source: the text of each split in blocks of whole lines, or ids that it draws; cuts of one text."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class NoSource(UserError):
 
 
 class TextNotRetained(NoSource):
-    """The text of a data set is nowhere, as was meant: its store is all there is."""
+    """The text of a data set was deliberately not kept: only its store exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClozeFiles:
-    """The paths of a split's cloze questions and, where there are any, of their answers."""
+    """The paths of a split's cloze questions and, if there are any, of their answers."""
 
     questions: str
     answers: str | None = None
@@ -40,12 +40,12 @@ class ClozeFiles:
 
 @dataclass(frozen=True, slots=True)
 class DrawnIds:
-    """The splits of a source that draws ids of words, and no text.
+    """The splits of a source that draws ids of words instead of text.
 
     types: all words by id, lmtool.data.tokenizer.RESERVED first; each becomes a word of the vocabulary. tokens: the
     number of ids of each split, about; their disk space is checked beforehand. draw: the ids of a split, given its
     name, in int32 chunks of whole sentences with EOS_ID after each. entropy: computes the source's entropy in nats per
-    token; None where it is not known.
+    token; None if it is not known.
     """
 
     types: Callable[[], list[str]]
@@ -58,9 +58,9 @@ class DrawnIds:
 class ExternalText:
     """A train split that another program reads.
 
-    train: addresses such as file:/folder/a.txt or hdfs://host/part-*.gz, in lists in the order of the text; those of
-    one list are in the order of their names; what is no glob has a backslash before such characters. column: of the
-    text in files of documents; None for lines of text.
+    train: addresses such as file:/folder/a.txt or hdfs://host/part-*.gz, in lists in the order of the text; within a
+    list in the order of their names; glob characters in a name that is not a glob have a backslash before them. column:
+    name of the text column in files of documents; None for lines of text.
     """
 
     train: list[list[str]]
@@ -69,10 +69,10 @@ class ExternalText:
 
 @dataclass(frozen=True, slots=True)
 class ExternalCounts:
-    """A train split that lies elsewhere and was counted there: the store has its vocabulary, and not its ids.
+    """A train split that was counted where it is stored: the store has its vocabulary, but not its ids.
 
     vocabulary: of its words. first_places: int64 `[V]`, the words numbered by where each first occurs, -1 for those
-    that do not. sentences, oov, empty_lines: how many it has.
+    that do not. sentences, oov, empty_lines: their numbers.
     """
 
     vocabulary: Vocabulary
@@ -90,17 +90,17 @@ def _nothing() -> dict[str, Any]:
 class Source:
     """The text of a data set, not read yet.
 
-    splits: for each, a function that starts reading its blocks: UTF-8, whole lines. stamp: plain values, cheap to
-    find, that differ whenever the text may have changed. identity: computes plain values that differ only where it
-    has changed, at the cost of reading it. parts: where only train has text, how it is cut into train, valid and
-    test by tokens: the first two sizes, as of cut_points; a sentence is not cut, but stays whole in the first of
-    its two. sources: where train is the text of several sources, one after the other, the blocks of each by its
-    name; else empty. word_list: the path of a list of the vocabulary's words, or the words themselves; None where
-    train decides. cloze: the questions of splits. drawn: ids of words instead of text; splits is empty then.
-    counted: counts train where it lies; splits has only the others then. label: tells its store from that of the
-    whole text, in the store's name. notes: what the user should know.
+    splits: for each, a function that starts reading its blocks: UTF-8, whole lines. stamp: plain values, cheap to find,
+    that differ whenever the text may have changed. identity: computes plain values that differ only where it has
+    changed, at the cost of reading it. parts: if only train has text, how it is cut into train, valid and test by
+    tokens: the first two sizes, as in cut_points; a sentence at a cut stays whole in the earlier split. sources: if
+    train is the concatenation of several sources, the blocks of each by its name; else empty. word_list: the path of a
+    list of the vocabulary's words, or the words themselves; None if train decides. cloze: the questions of splits.
+    drawn: ids of words instead of text; splits is empty then. counted: counts train where it is stored; splits has only
+    the others then. label: part of the store's name that distinguishes it from the store of the whole text. notes: what
+    the user should know.
 
-    A test split without a token is left out: a cut need not leave anything for it.
+    An empty test split is left out: a cut may leave nothing for it.
     """
 
     splits: dict[str, Callable[[], Blocks]]
@@ -117,10 +117,10 @@ class Source:
 
 
 def cut_points(total: int, train: float | None, valid: float | None) -> tuple[int, int]:
-    """Where train ends and where valid ends, of `total` items; test is the rest.
+    """Return where train ends and where valid ends among `total` items; test is the rest.
 
-    Sizes below 1 are fractions of the total; their ends are rounded down, as .8 n and .9 n. One of the sizes
-    may be None: then test is as large as valid. Raises UserError where nothing is left for train or for valid.
+    Sizes below 1 are fractions of the total; their ends are rounded down, as .8 n and .9 n. One of the sizes may be
+    None: then test is as large as valid. Raises UserError if nothing is left for train or for valid.
     """
 
     def count(size: float) -> int:
@@ -141,7 +141,7 @@ def cut_points(total: int, train: float | None, valid: float | None) -> tuple[in
     return ends
 
 
-LINES = 1 << 14  # lines that are given on at once
+LINES_PER_BLOCK = 1 << 14
 
 
 class SplitUnit(Enum):
@@ -173,11 +173,11 @@ class SplitConfig(Settings):
             self._fill_in()
 
     def is_given(self) -> bool:
-        """Whether any value is, so that there is a cut."""
+        """Return whether any value is given, so that there is a cut."""
         return any(value is not None for value in (self.unit, self.train, self.valid, self.shuffle_seed))
 
     def _fill_in(self) -> None:
-        """Give what is left out its value, so that settings that mean the same are the same."""
+        """Fill in omitted values, so that settings with the same meaning are equal."""
         self.unit = self.unit or SplitUnit.lines
         if self.unit is SplitUnit.tokens:
             rule = "null with data.split.unit=tokens: only lines are shuffled"
@@ -203,11 +203,11 @@ def cut_by_lines(
     *,
     blank: bool = False,
 ) -> dict[str, Callable[[], Blocks]]:
-    """The splits of a text that is cut by its lines with words, and by the others if `blank` is true.
+    """Return the splits of a text, cut by its lines: those with words, or all if `blank` is true.
 
     read: starts reading the text; called to count the lines, and for each split. train, valid: as of cut_points; test
-    is the rest. shuffle_seed: of a shuffle beforehand by Python's `random`, for
-    which all lines are held in memory; None for the order of the text.
+    is the rest. shuffle_seed: of a shuffle beforehand by Python's `random`, for which all lines are held in memory;
+    None for the order of the text.
     """
 
     @cache
@@ -222,12 +222,12 @@ def cut_by_lines(
             lines = iter(shuffled)
         first, last = {"train": (0, ends()[0]), "valid": ends(), "test": (ends()[1], None)}[name]
         chosen = islice(lines, first, last)
-        while piece := list(islice(chosen, LINES)):
+        while piece := list(islice(chosen, LINES_PER_BLOCK)):
             yield b"\n".join([*piece, b""])
 
     return {name: partial(split, name) for name in ("train", "valid", "test")}
 
 
 def _lines(blocks: Blocks, blank: bool) -> Iterator[bytes]:
-    """The lines with words, or all if `blank` is true, without their ends."""
+    """Return the lines with words, or all if `blank` is true, without newlines."""
     return chain.from_iterable([x for x in block.split(b"\n")[:-1] if blank or x.strip()] for block in blocks)

@@ -62,7 +62,7 @@ class ToyData(DataConfig):
     kind: str = "toy"
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """The sentences of this file."""
+        """Return the sentences of this file."""
         texts = {"train": TRAIN, "valid": VALID, "test": TEST}
         return Source(
             splits={name: partial(_blocks, text) for name, text in texts.items()},
@@ -98,7 +98,7 @@ class PydocData(DataConfig):
     test_fraction: float = setting(above=0, below=0.5)
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """The docstrings; the library is read when the first split is."""
+        """Yield the docstrings; the library is read when the first split is."""
         library = Path(sysconfig.get_paths()["stdlib"])
         texts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
 
@@ -126,7 +126,7 @@ class PydocData(DataConfig):
         if not all(texts.values()):
             raise UserError(
                 f"found too few docstrings below {library} with data.min_words={self.min_words}: lower it, or use "
-                "text of your own"
+                "your own text"
             )
 
     def _split_of(self, module: str) -> str:
@@ -139,7 +139,7 @@ class PydocData(DataConfig):
 
 
 def docstrings(library: Path) -> Iterator[tuple[str, str]]:
-    """Each docstring with its top-level module or package, in the order of the paths."""
+    """Yield each docstring with its top-level module or package, in the order of the paths."""
     for path in sorted(library.rglob("*.py")):
         parts = path.relative_to(library).parts
         if SKIPPED.intersection(parts):
@@ -159,7 +159,9 @@ def docstrings(library: Path) -> Iterator[tuple[str, str]]:
 
 
 def sentences(docstring: str, min_words: int) -> list[str]:
-    """The sentences of a docstring, their tokens separated by spaces; shorter ones than `min_words` are skipped."""
+    """Return the sentences of a docstring, their tokens separated by spaces; shorter ones than `min_words` are
+    skipped.
+    """
     kept = []
     for piece in SENTENCE_END.split(docstring):
         tokens = ["N" if token.isdigit() else token.lower() for token in TOKEN.findall(piece)]

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, by the package `datasets`: downloaded and kept as it does, or saved on disk."""
+"""Data sets of the Hugging Face Hub, loaded by the package `datasets`: downloaded into its cache, or saved on disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPLIT = "the name of a split, or a share between 0 and 1"
 
 @dataclass(slots=True)
 class HubData(DataConfig):
-    """A data set with a column of text, of whose documents each line is a line.
+    """A data set with a column of text; each line of a document is a line.
 
     path: its name on the Hub, or a folder that `save_to_disk` made. config, revision: as load_dataset takes them.
     train_split, valid_split, test_split: the names of its splits, None for none; for valid and test also a share below
@@ -54,10 +54,10 @@ class HubData(DataConfig):
         require(sum(shares) < 1, "data.test_split", self.test_split, "a share that leaves some of train")
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """The splits, of which nothing is read yet.
+        """Return the splits, not read yet.
 
-        Raises UserError where `datasets` is not installed or cannot have the data set, and for a split or a column that
-        is not there; TextNotRetained for one of the Hub where a store of it exists already.
+        Raises UserError if `datasets` is not installed or cannot load the data set, and if a split or column is
+        missing; TextNotRetained for a data set of the Hub of which a store exists.
         """
         folder = Path(os.path.expanduser(self.path))
         on_disk = any((folder / name).is_file() for name in ON_DISK)
@@ -91,7 +91,7 @@ class HubData(DataConfig):
         return dict(found) if isinstance(found, dict) else {self.train_split: found}
 
     def _parts(self, found: dict[str, Dataset]) -> dict[str, Dataset]:
-        """The data of each split that there is."""
+        """Return the data of each split."""
         train = self._part(found, self.train_split, "train_split")
         parts = {}
         end = train.num_rows

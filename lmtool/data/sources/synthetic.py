@@ -8,11 +8,12 @@ r"""A seeded source whose entropy is known in closed form, of any size and vocab
 
 A sentence is a Markov chain over T types. Its first word is drawn from Zipf's law Z. After each word the sentence ends
 with probability 1/L, else the next word is, with probability r (`repeat`), one of the word's K successors S(w) (its
-image under a seeded permutation and the K-1 types after it), else drawn from Z again. H is the entropy for each
-predicted token; mu(w) is how often w is to be expected in a sentence.
+image under a seeded permutation and the K-1 types after it), else drawn from Z again. H is the entropy per predicted
+token; mu(w) is the expected number of times that w occurs in a sentence.
 
 Source: Zipf (1935), "The psycho-biology of language", for Z; Shannon (1948) for H.
-Complexity: O(1) for each token that is drawn, by alias tables; O(T K) for the entropy in each of some iterations.
+Complexity: O(1) per drawn token, by
+alias tables; O(T K) per iteration for the entropy.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from lmtool.data.sources.builtin import SyntheticData
 from lmtool.data.tokenizer import EOS_ID, RESERVED
 from lmtool.system.alias_table import alias_table
 from lmtool.system.arrays import FloatArray, IntArray
 
-CHUNK = 1 << 20  # tokens drawn at once
+CHUNK = 1 << 20  # tokens drawn at a time
 
 
-def zipf(data: SyntheticData) -> FloatArray:
-    """Z, `[T]`, most frequent type first."""
+def zipf(data: Any) -> FloatArray:
+    """Return Z, `[T]`, most frequent type first. data: the settings, here and below."""
     weight = np.arange(1, data.types + 1, dtype=np.float64) ** -data.zipf_exponent
     normalised: FloatArray = weight / weight.sum()
     return normalised
 
 
-def successors(data: SyntheticData) -> IntArray:
-    """The K successors of each type, `[T, K]`."""
+def successors(data: Any) -> IntArray:
+    """Return the K successors of each type, `[T, K]`."""
     image = np.random.default_rng([data.seed, 0]).permutation(data.types)
-    return (image[:, None] + np.arange(data.successors)) % data.types
+    after: IntArray = (image[:, None] + np.arange(data.successors)) % data.types
+    return after
 
 
-def entropy(data: SyntheticData) -> float:
-    """The source's entropy in nats per predicted token, `</s>` included.
+def entropy(data: Any) -> float:
+    """Return the source's entropy in nats per predicted token, `</s>` included.
 
-    With mu(w) the expected number of times that w occurs in a sentence (it sums to L), one sentence has
-    H(Z) + sum_w mu(w) H(next|w) nats and 1 + L tokens.
+    With mu(w) the expected number of times that w occurs in a sentence (it sums to L), one sentence has H(Z) + sum_w
+    mu(w) H(next|w) nats and 1 + L tokens.
     """
     z, after = zipf(data), successors(data)
     go_on, repeat = 1 - 1 / data.sentence_length, data.repeat
@@ -70,17 +71,17 @@ def entropy(data: SyntheticData) -> float:
 
 
 def _plogp(p: FloatArray) -> FloatArray:
-    """-p log p, 0 at 0."""
+    """Return -p log p, 0 at 0."""
     return -p * np.log(np.where(p > 0, p, 1.0))
 
 
-def type_names(data: SyntheticData) -> list[str]:
-    """All types by provisional id: the reserved ones, then w1, w2, ... by Zipf rank."""
+def type_names(data: Any) -> list[str]:
+    """Return all types by provisional id: the reserved ones, then w1, w2, ... by Zipf rank."""
     return [*RESERVED, *(f"w{rank}" for rank in range(1, data.types + 1))]
 
 
-def draw(data: SyntheticData, split: str) -> Iterator[npt.NDArray[np.int32]]:
-    """The provisional ids of a split in chunks of whole sentences, `</s>` after each.
+def draw(data: Any, split: str) -> Iterator[npt.NDArray[np.int32]]:
+    """Yield the provisional ids of a split in chunks of whole sentences, `</s>` after each.
 
     Ends with the sentence that reaches the split's number of tokens.
     """
@@ -112,7 +113,11 @@ def draw(data: SyntheticData, split: str) -> Iterator[npt.NDArray[np.int32]]:
 
 @numba.njit(cache=True)
 def _walk(uniform: Any, end: float, repeat: float, threshold: Any, alias: Any, after: Any, last: int, ids: Any) -> None:
-    """Draw len(uniform) tokens into `ids`, with three uniform numbers each; `last` is the type before, -1 for `<s>`."""
+    """Draw len(uniform) tokens into `ids`, with three uniform numbers each; `last` is the type before, -1 for `<s>`.
+
+    A chain: each token depends on the one before, so this cannot be an array operation. The random numbers are drawn
+    outside, by numpy: the same seed gives the same text whatever version of Numba compiles the loop.
+    """
     types, successors = after.shape
     for i in range(len(uniform)):
         if last >= 0 and uniform[i, 0] < end:

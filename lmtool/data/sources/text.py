@@ -47,10 +47,11 @@ FILES = "a path, a glob, a folder, or a list of them"
 class TextData(DataConfig):
     """Text files, local or downloaded.
 
-    train, valid, test: a path, a glob, a folder, an address or a list of them, whose text is one split; train is None
-    where it is not needed, as its counts are given, and may be a mapping of such by names: several sources, whose text
-    is joined in the order of their names. column: of the text in files of documents (JSON Lines, Parquet), whose lines
-    are lines of the split; None for lines of text. blank_lines: whether a line without words is a sentence.
+    train, valid, test: a path, a glob, a folder, an address or a list of them, whose text is the split; train is None
+    if it is not needed, as its counts are given, and may be a mapping from names to these: several sources, whose texts
+    are concatenated in the order of their names. column: name of the text column in files of documents (JSON Lines,
+    Parquet), whose lines are lines of the split; None for lines of text. blank_lines: whether a line without words is a
+    sentence.
     """
 
     takes_word_list: ClassVar[bool] = True
@@ -93,18 +94,17 @@ class TextData(DataConfig):
             raise UserError(f"data.cloze_valid_answers={answers}: there are no questions; give data.cloze_valid too")
 
     def drops_tags(self) -> bool:
-        """The setting `tags`."""
+        """Return the setting `tags`."""
         return self.tags
 
     def takes_blank_lines(self) -> bool:
-        """The setting `blank_lines`."""
+        """Return the setting `blank_lines`."""
         return self.blank_lines is BlankLines.sentence
 
     def source(self, *, progress: bool, download: bool) -> Source:
-        """The files. Raises UserError where one that is needed is not found.
+        """Return the files as a source. Raises UserError if a required one is not found.
 
-        download: whether to go to the network where not even train is on this machine; where it is False, that is a
-        NoSource.
+        download: whether to download if train is not on this machine; if False, NoSource is raised instead.
         """
         sources = self._sources()
         if not download:
@@ -114,19 +114,19 @@ class TextData(DataConfig):
         return self._source(train, progress=progress)
 
     def others(self, *, progress: bool) -> Source:
-        """The files of all but train. Raises UserError where a split is cut from train, and where one is not found."""
+        """Return the files of all splits except train. Raises UserError if one is cut from train or not found."""
         if self.split is not None:
             raise UserError("data.split cuts train in the order of its lines: give data.valid a file instead")
         return self._source(None, progress=progress)
 
     def elsewhere(self) -> ExternalText:
-        """Names of train with :// are addresses; others are files of this machine.
+        """Return the files of train; names with :// are addresses, others are files on this machine.
 
-        Raises UserError where a file is not found.
+        Raises UserError if a file is not found.
         """
         names = [name for names in self._sources().values() for name in names]
         if member := next((name for name in names if MEMBER in name), None):
-            raise UserError(f"data.train={member}: another program reads no members of archives: unpack it")
+            raise UserError(f"data.train={member}: another program cannot read members of archives: unpack it")
         train = [
             [name]
             if is_address(name)
@@ -136,16 +136,18 @@ class TextData(DataConfig):
         return ExternalText(train, self.column)
 
     def _sources(self) -> dict[str, list[str]]:
-        """The names of the files of each source of train; of one text, under "train". Raises UserError for none."""
+        """Return the names of the files of each source of train, of one text under "train". Raises UserError if there
+        are none.
+        """
         if self.train is None:
             raise UserError("data.train has no file: give one, as data.train=train.txt")
         sources = self.train if isinstance(self.train, dict) else {"train": self.train}
         return {source: names if isinstance(names, list) else [names] for source, names in sources.items()}
 
     def _source(self, train: dict[str, list[str]] | None, *, progress: bool) -> Source:
-        """The files, with the paths of train's sources; None where it is elsewhere.
+        """Return the files as a source. train: paths by source; None if another program reads train.
 
-        Raises UserError where one is not found.
+        Raises UserError if one is not found.
         """
         notes: list[str] = []
         files: dict[str, list[str]] = {}  # of each split
@@ -201,7 +203,7 @@ class TextData(DataConfig):
 
 
 def _paths(key: str, value: Any) -> Any:
-    """The value of data.train, data.valid or data.test, checked; a list of one path is that path."""
+    """Check the value of data.train, data.valid or data.test and return it; a list of one path becomes that path."""
     names = [str(name) if isinstance(name, Path) else name for name in (value if isinstance(value, list) else [value])]
     right = bool(names) and all(isinstance(name, str) and name for name in names)
     digits = "; a name of digits needs quotes" if any(isinstance(name, int) for name in names) else ""
@@ -210,7 +212,7 @@ def _paths(key: str, value: Any) -> Any:
 
 
 def _sources(value: dict[Any, Any]) -> Any:
-    """The sources of data.train, checked, in the order of their names; the paths of one alone."""
+    """Check the sources of data.train and return them in the order of their names; one source becomes its paths."""
     right = bool(value) and all(isinstance(name, str) and SOURCE.fullmatch(name) for name in value)
     rule = "{news: a.txt, books: [b.txt, c.txt]}, files by names of letters, digits, '.', '_' and '-'"
     require(right, "data.train", value, rule)
@@ -227,12 +229,11 @@ def locate(
     optional: bool = False,
     download: bool = True,
 ) -> list[str] | None:
-    """The paths (each with its member, if it has one) of a part of the data set; downloads it where it can.
+    """Return the paths of a part of the data set, each with its member if it has one; download it if possible.
 
-    names: as lmtool.data.text_files.find_files takes them. key: the setting without `data.`, which the downloads are
-    named by. Looks below LMTOOL_DATA, then below the working folder, then among earlier downloads. None where an
-    optional part that can be downloaded cannot be had. Raises UserError where another cannot; with download=False that
-    is a NoSource.
+    names: as in lmtool.data.text_files.find_files. key: the setting without `data.`, by which the downloads are named.
+    They are looked for below LMTOOL_DATA, below the working folder, and in the cache of downloads. None if downloading
+    an optional part fails. Raises UserError if any other part is missing, NoSource with download=False.
     """
     paths = []
     missing = None
@@ -266,5 +267,5 @@ def _located_file(name: str, key: str, data: TextData, *, progress: bool) -> str
 
 
 def _of_each(described: Sequence[object]) -> object:
-    """What describes each file; of one file alone as it is, as in stores of before 0.6."""
+    """Return the descriptions of files; of a single file without a list, as in stores from before 0.6."""
     return described[0] if len(described) == 1 else described

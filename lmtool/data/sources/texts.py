@@ -1,6 +1,6 @@
-"""Text that Python code gives, as strings or lists of words: what `Corpus.from_texts` makes a store of.
+"""Make a store of text given from Python, as strings or lists of words: the work of `Corpus.from_texts`.
 
-A run keeps the digest of the text, not the text: with its store it is used as any other run.
+A run keeps the digest of the text, not the text; with its store it is like any other run.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from lmtool.data.tokenizer import split_words
 from lmtool.errors import UserError
 from lmtool.system.files import cannot_write
 
-IN_MEMORY = 32 << 20  # bytes of a split's text that stay in memory; a longer one goes to a temporary file
-BLOCK = 4 << 20  # bytes read at once
-SENTENCES = 1 << 12  # sentences written at once
+IN_MEMORY = 32 << 20  # maximum bytes of a split's text in memory; a longer one goes to a temporary file
+BLOCK = 4 << 20  # bytes read at a time
+SENTENCES = 1 << 12  # written at a time
 MARK = "\ufeff"  # the byte-order mark that a file may begin with
 
 
 def write_texts(
     splits: dict[str, Any], *, name: str, sentences: bool, rules: VocabularyConfig, words: Any, store_dir: Path
 ) -> Store:
-    """Make the store of text given from Python, unless it is there already; returns its path.
+    """Make the store of text given from Python, unless it exists already; return it open.
 
-    splits: train, valid and test as Corpus.from_texts takes them; words: the whole vocabulary, None where train
-    decides. Raises UserError for what is not text, or not a vocabulary.
+    splits: train, valid and test as Corpus.from_texts takes them; words: the whole vocabulary, None if train decides.
+    Raises UserError if the text is not text, or the words are not a vocabulary.
     """
     shares = _shares(splits)
     vocabulary = None if words is None else _vocabulary(words, rules)
@@ -67,7 +67,7 @@ def write_texts(
 
 
 def _shares(splits: dict[str, Any]) -> dict[str, float]:
-    """valid and test where they are shares of train. Raises UserError for shares that cannot be cut from it."""
+    """Return valid and test if they are shares of train. Raises UserError for shares that cannot be cut from it."""
     shares = {split: float(value) for split, value in splits.items() if isinstance(value, Real)}
     listed = _listed(shares)
     if "train" in shares or splits["train"] is None:
@@ -93,7 +93,9 @@ def _require_enough(sentences: int, sizes: tuple[float, float], shares: dict[str
 
 
 def _vocabulary(words: Any, rules: VocabularyConfig) -> list[str]:
-    """The given words, checked. Raises UserError, naming the first that is not a word or is there twice."""
+    """Check the given words and return them. Raises UserError, naming the first that is not a word or is listed
+    twice.
+    """
     if rules.unit.is_subword:
         raise UserError(
             f"words is given with unit={rules.unit.value!r}, whose pieces are learned from train; leave it out"
@@ -108,7 +110,7 @@ def _vocabulary(words: Any, rules: VocabularyConfig) -> list[str]:
         _encoded(word, "words")
         word = word.lower() if rules.lowercase else word
         if word in listed:
-            raise UserError(f"words: {word!r} is there twice; remove one")
+            raise UserError(f"words: {word!r} is listed twice; remove one")
         listed[word] = None
     return list(listed)
 
@@ -121,9 +123,9 @@ def _require_word(word: object, where: str, *, chars: bool) -> None:
 
 
 def _lines(items: Any, split: str, *, sentences: bool, chars: bool) -> Iterator[bytes]:
-    """The sentences as lines, without the byte-order mark of a file.
+    """Yield the sentences as lines, without the byte-order mark of a file.
 
-    Raises UserError, with its place, for what is not a sentence.
+    Raises UserError, naming its place, if an item is not a sentence.
     """
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         remedy = "text.splitlines()" if isinstance(items, str) else "['the cat sat', ['the', 'dog', 'ran']]"
@@ -156,11 +158,11 @@ def _encoded(text: str, where: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{where}: {text[error.start]!r} is not a character that UTF-8 has") from None
+        raise UserError(f"{where}: {text[error.start]!r} cannot be encoded in UTF-8") from None
 
 
 def _write(lines: Iterator[bytes], file: IO[bytes], digest: Any) -> int:
-    """Write lines and add them to the digest; returns how many have words. Raises UserError where they do not fit."""
+    """Write lines and add them to the digest; return the number with words. Raises UserError if they do not fit."""
     with_words = 0
     while piece := list(islice(lines, SENTENCES)):
         text = b"".join(piece)

@@ -9,9 +9,8 @@ import struct
 import pytest
 
 from lmtool.config.data import Unit
-from lmtool.data.normaliser_table import require_table
 from lmtool.data.sentencepiece_model import subwords_of_model
-from lmtool.data.subwords import Subwords
+from lmtool.data.subwords import Subwords, require_table
 from lmtool.errors import UserError
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -52,7 +51,7 @@ def test_tables_that_a_lookup_would_run_out_of(name: str) -> None:
     with_table = b"\x1a" + _size(len(WRONG[name]) + 3) + b"\x12" + _size(len(WRONG[name]), 2) + WRONG[name]
     piece = b"\x0a\x08\x0a\x01a\x15\0\0\0\0"
     if WRONG[name]:
-        with pytest.raises(UserError, match=r"m\.model is cut off or no model of SentencePiece"):
+        with pytest.raises(UserError, match=r"m\.model is cut off or not a model of SentencePiece"):
             subwords_of_model(piece + with_table, "m.model", Unit.unigram)
 
 
@@ -76,7 +75,9 @@ def given(**changes: object) -> str:
 def test_a_damaged_table_in_a_tokenizer_json() -> None:
     damaged = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table(root=768)).decode()}
     for normalizer in (damaged, {"type": "Sequence", "normalizers": [damaged]}):
-        with pytest.raises(UserError, match=r"t\.json is no tokeniser that tokenizers reads \(the table that normal"):
+        with pytest.raises(
+            UserError, match=r"t\.json is not a tokenizer that the library tokenizers reads \(the table that normal"
+        ):
             Subwords.parse(given(normalizer=normalizer), "t.json")
 
 
@@ -92,7 +93,7 @@ def test_numbers_of_pieces_with_gaps_take_no_memory() -> None:
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "3", "", "{"])
 def test_json_that_is_no_tokeniser(text: str) -> None:
-    with pytest.raises(UserError, match=r"t\.json is no tokeniser that tokenizers reads"):
+    with pytest.raises(UserError, match=r"t\.json is not a tokenizer that the library tokenizers reads"):
         Subwords.parse(text, "t.json")
 
 
