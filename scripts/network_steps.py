@@ -160,7 +160,7 @@ def lmtool_of(
     settings |= dict(
         accuracy_tokens=0, max_grad_norm=clip, embedding_max_norm=None, compile=False, precision=Precision(precision)
     )
-    settings |= dict(memory=None, save_every=1e9, tensorboard=False, consecutive=None)
+    settings |= dict(memory=None, save_every=1e9, tensorboard=False, shuffle_block=None)
     engine, stop = training(model.to(device), corpus, across, TrainingConfig(**settings), optim, Processes())
     return lambda: engine.advance(stop)
 

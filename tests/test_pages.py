@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lmtool.cli.arguments import split_line
-from lmtool.cli.as_typed import as_typed
 from lmtool.cli.line_settings import LineSettings
+from lmtool.cli.value_quoting import as_typed
 from lmtool.config.options import HOMES, folder_in_use, yaml_files
 from lmtool.config.overrides import key_of
 from lmtool.errors import UserError

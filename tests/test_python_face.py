@@ -55,7 +55,7 @@ def network(corpus: lmtool.Corpus, folder: Path) -> lmtool.results.TrainedRun:
         ({"training": {"epochs": 3, "minutes": None}}, ["training.epochs=3", "training.minutes=null"]),
         ({"model": {"hidden_dim": 100, "kind": "lbl"}}, ["model=lbl", "model.hidden_dim=100"]),
         ({"seed": 5, "model": "nce", "tree": None}, ["model=nce", "seed=5"]),
-        ({"prune": [0, 0, 1], "lr_range": True}, ["prune_counts=[0,0,1]", "lr_range=true"]),
+        ({"prune_counts": [0, 0, 1], "lr_range": True}, ["prune_counts=[0,0,1]", "lr_range=true"]),
         ({"text": "it's ${a}, {b}"}, ["text='it\\'s \\${a}, {b}'"]),
         ({"prune_entropy": np.float64(1e-8), "threads": np.int64(2)}, ["prune_entropy=1e-08", "threads=2"]),
         ({"seed": 1, "experiment": "names"}, ["+experiment=names", "seed=1"]),

@@ -46,7 +46,7 @@ CASES: dict[str, Any] = {
         lambda toy: neural(toy, DOT, HUFFMAN(toy), dropout=0.2),
         AdagradOptim("adagrad", 0.2, 1e-4, 1e-10),
         PlateauSchedule("plateau", 0.0, 0.5, 1),
-        {"max_norm": 0.8},
+        {"embedding_max_norm": 0.8},
     ),
     "hsoftmax, adamw": (lambda toy: neural(toy, DOT, HUFFMAN(toy)), ADAM, COSINE, {}),
     "nplm, sgd in whole steps": (lambda toy: neural(toy), SgdOptim("sgd", 0.5, 1e-3, 0.0), COSINE, {}),

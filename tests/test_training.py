@@ -227,7 +227,7 @@ def test_what_schedules_say_of_themselves() -> None:
     steps.require_steps(21, "")
     for schedule in schedules:
         schedule.require_steps(1, "")
-    said = r"^schedule\.at=\[10, 20\]: the budget ends earlier, training\.steps=20: remove the last ones or train for"
+    said = r"^schedule\.milestones=\[10, 20\]: the budget ends earlier, training\.steps=20: remove the last ones"
     with pytest.raises(UserError, match=said):
         steps.require_steps(20, "training.steps=20")
 

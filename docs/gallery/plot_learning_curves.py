@@ -16,7 +16,7 @@ import lmtool
 
 corpus = lmtool.preprocess("pydoc")
 encoders = {
-    "nplm": {"kind": "nplm", "hidden_dim": 64, "history": 0, "dropout": 0.1},
+    "nplm": {"kind": "nplm", "hidden_dim": 64, "fofe_window": 0, "dropout": 0.1},
     "lbl": {"kind": "lbl"},
     "cbow": {"kind": "cbow"},
 }

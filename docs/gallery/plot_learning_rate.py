@@ -16,7 +16,7 @@ corpus = lmtool.preprocess("pydoc")
 tests = {}
 for name, optimiser in (("adamw", "adamw"), ("sgd", "sgd")):
     tests[name] = lmtool.train(
-        {"kind": "hsoftmax", "embedding_dim": 50, "hidden_dim": 64, "history": 0},
+        {"kind": "hsoftmax", "embedding_dim": 50, "hidden_dim": 64, "fofe_window": 0},
         corpus,
         optim=optimiser,
         training={"batch_size": 256},

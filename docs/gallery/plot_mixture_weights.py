@@ -17,7 +17,7 @@ import lmtool
 corpus = lmtool.preprocess("pydoc")
 kn5 = lmtool.train({"kind": "ngram", "order": 5}, corpus)
 network = lmtool.train(
-    {"kind": "hsoftmax", "embedding_dim": 50, "hidden_dim": 64, "history": 0, "dropout": 0.1},
+    {"kind": "hsoftmax", "embedding_dim": 50, "hidden_dim": 64, "fofe_window": 0, "dropout": 0.1},
     corpus,
     training={"steps": 240, "batch_size": 256, "minutes": None, "accuracy_tokens": 0},
     optim={"lr": 0.005},

@@ -23,7 +23,7 @@ for size in sizes:
     )
     for layer, settings in layers.items():
         run = lmtool.train(
-            {"kind": "nplm", "embedding_dim": 30, "hidden_dim": 60, "history": 0, "dropout": 0},
+            {"kind": "nplm", "embedding_dim": 30, "hidden_dim": 60, "fofe_window": 0, "dropout": 0},
             corpus,
             output=layer,
             **settings,

@@ -28,8 +28,8 @@ from lmtool.cli.help_pages import (
     is_group,
     require_option,
 )
-from lmtool.cli.key_hints import unknown_key, unused
 from lmtool.cli.line_settings import LineSettings
+from lmtool.cli.suggestions import unknown_key, unused
 from lmtool.config.index import text_of
 from lmtool.config.options import places
 from lmtool.config.overrides import key_of, unreadable

@@ -35,8 +35,8 @@ ENCODERS = [
     {"kind": "nplm", "hidden_dim": 5},
     TINY | {"layers": 2, "direct_connections": True, "gated": False},
     TINY | {"layers": 0},
-    TINY | {"history": 5, "forgetting": [0.5, 1.0]},
-    TINY | {"history": 4, "across_sentences": True},
+    TINY | {"fofe_window": 5, "forgetting_factors": [0.5, 1.0]},
+    TINY | {"fofe_window": 4, "across_sentences": True},
     TINY | {"tied": True, "activation": "relu", "layer_norm": False},
     {"kind": "lbl"}, {"kind": "lbl", "diagonal": True}, {"kind": "cbow"},
 ]

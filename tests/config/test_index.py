@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
@@ -11,13 +12,16 @@ import pytest
 from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import ValidationError
 
+from lmtool.cli.arguments import split_line
 from lmtool.cli.help_pages import VERBS
+from lmtool.cli.line_settings import with_current_names
 from lmtool.config.index import SettingType, in_words, option_types, read, verb_types
 from lmtool.config.options import HOMES, folder_in_use
-from lmtool.config.settings import error_line
+from lmtool.config.settings import error_line, saved_settings
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
+Run = Callable[..., str]
 OPTIONS = [(group, name) for group in [*HOMES, "training"] for name in SETTINGS[group]]
 
 
@@ -146,3 +150,22 @@ def test_the_rule_is_said(value: dict[str, Any], said: str) -> None:
 def test_a_type_without_words() -> None:
     assert in_words(Any) is None and in_words(bytes | None) is None
     assert in_words(list[bytes]) == "a list"
+
+
+def test_an_earlier_name_is_read_and_says_the_current_one(
+    lmtool: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = lmtool("train", "data=toy", "training.clip_norm=2", "model.anew=0.25", "--cfg", "job")
+    assert "max_grad_norm: 2" in said and "context_reset_prob: 0.25" in said
+    (tmp_path / "own" / "model").mkdir(parents=True)
+    (tmp_path / "own" / "model" / "mine.yaml").write_text("defaults: [nplm, _self_]\n\nhistory: -1\n")
+    said = lmtool("train", "data=toy", "model=mine", "--config-dir", "own", code=2)
+    assert "model.fofe_window=-1: must be 0 or more, or null" in said
+    line = split_line(["train", "model=nce", "output.noise=3", "prune=[0]", "seed=1"])
+    assert with_current_names(line, noted=True).overrides[1:3] == ["output.num_noise=3", "prune_counts=[0]"]
+    assert capfd.readouterr().err.splitlines() == [
+        "note: output.noise has been renamed: write output.num_noise",
+        "note: prune has been renamed: write prune_counts",
+    ]
+    saved = saved_settings({"kind": "steps", "warmup": 0.0, "at": [5], "factor": 0.5}, "schedule")
+    assert (saved.milestones, saved.gamma) == ([5], 0.5)

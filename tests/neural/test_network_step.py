@@ -104,7 +104,7 @@ def test_which_trainings_are_made_of_them() -> None:
     assert make_network_step(model(), SGD, 7, 1.0) is not None
     assert make_network_step(model(direct_connections=True).double(), SGD, 7, None) is not None
     others = dict(dropout=0.1), dict(input_dropout=0.1), dict(layer_norm=True), dict(layers=2), dict(layers=0)
-    for settings in (*others, dict(tied=True), dict(projection_dim=4), dict(history=9)):
+    for settings in (*others, dict(tied=True), dict(projection_dim=4), dict(fofe_window=9)):
         assert make_network_step(model(**settings), SGD, 7, 1.0) is None
     assert make_network_step(model(NceOutput("nce", 3, True, 1.0, False)), SGD, 7, 1.0) is None
     assert make_network_step(model(SoftmaxOutput("softmax", Precision.bf16)), SGD, 7, 1.0) is None

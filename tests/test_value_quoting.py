@@ -11,9 +11,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from lmtool.cli.arguments import split_line
-from lmtool.cli.as_typed import as_typed
-from lmtool.cli.key_hints import MEANINGS, unknown_key
 from lmtool.cli.line_settings import LineSettings
+from lmtool.cli.suggestions import MEANINGS, unknown_key
+from lmtool.cli.value_quoting import as_typed
 from lmtool.config.options import HOMES, meant, yaml_files
 from lmtool.errors import UserError
 from tests.conftest import answer

@@ -20,8 +20,8 @@ from hydra.errors import HydraException
 
 from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import require_option
-from lmtool.cli.key_hints import unknown_key
 from lmtool.cli.line_settings import HYDRA_TEXTS, LineSettings, with_current_names
+from lmtool.cli.suggestions import unknown_key
 from lmtool.config.index import SettingType
 from lmtool.config.overrides import in_quotes, quoted, unreadable
 from lmtool.errors import UserError
