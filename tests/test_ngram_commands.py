@@ -234,7 +234,7 @@ MISTAKES = [
     (f"{NGRAM} prune_counts=[1,1]", ["prune_counts=[1, 1]", "0 for order 1"]),
     (f"{NGRAM} prune_counts=[0,2,1]", ["prune_counts=[0, 2, 1]", "none below"]),
     (f"{NGRAM} model.order=2 prune_counts=[0,0,1]", ["3 cut-offs", "model.order=2"]),
-    (f"{NGRAM} prune_entropy=2", ["prune_entropy=2.0", "between 0 and 1"]),
+    (f"{NGRAM} prune_entropy=2", ["prune_entropy=2.0", "above 0 and below 1"]),
     (f"{NGRAM} prune_to=many", ["prune_to=many", "500k or 1M, or a share"]),
     (f"{NGRAM} prune_to=150%", ["prune_to=150%", "below 100%"]),
     (f"{NGRAM} prune_to=2.5", ["prune_to=2.5", "500k or 1M"]),
@@ -249,7 +249,10 @@ MISTAKES = [
     (f"{NGRAM} smoother.discounts=best", ["smoother.discounts=best", "tuned"]),
     (f"{NGRAM} smoother.discounts=[0.5]", ["smoother.discounts", "[D1,D2,D3+]"]),
     (f"{NGRAM} smoother.discounts=[[0.5,1,4]]", ["smoother.discounts=[0.5, 1, 4]", "0 <= D_r <= r"]),
-    (f"{NGRAM} smoother=kneser_ney smoother.discounts=[0.5]", ["has 1 numbers", "model.order=5 needs 5"]),
+    (
+        f"{NGRAM} smoother=kneser_ney smoother.discounts=[0.5]",
+        ["smoother.discounts=[0.5]: must have one entry per order, 5 of model.order"],
+    ),
     (f"{NGRAM} smoother=kneser_ney smoother.discounts=2", ["smoother.discounts=2", "from 0 to 1"]),
     (
         f"{NGRAM} smoother=kneser_ney smoother.discounts=tuned smoother.interpolate=false",

@@ -78,7 +78,7 @@ def test_parameters_reach_the_smoother() -> None:
         assert settings("smoother", name, discounts=0.5).build(2, vocabulary).values.tolist() == [[0.5], [0.5]]
         assert settings("smoother", name, discounts=[0, 1]).build(2, vocabulary).values.tolist() == [[0], [1]]
         assert settings("smoother", name, interpolate=False).build(2, vocabulary).form is Form.backed_off
-        with pytest.raises(UserError, match=r"smoother\.discounts is for 1 orders: model\.order=2 needs 2"):
+        with pytest.raises(UserError, match=r"smoother\.discounts=\[0.5\]: must have one entry per order, 2 of"):
             settings("smoother", name, discounts=[0.5]).build(2, vocabulary)
     modified = settings("smoother", "modified_kneser_ney", discounts=[[0.5, 1, 1.5]] * 2, kenlm_compatible=False)
     assert modified.build(2, vocabulary).values[:, 1:].tolist() == [[0.5, 1, 1.5]] * 2

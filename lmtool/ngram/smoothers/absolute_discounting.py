@@ -76,7 +76,7 @@ class Absolute(Smoother):
         Raises UserError if there are not n of them.
         """
         if discounts is not None and len(discounts) != order:
-            raise UserError(f"smoother.discounts is for {len(discounts)} orders: model.order={order} needs {order}")
+            raise UserError(f"smoother.discounts={discounts}: must have one entry per order, {order} of model.order")
         Smoother.__init__(self, order)
         self.form = Form.interpolated if interpolate else Form.backed_off
         self.estimated = discounts is None

@@ -68,7 +68,7 @@ class JelinekMercer(Smoother):
         Raises UserError if the number of lambdas is not the order.
         """
         if lambdas is not None and len(lambdas) != order:
-            raise UserError(f"smoother.lambdas has {len(lambdas)} numbers: model.order={order} needs {order}")
+            raise UserError(f"smoother.lambdas={lambdas}: must have one entry per order, {order} of model.order")
         self.low, self.high = (0.0,) * classes, (1.0,) * classes
         Smoother.__init__(self, order)
         for k, weight in enumerate(lambdas or [0.5] * order):
