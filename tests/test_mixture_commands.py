@@ -209,7 +209,7 @@ def test_log_linear_weights_for_cloze_questions(lmtool: Run) -> None:
         assert result(f"grid{k}")["cloze"]["perplexity"] >= best - 1e-9
     words = ("method=log_linear", "fit_on=cloze", "split=train")
     assert "no questions for split=train" in lmtool("ensemble", "runs=[o1,o2]", *words, code=2)
-    assert "text but with method=log_linear" in lmtool("ensemble", "runs=[o1,o2]", "fit_on=cloze", code=2)
+    assert "text except with method=log_linear" in lmtool("ensemble", "runs=[o1,o2]", "fit_on=cloze", code=2)
     lmtool("train", "model=ngram", "data=toy", "hydra.run.dir=toy")
     words = ("runs=[toy,toy]", "method=log_linear", "fit_on=cloze")
     assert "toy has no questions with answers" in lmtool("ensemble", *words, code=2)
