@@ -231,6 +231,6 @@ def test_verify_finds_what_belongs_to_a_run(lmtool: Command) -> None:
     assert "preprocess" in lmtool("eval", "run=kn", code=2)
     assert "nowhere does not exist" in lmtool("verify", "nowhere", code=2)
     Path("loop").symlink_to("loop")
-    assert "loop is not there" in lmtool("verify", "loop", code=2)
+    assert "loop does not exist" in lmtool("verify", "loop", code=2)
     Path("empty").mkdir()
     assert "empty: no file of lmtool" in lmtool("verify", "empty", code=2)

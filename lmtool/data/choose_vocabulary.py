@@ -121,7 +121,7 @@ def choose_pieces(source: Source, types: list[str], counts: IntArray, rules: Voc
     """
     if isinstance(source.word_list, str):
         return read_subwords(source.word_list, rules)
-    from lmtool.data.train_subwords import train_subwords
+    from lmtool.data._train_subwords import train_subwords
 
     counted = counts >= rules.min_count
     counted[[number for number in range(len(RESERVED)) if number != UNK_ID]] = False  # a literal <unk> is a word
@@ -139,7 +139,7 @@ def read_subwords(path: str, rules: VocabularyConfig) -> Subwords:
     """
     raw = read_bytes(path)
     if path.endswith(SENTENCEPIECE):
-        from lmtool.data.sentencepiece_model import subwords_of_model
+        from lmtool.data._sentencepiece_model import subwords_of_model
 
         return subwords_of_model(raw, path, rules.unit)
     try:

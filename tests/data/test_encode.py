@@ -109,7 +109,7 @@ def test_pieces_of_words() -> None:
     """Each text has the pieces that it has alone; marks of sentences cannot be written in pieces."""
     pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
     from lmtool.config.data import Unit
-    from lmtool.data.train_subwords import train_subwords
+    from lmtool.data._train_subwords import train_subwords
     from lmtool.errors import UserError
 
     subwords = train_subwords(["ab", "abc", "cab"], np.array([5, 2, 3]), Unit.bpe, 260)
@@ -130,7 +130,7 @@ def test_half_a_surrogate_pair_in_pieces() -> None:
     """It is no UTF-8, which the tokeniser of words requires; its three bytes are three U+FFFD."""
     pytest.importorskip("tokenizers", reason="needs tokenizers (pip install lmtool[subwords])")
     from lmtool.config.data import Unit
-    from lmtool.data.train_subwords import train_subwords
+    from lmtool.data._train_subwords import train_subwords
 
     subwords = train_subwords(["ab"], np.array([5]), Unit.bpe, 258)
     vocabulary = Vocabulary((EOS, *subwords.names, UNK, BOS), np.ones(len(subwords.names) + 3, dtype=np.int64), 0, 259)

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from lmtool.config.data import Unit
-from lmtool.data.sentencepiece_model import subwords_of_model
+from lmtool.data._sentencepiece_model import subwords_of_model
 from lmtool.data.subwords import Subwords, require_table
 from lmtool.errors import UserError
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from lmtool.config.data import Unit, VocabularyConfig
+from lmtool.data._sentencepiece_model import subwords_of_model
+from lmtool.data._train_subwords import LETTERS, _expected, _lost, _seeds, train_subwords, unigram_pieces
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
-from lmtool.data.sentencepiece_model import subwords_of_model
 from lmtool.data.sources.builtin import SyntheticData
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.text_form import TextForm, split_of_text
-from lmtool.data.train_subwords import LETTERS, _expected, _lost, _seeds, train_subwords, unigram_pieces
 from lmtool.errors import UserError
 from tests.data.test_preprocess import text
 
@@ -38,7 +38,7 @@ def test_byte_pair_encoding_merges_the_most_frequent_pair(monkeypatch: pytest.Mo
     table = bpe.table(["abc", "ab"])
     assert table.lengths.tolist() == [2, 1] and [bpe.names[k] for k in table.ids] == ["Ġab", "c", "Ġab"]
     # Counts too large to be repeated are scaled down, here to 6 and 2 of 8: the same pairs.
-    monkeypatch.setattr("lmtool.data.train_subwords.MAX_WORDS", 8)
+    monkeypatch.setattr("lmtool.data._train_subwords.MAX_WORDS", 8)
     assert train_subwords(["ab", "abc"], np.array([5, 2]) * 10**12, Unit.bpe, 258).json == bpe.json
 
 
