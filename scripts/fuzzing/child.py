@@ -193,12 +193,18 @@ def more_memory(size: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def command_line(words: list[str]) -> int:
-    """Run lmtool's command line without drawing training curves, which would take longer than everything else."""
-    from lmtool.cli.command_line import main
-    from lmtool.commands import _train_neural as train_neural
+def draw_no_curves() -> None:
+    """Let trainings of this process draw no curves, which would take longer than everything else."""
+    from lmtool.commands import _train_neural
 
-    train_neural.can_plot = lambda: False
+    _train_neural.can_plot = lambda: False
+
+
+def command_line(words: list[str]) -> int:
+    """Run lmtool's command line, without drawing curves."""
+    from lmtool.cli.command_line import main
+
+    draw_no_curves()
     return main(words)
 
 
