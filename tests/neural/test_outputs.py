@@ -360,6 +360,13 @@ def test_more_noise_than_words_is_refused(make: Callable[..., nn.Module], name: 
             make(D, COUNTS, **{name: wrong})
 
 
+@pytest.mark.parametrize(("make", "name"), [(NCELoss, "noise"), (SampledSoftmax, "samples")])
+@pytest.mark.parametrize("power", [None, "1", math.nan])
+def test_a_power_must_be_a_finite_number(make: Callable[..., nn.Module], name: str, power: object) -> None:
+    with pytest.raises(ValueError, match=r"^power must be a finite number; got "):
+        make(D, COUNTS, **{name: 3}, power=power)
+
+
 def test_the_sampled_softmax_tends_to_the_softmax() -> None:
     # Each word drawn m times from the uniform distribution: with p of the softmax the loss is log(1 + m / p), and its
     # gradient that of -log p times m / (m + p).

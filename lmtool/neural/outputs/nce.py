@@ -26,13 +26,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmtool.neural.checks import require_counts, require_ids
+from lmtool.neural.checks import require_counts, require_ids, require_number
 from lmtool.neural.outputs.softmax import WordScores, log_unigram
 from lmtool.system.alias_table import AliasTable
 
 
 def noise_distribution(counts: Tensor, power: float) -> Tensor:
-    """Return log q `[O]` in float64, q proportional to (count + 0.5)^power of counts `[O]`; power 0 is uniform."""
+    """Return log q `[O]` in float64, q proportional to (count + 0.5)^power of counts `[O]`; power 0 is uniform.
+
+    Raises ValueError unless power is a finite number.
+    """
+    power = require_number("power", power, math.isfinite, "a finite number")
     return (power * log_unigram(counts)).log_softmax(0)
 
 
