@@ -98,7 +98,7 @@ def test_texts_are_split_as_the_data_were(toy: Corpus) -> None:
     assert form.split(" The\tCAT\x0bsat\u00a0on \n") == ["the", "cat", "sat\u00a0on"]
     letters = TextForm(toy.vocabulary, chars=True, lowercase=False)
     assert letters.split("a <s>\r\n") == ["a", " ", "<", "s", ">"]
-    for text, said in (("the\ncat", "several"), ("the <s> cat", "<s> is in the text"), ("</s>", "</s> stands")):
+    for text, said in (("the\ncat", "several"), ("the <s> cat", "<s> is in the text"), ("</s>", "</s> is in the text")):
         with pytest.raises(UserError, match=said):
             form.split(text)
     stream = Vocabulary(("a", "\n", "<unk>", "<s>"), np.array([3, 2, 1, 0]), None, 2)
