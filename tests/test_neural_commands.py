@@ -151,13 +151,13 @@ def test_a_mixture_of_neural_models(lmtool: Run) -> None:
 MISTAKES = [
     ("train model=nplm tree=huffman", ["tree=", "not used", "output=softmax"]),
     ("train model=hsoftmax tree=hufman", ["tree=hufman", "huffman"]),
-    ("train model=nce output.num_noise=24 data=toy", ["output.num_noise=24", "at most 23"]),
-    ("train model=nplm output=sampled output.num_samples=24 data=toy", ["output.num_samples=24", "at most 23"]),
+    ("train model=nce output.num_noise=24 data=toy", ["output.num_noise=24", "from 1 to 23"]),
+    ("train model=nplm output=sampled output.num_samples=24 data=toy", ["output.num_samples=24", "from 1 to 23"]),
     ("train model=nce output.num_noise=0", ["output.num_noise=0", "1 or more"]),
     ("train model=cbow model.context_size=0", ["model.context_size=0", "1 or more"]),
     ("train model=hsoftmax model.tied=true data=toy", ["model.tied=true", "model.tied=null"]),
     ("train model=nplm output=adaptive output.cutoffs=[5,3]", ["output.cutoffs=[5, 3]", "ascending"]),
-    ("train model=nplm output=adaptive output.cutoffs=[5,23] data=toy", ["cutoffs=[5, 23]", "from 1 to 22"]),
+    ("train model=nplm output=adaptive output.cutoffs=[5,23] data=toy", ["cutoffs=[5, 23]", "at most 22"]),
     ("train model=nplm output=classes output.classes=24 data=toy", ["output.classes=24", "at most 23"]),
     ("train model=hsoftmax tree=classes tree.classes=24 data=toy", ["tree.classes=24", "at most 23"]),
     (
