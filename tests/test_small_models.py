@@ -128,7 +128,7 @@ def test_exported_weights_have_the_type_that_was_asked_for(runs: Path, lmtool: R
             found = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         assert found["encoder.embedding.weight"].dtype == kind and found["output.bias"].dtype == np.float32
         assert ("encoder.embedding.weight.row_scale" in found) is (dtype == "int8")
-    assert "to=FILE.safetensors alone" in lmtool("export", f"run={runs}/kn3", "to=a.arpa", "dtype=int8", code=2)
+    assert "requires to=FILE.safetensors" in lmtool("export", f"run={runs}/kn3", "to=a.arpa", "dtype=int8", code=2)
 
 
 @pytest.mark.parametrize(
