@@ -1,7 +1,7 @@
 """The words of a command line: the verb, Hydra's flags and the overrides.
 
 A word without a key gets the key that its verb declares: `lmtool predict "the cat sat on"` means
-`text='the cat sat on'`. Only the standard library is imported here, as the help pages parse lines too.
+`text='the cat sat on'`. Only the standard library is imported here, since the help pages parse lines too.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lmtool.system.spelling import close_words, nearest
 
 # Hydra's forms: key=value, +key=value, ++key=value, group@package=option, ~key and ~key=value.
 SETTING = re.compile(r"(?:\+{0,2}(\w+)[\w./@:-]*=|~(\w+)[\w./@:-]*(?:=|$))")
-# Hydra's flags that take a value of their own, the next word on the line, each with its choices where they are few.
+# Hydra flags that take the next argument as their value, with the choices if there are few.
 FLAGS_WITH_VALUE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("--cfg", "-c"), ("job", "hydra", "all")),
     **dict.fromkeys(("--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"), ()),
     "--experimental-rerun": (),
 }
-# Flags that may have a value, after =, each with its choices, the first of which it takes by itself: Hydra's parser
-# would take the next word.
+# Flags with an optional value after =, each with its choices, of which the first is the default: Hydra's parser would
+# take the next word.
 FLAGS_MAYBE_VALUE = dict.fromkeys(
     ("--info", "-i"), ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 )
@@ -36,7 +36,7 @@ FLAGS = {*FLAGS_WITH_VALUE, *USUAL_FLAGS, *RARE_FLAGS}
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """A line without the program's name. flags: Hydra's, with their values."""
+    """A line without the program's name. flags: Hydra flags with values."""
 
     verb: str | None
     flags: list[str]
@@ -44,7 +44,7 @@ class CommandLine:
 
     @property
     def words(self) -> list[str]:
-        """The arguments for Hydra: flags first, the only order that its parser takes."""
+        """The arguments for Hydra: flags first, the only order its parser accepts."""
         return [*self.flags, *self.overrides]
 
     @property
@@ -53,7 +53,7 @@ class CommandLine:
         return any(flag in MULTIRUN for flag in self.flags) or "hydra.mode=MULTIRUN" in self.overrides
 
     def given(self, key: str) -> str | None:
-        """The last override of a key on the line."""
+        """Return a line's last override of a key."""
         return next((word for word in reversed(self.overrides) if key_of(word) == key and "=" in word), None)
 
 
@@ -96,7 +96,7 @@ def split_line(words: list[str]) -> CommandLine:
 
 
 def _flag_value(flag: str, value: str) -> str:
-    """The value of a flag, with `~/` as the home folder."""
+    """Return a flag's value; `~/` is the home folder."""
     choices = FLAGS_WITH_VALUE[flag]
     if choices:
         _one_of(flag, value, choices)
@@ -104,14 +104,14 @@ def _flag_value(flag: str, value: str) -> str:
 
 
 def _one_of(flag: str, value: str, choices: tuple[str, ...]) -> str:
-    """A value that a flag can have. Raises UserError for any other."""
+    """Return a flag's value. Raises UserError for an invalid one."""
     if value not in choices:
         raise UserError(f"{flag} {value}: must be one of {', '.join(choices)}")
     return value
 
 
 def _instead_of(word: str, after: str) -> str:
-    """What an unknown flag was meant to be: a flag spelt like it; else a setting, as `--model ngram` of other tools."""
+    """Suggest a flag of similar spelling for an unknown one, else a setting (for `--model ngram` of other tools)."""
     flag, _, value = word.partition("=")
     name = flag.strip("-")
     if close := close_words(name, [known.strip("-") for known in USUAL_FLAGS if known.startswith("--")]):
@@ -123,15 +123,15 @@ def _instead_of(word: str, after: str) -> str:
 
 
 def _as_text(word: str, verb: str | None) -> str:
-    """How text that begins with a dash is given, for a verb that reads text."""
+    """Return how to write text that begins with a dash, if the verb reads it."""
     is_read = verb in VERBS and VERBS[verb].argument == "text"
     return f"; or, for text that begins with a dash, text={word}" if is_read else ""
 
 
 def as_settings(verb: str, words: list[str]) -> list[str]:
-    """The words after a verb as overrides: one without a key gets the key that the verb declares.
+    """Return a verb's words as overrides; a word without a key gets the key that the verb declares.
 
-    Where the verb declares none, the words are returned unchanged. Raises UserError for a second text and for one that
+    If the verb declares none, the words are returned unchanged. Raises UserError for a second text and for one that
     is not UTF-8.
     """
     declared = VERBS[verb].argument if verb in VERBS else None
@@ -154,7 +154,7 @@ def as_settings(verb: str, words: list[str]) -> list[str]:
 
 
 def _as_utf8(word: str) -> str:
-    """A text that a locale without UTF-8 has passed as bytes; as it is where they are not UTF-8."""
+    """Decode text that a non-UTF-8 locale passed as bytes; return it unchanged if not UTF-8."""
     try:
         return word.encode("utf-8", "surrogateescape").decode("utf-8")
     except UnicodeError:
@@ -162,7 +162,7 @@ def _as_utf8(word: str) -> str:
 
 
 def _is_setting(word: str, known: set[str]) -> bool:
-    """Whether a word has the form of an override. With white space in it, it must have a known key, else it is text;
+    """Return whether a word has the form of an override. A word with white space needs a known key, else it is text;
     without, the key may be misspelt (`text=a=b` gives a text that looks like an override).
     """
     setting = SETTING.match(word)
@@ -170,5 +170,5 @@ def _is_setting(word: str, known: set[str]) -> bool:
 
 
 def is_flag(word: str) -> bool:
-    """Whether a word is one of Hydra's flags: it begins with a dash and, unlike text, holds no white space."""
+    """Return whether a word is a Hydra flag: it begins with a dash and, unlike text, has no white space."""
     return word.startswith("-") and re.search(r"\s", word) is None

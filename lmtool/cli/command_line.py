@@ -19,7 +19,7 @@ from lmtool.system.terminal import discard_output, write_out
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code: 0 done, 2 the user's mistake, 1 anything else."""
+    """Run one command line and return its exit code: 0 done, 2 user error, 1 anything else."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     with preserve_interrupts() as interrupts:
         return _ended(words, interrupts)
@@ -37,7 +37,7 @@ def _ended(words: list[str], interrupts: Interrupts) -> int:
             write_out()
         return 2
     except BrokenPipeError:
-        # The reader of the output (a pager, head) has closed it: not an error; nor may Python's exit write to it.
+        # The reader of the output (a pager, head) closed it: not an error, but Python must not write to it on exit.
         discard_output()
         return 0
     except Interrupted as end:
@@ -46,7 +46,7 @@ def _ended(words: list[str], interrupts: Interrupts) -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except Exception:
-        if interrupts.came:  # a library's own error where the exception did not come through its C code
+        if interrupts.came:  # a library's own error if its C code did not pass on the exception
             return _interrupted()
         traceback.print_exc()
         return 1
@@ -61,7 +61,7 @@ def _dispatch(words: list[str]) -> int:
     verb = next((word for word in words if not word.startswith("-")), None)
     if verb == "distill":  # the American spelling, as in Python
         words = ["distil" if word == verb else word for word in words]
-    if verb == "completion":  # what follows is another line, or a part of one
+    if verb == "completion":  # followed by another line or part of one
         from lmtool.cli import completion
 
         return completion.run(words[words.index(verb) + 1 :])

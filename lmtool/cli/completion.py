@@ -61,17 +61,17 @@ end
 complete -c lmtool -f -a '(__lmtool_candidates)'
 """,
 }
-# The values of settings that are names, by the last part of their keys.
+# Values of settings that are names, by the last part of their keys.
 NAMES = {
     **dict.fromkeys(("split", "fit_split", "tune_on"), ("train", "valid", "test")),
     "device": ("auto", "cpu", "cuda", "mps"),
 }
-SPECIAL = re.compile(r"([^\w@%+=:,./~\[\]-])")  # escaped by a backslash in all three shells
+SPECIAL = re.compile(r"([^\w@%+=:,./~\[\]-])")  # characters escaped by a backslash in all three shells
 
 
 def run(words: list[str]) -> int:
-    """`lmtool completion <shell>` prints the shell's script; `query <line> [<part>]` the candidates for its last word;
-    --help the page.
+    """Print the script of `lmtool completion <shell>`, the candidates for the last word of `query <line> [<part>]`, or
+    the --help page.
 
     part: the end of the last word that candidates replace. Raises UserError for an unknown shell.
     """
@@ -90,8 +90,8 @@ def run(words: list[str]) -> int:
 
 
 def candidates(line: str) -> list[str]:
-    """The candidates for the last word of a line, which begins with the program's name, in the shell's syntax; none
-    where the word is in quotes, which the shell's own completion knows.
+    """Return candidates in the shell's syntax for the last word of a line that begins with the program's name; none if
+    the word is in quotes, which the shell's own completion handles.
     """
     typed = _last_word(line)
     try:
@@ -104,7 +104,7 @@ def candidates(line: str) -> list[str]:
 
 
 def _last_word(line: str) -> str:
-    """The end of a line from its last white space that is not escaped."""
+    """Return the end of a line after its last unescaped white space."""
     match = re.search(r"(?:\\.|[^\s\\])*\\?\Z", line)
     return match[0] if match else ""
 
@@ -131,7 +131,7 @@ def _whole_words(words: list[str], last: str) -> list[str]:
 
 
 def _keys(settings: LineSettings, last: str) -> list[str]:
-    """Groups and keys, each with what follows it, and paths where the verb takes them without a key."""
+    """Return groups and keys, each with its = or ., and paths if the verb takes them without a key."""
     names = [name for group in settings.groups for name in (f"{group}=", f"{group}.")]
     if settings.verb == "train":
         names.append(f"+{EXPERIMENT}=")
@@ -144,7 +144,7 @@ def _keys(settings: LineSettings, last: str) -> list[str]:
 
 
 def _settings(settings: LineSettings, last: str) -> list[tuple[str, list[Setting]]]:
-    """Return the settings of the YAML files that begin as the last word does, with the prefix of their keys."""
+    """Return (key prefix, YAML settings) of the top level and of each group whose prefix the last word has."""
     top = [item for name in ("common", settings.verb) for item in read(conf_dir() / f"{name}.yaml").settings]
     chosen = [(f"{group}.", group, option) for group, option in settings.groups.items()]
     below = [(key, list(option_text(g, o, settings.words).settings)) for key, g, o in chosen if last.startswith(key)]
@@ -152,7 +152,7 @@ def _settings(settings: LineSettings, last: str) -> list[tuple[str, list[Setting
 
 
 def _with_value(settings: LineSettings, last: str) -> list[str]:
-    """A key with each of its values; in a list and in a sweep, what follows the last comma is completed."""
+    """Return a key with each of its values; in a list or sweep, complete the text after the last comma."""
     key, _, value = last.partition("=")
     group = key.lstrip("+")
     type = settings.type_of(group) or SettingType()
@@ -168,7 +168,7 @@ def _with_value(settings: LineSettings, last: str) -> list[str]:
 
 
 def _values(key: str, type: SettingType, text: str) -> list[str]:
-    """The values of a setting that begin with a text."""
+    """Return a setting's values, or paths that begin with a text."""
     names = NAMES.get(key.rpartition(".")[2])
     if names or type.values:
         return list(names or type.values)
@@ -178,7 +178,7 @@ def _values(key: str, type: SettingType, text: str) -> list[str]:
 
 
 def _paths(text: str) -> list[str]:
-    """The files and folders that begin with a text, folders with a slash; `~/` stays as it is."""
+    """Return the files and folders that begin with a text, folders with a slash; `~/` is kept."""
     folder, name = os.path.split(text)
     prefix = text[: len(text) - len(name)]
     try:

@@ -18,9 +18,9 @@ from lmtool.system.spelling import nearest
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb, which the module of the same name in lmtool.commands runs: its summary and three examples.
+    """A verb, run by the module of the same name in lmtool.commands, with its summary and three examples.
 
-    argument: the key of a word that is given without one; `words...` where several words may be.
+    argument: the key of a word given without a key; `words...` if several words are allowed.
     """
 
     summary: str
@@ -174,7 +174,7 @@ MULTIRUN = ("-m", "--multirun")
 
 
 class NoOptionError(UserError):
-    """An option that its group does not have."""
+    """Error for an option that its group lacks."""
 
     def __init__(self, message: str, group: str, option: str) -> None:
         super().__init__(message)
@@ -183,7 +183,7 @@ class NoOptionError(UserError):
 
 
 def config_dir_of(words: list[str]) -> Path | None:
-    """The folder that --config-dir names on a line."""
+    """Return the folder of --config-dir on a line."""
     for word, after in zip_longest(words, words[1:], fillvalue=""):
         flag, _, value = word.partition("=")
         if flag in CONFIG_DIR and (value or after):
@@ -192,19 +192,19 @@ def config_dir_of(words: list[str]) -> Path | None:
 
 
 def is_group(name: str, words: list[str]) -> bool:
-    """Whether a name is a group: whether it has options."""
+    """Return whether a name is a group: has options."""
     return bool(yaml_files(name, beside=config_dir_of(words)))
 
 
 def keys_of(verb: str) -> set[str]:
-    """The top-level keys of a verb, `hydra` and its groups among them."""
+    """Return a verb's top-level keys, including `hydra` and groups."""
     texts = [read(conf_dir() / f"{name}.yaml") for name in ("common", verb)]
     return {"hydra"}.union(*({setting.path[0] for setting in text.settings} | text.groups.keys() for text in texts))
 
 
 def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
-    """The groups that a command line uses, each with its option: its own choices, else the defaults; in a sweep the
-    first of several.
+    """Return a line's groups, each with its option: the line's choices, else the defaults; in a sweep the first of
+    several.
 
     Raises UserError for an option that does not exist.
     """
@@ -231,7 +231,7 @@ def chosen_groups(verb: str, words: list[str]) -> dict[str, str]:
 
 
 def require_option(group: str, option: str, words: list[str]) -> None:
-    """Raise NoOptionError, with the names that there are, unless a group has the option."""
+    """Raise NoOptionError, with the existing names, unless the group has the option."""
     names = yaml_files(group, beside=config_dir_of(words))
     if not names:
         raise NoOptionError(f"no group {group!r}, of {group}={option}{nearest(group, HOMES)}", group, option)
@@ -241,19 +241,19 @@ def require_option(group: str, option: str, words: list[str]) -> None:
 
 
 def option_text(group: str, option: str, words: list[str]) -> YamlFile:
-    """The YAML file of an option, with the keys of the files that it starts from."""
+    """Read the YAML file of an option, with the keys of the files it is based on."""
     files = yaml_files(group, beside=config_dir_of(words))
     return read(files[option], files)
 
 
 def options_of(group: str, words: list[str] | None = None) -> dict[str, str]:
-    """The options of a group, each with the first sentence of its YAML file's description."""
+    """List a group's options, each with the first sentence of its YAML file's description."""
     files = yaml_files(group, beside=config_dir_of(words or []))
     return {name: _first_sentence(opening(text_of(path))[1]) for name, path in files.items()}
 
 
 def overview() -> str:
-    """The page of `lmtool --help`."""
+    """Return the `lmtool --help` page."""
     lines = ["lmtool: train, evaluate, mix and compare the language models that came before Transformers", ""]
     lines += ["Usage: lmtool <verb> [group=option] [key=value] [-m]", "", "Verbs:"]
     lines += [f"  {name:<11} {verb.summary}" for name, verb in VERBS.items()]
@@ -270,7 +270,7 @@ def overview() -> str:
 
 
 def completion_page() -> str:
-    """The page of `lmtool completion --help`."""
+    """Return the `lmtool completion --help` page."""
     return f"""lmtool completion SHELL: {COMPLETION}
 
 Tab then completes verbs, groups, options, keys, their values, files and folders.
@@ -282,7 +282,7 @@ Examples:
 
 
 def verb_page(verb: str, words: list[str]) -> str:
-    """The page of `lmtool <verb> --help`; overrides on the line choose which options are shown in full."""
+    """Return the `lmtool <verb> --help` page; overrides on the line choose the options shown in full."""
     if verb == "completion":
         return completion_page()
     if verb not in VERBS:

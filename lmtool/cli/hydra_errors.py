@@ -1,6 +1,6 @@
 """Hydra's and OmegaConf's errors in one line that names the key, the value and the valid names.
 
-What is wrong is told by the error's type, attributes and causes, and by the command line itself.
+The mistake is found from the error's type, attributes and causes, and from the command line itself.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from lmtool.config.settings import SettingError, error_line, keys_beside, whole_
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write into an open file, which names none
-# Torch's messages where memory runs out: it has an exception type for GPUs alone.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors of writing to an open file, naming no file
+# Torch's messages when memory runs out: it has an exception type for GPUs only.
 NO_MEMORY = re.compile(
     r"can't allocate memory|Cannot allocate memory|not enough memory|out of memory|size calculation overflowed"
 )
 
 
 def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = True) -> UserError | None:
-    """The one-line form of an error of composing a line; None for an error of any other kind.
+    """Return the one-line form of an error in composing a line, or None for any other error.
 
     composing: whether nothing has run yet, so that Python's own errors are about YAML files too.
     """
@@ -82,8 +82,8 @@ def as_user_error(error: BaseException, line: CommandLine, *, composing: bool = 
 
 
 def explaining(run: Callable[[Any], float | None], line: CommandLine) -> Callable[[Any], float | None]:
-    """The command of a line; a mistake in its typed settings is told with what was meant on the line, or with the YAML
-    file and line that it is in.
+    """Wrap a line's command: an error in its typed settings names what was meant on the line, or the YAML file and line
+    of the mistake.
     """
 
     def explained(composed: Any) -> float | None:
@@ -101,7 +101,7 @@ def explaining(run: Callable[[Any], float | None], line: CommandLine) -> Callabl
 
 
 def _placed(message: str, key: str, line: CommandLine) -> str:
-    """A message about a key, with the file and line that give it, unless the command line does."""
+    """Prefix a message with the file and line that set a key, unless the command line does."""
     for word in line.overrides:
         given = key_of(word)
         if given == key or key.startswith(f"{given}[") or (key.startswith(f"{given}.") and "={" in word):
@@ -111,7 +111,7 @@ def _placed(message: str, key: str, line: CommandLine) -> str:
 
 
 def _yaml_syntax(error: MarkedYAMLError) -> str:
-    """A mistake in the form of a YAML file, with the file and line."""
+    """Return the message of a YAML syntax error, with file and line."""
     mark = error.problem_mark or error.context_mark
     place = f"{os.path.relpath(mark.name)}:{mark.line + 1}" if mark is not None else "a YAML file"
     reason = ", ".join(" ".join(part.split()) for part in (error.context, error.problem) if part)
@@ -119,12 +119,12 @@ def _yaml_syntax(error: MarkedYAMLError) -> str:
 
 
 def _joined(chain: list[BaseException]) -> str:
-    """An error and its causes in one line."""
+    """Join a chain of errors in one line."""
     return "; ".join(dict.fromkeys(" ".join(str(cause).split()) for cause in chain if str(cause).strip()))
 
 
 def _unreadable_yaml(error: BaseException, line: CommandLine) -> UserError | None:
-    """What Hydra raises as Python's own errors while it reads the YAML files; None for an error of any other kind."""
+    """Convert a Python error that Hydra raises while it reads the YAML files; return None for any other error."""
     if isinstance(error, UnicodeDecodeError | OSError):
         for path in _own_files(line):
             _require_settings(path)
@@ -139,7 +139,7 @@ def _unreadable_yaml(error: BaseException, line: CommandLine) -> UserError | Non
 
 
 def _own_files(line: CommandLine) -> Iterator[Path]:
-    """The YAML files of the user's own folders."""
+    """Yield the YAML files of user folders."""
     folder = config_dir_of(line.words)
     for top in [*([folder] if folder else []), *(place.folder for place in places())]:
         yield from sorted(top.rglob("*.yaml"))
@@ -157,7 +157,7 @@ def _require_settings(path: Path) -> None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and its causes."""
+    """Yield an error and its causes."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen
@@ -165,12 +165,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def within_memory(run: Callable[[Any], float | None]) -> Callable[[Any], float | None]:
-    """The command, with a UserError in place of the exceptions of numpy, Python and torch where memory runs out."""
+    """Wrap a command to raise UserError instead of numpy's, Python's and torch's errors when memory runs out."""
 
     def guarded(composed: Any) -> float | None:
         try:
             return run(composed)
-        except (MemoryError, RuntimeError) as error:  # of numpy and Python; of torch
+        except (MemoryError, RuntimeError) as error:  # raised by numpy and Python; by torch
             if not isinstance(error, MemoryError) and not NO_MEMORY.search(str(error)):
                 raise
             amount = re.search(r"allocate ([\d.]+) ?(bytes|[KMGTPE]iB)", str(error))
@@ -203,7 +203,7 @@ def _unknown_option(missing: str, options: list[str], line: CommandLine) -> str:
 
 
 def _unknown_key(error: OmegaConfBaseException, line: CommandLine) -> str:
-    """A key that the composed settings do not have."""
+    """Describe a key that composed settings lack."""
     key = str(error.full_key or error.key)
     words = [word for word in line.overrides if key_of(word) == key or key_of(word).startswith(f"{key}.")]
     whole = key_of(words[0]) if words else key
@@ -218,7 +218,7 @@ def _unknown_key(error: OmegaConfBaseException, line: CommandLine) -> str:
 
 
 def _wrong_group(line: CommandLine) -> str | None:
-    """What is wrong with the groups that a line and its YAML files name; None where nothing is."""
+    """Return what is wrong with the groups of a line and its YAML files, or None if nothing is."""
     assert line.verb is not None, "a line without a verb is not composed"
     try:
         used = chosen_groups(line.verb, line.words)
@@ -240,9 +240,7 @@ def _wrong_group(line: CommandLine) -> str | None:
 
 
 def _without_option(error: NoOptionError, line: CommandLine) -> str:
-    """The message of an option that does not exist, with the YAML file and line that name it, unless the command line
-    does.
-    """
+    """Return the message for a missing option, with the YAML file and line naming it unless the command line does."""
     given = [word.partition("=")[2] for word in line.overrides if key_of(word) == error.group]
     if any(error.option in value.split(",") for value in given):
         return str(error)

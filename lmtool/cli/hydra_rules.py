@@ -1,10 +1,10 @@
-"""What YAML files and resumed lines may set of Hydra's own settings: nothing that names code, programs or files to run.
+"""Rules for Hydra's settings in YAML files and resumed lines: none may name code, programs or files to run.
 
 Hydra instantiates each `_target_` of its callbacks, launcher and sweeper, Python's logging calls what `()`, `class` and
-`ext://` name, `hydra.job.env_set` changes where programs are looked for, and `hydra.launcher.setup` is shell. Whoever
-types such a setting runs code of their own; a folder of --config-dir or a run folder that somebody else made must not.
-So the composed settings are checked before Hydra uses them, each time that it composes: once for a line, and once more
-for each job of a sweep.
+`ext://` name, `hydra.job.env_set` changes where programs are looked for, and `hydra.launcher.setup` is shell. A user
+who types such a setting runs their own code; a --config-dir or run folder made by somebody else must not run code. So
+the composed settings are checked before Hydra uses them, each time that it composes: once for a line, and again for
+each job of a sweep.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from lmtool.config.settings import SettingError
 from lmtool.errors import UserError
 
 Path = tuple[str, ...]
-OWN_CALLBACK = ("callbacks", "sweep", "_target_"), "lmtool.sweeps.sweep.Start"  # of conf/common.yaml
+OWN_CALLBACK = ("callbacks", "sweep", "_target_"), "lmtool.sweeps.sweep.Start"  # in conf/common.yaml
 # Names, paths and texts: Hydra and lmtool only read, write or print them.
 PLAIN = re.compile(
     r"(run\.dir|sweep\.(dir|subdir)|mode|output_subdir|verbose(\.\d+)?|(help|hydra_help|runtime|overrides)\..+"
     r"|job\.(name|chdir|id|num|config_name|override_dirname|config\.override_dirname\..+))"
 )
-# Numbers and names of resources; for any other setting of a launcher or sweeper its own default alone.
+# Numbers and names of resources; any other setting of a launcher or sweeper must have its default.
 LAUNCHER = re.compile(
     r"launcher\.(n_jobs|backend|prefer|require|verbose|timeout|batch_size|max_nbytes|timeout_min|cpus_per_task"
     r"|gpus_per_node|tasks_per_node|mem_gb|nodes|name|stderr_to_stdout|partition|qos|comment|constraint|exclude|gres"
@@ -45,7 +45,7 @@ SWEEPER = re.compile(
     r"sweeper\.(max_batch_size|direction(\.\d+)?|study_name|n_trials|n_jobs|max_failure_rate|params\.[^_].*"
     r"|search_space\.[^_].*|sampler\.[a-z]\w*)"
 )
-TARGETS = {"launcher": "launcher", "sweeper": "sweeper", "sweeper.sampler": "sweeper/sampler"}  # groups, by place
+TARGETS = {"launcher": "launcher", "sweeper": "sweeper", "sweeper.sampler": "sweeper/sampler"}  # plugin group by place
 LOGGING = ("job_logging", "hydra_logging")
 LOGGING_TEXTS = {"version", "disable_existing_loggers", "format", "datefmt", "style", "level", "propagate", "formatter"}
 LOGGING_TEXTS |= {"handlers", "filters", "root", "mode", "delay", "encoding", "log_colors", "loggers", "incremental"}
@@ -58,9 +58,9 @@ LOGGING_VALUES = {
 
 
 class CheckedLoader(ConfigLoader):
-    """Hydra's loader of configurations, which refuses those that `require_harmless` does.
+    """Hydra's configuration loader that rejects what `require_harmless` rejects.
 
-    typed: the overrides that the user gave on this command line.
+    typed: the overrides that the user typed on this command line.
     """
 
     def __init__(self, loader: ConfigLoader, typed: Sequence[str]) -> None:
@@ -75,7 +75,7 @@ class CheckedLoader(ConfigLoader):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
-        """The composed configuration. Raises SettingError as `require_harmless` does."""
+        """Compose a configuration. Raises SettingError as `require_harmless` does."""
         composed = self._loader.load_configuration(
             config_name, overrides, run_mode, from_shell, validate_sweep_overrides
         )
@@ -83,26 +83,26 @@ class CheckedLoader(ConfigLoader):
         return composed
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
-        """The composed configuration of a job of a sweep. Raises SettingError as `require_harmless` does, and
-        ConfigCompositionException for what is no option.
+        """Compose the configuration of a sweep's job. Raises SettingError as `require_harmless` does, and
+        ConfigCompositionException for an invalid option.
         """
         try:
             composed = self._loader.load_sweep_config(master_config, sweep_overrides)
-        except ValueError as error:  # of an option that is none, a number: in a single run it is one of Hydra's own
+        except ValueError as error:  # for a number as an option; in a single run Hydra raises its own error
             raise ConfigCompositionException(str(error)) from error
         require_harmless(composed, self._typed)
         return composed
 
     def get_search_path(self) -> ConfigSearchPath:
-        """As Hydra's loader."""
+        """Return the search path of Hydra's loader."""
         return self._loader.get_search_path()
 
     def get_sources(self) -> list[ConfigSource]:
-        """As Hydra's loader."""
+        """Return the sources of Hydra's loader."""
         return self._loader.get_sources()
 
     def list_groups(self, parent_name: str) -> list[str]:
-        """As Hydra's loader."""
+        """List the groups of Hydra's loader."""
         return self._loader.list_groups(parent_name)
 
     def get_group_options(
@@ -112,23 +112,23 @@ class CheckedLoader(ConfigLoader):
         config_name: str | None = None,
         overrides: list[str] | None = None,
     ) -> list[str]:
-        """As Hydra's loader."""
+        """Return the options of a group of Hydra's loader."""
         return self._loader.get_group_options(group_name, results_filter, config_name, overrides)
 
     def compute_defaults_list(self, config_name: str | None, overrides: list[str], run_mode: RunMode) -> Any:
-        """As Hydra's loader."""
+        """Compute the defaults list of Hydra's loader."""
         return self._loader.compute_defaults_list(config_name, overrides, run_mode)
 
 
 def require_no_search_path(line: CommandLine, typed: Sequence[str]) -> None:
-    """Raise UserError where a line that is resumed adds to Hydra's search path: a pkg:// in it would be imported."""
+    """Raise UserError if a resumed line adds to Hydra's search path: a pkg:// in it would be imported."""
     for word in line.overrides:
         if key_of(word).startswith("hydra.searchpath") and word not in typed:
             raise UserError(f"{word}: the folders that a resumed line reads YAML files from must be named again")
 
 
 def require_harmless(composed: DictConfig, typed: Sequence[str]) -> None:
-    """Raise SettingError for a setting below `hydra` that may run code and is not among the overrides typed."""
+    """Raise SettingError for a setting below `hydra` that may run code and is not among the typed overrides."""
     given = [key_of(word) for word in typed]
     values = OmegaConf.to_container(composed, resolve=False, throw_on_missing=False)
     assert isinstance(values, dict)
@@ -139,7 +139,7 @@ def require_harmless(composed: DictConfig, typed: Sequence[str]) -> None:
             continue
         if (path in defaults and defaults[path] == value) or _is_harmless(path, value, values["hydra"]):
             continue
-        shown = "..." if path[:2] == ("job", "env_set") else value  # env_copy puts the user's own values there
+        shown = "..." if path[:2] == ("job", "env_set") else value  # env_copy puts the user's values there
         raise SettingError(
             f"{key}={shown}: YAML files and resumed lines may not choose what runs code, programs or logging to other "
             "places; if it is your own, write it on the command line",
@@ -148,7 +148,7 @@ def require_harmless(composed: DictConfig, typed: Sequence[str]) -> None:
 
 
 def _leaves(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The values of nested dictionaries and lists with their keys; an interpolation of a whole part is a value too."""
+    """Yield the values of nested dictionaries and lists with their keys; an interpolated part is one value too."""
     if isinstance(node, dict):
         for key, value in node.items():
             yield from _leaves(value, (*path, str(key)))
@@ -175,7 +175,7 @@ def _is_harmless(path: Path, value: Any, hydra: dict[str, Any]) -> bool:
 
 
 def _is_default(path: Path, value: Any, hydra: dict[str, Any]) -> bool:
-    """Whether a setting of a launcher, sweeper or sampler has the value that its plugin gives it."""
+    """Return whether a setting of a launcher, sweeper or sampler has its plugin's default value."""
     *place, name = path
     node: Any = hydra
     for part in place:
@@ -186,7 +186,7 @@ def _is_default(path: Path, value: Any, hydra: dict[str, Any]) -> bool:
 
 
 def _plugins(group: str | None) -> dict[Any, dict[str, Any]]:
-    """The settings of the installed plugins of a group of Hydra's, by their `_target_`."""
+    """Return the settings of a Hydra group's installed plugins, by their `_target_`."""
     store: Any = ConfigStore.instance().repo["hydra"]
     for part in group.split("/") if group else ["?"]:
         store = store.get(part, {})
@@ -199,7 +199,7 @@ def _plugins(group: str | None) -> dict[Any, dict[str, Any]]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a number, null or a printable text without interpolation, which could stand for anything."""
+    """Return whether a value is a number, null or printable text without interpolation, which could be anything."""
     return not isinstance(value, str) or (value.isprintable() and "${" not in value and "://" not in value)
 
 

@@ -1,4 +1,4 @@
-"""Hydra composes the configuration of a command line, and runs its command with it, once or as a sweep."""
+"""Compose the configuration of a command line with Hydra and run its command, once or as a sweep."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lmtool.results import Result
 from lmtool.session import Session
 from lmtool.sweeps import job, sweep
 
-VERSION = "1.3"  # of Hydra's behaviour
+VERSION = "1.3"  # version of Hydra's behaviour
 RUNS = (
     *MULTIRUN,
     *CONFIG_DIR,
@@ -48,7 +48,7 @@ _folder: ContextVar[Path | None] = ContextVar("config_dir", default=None)
 
 
 class OptionFolders(SearchPathPlugin):
-    """Adds the folders of options from outside lmtool, and the one of --config-dir, to Hydra's search path."""
+    """A plugin that adds external option folders and the --config-dir folder to Hydra's search path."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Add the folders after lmtool's own."""
@@ -60,11 +60,11 @@ class OptionFolders(SearchPathPlugin):
 
 
 def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
-    """Run a verb's command; returns the exit code. quiet: whether nothing is printed of its results.
+    """Run a verb's command and return the exit code. quiet: whether to print none of its results.
 
     Raises UserError for a mistake in the settings, and whatever the command raises.
     """
-    logging.raiseExceptions = False  # of a log on a closed terminal or pipe there is no traceback
+    logging.raiseExceptions = False  # no traceback for logging to a closed terminal or pipe
     register_option_folders()
     typed_words = line.overrides
     line = with_current_names(torchrun.only_the_first_writes(resume.with_earlier_words(line)))
@@ -90,15 +90,15 @@ def run_verb(line: CommandLine, *, quiet: bool = False) -> int:
 
 
 class _IsSweep(BaseException):
-    """The YAML files of a line make it a sweep. Not an Exception, because Hydra stores those of a task."""
+    """Signal that YAML files make a line a sweep. Not an Exception: Hydra stores a task's Exceptions."""
 
 
 def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float | None]) -> None:
-    """Have Hydra compose a line and run it, once or as a sweep, or show what its other flags ask for.
+    """Compose a line with Hydra and run it, once or as a sweep, or show what its other flags request.
 
-    hydra.main has no place to look at what it composed before callbacks and logging are made of it, so that the
-    application, which it would build, runs here with a loader that does. It would also compose each line twice, the
-    first time only to learn whether it is a sweep, which takes a third of the time of a short command.
+    hydra.main has no hook to check the composed settings before it creates callbacks and logging from them, so the
+    application that it would build runs here with a checking loader. It would also compose each line twice, first
+    only to learn whether it is a sweep, which takes a third of the time of a short command.
     """
     assert line.verb is not None, "a line without a verb is not run"
     name = _value_of(line.flags, "--config-name", "-cn") or line.verb
@@ -114,7 +114,7 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
                 mode = "hydra.mode=MULTIRUN"
                 words = line.overrides if mode in line.overrides else [*line.overrides, mode]
                 application.multirun(name, task, words)
-            elif "--hydra-help" in line.flags:  # which sets logging up
+            elif "--hydra-help" in line.flags:  # composing sets up logging
                 application.compose_config(name, line.overrides, RunMode.MULTIRUN, validate_sweep_overrides=False)
     finally:
         _folder.reset(token)
@@ -123,10 +123,10 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
 
 
 def _composed_once(application: Any, name: str, line: CommandLine, task: Callable[[Any], float | None]) -> bool:
-    """Run a line as a single run; False, with nothing run, where it is a sweep."""
+    """Run a line as a single run; return False and run nothing if it is a sweep."""
 
     def single(composed: Any) -> float | None:
-        if HydraConfig.get().mode == RunMode.MULTIRUN:  # under python -O, where Hydra's own assertion is left out
+        if HydraConfig.get().mode == RunMode.MULTIRUN:  # under python -O, which removes Hydra's own assertion
             raise _IsSweep
         return task(composed)
 
@@ -140,7 +140,7 @@ def _composed_once(application: Any, name: str, line: CommandLine, task: Callabl
 
 
 def _flags_alone(flags: list[str]) -> list[str]:
-    """The flags of a line without the words that are their values."""
+    """Return a line's flags without words that are their values."""
     alone: list[str] = []
     for before, flag in zip(["", *flags], flags, strict=False):
         if before not in FLAGS_WITH_VALUE:
@@ -149,7 +149,7 @@ def _flags_alone(flags: list[str]) -> list[str]:
 
 
 def _value_of(flags: list[str], *names: str) -> str | None:
-    """The value of the first of these flags on a line."""
+    """Return the value of the first of these flags."""
     for flag, after in zip_longest(flags, flags[1:], fillvalue=""):
         name, equals, value = flag.partition("=")
         if name in names:
@@ -158,13 +158,13 @@ def _value_of(flags: list[str], *names: str) -> str | None:
 
 
 def register_option_folders() -> None:
-    """Have Hydra find the YAML files of options from outside lmtool."""
+    """Make Hydra find the YAML files of options from outside lmtool."""
     if OptionFolders not in Plugins.instance().discover(SearchPathPlugin):
         Plugins.instance().register(OptionFolders)
 
 
 def _command(module: str, *, quiet: bool) -> Callable[[Any], float | None]:
-    """A command that takes what Hydra composed and returns the metric that sweeps compare."""
+    """Return a command from composed settings to the metric that sweeps compare."""
 
     def run(composed: Any) -> float | None:
         command = importlib.import_module(module)
@@ -177,7 +177,7 @@ def _command(module: str, *, quiet: bool) -> Callable[[Any], float | None]:
 
 @contextmanager
 def _as_command_line(words: list[str]) -> Iterator[None]:
-    """Give Hydra these words, and have it raise its errors instead of printing them and leaving with code 1."""
+    """Give Hydra these words, and make it raise errors instead of printing them and exiting with code 1."""
     words_before, errors_before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = ["lmtool", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -192,10 +192,10 @@ def _as_command_line(words: list[str]) -> Iterator[None]:
 
 
 def _as_task(run: Callable[[Any], float | None], failed: list[Exception]) -> Callable[[Any], float | None]:
-    """The command as Hydra's task.
+    """Wrap a command as Hydra's task.
 
     In a sweep a failure is recorded for the table and the sweep continues. In a single run it is put into `failed`,
-    which hides it from Hydra: that would print a line of its own about it.
+    which hides it from Hydra: Hydra would print its own line about it.
     """
     guarded = hydra_errors.within_memory(run)
 

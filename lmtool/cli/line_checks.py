@@ -1,4 +1,4 @@
-"""Mistakes of a command line that are told before Hydra composes it."""
+"""Checks of a command line before Hydra composes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
 
 
 def require_possible(line: CommandLine) -> None:
-    """Raise UserError for a setting that is left out, a group that is chosen twice and a folder that cannot be used."""
+    """Raise UserError for a deleted setting, a group that is chosen twice or a folder that cannot be used."""
     settings = LineSettings(line)
     presets = config_dir_of(line.flags)
     if presets is not None and not presets.is_dir():
@@ -35,18 +35,18 @@ def require_possible(line: CommandLine) -> None:
 
 
 def _require_deletable(word: str, key: str, settings: LineSettings) -> None:
-    """Only Hydra's settings and the items of dictionaries can be left out."""
+    """Raise UserError unless a Hydra setting or dictionary item is deleted."""
     parent = settings.type_of(key.rpartition(".")[0]) if "." in key else None
     if not key.startswith(("hydra.", "hydra/")) and not (parent is not None and parent.names and parent.is_free):
         raise UserError(f"{word}: a setting cannot be left out; give it another value, as {key}=...")
 
 
 def _require_search_path(word: str) -> None:
-    """Hydra only warns of a folder that does not exist, in two lines."""
+    """Raise UserError for a missing folder; Hydra only warns in two lines."""
     try:
         entries = OverridesParser.create().parse_override(word).value()
     except HydraException:
-        return  # whoever composes the line will say so
+        return  # composing the line will report it
     for entry in entries if isinstance(entries, list) else []:
         scheme, _, rest = str(entry).rpartition("://")
         if scheme in ("", "file") and "${" not in rest and not Path(rest).is_dir():

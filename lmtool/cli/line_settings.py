@@ -1,4 +1,4 @@
-"""The settings of a command line: those of its verb and of the options that it chooses, with their types and places."""
+"""The settings of a command line, from its verb and the options that it chooses, with their types and places."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmtool.config.options import conf_dir, yaml_files
 from lmtool.config.overrides import key_of
 from lmtool.errors import UserError
 
-# Hydra's settings that are paths or names; of its others the types are not known here.
+# Hydra settings that are paths or names; the types of other Hydra settings are not known here.
 HYDRA_TEXTS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.name")
 
 
@@ -41,7 +41,7 @@ class LineSettings:
 
     @cached_property
     def groups(self) -> dict[str, str]:
-        """The groups in use, each with its option; empty where one of the choices is wrong."""
+        """The groups in use, each with its option; empty if one of the choices is wrong."""
         try:
             return chosen_groups(self.verb, self.words)
         except UserError:
@@ -59,12 +59,12 @@ class LineSettings:
         return argument if argument == "text" else None
 
     def is_group(self, key: str) -> bool:
-        """Whether a key is a group, Hydra's own among them, and not a setting."""
+        """Return whether a key is a group (Hydra's too) and not a setting."""
         return key not in self.top and ("/" in key or "@" in key or key == EXPERIMENT or is_group(key, self.words))
 
     def kinds(self, group: str) -> dict[str, SettingType]:
-        """The options of a group that are no presets, each with its settings as the fields of one type; first the one
-        that the verb takes by itself.
+        """Return a group's options that are not presets, each with its settings as the fields of one type; the verb's
+        default comes first.
         """
         files = yaml_files(group, beside=config_dir_of(self.words))
         names = [name for name in files if self._kind(group, name) == name]
@@ -72,33 +72,33 @@ class LineSettings:
         return {name: self.option(group, name) for name in sorted(names, key=lambda name: name != default)}
 
     def option(self, group: str, option: str) -> SettingType:
-        """The settings of an option as the fields of one type, which is free where they are not known."""
+        """Return an option's settings as the fields of one type, which is free if they are unknown."""
         fields = option_types(group, self._kind(group, option))
         return SettingType(frozenset({group} if fields else ()), fields=fields)
 
     def chooses(self, group: str) -> bool:
-        """Whether the line names an option of a group."""
+        """Return whether the line names a group's option."""
         return any(word.startswith(f"{group}=") for word in self.words)
 
     def chosen(self, group: str) -> list[str]:
-        """The options of a group in use: the several of a sweep."""
+        """Return a group's options in use: several in a sweep."""
         given = [word.partition("=")[2] for word in self.words if word.startswith(f"{group}=")]
         names = given[-1].split(",") if given else [self.groups[group]]
         return [name for name in names if self.has_option(group, name)]
 
     def chosen_by(self, group: str, option: str) -> dict[str, str]:
-        """The groups that an option chooses options of, as model=ngram does for smoother."""
+        """Return the groups whose options an option chooses, e.g. smoother for model=ngram."""
         return option_text(group, option, self.words).groups
 
     def has_option(self, group: str, name: str) -> bool:
-        """Whether a group has an option of this name."""
+        """Return whether a group has this option."""
         return name in yaml_files(group, beside=config_dir_of(self.words))
 
     def _kind(self, group: str, option: str) -> str:
         return option_text(group, option, self.words).kind or option
 
     def type_of(self, key: str) -> SettingType | None:
-        """The type of a setting by its whole key; None where the line has no such setting."""
+        """Return a setting's type by its whole key, or None if the line has no such setting."""
         head, *path = key.split(".")
         if head == "hydra":
             return SettingType(frozenset({"str"} if key in HYDRA_TEXTS else ()))
@@ -119,7 +119,7 @@ class LineSettings:
         return key
 
     def all_keys(self) -> list[str]:
-        """The whole keys of all settings, without those that hold others, and Hydra's folders."""
+        """Return the whole keys of all settings that hold no others, and of Hydra's folders."""
         options = {group: self.option(group, option) for group, option in self.groups.items()}
         keys = [*SettingType(fields=self.top).leaves(), *SettingType(fields=options).leaves()]
         return [key for key in keys if not key.endswith(".kind")] + list(HYDRA_TEXTS[:2])
@@ -151,7 +151,7 @@ class LineSettings:
             yield experiments[given[f"+{EXPERIMENT}"]], ""
         for group, option in self.groups.items():
             files, names = yaml_files(group, beside=beside), [option]
-            for name in names:  # and the files that it starts from
+            for name in names:  # and the files that it is based on
                 yield files[name], f"{group}."
                 names += [base for base in read(files[name]).bases if base in files and base not in names]
         for name in (self.verb, "common"):

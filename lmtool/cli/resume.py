@@ -16,10 +16,10 @@ KEY = "resume"
 
 
 def with_earlier_words(line: CommandLine) -> CommandLine:
-    """The line that a run or sweep was started with, then this line's overrides; a line without resume= as it is.
+    """Return the line that started a run or sweep, then this line's overrides; without resume=, this line.
 
     A --config-dir is used again; a folder of options, whose Python files are run, must be named again. Raises UserError
-    where the folder holds nothing to resume, and for overrides that contradict resume=.
+    if the folder holds nothing to resume, and for overrides that contradict resume=.
     """
     word = line.given(KEY)
     if line.verb is None or word is None or not value_of(word):

@@ -1,7 +1,7 @@
-"""What people mean by a key that their command line does not have.
+"""Suggestions for a key that a command line does not have.
 
-The key is sought by its last part, by other tools' names for it, among the options that are not chosen, among the other
-verbs, and at last by its spelling.
+The key is searched for by its last part, by other tools' names for it, in the options that are not chosen, in the other
+verbs, and finally by its spelling.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from lmtool.cli.line_settings import LineSettings
 from lmtool.config.overrides import key_of
 from lmtool.system.spelling import close_words, nearest
 
-SHOWN = 3  # options or verbs that a hint names
-# Other tools' names, without punctuation, of lmtool's keys.
+SHOWN = 3  # maximum number of options or verbs in a hint
+# Other tools' names, without punctuation, for lmtool's keys.
 SYNONYMS = {
     "optim.lr": "lr learningrate",
     "optim.weight_decay": "wd l2",
@@ -65,9 +65,9 @@ for _key, _names in SYNONYMS.items():
 
 
 def unknown_key(word: str, settings: LineSettings, beside: Sequence[str] = ()) -> str:
-    """What is said of an override whose key a line does not have: one line that ends with what it may have meant.
+    """Return a one-line message for an override with an unknown key, which ends with what may have been meant.
 
-    beside: the keys that exist beside one of Hydra's own.
+    beside: the siblings of an unknown Hydra key.
     """
     key = key_of(word)
     head, _, rest = key.partition(".")
@@ -87,7 +87,7 @@ def unknown_key(word: str, settings: LineSettings, beside: Sequence[str] = ()) -
 
 
 def _of_group(word: str, group: str, rest: str, settings: LineSettings) -> str:
-    """An unknown key of a group, or a group that the line does not use."""
+    """Describe an unknown key of a group, or an unused group."""
     if group not in settings.groups:
         return unused(word, settings)
     key, path = f"{group}.{rest}", rest.split(".")
@@ -110,7 +110,7 @@ def _of_group(word: str, group: str, rest: str, settings: LineSettings) -> str:
 
 
 def unused(word: str, settings: LineSettings) -> str:
-    """What is said of a group, or a setting of one, that the line does not use."""
+    """Describe a group, or a setting of one, that the line does not use."""
     group = key_of(word).partition(".")[0]
     for used, option in settings.groups.items():
         users = [f"{used}={name}" for name in settings.kinds(used) if group in settings.chosen_by(used, name)]
@@ -134,25 +134,25 @@ def _last(key: str) -> str:
 
 
 def _meant(key: str, known: list[str]) -> str:
-    """The key that other tools' names stand for: a known one where there is one; else the key as it is."""
+    """Return the key that another tool's name means, a known key if possible; else the key unchanged."""
     meanings = MEANINGS.get(_plain(key)) or MEANINGS.get(_last(key)) or [key]
     return next((name for name in meanings if name in known), meanings[0])
 
 
 def _same_name(key: str, known: list[str]) -> list[str]:
-    """The known keys that end in the same name, the outermost alone."""
+    """Return the outermost known keys that end in the same name."""
     keys = [name for name in known if _last(name) == _last(key)]
     return [name for name in keys if name.count(".") == min(each.count(".") for each in keys)]
 
 
 def _plain_first(names: Iterable[str]) -> list[str]:
-    """Names of options, those behind the others that have another's name within theirs."""
+    """Sort names of options: a name that contains another option's name comes last."""
     known = list(names)
     return sorted(known, key=lambda name: any(other in name for other in known if other != name))
 
 
 def _in_other_options(meant: str, settings: LineSettings) -> str | None:
-    """The option, of the groups of a line, that has the key which is meant, or that chooses an option which has it."""
+    """Suggest an option, in a line's groups, that has the intended key or chooses an option that has it."""
     for group in settings.groups:
         kinds = settings.kinds(group)
         for name in _plain_first(kinds):
@@ -182,6 +182,6 @@ def _by_spelling(key: str, settings: LineSettings) -> str:
 
 
 def _with_value(key: str, word: str, settings: LineSettings) -> str:
-    """A group with the option that the word names, where it is one."""
+    """Return a group with the option that the word names, else the key."""
     value = word.partition("=")[2]
     return f"{key}={value}" if key in settings.groups and settings.has_option(key, value) else key

@@ -14,7 +14,7 @@ from lmtool.errors import UserError
 
 
 def only_the_first_writes(line: CommandLine) -> CommandLine:
-    """The line of this process; one of a higher rank gets a temporary output folder, which is removed when it ends.
+    """Return this process's line; higher ranks get a temporary output folder, removed when the process ends.
 
     Raises UserError for commands that several processes cannot run together.
     """

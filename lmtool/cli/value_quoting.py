@@ -1,7 +1,7 @@
-"""The words of a command line as people type them, put into Hydra's grammar by the types of their settings.
+"""Conversion of the words of a command line, as typed, to Hydra's grammar by the types of their settings.
 
 `text=ünï.txt`, `text=x=y.txt` and `text=a,b.txt` are paths, `runs=a` is a list of one. A word that Hydra's grammar
-reads as a value which its setting can have is left as it is.
+reads as a valid value of its setting is left unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPENING, CLOSING = "([{", ")]}"
 
 
 def as_typed(line: CommandLine) -> CommandLine:
-    """The line with values in quotes or brackets where their settings need it.
+    """Quote or bracket the values of a line if their settings need it.
 
     Raises UserError for several values that are neither a list nor a sweep, and for a list that is not closed.
     """
@@ -73,7 +73,7 @@ def _word(word: str, settings: LineSettings, multirun: bool) -> str:
 
 
 def _as_setting(word: str, settings: LineSettings) -> str:
-    """How a word without a key is given as a setting: of a folder, as the run that it probably is."""
+    """Return how to write a word without a key as a setting; a folder is probably a run."""
     if os.path.isdir(word):
         if settings.type_of("run") is not None:
             return f"run={word}"
@@ -84,7 +84,7 @@ def _as_setting(word: str, settings: LineSettings) -> str:
 
 
 def _group(word: str, group: str, text: str, settings: LineSettings, multirun: bool) -> str:
-    """The choice of an option. Raises UserError for several without a sweep, and for a name that no option has."""
+    """Check the choice of an option. Raises UserError for several without a sweep, and for an unknown name."""
     override = _parsed(text)
     if override is None:
         require_option(group, text, settings.words)
@@ -94,7 +94,7 @@ def _group(word: str, group: str, text: str, settings: LineSettings, multirun: b
 
 
 def _require_form(word: str, key: str, text: str, type: SettingType) -> None:
-    """Raise UserError for a value that the setting cannot have whatever it holds."""
+    """Raise UserError for a value whose form the setting cannot have."""
     folder = next((name for name in HYDRA_TEXTS if name.startswith(f"{key}.")), None)
     if folder is not None and not text.startswith("{"):
         raise UserError(f"{word}: write {folder}=FOLDER")
@@ -110,13 +110,13 @@ def _require_form(word: str, key: str, text: str, type: SettingType) -> None:
 
 
 class _SeveralValuesError(Exception):
-    """Values that are neither a list nor a sweep; with the remedy."""
+    """Error, with a remedy, for values that are not a list or sweep."""
 
 
 class _Value:
     """The value of a word.
 
-    type: of its setting; multirun: whether commas are a sweep; is_path: whether `~/` is the home folder.
+    type: its setting's type; multirun: whether commas are a sweep; is_path: whether `~/` is the home folder.
     """
 
     def __init__(self, text: str, type: SettingType, multirun: bool, *, is_path: bool) -> None:
@@ -126,7 +126,7 @@ class _Value:
         self.is_path = is_path
 
     def in_grammar(self) -> str:
-        """The value in Hydra's grammar. Raises HydraException for a list or dictionary that is not closed."""
+        """Return the value in Hydra's grammar. Raises HydraException for an unclosed list or dictionary."""
         override = _parsed(self.text)
         if self.text == "" or (override is not None and override.value() is None):
             return self.text
@@ -143,7 +143,7 @@ class _Value:
         return ",".join(self._element(part) for part in parts)
 
     def _is_file(self, override: Override | None) -> bool:
-        """Whether a path that may be a list too has the name of a file with commas or brackets."""
+        """Return whether a path that may also be a list names a file with commas or brackets."""
         if self.multirun or override is None or not (self.is_path and self.type.is_free and self.type.may_be_text):
             return False
         return isinstance(override.value(), ChoiceSweep | list) and os.path.exists(os.path.expanduser(self.text))
@@ -154,7 +154,7 @@ class _Value:
         return f"{listed}{SWEEP}"
 
     def _element(self, text: str) -> str:
-        """One value of a sweep, or the only one."""
+        """Convert a sweep's value, or the only one."""
         item = self.type.item
         if INTERPOLATION.fullmatch(text):
             return text
@@ -170,18 +170,18 @@ class _Value:
         return self._quoted(text) if override is None else text
 
     def _listed(self, text: str) -> str:
-        """The items of a list, which commas separate, in brackets."""
+        """Convert comma-separated items to a list in brackets."""
         parts = _split(text) if text.strip() else []
         return f"[{','.join(self._item(part, self.type.item) for part in parts)}]"
 
     def _item(self, text: str, type: SettingType | None) -> str:
-        """One item of a list."""
+        """Convert an item of a list."""
         if type is not None and type.is_text:
             return self._as_text(text, null=False)
         return text if _parsed(text) is not None else self._quoted(text)
 
     def _as_text(self, text: str, *, null: bool) -> str:
-        """A string. null: whether the word null is none."""
+        """Convert a string. null: whether null means None."""
         override = _parsed(text)
         value: Any = None if override is None else override.value()
         if override is None or override.is_sweep_override() or isinstance(value, list | dict):
@@ -198,7 +198,7 @@ class _Value:
 
 @lru_cache
 def _parsed(text: str) -> Override | None:
-    """A value by Hydra's grammar; None for what it cannot read."""
+    """Parse a value by Hydra's grammar; return None on failure."""
     try:
         return OverridesParser.create().parse_override(f"x={text}")
     except HydraException:
@@ -206,7 +206,7 @@ def _parsed(text: str) -> Override | None:
 
 
 def _split(text: str) -> Iterable[str]:
-    """The parts of a text between the commas that are in no brackets and no quotes."""
+    """Split a text at the commas that are outside brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in text:
         if quote:
@@ -218,5 +218,5 @@ def _split(text: str) -> Iterable[str]:
             continue
         depth = max(0, depth + (letter in OPENING) - (letter in CLOSING)) if not quote else depth
         parts[-1] += letter
-    parts = text.split(",") if quote or depth else parts  # an apostrophe or a bracket of a name
+    parts = text.split(",") if quote or depth else parts  # an apostrophe or a bracket in a name
     return [part.strip() for part in parts]

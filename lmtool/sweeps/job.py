@@ -1,4 +1,4 @@
-"""One job of a sweep: it records in its folder, in job.json, how it ended, and is not run again once it is done."""
+"""One job of a sweep, which records in job.json in its folder how it ended and is not run again once it is done."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lmtool.system.files import read_json, write_json
 from lmtool.system.lock import folder_lock
 
 STATUS = "job.json"
-REFUSED = "job-refused.json"  # of a job whose folder, with its job.json, belongs to another job
+REFUSED = "job-refused.json"  # record of a job whose folder, with its job.json, belongs to another job
 METRICS = ("valid_perplexity", "perplexity")
 RESULTS = ("run.json", "result.json")
 log = logging.getLogger(__name__)
@@ -31,10 +31,10 @@ Record = dict[str, Any]
 
 
 def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
-    """Run one job of a sweep and record in its folder how it ended; returns its metric, infinite for a failure.
+    """Run one job of a sweep and record in its folder how it ended; return its metric, infinite for a failure.
 
-    A job that is done, with its files whole, is not run again. An exception that is not an Exception, such as
-    KeyboardInterrupt, passes and leaves job.json at `running`.
+    A job that is done, with its files intact, is not run again. An exception that is not an Exception, e.g.
+    KeyboardInterrupt, propagates and leaves job.json at `running`.
     """
     from hydra.core.hydra_config import HydraConfig
 
@@ -46,7 +46,7 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
         "overrides": [word for word in settings.overrides.task if key_of(word) != "options"],
     }
     try:
-        # A job may still run when the process that started it was killed and the sweep is started again.
+        # A job may still be running if the process that started it was killed and the sweep is restarted.
         with folder_lock(folder, ".job.lock"):
             before = read_record(folder)
             _require_same(folder, before, about)
@@ -61,7 +61,7 @@ def guarded(run: Callable[[Any], float | None], composed: DictConfig) -> float:
 
 
 def _run(run: Callable[[Any], float | None], composed: DictConfig, folder: Path, about: Record) -> Record:
-    for name in RESULTS:  # of an earlier attempt, which failed
+    for name in RESULTS:  # files of an earlier, failed attempt
         (folder / name).unlink(missing_ok=True)
     start = time.perf_counter()
     try:
@@ -84,7 +84,7 @@ def _run(run: Callable[[Any], float | None], composed: DictConfig, folder: Path,
 
 
 def _spent(start: float) -> Record:
-    """The time, threads and GPUs of a job."""
+    """Return a job's time, threads and GPUs."""
     devices = os.environ.get(session.DEVICES_VAR)
     return {"seconds": round(time.perf_counter() - start, 3), "threads": parallel.threads(), "devices": devices}
 
@@ -105,13 +105,13 @@ def _require_same(folder: Path, before: Record | None, about: Record) -> None:
 
 
 def folders(sweep: Path) -> Iterator[Path]:
-    """The folders of a sweep's jobs, in the order of their numbers."""
+    """Yield the folders of a sweep's jobs, ordered by job number."""
     names = {path.parent for name in (STATUS, REFUSED) for path in sweep.rglob(name)}
     yield from sorted(names, key=lambda path: (len(path.name), path))
 
 
 def read_record(folder: Path) -> Record | None:
-    """The contents of job.json; None where there is none. Raises UserError where it is damaged."""
+    """Read job.json, or return None if it does not exist. Raises UserError if it is damaged."""
     if not (folder / STATUS).exists():
         return None
     record = read_json(folder / STATUS, f"remove {folder} and start the sweep again")
@@ -121,9 +121,9 @@ def read_record(folder: Path) -> Record | None:
 
 
 def finished(folder: Path, record: Record | None) -> Record | None:
-    """The record of a job that is done and whose files can still be read; None for one that must be run.
+    """Return the record of a finished job whose files are readable, or None if the job must be run.
 
-    A job that was killed between writing its last file and its record is done too.
+    A job killed between writing its last file and its record is finished too.
     """
     if record is None or record["status"] not in ("done", "running"):
         return None

@@ -1,4 +1,4 @@
-"""The processes that launchers start: one that dies fails its own job alone, and none outlives the sweep."""
+"""The processes that launchers start: one that dies fails only its own job, and none outlives the sweep."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def looked_after(launcher: Mapping[str, Any]) -> Iterator[None]:
-    """End the processes of Hydra's launcher with these settings when this block, in which it launches, ends.
+    """End the processes of Hydra's launcher with these settings when the block in which it launches ends.
 
-    Raises UserError for SLURM's launcher where SLURM is not installed, and for joblib's where there are no semaphores.
+    Raises UserError for SLURM's launcher if SLURM is not installed, and for joblib's if semaphores are unavailable.
     """
     target = str(launcher.get("_target_", ""))
     if target.endswith("JoblibLauncher"):
@@ -43,7 +43,7 @@ def looked_after(launcher: Mapping[str, Any]) -> Iterator[None]:
 def _joblib() -> Iterator[None]:
     try:
         multiprocessing.Lock()
-    except (ImportError, OSError):  # joblib would run the jobs in threads of this process, which they cannot share
+    except (ImportError, OSError):  # joblib would run the jobs in threads of this process, which jobs cannot share
         raise UserError(
             "hydra/launcher=joblib: its processes need named semaphores, which this machine does not give (is there a "
             "/dev/shm that can be written to?); without the launcher the jobs run one after the other"
@@ -59,16 +59,16 @@ def _joblib() -> Iterator[None]:
 def _end_joblib(kill: bool) -> None:
     from joblib.externals.loky import get_reusable_executor
 
-    # The workers would wait for more work for minutes, with all their memory.
+    # The workers would wait for more work for minutes, holding all their memory.
     executor = get_reusable_executor(reuse=True)
-    # joblib's executor has `terminate`, which also removes the folder shared with its workers; a new one has not.
+    # joblib's executor has `terminate`, which also removes the folder shared with its workers; a new executor lacks it.
     end = executor.terminate if hasattr(executor, "terminate") else executor.shutdown
     end(kill_workers=kill)
 
 
 @contextmanager
 def _submitit() -> Iterator[None]:
-    """Cancel the jobs of a sweep that is interrupted; a job whose process dies fails alone."""
+    """Cancel the jobs of an interrupted sweep; if a job's process dies, only that job fails."""
     with jobs_wrapped(_Awaited) as jobs:
         try:
             yield
@@ -79,7 +79,7 @@ def _submitit() -> Iterator[None]:
 
 
 class _Awaited:
-    """A job of submitit's whose result, where its process died, is that of a failed job."""
+    """A submitit job that returns the result of a failed job if its process died."""
 
     def __init__(self, job: Any) -> None:
         self.job = job

@@ -17,15 +17,15 @@ from lmtool.sweeps.job import folders
 from lmtool.system.files import atomic_write
 
 MULTIRUN = "multirun.yaml"
-KEPT = ".multirun.yaml"  # the same, which Hydra's sweeper does not write once more, and not whole
-# Settings of Hydra's that change neither the jobs nor their numbers.
+KEPT = ".multirun.yaml"  # a copy; Hydra's sweeper writes multirun.yaml again, and not atomically
+# Hydra settings that change neither the jobs nor their numbers.
 NEUTRAL = ("hydra.sweep.dir", "hydra.mode", "hydra.sweeper.n_trials", "hydra.sweeper.max_failure_rate")
 
 
 def words_of(verb: str, folder: Path, new: list[str]) -> tuple[list[str], str | None]:
-    """The overrides that the sweep in a folder was started with, then the new ones; and its --config-dir.
+    """Return the overrides that started the sweep in a folder, then the new ones; and its --config-dir.
 
-    Raises UserError where the folder holds no sweep of this verb, and for new overrides that would change its jobs.
+    Raises UserError if the folder holds no sweep of this verb, and for new overrides that would change its jobs.
     """
     if not (folder / MULTIRUN).is_file():
         raise UserError(f"{folder} holds no sweep (it has no {MULTIRUN}); for a single run leave out -m")
@@ -38,15 +38,15 @@ def words_of(verb: str, folder: Path, new: list[str]) -> tuple[list[str], str | 
     hydras = [str(word) for word in config.hydra.overrides.hydra if not key_of(str(word)).startswith(NEUTRAL[:2])]
     replaced = {key_of(word) for word in new}
     hydras = [word for word in hydras if key_of(word) not in replaced]
-    if "hydra/launcher" in replaced:  # the settings of the one before do not fit it
+    if "hydra/launcher" in replaced:  # settings of the earlier launcher do not fit it
         hydras = [word for word in hydras if not key_of(word).startswith(("hydra/launcher", "hydra.launcher"))]
     task = [str(word) for word in config.hydra.overrides.task if key_of(str(word)) not in replaced]
     return [*task, *hydras, *new, f"hydra.sweep.dir={quoted(str(folder))}"], config_dir_of(config.hydra)
 
 
 def read(folder: Path) -> DictConfig:
-    """The settings that a sweep was started with. Raises UserError where they are damaged."""
-    path = folder / KEPT if (folder / KEPT).is_file() else folder / MULTIRUN  # of before 0.6
+    """Return the settings that started a sweep. Raises UserError if they are damaged."""
+    path = folder / KEPT if (folder / KEPT).is_file() else folder / MULTIRUN  # written before 0.6
     try:
         config = OmegaConf.load(path)
         if isinstance(config, DictConfig) and OmegaConf.select(config, "hydra.overrides.task") is not None:
@@ -57,7 +57,7 @@ def read(folder: Path) -> DictConfig:
 
 
 def require_same(folder: Path, config: DictConfig) -> None:
-    """Raise UserError where the folder holds jobs of another sweep, or of a search that cannot be repeated."""
+    """Raise UserError if the folder holds jobs of another sweep, or of a search that cannot be repeated."""
     if not any(folders(folder)) or not (folder / MULTIRUN).is_file():
         return
     before = read(folder)
@@ -75,7 +75,7 @@ def require_same(folder: Path, config: DictConfig) -> None:
 
 
 def require_storage(config: DictConfig) -> None:
-    """Raise UserError where a study is to be stored and the installed versions cannot store it."""
+    """Raise UserError if a study is to be stored and the installed versions cannot store it."""
     if config.hydra.sweeper.get("storage") and int(version("sqlalchemy").split(".")[0]) > 1:
         raise UserError(
             f"hydra.sweeper.storage={config.hydra.sweeper.storage}: optuna {version('optuna')} stores studies with "
@@ -84,7 +84,7 @@ def require_storage(config: DictConfig) -> None:
 
 
 def _jobs_of(config: DictConfig) -> tuple[Any, ...]:
-    """What determines the jobs of a sweep: the verb, its settings, the sweeper's, the names of the folders."""
+    """Return what determines a sweep's jobs: verb, its settings, the sweeper's settings, folder names."""
     hydras = [str(word) for word in config.hydra.overrides.hydra]
     determining = ("hydra/sweeper", "hydra.sweeper", "hydra.sweep.subdir")
     overrides = sorted(word for word in hydras if key_of(word).startswith(determining) and key_of(word) not in NEUTRAL)
@@ -93,13 +93,13 @@ def _jobs_of(config: DictConfig) -> tuple[Any, ...]:
 
 
 def command(config: DictConfig) -> str:
-    """The command line of a sweep, without the folder and the launcher."""
+    """Return a sweep's command line without folder and launcher."""
     verb, task, hydras = _jobs_of(config)
     return " ".join(["lmtool", verb, "-m", *task, *hydras])
 
 
 def keep(folder: Path, config: DictConfig) -> None:
-    """Write multirun.yaml, which Hydra's own sweeper writes, but not every other; and the copy that `read` trusts."""
+    """Write multirun.yaml (only some sweepers do, e.g. Hydra's own) and the copy that `read` trusts."""
     for name in (KEPT, MULTIRUN):
         with atomic_write(folder / name) as temporary:
             OmegaConf.save(config, temporary)

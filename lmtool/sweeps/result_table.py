@@ -1,6 +1,6 @@
-"""The tables of a sweep: its jobs, and, where jobs differ in the seed alone, mean and standard deviation.
+"""The tables of a sweep: its jobs, and, if jobs differ only in the seed, their mean and standard deviation.
 
-Models whose scores do not sum to one stand last, below a note. Their rows have `no` in a column `normalised`, which
+Models whose scores do not sum to one come last, below a note. Their rows have `no` in a column `normalised`, which
 other tables do not have.
 """
 
@@ -18,8 +18,8 @@ from lmtool.system.files import atomic_write, read_json
 from lmtool.system.terminal import Cell, csv_text, markdown_table, text_table
 
 SEED, SPLIT = "seed", "split"
-CLOZE = ("perplexity", "accuracy", "local_perplexity", "local_accuracy")  # of result.json's cloze, as columns
-CLOZE_METRIC = "cloze_perplexity"  # where there is no text to score
+CLOZE = ("perplexity", "accuracy", "local_perplexity", "local_accuracy")  # columns from result.json's cloze
+CLOZE_METRIC = "cloze_perplexity"  # metric if there is no text to score
 NORMALISED = "normalised"
 NOTE = "scores that do not sum to one: not comparable"
 Table = tuple[list[str], list[list[Cell]]]  # header and rows
@@ -27,8 +27,8 @@ Table = tuple[list[str], list[list[Cell]]]  # header and rows
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How a job ended. value: of the metric, math.inf where it is infinite, None for a job that failed. code: the exit
-    code that its command would have. split: what was scored, where the job says it. cloze: results of its questions.
+    """The outcome of a job. value: the metric's value, math.inf if infinite, None for a failed job. code: the exit code
+    that its command would have. split: the scored split, if recorded. cloze: results of its cloze questions.
     normalised: whether the scores of its model sum to one.
     """
 
@@ -45,8 +45,8 @@ class Row:
 
 
 def rows_of(sweep: Path) -> list[Row]:
-    """The jobs of a sweep, read from their folders: lowest metric first within a split, failed ones after them, models
-    whose scores do not sum to one last.
+    """Read a sweep's jobs from their folders: lowest metric first within a split, failed jobs after them, models whose
+    scores do not sum to one last.
     """
     rows = [row for folder in folders(sweep) for row in _rows_in(folder, str(folder.relative_to(sweep)))]
     splits = list(dict.fromkeys(row.split for row in rows))
@@ -64,7 +64,7 @@ def _rows_in(folder: Path, job: str) -> list[Row]:
         if (folder / REFUSED).exists():
             refused = read_json(folder / REFUSED, "start the sweep again")
             rows.append(_row(folder, job, refused))
-        # A refused job may be one that another process still runs, or a second one in the folder of another job.
+        # A refused job may be still running in another process, or a second job in the folder of another job.
         if record is not None and (refused is None or record.get("overrides") != refused["overrides"]):
             rows.append(_row(folder, job, record))
     except UserError as error:
@@ -99,13 +99,13 @@ def _row(folder: Path, job: str, record: dict[str, Any]) -> Row:
 
 
 def exit_code(rows: list[Row]) -> int:
-    """0 if all jobs are done, 2 if those that failed did so by mistakes of the user, else 1."""
+    """Return 0 if all jobs are done, 2 if all failed jobs failed by user errors, else 1."""
     codes = {row.code for row in rows}
     return 1 if 1 in codes else max(codes, default=0)
 
 
 def jobs_table(rows: list[Row]) -> Table:
-    """One row per job: the job, each setting that varies, the split, the metric, cloze results, seconds, status."""
+    """Return one row per job: job, each setting that varies, split, metric, cloze results, seconds, status."""
     varied, metric = _varied(rows), _metric(rows)
     split = SPLIT not in varied and any(row.split for row in rows)
     cloze = [key for key in CLOZE if f"cloze_{key}" != metric and any(key in row.cloze for row in rows)]
@@ -121,8 +121,8 @@ def jobs_table(rows: list[Row]) -> Table:
 
 
 def seeds_table(rows: list[Row]) -> Table | None:
-    """Number of seeds, mean and standard deviation (n - 1) of the metric, best mean first; None where no rows differ in
-    the seed alone. Jobs without a metric do not count.
+    """Return the seed count, mean and standard deviation (n - 1) of the metric, best mean first; None if no rows differ
+    only in the seed. Jobs without a metric do not count.
     """
     apart = not all(row.normalised for row in rows)
     varied = [key for key in _varied(rows) if key != SEED]
@@ -160,11 +160,11 @@ def _metric(rows: list[Row]) -> str:
 
 
 def write(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Path]:
-    """Write each table as NAME.csv, and all as sweep.md under the command; returns the files."""
+    """Write each table to NAME.csv, and all to sweep.md below the command; return the files."""
     written = []
     for name, table in tables.items():
         if table is None:
-            (sweep / f"{name}.csv").unlink(missing_ok=True)  # of an earlier start, with other jobs
+            (sweep / f"{name}.csv").unlink(missing_ok=True)  # file of an earlier start, with other jobs
             continue
         with atomic_write(sweep / f"{name}.csv") as temporary:
             temporary.write_text(csv_text([table[0], *table[1]]), encoding="utf-8", newline="")
@@ -176,7 +176,7 @@ def write(sweep: Path, command: str, tables: dict[str, Table | None]) -> list[Pa
 
 
 def _comparable(table: Table) -> int:
-    """How many rows there are before those of models whose scores do not sum to one."""
+    """Return how many rows precede those of models whose scores do not sum to one."""
     header, rows = table
     column = header.index(NORMALISED) if NORMALISED in header else None
     return len(rows) if column is None else sum(row[column] == "yes" for row in rows)
@@ -192,7 +192,7 @@ def _in_markdown(table: Table) -> str:
 
 
 def shown(table: Table) -> str:
-    """A table for a terminal, with the first line of each error."""
+    """Format a table for a terminal, with each error's first line."""
     header, rows = table
     lines = text_table(
         header, [[cell.partition("\n")[0] if isinstance(cell, str) else cell for cell in row] for row in rows]

@@ -1,8 +1,8 @@
-"""The one module that replaces a method of submitit's: `AutoExecutor.map_array`, which Hydra's plugin calls.
+"""The only module that replaces a submitit method: `AutoExecutor.map_array`, which Hydra's plugin calls.
 
-The plugin waits for its jobs one by one, leaves at the first whose process died, and cancels none when it is
-interrupted; it has no setting and no hook for either. So while a sweep is launched, the executor's jobs are recorded
-and wrapped. If submitit changes the method's form, nothing is replaced, and a note says so; a test fails then.
+The plugin waits for its jobs one by one, stops at the first whose process died, and cancels none when it is
+interrupted; it has no setting or hook for either case. So while a sweep is launched, the executor's jobs are recorded
+and wrapped. If submitit changes the method's signature, nothing is replaced, a note is logged and a test fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def is_known() -> bool:
-    """Whether the method has the form that this module wraps: map_array(self, fn, *iterables) -> list of jobs."""
+    """Return whether the method has the signature wrapped here: map_array(self, fn, *iterables) -> list of jobs."""
     import submitit
 
     method = getattr(submitit.AutoExecutor, "map_array", None)
@@ -33,7 +33,7 @@ def is_known() -> bool:
 
 @contextmanager
 def jobs_wrapped(wrapper: type) -> Iterator[list[Any]]:
-    """Have every job that submitit starts in this block wrapped by `wrapper`; yields the list of the jobs."""
+    """Wrap every job that submitit starts in this block with `wrapper`; yield the list of unwrapped jobs."""
     import submitit
 
     jobs: list[Any] = []

@@ -1,6 +1,6 @@
 """A sweep (`-m`) from its start to its tables.
 
-Hydra composes the jobs and passes them to a launcher; each runs as job.py says. This module runs in the process that
+Hydra composes the jobs and passes them to a launcher; job.py runs each job. This module runs in the process that
 starts them.
 """
 
@@ -39,7 +39,7 @@ class Refused(SystemExit):
 
 
 class Sweep:
-    """The sweep of one command line; `folder` stays None where the line starts a single run."""
+    """The sweep of one command line; `folder` stays None if the line starts a single run."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
@@ -48,7 +48,7 @@ class Sweep:
         self.until_end = ExitStack()
 
     def begin(self, config: DictConfig) -> None:
-        """Lock the folder for this process. Raises UserError where another process or another sweep has it."""
+        """Lock the folder for this process. Raises UserError if another process or another sweep uses it."""
         folder = Path(config.hydra.sweep.dir)
         self.until_end.enter_context(folder_lock(folder))
         restart.require_same(folder, config)
@@ -67,7 +67,7 @@ class Sweep:
         self.folder, self.verb, self.command = folder, config.hydra.job.config_name, restart.command(config)
 
     def end(self, *, quiet: bool = False) -> int:
-        """Print the tables and write them; returns the exit code of the sweep. quiet: whether to print nothing."""
+        """Print the tables and write them; return the exit code of the sweep. quiet: whether to print nothing."""
         if self.folder is None:
             return 0
         rows = result_table.rows_of(self.folder)
@@ -88,9 +88,9 @@ class Sweep:
         return result_table.exit_code(rows)
 
     def cut_off(self, error: Exception) -> bool:
-        """Report a failure of the launcher, such as a job's process that was killed, and print the tables.
+        """Report a failure of the launcher, such as a killed process of a job, and print the tables.
 
-        False where the error is not a launcher's.
+        Returns False if the error is not a launcher's.
         """
         if self.folder is None or type(error).__module__.partition(".")[0] not in ("joblib", "submitit", "concurrent"):
             return False
@@ -101,7 +101,7 @@ class Sweep:
         return True
 
     def again(self) -> str:
-        """The command line that resumes this sweep."""
+        """Return the command that resumes this sweep."""
         return f"lmtool {self.verb} -m resume={shlex.quote(str(self.folder))}"
 
 
@@ -110,7 +110,7 @@ _current: ContextVar[Sweep] = ContextVar("sweep")
 
 @contextmanager
 def watched() -> Iterator[Sweep]:
-    """The sweep of the command line that runs in this block; its folder is unlocked when the block ends."""
+    """Yield the sweep of the command line that runs in the block; unlock its folder when the block ends."""
     sweep = Sweep()
     token = _current.set(sweep)
     try:
@@ -136,7 +136,7 @@ class Start(Callback):
 
 
 def _number_of_jobs(config: DictConfig) -> int | None:
-    """How many jobs a launcher gets at a time; None where the sweeper's settings do not say."""
+    """Return how many jobs a launcher gets at a time; None if the sweeper's settings do not say."""
     sweeper = config.hydra.sweeper
     if "n_trials" in sweeper and "n_jobs" in sweeper:
         return min(int(sweeper.n_trials), int(sweeper.n_jobs))
