@@ -1,1 +1,1 @@
-"""The commands as Python functions; `lmtool` is their public face."""
+"""Python functions for the commands; their public names are in `lmtool`."""

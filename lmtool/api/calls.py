@@ -1,4 +1,4 @@
-"""`lmtool.train`, `evaluate`, `ensemble` ...: run a command with typed settings and return its result."""
+"""Run a command with typed settings and return its result: `lmtool.train`, `evaluate`, `ensemble` ..."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from lmtool.session import Session
 if TYPE_CHECKING:
     from lmtool.data.corpus import Corpus
 
-Option = str | Mapping[str, Any]  # the name of an option, or its settings, with the name under "kind"
+Option = str | Mapping[str, Any]  # name of an option, or its settings with the name under "kind"
 
 
 def preprocess(data: Option | None = None, *, progress: bool | None = None, **settings: Any) -> Corpus:
@@ -51,8 +51,8 @@ def preprocess(data: Option | None = None, *, progress: bool | None = None, **se
 
     data: an option of the group `data`, e.g. "ptb", or its settings, e.g. {"kind": "text", "name": "mine",
     "train": "train.txt", "valid": "valid.txt"}. progress: whether to show a bar; None: on a terminal and in notebooks.
-    settings: store_dir, threads, options. Raises UserError, like all these functions, for a mistake in a setting, a
-    file or the environment.
+    settings: store_dir, threads, options. Raises UserError, like every command, for a mistake in a setting, a file or
+    the environment.
     """
     corpus: Corpus = call("preprocess", {"data": data, **settings}, None, progress)
     return corpus
@@ -82,13 +82,13 @@ def train(
 
     model, output, tree, smoother, counts, optim, schedule: options by name, e.g. model="nplm", or with settings, e.g.
     model={"kind": "nplm", "hidden_dim": 100}. data: likewise, or a Corpus. training: settings, e.g. {"epochs": 3}.
-    experiment: name of a YAML file in conf/experiment. resume: a run folder whose training is resumed there; other
+    experiment: name of a YAML file in conf/experiment. resume: a run folder, whose training is resumed in place; other
     arguments then change its budget. out: the run folder; None: a new one below ./outputs/train. callback: called after
     each evaluation with its line of metrics.jsonl, e.g. {"epoch": 1.0, "valid_perplexity": 210.3, ...}; if it returns
     True, the training ends. progress: as in `preprocess`. settings: any other setting of `lmtool train`, e.g.
     prune=[0, 0, 1], threads=1, lr_range=True (which returns a RateTest).
 
-    KeyboardInterrupt leaves a checkpoint, from which resume=out resumes. Raises UserError for a mistake in a setting,
+    KeyboardInterrupt leaves a checkpoint; resume=out continues from it. Raises UserError for a mistake in a setting,
     and for `out` together with `resume`.
     """
     named = {
@@ -116,8 +116,8 @@ def evaluate(
     run: a run folder, the result of `train`, `ensemble` or `load`, or an ARPA file. split: valid (also None), test or
     train. text: sentences, each a string or a list of words; or the path of a file, as a pathlib.Path. out: a folder
     for result.json and scores.h5; None: nothing is written. settings: any other setting of `lmtool eval`, e.g.
-    accuracy=True or across_sentences=True. Raises UserError for a single string, for text together with a split, and
-    for a mistake in a setting.
+    accuracy=True or across_sentences=True. Raises UserError for text given as a single string or
+    together with a split, and for a mistake in a setting.
     """
     if isinstance(text, str):
         raise UserError(
@@ -161,10 +161,10 @@ def rescore(
 def ensemble(
     runs: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
 ) -> MixedRun:
-    """Mix runs into a run, like `lmtool ensemble`; `lmtool.mix` is an older name.
+    """Mix runs into a new run, like `lmtool ensemble`; `lmtool.mix` is an older alias.
 
     runs: run folders, or results of `train`, `ensemble` and `load`. out: the run folder; None: a new one below
-    ./outputs/ensemble. settings: method, split, fit_split, weights, cache and the others of `lmtool ensemble`.
+    ./outputs/ensemble. settings: any setting of `lmtool ensemble`, e.g. method, split, fit_split, weights, cache.
     """
     result: MixedRun = call("ensemble", {"runs": folders_of(runs), **settings}, out, progress, keeps=True)
     return result
@@ -175,8 +175,8 @@ def compare(
 ) -> Comparison:
     """Compare models on the same tokens, like `lmtool compare`.
 
-    runs: as in `evaluate`, scores.h5 files, and scores of other tools. out: a folder for compare.csv and compare.md;
-    None: nothing is written. settings: split, resamples, seed, block, device.
+    runs: runs as in `evaluate`, scores.h5 files, and score files of other tools. out: a folder for compare.csv and
+    compare.md; None: nothing is written. settings: split, resamples, seed, block, device.
     """
     result: Comparison = call("compare", {"runs": folders_of(runs), **settings}, out, progress)
     return result
@@ -207,12 +207,12 @@ def sweep(
     verb: str = "train",
     **settings: Any,
 ) -> SweepTable:
-    """Run a command for every combination of values; verb: the command.
+    """Run a command for every combination of values.
 
-    over: the values of each key, e.g. {"optim.lr": [0.001, 0.002], "seed": range(3)}. out: the folder of the sweep;
-    None: a new one below ./multirun; an interrupted sweep there is resumed. launcher: one of Hydra's, e.g. "joblib".
-    settings: those of `train`, which all jobs share. Raises UserError for a key without values, and for a mistake in a
-    setting of all jobs; a job that fails is a row of the table.
+    over: the values of each key, e.g. {"optim.lr": [0.001, 0.002], "seed": range(3)}. out: the folder of the sweep,
+    which is resumed if it was interrupted; None: a new one below ./multirun. launcher: a Hydra launcher, e.g. "joblib".
+    verb: the command. settings: settings of the command, shared by all jobs. Raises UserError for a key without values,
+    and for a mistake in a shared setting; a failed job is a row of the table.
     """
     from lmtool.cli.hydra_run import run_verb
     from lmtool.sweeps.result_table import jobs_table, rows_of
@@ -257,7 +257,7 @@ def convert(
     progress: bool | None = None,
     **settings: Any,
 ) -> Written:
-    """Make a run of an ARPA file over the words of a data set, make a smaller run with quantize=8, or write a run as
+    """Convert an ARPA file to a run over the words of a data set, a run to a smaller one (quantize=8), or a run to
     ARPA.
 
     run: a run to make smaller, or to write to `to`. runs, weights: as in `merge`. to: an ARPA file to write instead of
@@ -279,7 +279,7 @@ def merge(
     progress: bool | None = None,
     **settings: Any,
 ) -> Written:
-    """Merge n-gram models into one, their linear mixture, like `lmtool convert runs=[A,B] weights=[.6,.4]`.
+    """Merge n-gram models into one with their linear mixture, like `lmtool convert runs=[A,B] weights=[.6,.4]`.
 
     runs: n-gram runs and ARPA files, with a weight each, or one linear mixture of such runs, which has weights already.
     to: an ARPA file to write instead of a run. out: the run folder; None: a new one. settings: data, store_dir.
@@ -295,8 +295,8 @@ def distill(
     progress: bool | None = None,
     **settings: Any,
 ) -> TrainedRun:
-    """Put a network's or a mixture's probabilities into the n-grams of an n-gram run, like `lmtool distil`;
-    `lmtool.distil` is an older name.
+    """Distill the probabilities of a network or mixture into the n-grams of an n-gram run, like `lmtool distil`;
+    `lmtool.distil` is an older alias.
 
     run: the run that provides the probabilities. like: the run that provides the n-grams. out: the run folder; None: a
     new one. settings: tokens, device.
@@ -309,7 +309,7 @@ def distill(
 def report_page(
     paths: Sequence[RunLike], *, out: str | PathLike[str] | None = None, progress: bool | None = None, **settings: Any
 ) -> Written:
-    """Write a page with pictures, like `lmtool report`.
+    """Write a page with plots, like `lmtool report`.
 
     paths: runs, and folders of runs, evaluations, sweeps, comparisons and trees. out: the folder of the page; None: a
     new one. settings: map, words, levels.
@@ -318,5 +318,5 @@ def report_page(
     return result
 
 
-mix = ensemble  # the names before 0.7
+mix = ensemble  # aliases: the names before 0.7
 distil = distill

@@ -1,4 +1,4 @@
-"""Naming runs and running a command, for the functions of calls.py."""
+"""Resolve runs and execute a command, for the functions of calls.py."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Callback = Callable[[dict[str, Any]], object]
 
 
 def model_of(run: RunLike, device: str, store_dir: Any, options: Any) -> TextModel:
-    """Return the model of a run that is named in any way."""
+    """Return the model of a run given in any form of RunLike."""
     if isinstance(run, TextModel):
         return run
     from lmtool.runs.load import load
@@ -50,7 +50,7 @@ def call(
     callback: Callback | None = None,
     keeps: bool = False,
 ) -> Any:
-    """Run a command and return its result. keeps: whether its folder is kept if `out` is None."""
+    """Run a command and return its result. keeps: whether its output folder is kept if `out` is None."""
     from lmtool.cli.resume import with_earlier_words
 
     with of_paths(), restore_threads(), ExitStack() as stack:
@@ -86,7 +86,7 @@ def call(
 
 @contextmanager
 def logging_restored() -> Iterator[None]:
-    """Restore Python's logging, which Hydra configures for its jobs, after the block."""
+    """Restore Python's logging after the block, since Hydra configures it for its jobs."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
@@ -100,7 +100,7 @@ def logging_restored() -> Iterator[None]:
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are given; a Corpus becomes the settings of its data, and its store's folder."""
+    """Return the settings that are not None, with a Corpus replaced by the settings of its data and store_dir."""
     from lmtool.data.corpus import Corpus
 
     given = {key: value for key, value in settings.items() if value is not None}
@@ -116,7 +116,7 @@ def is_option(key: str, value: Any) -> bool:
 
 
 def folder_of(run: RunLike) -> Path:
-    """Return the folder or file of a run that is named in any way."""
+    """Return the folder or file of a run given in any form of RunLike."""
     if isinstance(run, TrainedRun | MixedRun):
         return run.folder
     if isinstance(run, TextModel):
@@ -133,28 +133,28 @@ def folders_of(runs: Sequence[RunLike]) -> list[str]:
 
 
 def store_dir_of(run: RunLike) -> str | None:
-    """Return the folder of the store that a run was made with, if it is known."""
+    """Return the folder of the store that a run was made with, or None if it is unknown."""
     return run.store_dir if isinstance(run, TrainedRun | MixedRun) else None
 
 
 def named_run(run: RunLike) -> dict[str, Any]:
-    """Return the setting run=, and the folder of the store that the run was made with."""
+    """Return the setting run=, and store_dir= if the folder of the run's store is known."""
     made_in = store_dir_of(run)
     return {"run": str(folder_of(run)), **({"store_dir": made_in} if made_in else {})}
 
 
 def named_model(run: RunLike) -> dict[str, Any]:
-    """Return the settings that name a run, or arpa= for a file."""
+    """Return the setting arpa= for a file, or else the settings of `named_run`."""
     path = folder_of(run)
     with of_paths():
         return {"arpa": str(path)} if path.is_file() else named_run(run)
 
 
 def shows_progress(wanted: bool | None) -> bool:
-    """Return whether to show bars: as wanted, else on a terminal and in notebooks."""
+    """Return whether to show progress bars: `wanted`, or if it is None, only on a terminal and in notebooks."""
     return on_terminal() or in_notebook() if wanted is None else wanted
 
 
 def new_folder(top: str, verb: str) -> Path:
-    """Return a new folder, named as the command line would."""
+    """Return the path of a new folder, named as by the command line."""
     return Path(top) / verb / f"{datetime.now():%Y-%m-%d_%H-%M-%S.%f}"

@@ -1,4 +1,4 @@
-"""Keyword arguments become overrides, and overrides the typed settings of a verb, as on the command line."""
+"""Convert keyword arguments to overrides, and overrides to the settings of a verb, as on the command line."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from lmtool.config.settings import choices_of
 from lmtool.errors import UserError
 
 NAME = re.compile(r"[\w.-]+")
-MAPPINGS = {"data.train"}  # settings that may be a mapping of the user's own names, which is one value
+MAPPINGS = {"data.train"}  # settings that may be a mapping with custom keys, which is one value
 
 
 def overrides_of(settings: Mapping[str, Any]) -> list[str]:
-    """Settings as Hydra's overrides.
+    """Return settings as Hydra overrides.
 
-    Of a group of options a string is the option's name, and a dictionary its settings, with the name under "kind";
-    other dictionaries are settings by name, at any depth. None at the top is not given; within a dictionary it is null.
-    Raises UserError for a value that is no plain value.
+    For a group of options, a string is the option's name and a dictionary its settings, with the name under "kind";
+    other dictionaries are settings by name, at any depth. None is left out at the top and is null within a dictionary.
+    Raises UserError for a value that is not a plain value.
     """
     words: list[str] = []
     for key, value in settings.items():
@@ -41,7 +41,7 @@ def overrides_of(settings: Mapping[str, Any]) -> list[str]:
             words += _flat(key, value)
         else:
             words.append(f"{key}={literal(value, key)}")
-    # What is chosen stands before what is changed of it, whatever the order of the arguments.
+    # Choices of options precede changes of their settings, whatever the order of the arguments.
     return sorted(words, key=lambda word: word.partition("=")[0].lstrip("+") not in (*HOMES, EXPERIMENT))
 
 
@@ -59,11 +59,11 @@ def _flat(prefix: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def literal(value: Any, key: str) -> str:
-    """A plain value in Hydra's grammar: text is quoted, whatever it holds. Raises UserError for any other value."""
+    """Return a plain value in Hydra's grammar; text is always quoted. Raises UserError for any other value."""
     if isinstance(value, Enum):
         value = value.value
     elif not isinstance(value, str | int | float | list | tuple) and hasattr(value, "item"):
-        value = value.item()  # a number of numpy or torch
+        value = value.item()  # a NumPy or torch scalar
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -80,10 +80,10 @@ def literal(value: Any, key: str) -> str:
 
 
 def compose(line: CommandLine) -> tuple[Any, dict[str, str]]:
-    """The configuration of a line as Hydra composes it, without Hydra's own part, and the option of each group.
+    """Compose a command line with Hydra; return the configuration without Hydra's part, and the option of each group.
 
-    Hydra's global state is afterwards as it was, so that this works within a Hydra application too. Raises UserError,
-    naming the key, for a mistake in the line.
+    Hydra's global state is restored, so that this also works within a Hydra application. Raises UserError, naming the
+    key, for a mistake in the line.
     """
     import hydra
     from omegaconf import OmegaConf

@@ -1,4 +1,4 @@
-"""`lmtool.score_texts`: score texts of an iterable one by one, as `lmtool score` does with files."""
+"""Score the texts of an iterable one by one, as `lmtool score` does with files: `lmtool.score_texts`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def score_texts(
     run: a run folder, the result of `train`, `ensemble` or `load`, or an ARPA file. texts: an iterable of strings, each
     a separate text whose lines are sentences; it is read some megabytes ahead of the scores. run_out: a second run, of
     general text, for the difference (Moore & Lewis 2010). across_sentences: whether contexts continue from line to line
-    of a text, for networks trained so; if not, each line is read alone. device: for neural models. store_dir, options:
-    as in `load`. Raises UserError immediately for a single string or a model with a cache, and for a non-string item
-    when it is reached.
+    of a text, for networks trained this way; if False, each line is read separately. device: for neural models.
+    store_dir, options: as in `load`. Raises UserError immediately for a single string or a model with a cache, and for
+    a non-string item when it is reached.
     """
     from lmtool.commands.score import scorer_of
     from lmtool.evaluation.text_scores import scores_of

@@ -1,3 +1,3 @@
-"""Settings: of the verbs (verbs.py, model_verbs.py), the contract of each group of options (groups.py), and the finder
-of options (options.py). Values are in conf/*.yaml alone; types and ranges are here and beside each option.
+"""Settings of the verbs (verbs.py, model_verbs.py), base classes of the groups of options (groups.py), and the search
+for options (options.py). Values are only in conf/*.yaml; types and ranges are here and beside each option.
 """

@@ -1,4 +1,4 @@
-"""The settings of every data set: group `data`, and the words that a model knows."""
+"""Settings common to all data sets (group `data`), and settings of the vocabulary."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lmtool.errors import UserError
 if TYPE_CHECKING:
     from lmtool.data.sources.base import ExternalText, Source
 
-BYTES = 256  # number of pieces for single bytes, so that every text can be written
+BYTES = 256  # number of pieces for single bytes, so that any text can be encoded
 PIECES = 8000  # default of data.vocabulary.size for subwords
 
 
 class Unit(Enum):
-    """What one token of the vocabulary is: a word, a character, or a piece of a word (a subword), found by byte-pair
-    encoding (Sennrich et al. 2016) or by a unigram model (Kudo 2018).
+    """The unit of a token: a word, a character, or a subword (a piece of a word) found by byte-pair encoding (Sennrich
+    et al. 2016) or by a unigram model (Kudo 2018).
     """
 
     word = "word"
@@ -29,19 +29,19 @@ class Unit(Enum):
 
     @property
     def is_subword(self) -> bool:
-        """Whether tokens are pieces of words."""
+        """Whether tokens are subwords."""
         return self in (Unit.bpe, Unit.unigram)
 
 
 class BlankLines(Enum):
-    """How to read a line without words in text with sentences: skip it, or as a sentence of `</s>` alone, as KenLM."""
+    """Treatment of a line without words in text with sentences: skipped, or a sentence of `</s>` alone as in KenLM."""
 
     skip = "skip"
     sentence = "sentence"
 
 
 class Oov(Enum):
-    """How a word outside the vocabulary is treated."""
+    """The treatment of a word outside the vocabulary."""
 
     error = "error"
     unk = "unk"
@@ -49,9 +49,9 @@ class Oov(Enum):
 
 @dataclass(slots=True)
 class VocabularyConfig(Settings):
-    """The words that a model knows; all others become `<unk>`.
+    """The vocabulary of a model; all other words become `<unk>`.
 
-    For subwords, by which every text can be written: a file with a tokeniser, or the number of pieces to learn.
+    For subwords, which can encode any text: a tokenizer file, or the number of pieces to learn.
     """
 
     prefix: ClassVar[str] = "data.vocabulary."
@@ -97,14 +97,14 @@ class DataConfig(Settings, ABC):
         Settings.__post_init__(self)
         plain = self.name and all(c.isalnum() or c in "._-" for c in self.name)
         require(bool(plain), "data.name", repr(self.name), "letters, digits, '.', '_' and '-'")
-        rules: object = self.vocabulary  # an interpolation may have given it a text
+        rules: object = self.vocabulary  # an interpolation may have set it to a string
         require(isinstance(rules, VocabularyConfig), "data.vocabulary", repr(rules), "settings: data.vocabulary.NAME=")
         file = self.vocabulary.file
         if file is not None and not self.takes_word_list:
             raise UserError(f"data.vocabulary.file={file}: data.kind={self.kind} has its own words; leave it null")
 
     def drops_tags(self) -> bool:
-        """Return whether tokens of the text are word/tag, and the tag is dropped."""
+        """Return whether the tokens of the text are word/tag and the tag is dropped."""
         return False
 
     def takes_blank_lines(self) -> bool:
@@ -113,16 +113,16 @@ class DataConfig(Settings, ABC):
 
     @abstractmethod
     def source(self, *, progress: bool, download: bool) -> Source:
-        """Return the text of each split, unread.
+        """Return the text of each split without reading it.
 
         progress: whether to show progress bars. download: whether to download text that is not on this machine; if
-        False, such text raises NoSource. Raises UserError for text that cannot be found.
+        False, such text raises NoSource. Raises UserError if the text is not found.
         """
 
     def elsewhere(self) -> ExternalText:
-        """Return the train split for a program that reads it itself. Raises UserError if it is not in files."""
+        """Return the train split for a program that reads its files. Raises UserError if it is not in files."""
         raise UserError(f"data.kind={self.kind} is not stored in text files that another program could read")
 
     def others(self, *, progress: bool) -> Source:
-        """Return the text of all splits but train. Raises UserError if these have no separate files."""
+        """Return the text of all splits except train. Raises UserError if they have no separate files."""
         raise UserError(f"data.kind={self.kind} has no separate files for splits other than train")

@@ -1,7 +1,7 @@
-"""The contract of each group of options: the settings that all its options have, and what they build.
+"""Base classes of the groups of options: the settings that all options of a group share, and what they build.
 
 An option's settings class is a dataclass derived from one of these; it adds its own settings with their types and
-ranges (`setting`), checks rules that join several of them in `__post_init__`, after its base's, and implements the
+ranges (`setting`), checks rules that involve several settings in `__post_init__`, after its base's, and implements the
 abstract methods. Class attributes are further properties of an option, not settings.
 """
 
@@ -49,10 +49,10 @@ class ModelConfig(Settings):
 
 @dataclass(slots=True)
 class CountModelConfig(ModelConfig, ABC):
-    """A model of n-gram counts. order: maximum number of words of an n-gram, the predicted one included.
+    """A model of n-gram counts. order: maximum number of words of an n-gram, including the predicted one.
 
-    counts_words: whether the n-grams are of words, so that they can be written for other programs. files: the names of
-    the model's files in a run folder, whose checksums run.json keeps.
+    counts_words: whether the n-grams consist of words, so that they can be written for other programs. files: names of
+    the model's files in a run folder, whose checksums run.json stores.
     """
 
     counts_words: ClassVar[bool] = True
@@ -62,7 +62,7 @@ class CountModelConfig(ModelConfig, ABC):
 
     @abstractmethod
     def units(self, corpus: Corpus) -> Units:
-        """Return the units of a corpus that are counted, which also make the model of the table.
+        """Return the counted units of a corpus, which also build the model from the table.
 
         Raises UserError for settings and files that do not fit the corpus.
         """
@@ -74,7 +74,7 @@ class CountModelConfig(ModelConfig, ABC):
 
 @dataclass(slots=True)
 class EncoderConfig(ModelConfig, ABC):
-    """A network: an encoder of contexts, which any output layer can follow."""
+    """A neural model: an encoder of contexts, which any output layer can follow."""
 
     files: ClassVar[tuple[str, ...]] = ("checkpoint.safetensors", "tree.safetensors")
 
@@ -94,18 +94,18 @@ class EncoderConfig(ModelConfig, ABC):
 
     @abstractmethod
     def build(self, vocabulary_size: int, *, tied: bool, sparse: bool) -> nn.Module:
-        """Build the encoder, a lmtool.neural.Encoder, with weights from torch's random state.
+        """Build the encoder (a lmtool.neural.Encoder) with weights drawn from torch's random state.
 
-        tied: whether the output vectors will be its embeddings, so that its output has their dimension. sparse: whether
-        the gradient of the embeddings is sparse.
+        tied: whether its embeddings will also be the output vectors, so that its output has their dimension. sparse:
+        whether the gradient of the embeddings is sparse.
         """
 
     def can_tie(self) -> bool:
-        """Return whether the encoder's output can have the dimension of the embeddings, which tying needs."""
+        """Return whether the encoder's output can have the dimension of the embeddings, as tying requires."""
         return True
 
     def weight_count(self, vocabulary_size: int) -> int:
-        """Return the number of weights in the embeddings and the large matrices, for the check of memory."""
+        """Return the number of weights in the embeddings and the large matrices, for the memory check."""
         return vocabulary_size * self.embedding_dim
 
     def size_settings(self) -> list[str]:
@@ -120,7 +120,7 @@ class EncoderConfig(ModelConfig, ABC):
 class OutputConfig(Settings, ABC):
     """Group `output`: the layer that turns the encoder's output into probabilities.
 
-    can_tie: whether it has a vector for each word, which may be the word's embedding. dense_gradient: whether a step
+    can_tie: whether it has one vector per word, which may be the word's embedding. dense_gradient: whether a step
     changes all these vectors. needs_tree: whether it is built over a tree. loss_is_log_prob: whether its training loss
     is -log p, so that exp(loss) is a perplexity. weight_decay: the default of optim=adamw with this layer.
     """
@@ -136,16 +136,16 @@ class OutputConfig(Settings, ABC):
 
     @abstractmethod
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
-        """Build the layer over hidden `[B, dim]` and the O words that can be predicted, int64 counts `[O]` in train.
+        """Build the layer for hidden states `[B, dim]` and the O predictable words, with int64 counts `[O]` in train.
 
-        vectors: the embeddings if they are tied, float `[O or more, dim]`, of which the first O are used. tree: over
-        the O words, if needs_tree. Raises UserError for settings that do not fit the vocabulary.
+        vectors: the embeddings if they are tied, float `[O or more, dim]`, of which the first O are used. tree: a
+        tree over the O words if needs_tree. Raises UserError for settings that do not fit the vocabulary.
         """
 
 
 @dataclass(slots=True)
 class TreeConfig(Settings, ABC):
-    """Group `tree`: how the words become the leaves of a binary tree."""
+    """Group `tree`: how words are arranged as the leaves of a binary tree."""
 
     prefix: ClassVar[str] = "tree."
 
@@ -153,15 +153,15 @@ class TreeConfig(Settings, ABC):
 
     @abstractmethod
     def build(self, words: TreeWords) -> Tree:
-        """Build the tree over the words that can be predicted.
+        """Build the tree over the predictable words.
 
-        Raises UserError for settings that do not fit the vocabulary and for files that are missing.
+        Raises UserError for settings that do not fit the vocabulary and for missing files.
         """
 
 
 @dataclass(slots=True)
 class SmootherConfig(Settings, ABC):
-    """Group `smoother`: how counts become probabilities."""
+    """Group `smoother`: how probabilities are estimated from counts."""
 
     prefix: ClassVar[str] = "smoother."
 
@@ -181,17 +181,17 @@ class SmootherConfig(Settings, ABC):
 
     def cloze_log_prob(self, counts: Counts, contexts: IntArray, candidates: IntArray) -> FloatArray:
         """Compute log p `[Q, K]` in nats of the candidates `[Q, K]` of cloze questions after contexts `[Q, order - 1]`,
-        from the counts of the candidates alone. Raises UserError if the smoother has no such form.
+        from the counts of the candidates alone. Raises UserError if the smoother does not support this.
         """
         raise UserError(f"smoother={self.kind} does not score candidates by their counts alone")
 
 
 @dataclass(frozen=True, slots=True)
 class EstimationRequest:
-    """The model that CountsConfig.estimate is asked for.
+    """A request to CountsConfig.estimate for a model.
 
-    order: of the model. smoother: its parameters are to be estimated, not tuned. cutoffs: one per order, or None;
-    n-grams with that count or less are left out. threshold: of entropy pruning, or None. storage: memory to use.
+    order: maximum length of n-grams. smoother: one with parameters to estimate, not tune. cutoffs: one per order, or
+    None; n-grams with this count or less are left out. threshold: for entropy pruning, or None. storage: memory to use.
     """
 
     corpus: Corpus
@@ -230,17 +230,17 @@ class CountsConfig(Settings, ABC):
         """
 
     def estimate(self, request: EstimationRequest) -> BackoffTable | None:
-        """Return the requested model, or None, the default, if the caller is to estimate it from the counts.
+        """Return the requested model, or None (the default) if the caller must estimate it from the counts.
 
-        The model is the one of lmtool.ngram.estimation.estimate and lmtool.ngram.pruning.entropy. Raises UserError as
-        `count` does.
+        The model equals the result of lmtool.ngram.estimation.estimate and lmtool.ngram.pruning.entropy. Raises
+        UserError as `count` does.
         """
         return None
 
 
 @dataclass(slots=True)
 class OptimConfig(Settings, ABC):
-    """Group `optim`: the update of the weights. lr: the peak of the schedule; weight_decay spares biases and gains."""
+    """Group `optim`: the update of the weights. lr: peak of the schedule; weight_decay excludes biases and gains."""
 
     prefix: ClassVar[str] = "optim."
 
@@ -263,7 +263,7 @@ class OptimConfig(Settings, ABC):
 
     @abstractmethod
     def sparse(self, groups: ParameterGroups) -> Optimizer:
-        """Build the optimizer of parameters with sparse gradients, whose other rows a step leaves unchanged."""
+        """Build the optimizer of parameters with sparse gradients; a step changes only rows with a gradient."""
 
 
 @dataclass(slots=True)

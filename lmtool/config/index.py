@@ -1,8 +1,8 @@
-"""The index of settings: what each may be, from its dataclass, and what it is set to and means, from the YAML files.
+"""The index of settings: allowed values from the dataclasses, present values and meanings from the YAML files.
 
-Help pages, completion, hints, error messages and the documentation read it. lmtool's own dataclasses are imported,
-without torch and numpy; the Python file of an option from outside is not run: its settings are those of its YAML file,
-with the types of their values.
+Help pages, completion, hints, error messages and the documentation read it. lmtool's own dataclasses are imported
+without torch and numpy; the Python file of an external option is not executed: its settings and their types are taken
+from its YAML file.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from lmtool.errors import UserError
 WORDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
 ITEMS = {int: "whole numbers", float: "numbers", str: "words"}
 HIDDEN = ("defaults", "hydra", "kind")  # keys of a YAML file that are not settings to show
-TRAINING = "training"  # the one group without kinds
+TRAINING = "training"  # the only group without kinds
 
 
 @dataclass(frozen=True, slots=True)
 class SettingType:
-    """The values of a setting.
+    """The type of a setting and its allowed values.
 
-    names: of Python's types, `None` and `Any` among them; empty if not known. values: the members of an enumeration.
+    names: names of Python types, including `None` and `Any`; empty if unknown. values: the members of an enumeration.
     item: the type of a list's items. fields: the settings of a dataclass, by name. words: the type in words.
-    annotation, rule: those of the field.
+    annotation, rule: annotation and rule of the dataclass field.
     """
 
     names: frozenset[str] = frozenset()
@@ -45,17 +45,17 @@ class SettingType:
 
     @property
     def bounds(self) -> str:
-        """The range of a number in words; empty if it has none."""
+        """The range of a number in words; empty if it is unlimited."""
         return self.rule.bounds if self.rule is not None else ""
 
     @property
     def allowed(self) -> str:
-        """The rule of its values in words: its range, else its type; empty if any value is allowed."""
+        """The rule for its values in words: its range, else its type; empty if any value is allowed."""
         return (self.rule.text(self.annotation) if self.rule is not None else "") or self.words or ""
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a string, or null, and nothing else."""
+        """Whether it can only be a string or null."""
         return bool(self.names) and self.names <= {"str", "None"}
 
     @property
@@ -65,26 +65,26 @@ class SettingType:
 
     @property
     def is_free(self) -> bool:
-        """Whether its keys are the user's: those of a dictionary, or not known."""
+        """Whether any key is allowed inside it: it is a dictionary, or its type is unknown."""
         return not self.names or bool(self.names & {"Any", "dict"})
 
     def below(self, path: list[str]) -> SettingType | None:
-        """Return the type of a setting inside this one, or None if there is no such setting."""
+        """Return the type of a setting inside this one, or None if it does not exist."""
         if not path:
             return self
         inner = self.fields.get(path[0])
         return inner.below(path[1:]) if inner is not None else SettingType() if self.is_free else None
 
     def leaves(self) -> Iterator[str]:
-        """Iterate over the keys inside this one, of the innermost settings."""
+        """Iterate over the keys of the innermost settings inside this one."""
         for name, inner in self.fields.items():
             yield from (f"{name}.{key}" for key in inner.leaves()) if inner.fields else (name,)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A key of a YAML file. path: its keys from the outermost; value: as written; meaning: the comment beside it and on
-    the indented lines below; line: from 1; type: of the value.
+    """A setting in a YAML file. path: its keys from the outermost; value: as written; meaning: the comment beside it
+    and on the indented lines below; line: line number from 1; type: type of the value.
     """
 
     path: tuple[str, ...]
@@ -99,8 +99,8 @@ class Setting:
 class YamlFile:
     """The content of a YAML file.
 
-    command, description, aliases: of the comment it opens with. groups: of its defaults list, with the option each
-    names; bases: the files of its own group that it starts from. settings: outer ones first. kind: of an option.
+    command, description, aliases: from its opening comment. groups: the option of each group in its defaults list;
+    bases: files of its group that it extends. settings: outer ones first. kind: the kind of an option.
     """
 
     command: str = ""
@@ -121,7 +121,7 @@ def text_of(path: Path) -> str:
 
 
 def opening(text: str) -> tuple[str, str, str]:
-    """Return the command, the description and the other names in the comment that a YAML file opens with."""
+    """Return the command, the description and the other names in the opening comment of a YAML file."""
     lines = []
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -134,9 +134,9 @@ def opening(text: str) -> tuple[str, str, str]:
 
 
 def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
-    """Read a YAML file; a missing one, and one that is not YAML, has no settings.
+    """Read a YAML file; a missing or invalid file has no settings.
 
-    group: the files of its group, whose settings a preset has with its own values. Raises UserError if it is not UTF-8.
+    group: the files of its group, from which a preset inherits settings. Raises UserError if it is not UTF-8.
     """
     import yaml
 
@@ -144,7 +144,7 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
     command, description, aliases = opening(text)
     try:
         top = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError:  # whoever composes the settings reports it
+    except yaml.YAMLError:  # reported when the settings are composed
         top = None
     nodes = {str(key.value): value for key, value in top.value} if isinstance(top, yaml.MappingNode) else {}
     groups, bases = _defaults(nodes["defaults"]) if "defaults" in nodes else ({}, [])
@@ -158,7 +158,7 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
 
 
 def _defaults(node: Any) -> tuple[dict[str, str], list[str]]:
-    """Return the options by group of a defaults list, and the names in it without a group."""
+    """Return the options of a defaults list by group, and its names without a group."""
     groups, bases = {}, []
     for item in node.value if isinstance(node.value, list) else []:
         if isinstance(item.value, str):
@@ -170,7 +170,7 @@ def _defaults(node: Any) -> tuple[dict[str, str], list[str]]:
 
 
 def default_line(path: Path, option: str) -> int | None:
-    """Return the line of a YAML file's defaults list that names an option, or None if there is none."""
+    """Return the line of a YAML file's defaults list that names an option, or None if no line does."""
     import yaml
 
     top = yaml.compose(text_of(path), Loader=yaml.SafeLoader)
@@ -236,7 +236,7 @@ def _merged(base: tuple[Setting, ...], own: list[Setting]) -> list[Setting]:
 
 
 def _type_of_value(node: Any) -> SettingType:
-    """Return the type of a value in YAML; free for null and for a value that the user must give."""
+    """Return the type of a YAML value; unrestricted for null and for a value that the user must give."""
     tag = str(node.tag).rpartition(":")[2]
     if node.id == "mapping":
         inner = {str(key.value): _type_of_value(value) for key, value in node.value}
@@ -249,7 +249,7 @@ def _type_of_value(node: Any) -> SettingType:
 
 @cache
 def types_of(settings: type) -> dict[str, SettingType]:
-    """Return the settings of a dataclass with their types and ranges, by name."""
+    """Return the types and ranges of the settings of a dataclass, by name."""
     hints, rules = get_type_hints(settings), rules_of(settings)
     return {
         item.name: replace(_type(hints[item.name]), annotation=str(item.type), rule=rules.get(item.name))
@@ -279,7 +279,7 @@ def _type(hint: Any) -> SettingType:
 
 
 def in_words(hint: Any) -> str | None:
-    """Return a type hint in words for users, or None for one that allows any value or has no such words."""
+    """Return a type hint in words for users, or None if it allows any value or has no description."""
     if get_origin(hint) in (Union, UnionType):
         parts = [in_words(part) for part in get_args(hint)]
         words = " or ".join(str(part) for part in parts).replace("true or false or", "true, false or")
@@ -295,7 +295,7 @@ def in_words(hint: Any) -> str | None:
 
 
 def verb_types(verb: str) -> dict[str, SettingType]:
-    """Return the settings of a verb, except those of its groups."""
+    """Return the settings of a verb, except the settings of its groups."""
     from lmtool.config.model_verbs import SETTINGS
 
     settings: Any = SETTINGS[verb]
@@ -304,7 +304,7 @@ def verb_types(verb: str) -> dict[str, SettingType]:
 
 
 def option_types(group: str, kind: str) -> dict[str, SettingType]:
-    """Return the settings of an option; empty if there is no such option."""
+    """Return the settings of an option; empty if the option does not exist."""
     if group == TRAINING:
         from lmtool.config.training import TrainingConfig
 

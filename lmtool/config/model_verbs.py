@@ -1,4 +1,4 @@
-"""The settings of the verbs that use trained models, and the table of all; their values are in conf/VERB.yaml."""
+"""Settings of the verbs that use trained models, and the table of all verbs; their values are in conf/VERB.yaml."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from lmtool.errors import UserError
 
 
 class Likeness(Enum):
-    """The similarity of two vectors."""
+    """The similarity measure of two vectors."""
 
     cosine = "cosine"
     dot = "dot"
 
 
 class Vectors(Enum):
-    """Which of a word's vectors."""
+    """The kind of a word's vector."""
 
     embeddings = "embeddings"
     output = "output"
 
 
 class What(Enum):
-    """The part of a model that is written; auto: by the file's suffix."""
+    """The part of a model to write; auto: chosen by the file's suffix."""
 
     auto = "auto"
     embeddings = "embeddings"
@@ -48,7 +48,7 @@ class What(Enum):
 
 
 class WeightType(Enum):
-    """The type of the matrices of exported weights; int8 with a float32 scale per row."""
+    """The data type of exported weight matrices; int8 has a float32 scale per row."""
 
     float32 = "float32"
     float16 = "float16"
@@ -56,7 +56,7 @@ class WeightType(Enum):
 
 
 class MapKind(Enum):
-    """How word vectors are projected to two dimensions."""
+    """The projection of word vectors to two dimensions."""
 
     pca = "pca"
     tsne = "tsne"
@@ -65,7 +65,7 @@ class MapKind(Enum):
 
 @dataclass(slots=True)
 class Sampling(Settings):
-    """How a word is drawn from a distribution.
+    """Settings for drawing a word from a distribution.
 
     temperature: p^(1/temperature); 0 takes the most probable word. top_k: top-k sampling (Fan et al. 2018). top_p:
     nucleus sampling (Holtzman et al. 2020). Raises UserError for values out of range.
@@ -78,7 +78,7 @@ class Sampling(Settings):
 
 @dataclass(slots=True)
 class PredictConfig(VerbConfig):
-    """`lmtool predict`"""
+    """Settings of `lmtool predict`."""
 
     run: str | None = MISSING
     arpa: str | None = MISSING
@@ -95,7 +95,7 @@ class PredictConfig(VerbConfig):
 
 @dataclass(slots=True)
 class GenerateConfig(VerbConfig):
-    """`lmtool generate`"""
+    """Settings of `lmtool generate`."""
 
     run: str | None = MISSING
     arpa: str | None = MISSING
@@ -117,7 +117,7 @@ class GenerateConfig(VerbConfig):
 
 @dataclass(slots=True)
 class NeighborsConfig(VerbConfig):
-    """`lmtool neighbors`"""
+    """Settings of `lmtool neighbors`."""
 
     run: str | None = MISSING
     words: list[str] = MISSING
@@ -133,7 +133,7 @@ class NeighborsConfig(VerbConfig):
 
 @dataclass(slots=True)
 class ExportConfig(VerbConfig):
-    """`lmtool export`"""
+    """Settings of `lmtool export`."""
 
     run: str | None = MISSING
     to: str = MISSING
@@ -143,7 +143,7 @@ class ExportConfig(VerbConfig):
 
 @dataclass(slots=True)
 class DistilConfig(VerbConfig):
-    """`lmtool distil`"""
+    """Settings of `lmtool distil`."""
 
     run: str = MISSING
     like: str = MISSING
@@ -155,14 +155,14 @@ class DistilConfig(VerbConfig):
 
 @dataclass(slots=True)
 class VerifyConfig(VerbConfig):
-    """`lmtool verify`"""
+    """Settings of `lmtool verify`."""
 
     paths: list[str] = MISSING
 
 
 @dataclass(slots=True)
 class ReportConfig(VerbConfig):
-    """`lmtool report`; words: a number, or a list."""
+    """Settings of `lmtool report`. words: a number, or a list."""
 
     paths: list[str] = MISSING
     map: MapKind = MISSING
@@ -174,7 +174,7 @@ class ReportConfig(VerbConfig):
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
-        most = 5000  # t-SNE's work grows with the square
+        most = 5000  # the cost of t-SNE grows with the square
         words, rule = self.words, f"a number from 3 to {most}, or a list of 3 words or more, such as [cat,dog,'7']"
         if isinstance(words, list):
             require(len(set(map(str, words))) >= 3 and all(isinstance(w, str) for w in words), "words", words, rule)
@@ -185,7 +185,7 @@ class ReportConfig(VerbConfig):
 
 @dataclass(slots=True)
 class ScoreConfig(VerbConfig):
-    """`lmtool score`"""
+    """Settings of `lmtool score`."""
 
     run: str | None = MISSING
     arpa: str | None = MISSING

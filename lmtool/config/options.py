@@ -1,17 +1,17 @@
-"""Find options: what a user chooses by name, such as `smoother=witten_bell`; each has a settings class and a YAML file.
+"""Find options, which users choose by name, e.g. `smoother=witten_bell`; each has a settings class and a YAML file.
 
 An option of a group lives in one of three places:
 
 - in lmtool: the settings class in one of the group's homes (HOMES), the YAML file in conf/GROUP/;
 - in an installed package that the entry-point group `lmtool.options` names: PACKAGE/GROUP/NAME.py and NAME.yaml;
-- in a folder that the user names by `options=FOLDER`: FOLDER/GROUP/NAME.py and NAME.yaml.
+- in a folder given by `options=FOLDER`: FOLDER/GROUP/NAME.py and NAME.yaml.
 
-A YAML file's `kind` names the settings class; presets are further YAML files with the same kind. How lmtool's own
-settings class is found, without importing any file:
+A YAML file's `kind` names the settings class; presets are further YAML files with the same kind. lmtool's own
+settings class is found as follows, without importing any file:
 
 - A home is a package (all its files are searched, not its subfolders) or a single module.
-- A settings class that gives its name in a line of this form is the option of that name, whichever file it is in, so
-  that a family of small options shares one file (compare lmtool/training/schedules.py):
+- A settings class that gives its name in a line of this form is the option of that name, in any file of the home, so
+  that a family of small options can share one file (compare lmtool/training/schedules.py):
 
       @dataclass(slots=True)
       class NameConfig(GroupConfig):
@@ -19,11 +19,11 @@ settings class is found, without importing any file:
 
 - Without that line, the only settings class in HOME/NAME.py is the option NAME.
 
-The page of an option in the documentation has its formula, `Source:` and `Complexity:` from the docstring of the
-settings class if `Source:` is in it, else from the docstring of HOME/NAME.py. A settings class that stands in a file
-with nothing heavy at its top (torch, numpy, numba; `build` imports what it needs) is shown by help and completion.
+The documentation page of an option takes its formula, `Source:` and `Complexity:` from the docstring of the settings
+class if it contains `Source:`, else from the docstring of HOME/NAME.py. Help and completion show a settings class if
+its file imports nothing heavy at its top (torch, numpy, numba; `build` imports what it needs).
 
-Only the standard library is imported here, and an option's Python file only when it is chosen.
+This module imports only the standard library, and an option's Python file only when the option is chosen.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from types import ModuleType
 from lmtool.errors import UserError
 from lmtool.system.spelling import nearest
 
-_ROOT = Path(__file__).resolve().parent.parent.parent  # the folder that holds the package
+_ROOT = Path(__file__).resolve().parent.parent.parent  # folder that contains the package
 ENTRY_POINTS = "lmtool.options"
 OTHER_NAMES = "# Also known as:"
 HOMES: dict[str, tuple[str, ...]] = {
@@ -56,12 +56,12 @@ HOMES: dict[str, tuple[str, ...]] = {
     "optim": ("lmtool.training.optim",),
     "schedule": ("lmtool.training.schedules",),
 }
-_KIND = '    kind: str = "'  # the line of a settings class that gives the option's name
+_KIND = '    kind: str = "'  # line of a settings class that gives the option's name
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A package or folder with options from outside lmtool. package: its name; None for a folder."""
+    """A package or folder with external options. package: its name, or None for a folder."""
 
     folder: Path
     package: str | None
@@ -71,7 +71,7 @@ class Place:
 
 
 def conf_dir() -> Path:
-    """The folder of lmtool's YAML files: inside the installed package, or beside it in a checkout."""
+    """Return the folder of lmtool's YAML files: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parent.parent
     for folder in (package / "conf", package.parent / "conf"):
         if (folder / "train.yaml").is_file():
@@ -80,8 +80,8 @@ def conf_dir() -> Path:
 
 
 def _any_installed() -> bool:
-    """Whether an installed package names the entry-point group: importing importlib.metadata takes longer than looking,
-    and each help page and each completion would wait for it.
+    """Return whether an installed package names the entry-point group. Searching the files is faster than importing
+    importlib.metadata, which each help page and each completion would wait for.
     """
     mark = f"[{ENTRY_POINTS}]".encode()
     for folder in sys.path:
@@ -102,7 +102,7 @@ def _any_installed() -> bool:
 
 @cache
 def installed_places() -> tuple[Place, ...]:
-    """The packages of the entry-point group, by name."""
+    """Return the packages of the entry-point group, sorted by the name of the entry point."""
     if not _any_installed():
         return ()
     from importlib.metadata import entry_points
@@ -120,15 +120,15 @@ def installed_places() -> tuple[Place, ...]:
     return tuple(places)
 
 
-_folders: list[Place] = []  # named by options= in this process
+_folders: list[Place] = []  # folders given by options= in this process
 
 
 def use_folder(folder: str | Path | None) -> None:
-    """Add the options of a folder for this process; None adds none. Raises UserError where there is no such folder."""
+    """Add the options of a folder for this process; None adds none. Raises UserError if it does not exist."""
     if folder is None:
         return
-    path = Path(os.path.expanduser(folder))  # Path's raises an error for ~NAME of nobody
-    with suppress(ValueError):  # of a name that no file can have, as with half a surrogate pair: it is no folder
+    path = Path(os.path.expanduser(folder))  # Path.expanduser raises an error for an unknown ~NAME
+    with suppress(ValueError):  # an invalid file name, e.g. with half a surrogate pair, is not a folder
         path = path.resolve()
     if not path.is_dir():
         raise UserError(f"options={folder}: no such folder; name one that holds GROUP/NAME.yaml and GROUP/NAME.py")
@@ -139,7 +139,7 @@ def use_folder(folder: str | Path | None) -> None:
 
 
 def _require_new_names(place: Place) -> None:
-    """Raise UserError where a place has an option with the name of one of lmtool's own, which would hide it."""
+    """Raise UserError if an option of a place has the name of one of lmtool's own, which would hide it."""
     for group in HOMES:
         for path in sorted((place.folder / group).glob("*.yaml")):
             if (conf_dir() / group / path.name).is_file():
@@ -148,7 +148,7 @@ def _require_new_names(place: Place) -> None:
 
 @contextmanager
 def folder_in_use(folder: str | Path | None) -> Iterator[None]:
-    """Add the options of a folder until the block ends."""
+    """Add the options of a folder for the duration of the block."""
     before = list(_folders)
     try:
         use_folder(folder)
@@ -158,12 +158,12 @@ def folder_in_use(folder: str | Path | None) -> Iterator[None]:
 
 
 def places() -> tuple[Place, ...]:
-    """The packages and folders with options from outside lmtool that are in use."""
+    """Return the packages and folders with external options that are in use."""
     return (*installed_places(), *_folders)
 
 
 def yaml_files(group: str, *, beside: Path | None = None) -> dict[str, Path]:
-    """The YAML file of each option and preset of a group, by name; beside: the folder of --config-dir."""
+    """Return the YAML file of each option and preset of a group, by name. beside: the folder of --config-dir."""
     files: dict[str, Path] = {}
     folders = [conf_dir(), *(place.folder for place in places()), *([beside] if beside else [])]
     for folder in folders:
@@ -175,15 +175,15 @@ def yaml_files(group: str, *, beside: Path | None = None) -> dict[str, Path]:
 def _yaml_in(folder: Path) -> list[Path]:
     try:
         return sorted(folder.glob("*.yaml"))
-    except (OSError, ValueError):  # no folder can have such a name
+    except (OSError, ValueError):  # not a valid folder name
         return []
 
 
 def meant(group: str, name: str, *, beside: Path | None = None) -> str:
-    """What is meant by a name that no option of a group has, as the end of an error message.
+    """Return suggestions for a name that no option of a group has, as the end of an error message.
 
-    Other tools' names for an option are in the comment that its YAML file opens with, `# Also known as: mkn, ...`. Case
-    and hyphens do not matter.
+    Other tools' names for an option are in the opening comment of its YAML file, `# Also known as: mkn, ...`. Case and
+    hyphens are ignored.
     """
     files = yaml_files(group, beside=beside)
     close = [option for option, path in files.items() if _plain(name) in map(_plain, (option, *_other_names(path)))]
@@ -204,18 +204,18 @@ def _other_names(path: Path) -> list[str]:
 
 
 def kinds(group: str) -> list[str]:
-    """Return the names of the options of a group, presets excluded: each YAML file whose name is that of a class."""
+    """Return the names of the options of a group, without presets: each YAML file named after a settings class."""
     return [name for name in yaml_files(group) if _located(group, name) is not None]
 
 
 def origin(group: str, kind: str) -> str | None:
-    """Where an option from outside lmtool comes from; None for lmtool's own."""
+    """Return where an external option comes from, or None for lmtool's own."""
     located = _located(group, kind)
     return None if located is None or isinstance(located, str) else str(located[0])
 
 
 def python_file(group: str, kind: str) -> Path | None:
-    """Return the Python file with the settings class of an option, without importing it; None if there is none."""
+    """Return the Python file with the settings class of an option, without importing it; None for an unknown option."""
     located = _located(group, kind)
     if isinstance(located, str):
         return _ROOT.joinpath(*located.split(".")).with_suffix(".py")
@@ -223,11 +223,10 @@ def python_file(group: str, kind: str) -> Path | None:
 
 
 def settings_class(group: str, kind: str, *, came_from: str | None = None, beside: Path | None = None) -> type:
-    """The settings dataclass of an option, from its Python file, which is imported.
+    """Import the Python file of an option and return its settings dataclass.
 
-    came_from: where a run had it from; beside: the folder of --config-dir; both for the message. Raises UserError where
-    no option answers to the name, and where a file from outside lmtool cannot be imported or holds no settings of the
-    group.
+    came_from: where a run's option came from; beside: the folder of --config-dir; both for the error message. Raises
+    UserError if no option has the name, or an external file cannot be imported or contains no settings of the group.
     """
     located = _located(group, kind)
     if located is None:
@@ -255,7 +254,7 @@ def _unknown(group: str, kind: str, came_from: str | None, beside: Path | None) 
 
 
 def _located(group: str, kind: str) -> str | tuple[Place, Path] | None:
-    """The module of lmtool's own option, or the place and file of one from outside."""
+    """Return the module of lmtool's own option, the place and file of an external one, or None if neither exists."""
     if not kind.isidentifier():
         return None
     if (conf_dir() / group / f"{kind}.yaml").is_file():
@@ -271,7 +270,7 @@ def _located(group: str, kind: str) -> str | tuple[Place, Path] | None:
 
 @cache
 def _modules(home: str) -> dict[str, str]:
-    """Return the modules of a home by the names of the options in them: class attributes first, then file names."""
+    """Return the modules of a home by the names of their options: class attributes first, then file names."""
     path = _ROOT / home.replace(".", "/")
     files = {f"{home}.{file.stem}": file for file in sorted(path.glob("*.py"))} or {home: path.with_suffix(".py")}
     by_class = {

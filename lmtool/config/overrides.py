@@ -8,17 +8,17 @@ from lmtool.errors import UserError
 
 
 def unreadable(override: str | None) -> UserError:
-    """What is said of a word that is not an override."""
+    """Return the error for a word that is not an override."""
     return UserError(f"cannot read {override!r}: write key=value, and a list as key=[a,b]")
 
 
 def escaped(text: str) -> str:
-    """A text as a value of OmegaConf's, with `${`, which would begin an interpolation, escaped."""
+    """Escape `${` in a text, so that OmegaConf does not read it as an interpolation."""
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def quoted(text: str) -> str:
-    """Any text as a quoted value of the grammar.
+    """Return any text as a quoted value of Hydra's grammar.
 
     Within quotes, only a quote and the backslashes before it are special.
     """
@@ -26,20 +26,20 @@ def quoted(text: str) -> str:
 
 
 def in_quotes(text: str) -> str:
-    """Text as a quoted value of the grammar, in which `${...}` stays an interpolation."""
+    """Return text as a quoted value of Hydra's grammar, in which `${...}` stays an interpolation."""
     text = re.sub(r"(\\+)(?='|\Z)", r"\1\1", text)
     return "'" + text.replace("'", "\\'") + "'"
 
 
 def key_of(override: str) -> str:
-    """The key of an override, without the marks of adding and deleting."""
+    """Return the key of an override, without the prefixes for adding and deleting."""
     return override.lstrip("+~").partition("=")[0]
 
 
 def value_of(override: str) -> str:
-    """The value of an override as text, without its quotes and escapes; empty for null; an interpolation as it is.
+    """Return the value of an override as text without quotes and escapes; empty for null. Interpolations are kept.
 
-    Raises UserError for what is not an override.
+    Raises UserError if `override` is not an override.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -51,7 +51,7 @@ def value_of(override: str) -> str:
     except HydraException as error:
         raise unreadable(override) from error
     if parsed is not None and not isinstance(parsed, str):
-        return override.partition("=")[2]  # a number, a list, a choice of several
+        return override.partition("=")[2]  # a number, a list, or several values to choose from
     try:
         value = OmegaConf.create({"value": parsed})["value"]
     except OmegaConfBaseException:

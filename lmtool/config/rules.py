@@ -6,7 +6,7 @@
         power: float = setting(min=0, max=2)
 
 `OutputConfig.__post_init__` checks them; a subclass with a `__post_init__` calls its base's first. Errors name the key,
-the value and the rule, which the help pages and the documentation show too.
+the value and the rule, which the help pages and the documentation also show.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any, ClassVar
 
 from lmtool.errors import UserError
 
-MISSING: Any = "???"  # OmegaConf's mark of a mandatory value, which a YAML file gives
-BITS = 63  # of a whole number without its sign: arrays and files hold 64-bit integers
+MISSING: Any = "???"  # OmegaConf's marker of a mandatory value, which a YAML file provides
+BITS = 63  # bits of a whole number without its sign: arrays and files hold 64-bit integers
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The values that a setting may have, beside null if its type allows it.
+    """The allowed values of a setting, in addition to null if its type allows it.
 
     low, high: bounds of a number, or of each item of a list; open_low, open_high: whether the bound itself is excluded.
-    words: texts that it may be as well, such as `auto`. check: is given a value that is not null, and the key; raises
+    words: texts that are also allowed, e.g. `auto`. check: called with a value that is not null, and the key; raises
     UserError. said: the rule that check or __post_init__ enforces, in words. was: the setting's earlier name.
     """
 
@@ -44,7 +44,7 @@ class Rule:
 
     @property
     def bounds(self) -> str:
-        """The bounds in words; empty if there are none."""
+        """The bounds in words; empty if the value is unlimited."""
         low, high = (f"{bound:.15g}" for bound in (self.low, self.high))
         if self.high == math.inf:
             return "" if self.low == -math.inf else f"above {low}" if self.open_low else f"{low} or more"
@@ -63,9 +63,9 @@ class Rule:
         return " or ".join([", ".join([f"{kind}{self.bounds}", *words[:-1]]), *words[-1:]])
 
     def require(self, value: Any, key: str, type_: str) -> None:
-        """Raise UserError, naming the key, unless the setting may have the value. type_: its field's annotation."""
+        """Raise UserError, naming the key, unless the value is allowed. type_: the annotation of the field."""
         if value is None and type_ != "Any":
-            return  # the type allows null, or the value is refused before
+            return  # the type allows null, or the value was rejected earlier
         if self.check is not None and value is not None:
             self.check(value, key)
         if (self.bounds or self.words) and as_written(value) not in self.words:
@@ -94,10 +94,10 @@ def setting(
     was: str | None = None,
     kw_only: bool = False,
 ) -> Any:
-    """Declare a setting as the field of a dataclass: its default and the values that it may have.
+    """Declare a setting as the field of a dataclass, with its default and its allowed values.
 
-    min, max: the bounds that a number, or each item of a list, may reach; above, below: bounds that it may not. words,
-    check, said and was: as in Rule, with "null" among the words of a setting of type Any that may be null.
+    min, max: inclusive bounds of a number, or of each item of a list; above, below: exclusive bounds. words, check,
+    said and was: as in Rule; words include "null" for a setting of type Any that may be null.
     """
     rule = Rule(
         low=above if above is not None else -math.inf if min is None else min,
@@ -121,7 +121,7 @@ def rules_of(settings: type) -> dict[str, Rule]:
 
 @dataclass(slots=True)
 class Settings:
-    """A dataclass of settings, which checks their rules. prefix: what stands before a field's name in its key."""
+    """A dataclass of settings, which checks their rules. prefix: the part of a key before the field's name."""
 
     prefix: ClassVar[str] = ""
 
@@ -148,7 +148,7 @@ def require(condition: bool, key: str, value: object, rule: str) -> None:
 def require_whole(key: str, value: int | None, low: int = 1, high: int | None = None, *, null: bool = False) -> None:
     """Raise UserError unless low <= value <= high; without high, value < 2^63. null: whether it may be null."""
     if value is None:
-        return  # the field's type allows null or not
+        return  # the field's type decides whether null is allowed
     one_sided = f"{low} or more" if value < low else f"below 2^{BITS}"
     rule = one_sided if high is None else f"from {low} to {high}"
     fits = low <= value < 1 << BITS if high is None else low <= value <= high
@@ -156,13 +156,13 @@ def require_whole(key: str, value: int | None, low: int = 1, high: int | None = 
 
 
 def require_block(value: Any, key: str = "block") -> None:
-    """Raise UserError unless `value` is auto, sentence, or a whole number of 1 or more: the size of a block."""
+    """Raise UserError unless `value` is a block size: auto, sentence, or a whole number of 1 or more."""
     whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << BITS
     require(whole or value in ("auto", "sentence"), key, value, "auto, sentence, or a whole number of 1 or more")
 
 
 def size_in_bytes(text: str, key: str) -> int:
-    """Return the bytes of a size such as 512MiB, 4GB, 1.5GiB or 65536. Raises UserError, naming the key, otherwise."""
+    """Return a size such as 512MiB, 4GB, 1.5GiB or 65536 in bytes. Raises UserError, naming the key, for other text."""
     units = {"": 1, "b": 1, "k": 10**3, "kb": 10**3, "kib": 2**10, "m": 10**6, "mb": 10**6, "mib": 2**20}
     units |= {"g": 10**9, "gb": 10**9, "gib": 2**30, "tb": 10**12, "tib": 2**40}
     digits = text.strip().rstrip("bBiIkKmMgGtT ")
@@ -198,7 +198,7 @@ def number_or_share(value: object, key: str) -> int | float:
 def ngrams_to_keep(value: object, key: str, sizes: list[int]) -> int:
     """Return how many n-grams to keep, given the number per order and a target number or share.
 
-    Raises UserError, naming the key, if that is fewer than the 1-grams, which always stay.
+    Raises UserError, naming the key, if that is fewer than the 1-grams, which are always kept.
     """
     wanted = number_or_share(value, key)
     size = int(wanted * sum(sizes)) if isinstance(wanted, float) else wanted

@@ -1,9 +1,8 @@
-"""Typed settings from composed configurations and from saved ones.
+"""Convert composed and saved configurations to typed settings.
 
-Hydra composes plain values: the YAML files name no schema. Here they are merged into the dataclasses of
-lmtool.config.verbs and, for each group of options, of the option that `kind` names, so that a misspelt key or a value
-of the wrong type is refused, by its name, before any work starts. Modules below the commands see only these
-dataclasses.
+Hydra composes plain values because the YAML files name no schema. This module merges them into the dataclasses of
+lmtool.config.verbs and, for each group of options, of the option that `kind` names, so that a misspelled key or a value
+of the wrong type is rejected by name before any work starts. Modules below the commands see only these dataclasses.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from lmtool.system.spelling import nearest
 
 
 class SettingError(UserError):
-    """A key that is not known, or a value of the wrong type. key: the whole key, empty for a value that is not given;
-    unknown: whether there is no such key.
+    """An error for an unknown key or a value of the wrong type. key: the whole key, empty for a missing value; unknown:
+    whether the key does not exist.
     """
 
     def __init__(self, message: str, key: str = "", unknown: bool = False) -> None:
@@ -48,16 +47,15 @@ class SettingError(UserError):
         return str(self.args[0])
 
 
-UNNAMED = {"counts": "sorted"}  # the kind of a group's settings that runs of before 0.6 saved without one
+UNNAMED = {"counts": "sorted"}  # kind of a group's settings that runs from before 0.6 saved without a kind
 T = TypeVar("T")
 
 
 def typed(composed: DictConfig, expected: type[T], beside: Path | None = None) -> T:
-    """The composed configuration as the dataclass `expected` of a verb, options included. beside: the folder of
-    --config-dir; None: as Hydra knows it.
+    """Convert the composed configuration of a verb, including its options, to the dataclass `expected`.
 
-    Raises UserError, naming the key, for a mandatory value that is not given, a key that is not known, and a value of
-    the wrong type or out of its range.
+    beside: the folder of --config-dir; None: the one that Hydra has. Raises UserError, naming the key, for a missing
+    mandatory value, an unknown key, and a value of the wrong type or out of range.
     """
     values: Any = OmegaConf.to_container(composed)  # interpolations are resolved at the end
     values = with_current_names(values, expected)
@@ -72,10 +70,10 @@ def typed(composed: DictConfig, expected: type[T], beside: Path | None = None) -
 
 
 def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | None = None) -> Any:
-    """The settings of an option from the plain values that a run saved, whose `kind` names the option.
+    """Return the settings of an option from the plain values that a run saved, whose `kind` names the option.
 
-    origins: where the run had options from outside lmtool from, by group. Raises UserError where no option answers to
-    the kind, and where the values do not fit it, as after a change of version.
+    origins: where the run's external options came from, by group. Raises UserError if no option has the kind, or the
+    values do not fit it, e.g. after a change of version.
     """
     values = {"kind": UNNAMED.get(group, "")} | {key: _literal(value) for key, value in saved.items()}
     try:
@@ -85,10 +83,10 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
 
 
 def option_named(group: str, given: Any, key: str) -> Any:
-    """The settings of an option that a setting of another one names: by its name, or by a mapping that has it as `kind`
-    and values in place of those of its YAML file.
+    """Return the settings of an option that a setting of another option gives: as its name, or as a mapping with the
+    name as `kind` and values that replace those of its YAML file.
 
-    key: of that setting. Raises UserError for what names no option, and for settings that do not fit it.
+    key: key of that setting. Raises UserError if `given` does not name an option or has settings that do not fit it.
     """
     values = {"kind": given} if isinstance(given, str) else given
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
@@ -106,9 +104,9 @@ def option_named(group: str, given: Any, key: str) -> Any:
 
 
 def with_current_names(values: Any, settings: Any) -> Any:
-    """Return the values of settings with earlier names replaced, those of TrainingConfig inside a verb's included.
+    """Return the values of settings with earlier names replaced, also in the TrainingConfig of a verb.
 
-    An earlier name wins over the current one, whose value is then the default of a YAML file.
+    An earlier name overrides the current one, whose value is then the default of a YAML file.
     """
     if not isinstance(values, dict):
         return values
@@ -120,7 +118,7 @@ def with_current_names(values: Any, settings: Any) -> Any:
 
 
 def _literal(value: Any) -> Any:
-    """A saved value with `${` escaped: it is text, not an interpolation."""
+    """Escape `${` in a saved value, which is text and not an interpolation."""
     if isinstance(value, str):
         return escaped(value)
     if isinstance(value, list):
@@ -131,19 +129,19 @@ def _literal(value: Any) -> Any:
 
 
 def plain_values(settings: Any) -> dict[str, Any]:
-    """Settings as the plain values that a run saves: dictionaries, lists, strings, numbers and null."""
+    """Return settings as the plain values that a run saves: dictionaries, lists, strings, numbers and null."""
     values = OmegaConf.to_container(OmegaConf.structured(settings), enum_to_str=True)
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
 
 
 def config_dir_of(hydra: Any) -> str | None:
-    """The folder of --config-dir, absolute, in Hydra's own settings."""
+    """Return the absolute folder of --config-dir in Hydra's own settings, or None if it is not given."""
     return next((str(place.path) for place in hydra.runtime.config_sources if place.provider == "command-line"), None)
 
 
 def choices_of(hydra: Any) -> dict[str, str]:
-    """The option chosen in each group, presets by their own name, in Hydra's own settings."""
+    """Return the option chosen in each group, presets by their own name, from Hydra's own settings."""
     chosen = ((str(key).split("@")[0], str(name)) for key, name in hydra.runtime.choices.items())
     return {group: name for group, name in chosen if group in HOMES}
 
@@ -167,7 +165,7 @@ def _merged(target: DictConfig, values: dict[str, Any], group: str) -> DictConfi
         merged = OmegaConf.merge(target, values)
     except OmegaConfBaseException as error:
         raise _setting_error(error, group) from error
-    except OverflowError:  # of a whole number in the place of a float, without a word of where
+    except OverflowError:  # raised for a whole number instead of a float, without its key
         key, value = next(_beyond_floats(values, group))
         raise SettingError(f"{key}={as_written(value)}: must be at most {sys.float_info.max:.2g}", key) from None
     assert isinstance(merged, DictConfig)
@@ -175,7 +173,7 @@ def _merged(target: DictConfig, values: dict[str, Any], group: str) -> DictConfi
 
 
 def _beyond_floats(values: Any, key: str) -> Iterator[tuple[str, int]]:
-    """The whole numbers among values that no float holds, with their keys."""
+    """Yield the keys and values of the whole numbers that exceed the range of floats."""
     if isinstance(values, dict):
         for name, value in values.items():
             yield from _beyond_floats(value, f"{key}.{name}" if key else str(name))
@@ -203,12 +201,12 @@ def _setting_error(error: OmegaConfBaseException, group: str) -> SettingError:
 
 
 def whole_key(error: OmegaConfBaseException, group: str = "") -> str:
-    """The key that an error of OmegaConf's is about, with its group."""
+    """Return the key that an OmegaConf error is about, with its group."""
     return ".".join(part for part in (group, str(error.full_key or error.key or "")) if part)
 
 
 def error_line(error: OmegaConfBaseException, group: str = "") -> str:
-    """An error of OmegaConf's in one line: the key and the reason."""
+    """Return an OmegaConf error in one line: the key and the reason."""
     key = whole_key(error, group) or "a setting"
     if isinstance(error, MissingMandatoryValue):
         return f"{key} has no value: give one on the command line, as {key}=..."
@@ -221,7 +219,7 @@ def error_line(error: OmegaConfBaseException, group: str = "") -> str:
 
 
 def rule_of(error: ValidationError) -> str | None:
-    """Return the rule of a value that OmegaConf refused, such as "a whole number or null"; None if it is not known."""
+    """Return the rule for a value that OmegaConf rejected, e.g. "a whole number or null", or None if it is unknown."""
     owner = error.object_type
     if owner is not None and is_dataclass(owner):
         return in_words(get_type_hints(owner).get(str(error.key)))
@@ -238,7 +236,7 @@ def as_written(value: Any) -> str:
 
 
 def keys_beside(error: OmegaConfBaseException) -> list[str]:
-    """The keys that exist beside one that was not found."""
+    """Return the keys on the same level as a key that was not found."""
     parent = error.parent_node
     if parent is None or not OmegaConf.is_dict(parent):
         return []

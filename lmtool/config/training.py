@@ -1,4 +1,4 @@
-"""The settings of neural training: budget, batches, evaluation, checkpoints; their values are in conf/training."""
+"""Settings of neural training: budget, batches, evaluation, checkpoints; their values are in conf/training."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lmtool.config.rules import MISSING, Settings, setting, size_in_bytes
 from lmtool.errors import UserError
 
 AUTO = "auto"
-EPOCHS, MINUTES = 8.0, 10.0  # the budget if none is given
+EPOCHS, MINUTES = 8.0, 10.0  # default budget
 
 
 class Precision(Enum):
-    """The precision of the large matrix products of a training step; auto is the faster one for their size."""
+    """The precision of the large matrix products of a training step; auto: the faster one for their size."""
 
     auto = "auto"
     fp32 = "fp32"
@@ -22,8 +22,8 @@ class Precision(Enum):
 
 
 class Gradients(Enum):
-    """The gradients of embeddings and of the vectors of words and nodes: of the rows of a batch, or of all rows; auto
-    is sparse on a CPU, and dense on a GPU whose memory has room for them.
+    """The gradients of embeddings and of word and node vectors: sparse, for the rows of a batch, or dense, for all
+    rows; auto: sparse on a CPU, and dense on a GPU with enough memory.
     """
 
     auto = "auto"
@@ -32,7 +32,7 @@ class Gradients(Enum):
 
 
 class Forms(Enum):
-    """Whether layers may be computed by their fast forms, or by the plain formulas alone."""
+    """The computation of layers: by their fast forms if possible (auto), or only by the plain formulas."""
 
     auto = "auto"
     plain = "plain"
@@ -42,8 +42,8 @@ class Forms(Enum):
 class TrainingConfig(Settings):
     """The budget of neural training, its batches, evaluations and checkpoints.
 
-    epochs, minutes: numbers or None; AUTO becomes EPOCHS and, if neither epochs nor steps is given, MINUTES, else None.
-    Raises UserError for values out of range, and if no budget is given.
+    epochs, minutes: numbers or None. AUTO becomes EPOCHS for epochs; for minutes, it becomes MINUTES if neither epochs
+    nor steps is given, else None. Raises UserError for values out of range, and if no budget is given.
     """
 
     prefix: ClassVar[str] = "training."

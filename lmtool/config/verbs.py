@@ -1,4 +1,4 @@
-"""The settings of the verbs that train and score; their values are in conf/VERB.yaml."""
+"""Settings of the verbs that train and score; their values are in conf/VERB.yaml."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
 def require_device(device: str, key: str = "device") -> None:
-    """Raise UserError unless it is the name of a device."""
+    """Raise UserError unless `device` is the name of a device."""
     require(DEVICE.fullmatch(device) is not None, key, device, "auto, cpu, cuda, cuda:NUMBER or mps")
 
 
 def require_one_model(run: str | None, arpa: str | None) -> None:
-    """Raise UserError if both a run and an ARPA file are named."""
+    """Raise UserError if both a run and an ARPA file are given."""
     if run is not None and arpa is not None:
         raise UserError(f"run={run} and arpa={arpa} are two models: remove one of the two")
 
@@ -66,14 +66,14 @@ class VerbConfig(Settings):
 
 @dataclass(slots=True)
 class PreprocessConfig(VerbConfig):
-    """`lmtool preprocess`"""
+    """Settings of `lmtool preprocess`."""
 
     data: DataConfig = MISSING
 
 
 @dataclass(slots=True)
 class TrainConfig(VerbConfig):
-    """`lmtool train`"""
+    """Settings of `lmtool train`."""
 
     data: DataConfig = MISSING
     model: ModelConfig = MISSING
@@ -117,7 +117,7 @@ class TrainConfig(VerbConfig):
             self.schedule.require_steps(training.steps, f"training.steps={training.steps}")
 
     def _require_pruning(self) -> None:
-        """Raise UserError for settings of pruning that are wrong, not for this model, or that exclude each other."""
+        """Raise UserError for pruning settings that are invalid, do not apply to the model, or exclude each other."""
         cutoffs = self.prune_counts if self.prune_counts is not None else [0]
         rule = "cut-offs of 0 or more, one per order, none below the one before it, and 0 for order 1"
         require(cutoffs == sorted(cutoffs) and cutoffs[:1] == [0], "prune_counts", self.prune_counts, rule)
@@ -142,7 +142,7 @@ class TrainConfig(VerbConfig):
 
 @dataclass(slots=True)
 class ConvertConfig(VerbConfig):
-    """`lmtool convert`"""
+    """Settings of `lmtool convert`."""
 
     run: str | None = MISSING
     arpa: str | None = MISSING
@@ -170,7 +170,7 @@ class ConvertConfig(VerbConfig):
 
 @dataclass(slots=True)
 class TreeVerbConfig(VerbConfig):
-    """`lmtool tree`"""
+    """Settings of `lmtool tree`."""
 
     data: DataConfig = MISSING
     tree: TreeConfig = MISSING
@@ -181,7 +181,7 @@ class TreeVerbConfig(VerbConfig):
 
 @dataclass(slots=True)
 class EvalConfig(VerbConfig):
-    """`lmtool eval`"""
+    """Settings of `lmtool eval`."""
 
     run: str | None = MISSING
     arpa: str | None = MISSING
@@ -223,7 +223,7 @@ class EvalConfig(VerbConfig):
 
 @dataclass(slots=True)
 class CompareConfig(VerbConfig):
-    """`lmtool compare`"""
+    """Settings of `lmtool compare`."""
 
     runs: list[str] = MISSING
     split: str = MISSING
@@ -239,7 +239,7 @@ class CompareConfig(VerbConfig):
 
 
 class MixMethod(Enum):
-    """The method of mixing of an ensemble."""
+    """The mixing method of an ensemble."""
 
     linear = "linear"
     classes = "classes"
@@ -262,7 +262,7 @@ class FitOn(Enum):
 
 @dataclass(slots=True)
 class EnsembleConfig(VerbConfig):
-    """`lmtool ensemble`"""
+    """Settings of `lmtool ensemble`."""
 
     runs: list[str] = MISSING
     method: MixMethod = MISSING

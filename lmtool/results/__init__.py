@@ -1,4 +1,4 @@
-"""What the commands return: small typed objects, readable when printed and in notebooks."""
+"""Results of the commands: small typed objects, readable when printed and in notebooks."""
 
 from lmtool.results.base import NOT_COMPARABLE as NOT_COMPARABLE
 from lmtool.results.base import BuiltTree as BuiltTree

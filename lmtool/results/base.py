@@ -1,4 +1,4 @@
-"""What all results share: a heading, a table or figures, notes, and how they are displayed."""
+"""Base classes of all results: a heading, a table or figures, notes, and their display."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Table = tuple[Sequence[str], Sequence[Sequence[Cell]]]
 
 
 class Result:
-    """A result: a heading, a table and notes. metric: the number that a sweep compares, the lower the better."""
+    """A result with a heading, a table and notes. metric: the number that a sweep compares; lower is better."""
 
     notes: list[str]
 
@@ -33,7 +33,7 @@ class Result:
         return None
 
     def heading(self) -> str:
-        """Return what the result is, in one line or two."""
+        """Return a description of the result in one or two lines."""
         raise NotImplementedError
 
     def table_text(self) -> str:
@@ -46,7 +46,7 @@ class Result:
 
     @property
     def rows(self) -> list[dict[str, Cell]]:
-        """The table, one dictionary per row, with all digits."""
+        """The table as one dictionary per row, with all digits."""
         header, rows = self._table()
         return [dict(zip(header, row, strict=True)) for row in rows]
 
@@ -65,7 +65,7 @@ class Result:
 
 
 class Figures(Result):
-    """A result of single figures, each with a name; names of figures that explain the one above are indented."""
+    """A result of named figures; names of figures that explain the one above are indented."""
 
     name_width = 20
 
@@ -82,14 +82,14 @@ class Figures(Result):
 
 @dataclass(repr=False)
 class Written(Result):
-    """What `export`, `convert` and `report` wrote. path: the file or folder. about: its content, in one line."""
+    """The result of `export`, `convert` and `report`. path: the file or folder. about: its content, in one line."""
 
     path: Path
     about: str
     notes: list[str] = field(default_factory=list)
 
     def heading(self) -> str:
-        """Return the path and what it holds."""
+        """Return the path and its content."""
         return f"{self.path}: {self.about}"
 
     def _table(self) -> Table:
@@ -98,10 +98,10 @@ class Written(Result):
 
 @dataclass(repr=False)
 class BuiltTree(Result):
-    """What `tree` built: a tree over a vocabulary.
+    """The result of `tree`: a tree over a vocabulary.
 
-    analysis: its depths, in decisions. words: those displayed, each with count, share, depth and code. drawing: its top
-    levels as text. build_seconds: time to build it.
+    analysis: its depths, in decisions. words: the displayed words, each with count, share, depth and code. drawing: its
+    top levels as text. build_seconds: time to build it.
     """
 
     kind: str
@@ -118,7 +118,7 @@ class BuiltTree(Result):
         return self.analysis.weighted_mean_depth
 
     def heading(self) -> str:
-        """Return the size of the tree, its depths and the time that it took."""
+        """Return the size of the tree, its depths and its build time."""
         a = self.analysis
         sizes = f"{a.words:,} words, {a.leaves:,} leaves, {a.nodes:,} inner nodes"
         depths = f"{a.minimal_depth} to {a.maximal_depth}, mean over words {a.mean_depth:.3f}"
@@ -142,10 +142,10 @@ def frame(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
 
 
 def finite_or_null(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with None instead of inf and nan, which JSON does not have."""
+    """Return the values with None instead of inf and nan, which JSON cannot represent."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def sizes_text(sizes: Sequence[int]) -> str:
-    """Return the number of n-grams of each order, one line each."""
+    """Return the number of n-grams of each order as text, one line per order."""
     return "\n".join(["order  n-grams", *(f"{order:5}  {count:,}" for order, count in enumerate(sizes, start=1))])

@@ -1,4 +1,4 @@
-"""What `train`, `ensemble` and sweeps return."""
+"""Results of `train`, `ensemble` and sweeps."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(repr=False)
 class TrainedRun(Result):
-    """What `train` made: a run folder.
+    """The result of `train`: a run folder.
 
-    valid_perplexity: of the saved model on valid. parameters: number of weights, or of n-grams of all orders. ngrams:
-    number of n-grams by order; None for a neural model. examples: number of predicted tokens of train that were used,
-    in all epochs. seconds: duration of the whole call. options: the option chosen in each group. normalised: whether
-    the distributions sum to one.
+    valid_perplexity: perplexity of the saved model on valid. parameters: number of weights, or of n-grams of all
+    orders. ngrams: number of n-grams by order; None for a neural model. examples: number of predicted tokens of train
+    used in all epochs. seconds: duration of the whole call. options: the option chosen in each group. normalised:
+    whether the distributions sum to one.
     """
 
     folder: Path
@@ -80,7 +80,7 @@ class TrainedRun(Result):
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
     def line(self) -> str:
-        """Return valid perplexity, size, seconds and run folder in one line: the last one that a training prints."""
+        """Return valid perplexity, size, seconds and run folder in one line, the last one that training prints."""
         size = f"{self.parameters:,} {'parameters' if self.ngrams is None else 'n-grams'}"
         return f"valid perplexity {self.valid_perplexity:.4f}, {size}, {self.seconds:.1f} s; run={self.folder}"
 
@@ -98,9 +98,9 @@ class TrainedRun(Result):
 
 @dataclass(repr=False)
 class RateTest(Result):
-    """What `train` with lr_range=true measured (Smith 2017).
+    """The result of `train` with lr_range=true, a learning-rate range test (Smith 2017).
 
-    rates, losses, smoothed: by step, the losses in nats. proposed: a tenth of the rate with the lowest smoothed loss
+    rates, losses, smoothed: one per step, losses in nats. proposed: a tenth of the rate with the lowest smoothed loss
     after the first 20 steps, and at least the lowest rate.
     """
 
@@ -113,7 +113,7 @@ class RateTest(Result):
 
     @property
     def metric(self) -> float:
-        """Not a number: a sweep has nothing to compare."""
+        """NaN, because a sweep has nothing to compare."""
         return float("nan")
 
     def heading(self) -> str:
@@ -128,10 +128,10 @@ class RateTest(Result):
 
 @dataclass(repr=False)
 class MixedRun(Result):
-    """What `ensemble` made: a mixture, which is a run unless a member has only scores.
+    """The result of `ensemble`: a mixture, which is a run unless a member has only scores.
 
-    folder: the run folder. names, weights, perplexities: of the members, including a cache; the perplexity is that on
-    `split`, None if it is not known. evaluation: of the mixture on `split`.
+    folder: the run folder. names, weights, perplexities: one per member, including a cache; perplexities are on the
+    scored split, None if unknown. evaluation: evaluation of the mixture on this split.
     """
 
     folder: Path
@@ -144,7 +144,7 @@ class MixedRun(Result):
 
     @property
     def metric(self) -> float | None:
-        """The mixture's perplexity; that of the cloze questions if no text was scored."""
+        """The mixture's perplexity on the text, or on the cloze questions if no text was scored."""
         cloze = self.evaluation.cloze
         return self.evaluation.metric if self.evaluation.scores is not None or cloze is None else cloze["perplexity"]
 
@@ -171,7 +171,7 @@ class MixedRun(Result):
 
 @dataclass(repr=False)
 class SweepTable(Result):
-    """What a sweep found: one row per job. folder: the sweep's folder, which has one for each job."""
+    """The result of a sweep: one row per job. folder: the sweep's folder, with one subfolder per job."""
 
     folder: Path
     header: list[str]
@@ -184,7 +184,7 @@ class SweepTable(Result):
 
     @property
     def best(self) -> dict[str, Cell]:
-        """The first row, which is that of the best job. Raises UserError if no job was done."""
+        """The row of the best job, which is the first. Raises UserError if no job was done."""
         if not self.table:
             raise UserError(f"{self.folder}: no job was done")
         return self.rows[0]

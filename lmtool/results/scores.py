@@ -1,4 +1,4 @@
-"""What `eval`, `compare` and `score` return."""
+"""Results of `eval`, `compare` and `score`."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from lmtool.evaluation.token_scores import TokenScores
     from lmtool.system.arrays import FloatArray, IntArray
 
-CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # of a model that may cross them
+CONTEXTS: dict[bool | None, str] = {True: "across sentences", False: "of one line"}  # if the model may cross sentences
 MAX_NATS = 709.0  # exp of this is still finite in float64
 FIGURES = (
     *("split", "tokens", "oov", "perplexity", "perplexity_without_oov", "perplexity_per_word", "bits_per_word"),
     *("bits_per_character", "log_prob", "seconds", "tokens_per_second"),
-)  # in every result.json of eval
+)  # keys of every result.json of eval
 
 
 @dataclass(repr=False)
 class Evaluation(Figures):
-    """What `eval` found: a model's scores of one text, with counts and perplexities.
+    """The result of `eval`: a model's scores of one text, with counts and perplexities.
 
     run: the run folder or ARPA file. split: the name of the text. normalised: whether the scores sum to one. scores:
-    log p beside the tokens, as in scores.h5; None, with a perplexity of nan, if the split has only cloze questions.
-    tokens: N, the number of predicted tokens; oov: the number of them that are `<unk>` for a word outside the
-    vocabulary. perplexity: exp(-mean log p) over all predicted tokens; perplexity_without_oov: over those in the
-    vocabulary, None if there are none; perplexity_per_word: exp(-log_prob / number of words and sentence ends), for
-    models whose tokens differ. bits_per_word: by tokens; bits_per_character: by the characters of the raw text, with
-    spaces and newlines. log_prob: the sum, in nats. accuracy: the share of tokens that are the most likely word. log_z:
-    mean and standard deviation of the log of the scores' sum. cloze: results of the split's questions, named as in
-    result.json. across_sentences: whether contexts crossed the sentences of the text; None for a model that reads
-    single sentences. Figures that are not known are None.
+    log p with the tokens, as in scores.h5; None, with a perplexity of nan, if the split has only cloze questions.
+    tokens: N, the number of predicted tokens; oov: number of tokens that are `<unk>` for a word outside the vocabulary.
+    perplexity: exp(-mean log p) over all predicted tokens; perplexity_without_oov: over tokens in the vocabulary, None
+    if all are outside; perplexity_per_word: exp(-log_prob / number of words and sentence ends), for models whose tokens
+    differ. bits_per_word: bits per token; bits_per_character: bits per character of the raw text, with spaces and
+    newlines. log_prob: the sum, in nats. accuracy: share of tokens that are the most likely word. log_z: mean and
+    standard deviation of the log of the scores' sum. cloze: results of the split's questions, named as in result.json.
+    across_sentences: whether contexts crossed the sentences of the text; None for a model that reads single sentences.
+    Unknown figures are None.
     """
 
     run: str
@@ -65,7 +65,7 @@ class Evaluation(Figures):
     def of(
         cls, run: str, scores: TokenScores, *, characters: int = 0, words: int | None = None, **known: Any
     ) -> Evaluation:
-        """Compute the figures of scores. characters, words: of the text, as in Split. known: further attributes."""
+        """Compute figures from scores. characters, words: number in the text, as in Split. known: other attributes."""
         import numpy as np
 
         from lmtool.evaluation.metrics import perplexity
@@ -92,19 +92,19 @@ class Evaluation(Figures):
 
     @property
     def report(self) -> Evaluation | None:
-        """The evaluation itself, whose attributes the figures are since 0.7; None if it has no text."""
+        """The evaluation itself, whose attributes have been the figures since 0.7; None if it has no text."""
         return None if self.scores is None else self
 
     @property
     def token_scores(self) -> TokenScores:
-        """The scores beside the tokens. Raises UserError if there is no text, as the following do."""
+        """The scores with the tokens. Raises UserError if it has no text, as all properties of tokens do."""
         if self.scores is None:
             raise UserError(f"{self.split} has cloze questions and no text: see .cloze")
         return self.scores
 
     @property
     def log_probs(self) -> FloatArray:
-        """log p of each token, natural, float64 `[N]`."""
+        """Natural log-probability of each token, float64 `[N]`."""
         return self.token_scores.log_prob
 
     @property
@@ -115,7 +115,7 @@ class Evaluation(Figures):
 
     @property
     def offsets(self) -> IntArray:
-        """Where sentences begin, and N: int64 `[S + 1]`; `[0, N]` for text without sentences."""
+        """Start positions of the sentences, and N: int64 `[S + 1]`; `[0, N]` for text without sentences."""
         return self.token_scores.tokens.offsets
 
     @property
@@ -125,12 +125,12 @@ class Evaluation(Figures):
 
     @property
     def tokens_per_second(self) -> float:
-        """Speed of scoring."""
+        """Number of tokens scored per second."""
         return self.tokens / max(self.seconds, 1e-9)
 
     @property
     def metric(self) -> float | None:
-        """Perplexity; None without text."""
+        """Perplexity, or None if it has no text."""
         return None if self.scores is None else self.perplexity
 
     def tokens_to_pandas(self) -> pandas.DataFrame:
@@ -148,7 +148,7 @@ class Evaluation(Figures):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of result.json: inf as null, and the last figures only if they are known."""
+        """Return the content of result.json, with null for inf and without optional figures that are unknown."""
         if self.scores is None:
             return {"split": self.split, "cloze": self.cloze}
         cloze = None if self.cloze is None else finite_or_null(self.cloze)
@@ -191,9 +191,9 @@ class Evaluation(Figures):
 
 @dataclass(repr=False)
 class Rescored(Figures):
-    """What `eval nbest=` made: lists in a new order.
+    """The result of `eval nbest=`: reordered n-best lists.
 
-    files: the paths written. word_error_rate, and those before and of the best hypotheses (oracle): shares of the
+    files: the written files. word_error_rate, also before reordering and of the best hypotheses (oracle): shares of the
     reference words; None without references. tuned: whether the weight was fitted on these lists.
     """
 
@@ -233,8 +233,8 @@ class Rescored(Figures):
 
 @dataclass(repr=False)
 class Comparison(Result):
-    """What `compare` found. header: the names of the columns. table: a row per model, the first one without tests.
-    split, tokens: the text that was scored, and its number of tokens. resampled: what was resampled, in one line.
+    """The result of `compare`. header: column names. table: one row per model, the first one without tests. split,
+    tokens: the scored text and its number of tokens. resampled: description of the resampling in one line.
     """
 
     header: list[str]
@@ -245,7 +245,7 @@ class Comparison(Result):
     notes: list[str] = field(default_factory=list)
 
     def heading(self) -> str:
-        """Return what was resampled."""
+        """Return the description of the resampling."""
         return self.resampled
 
     def _table(self) -> Table:
@@ -254,13 +254,13 @@ class Comparison(Result):
 
 @dataclass(repr=False)
 class ScoredTexts(Figures):
-    """What `score` found of many texts together.
+    """The result of `score`: totals of many texts.
 
-    empty: number of texts without a token. tokens, oov, log_prob: of all texts. run_out: the second run, if any.
-    resumed: number of texts whose scores were there already; tokens_per_second: of the other texts, None if there are
-    none. buckets: for each its name, limit (None for the last), number of texts and share of OOVs. kept: the number of
+    empty: number of texts without a token. tokens, oov, log_prob: totals of all texts. run_out: the second run, if any.
+    resumed: number of texts whose scores already existed; tokens_per_second: speed for all other texts, None if there
+    were none. buckets: name, limit (None for the last), number of texts and share of OOVs of each. kept: number of
     texts written by filter=. most, least, most_oov: the limits that they passed. across_sentences: as in Evaluation.
-    to, filter: the files written.
+    to, filter: the written files.
     """
 
     name_width = 24
@@ -288,7 +288,7 @@ class ScoredTexts(Figures):
 
     @property
     def perplexity(self) -> float | None:
-        """exp(-log_prob / tokens); None without tokens."""
+        """exp(-log_prob / tokens), or None without tokens."""
         if not self.tokens:
             return None
         return math.exp(min(-self.log_prob / self.tokens, MAX_NATS)) if self.log_prob > -math.inf else math.inf

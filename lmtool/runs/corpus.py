@@ -1,6 +1,6 @@
-"""What a run keeps of its corpus: the vocabulary as a text file, the tokenizer if there is one, and its store.
+"""Save and load the corpus of a run: the vocabulary as a text file, the tokenizer if it has one, and its store.
 
-With the first two a model can be used without its store. The vocabulary has one line per word, in the order of the ids:
+Without its store, a model needs only the first two. The vocabulary has one line per word, in the order of the ids:
 the word, a tab, its count in train. In a word, backslashes, tabs and line ends are written \\\\, \\t, \\n and \\r.
 """
 
@@ -53,7 +53,7 @@ def tokeniser_in(folder: Path) -> str | None:
 
 
 def load_subwords(path: Path, vocabulary: Vocabulary) -> Subwords:
-    """Read the tokenizer whose pieces are a vocabulary. Raises UserError if it is damaged or has other pieces."""
+    """Read the tokenizer of a vocabulary. Raises UserError if it is damaged or its pieces are not the vocabulary."""
     remedy = "delete it, and the run's store is read instead"
     try:
         subwords = Subwords.parse(path.read_text(encoding="utf-8"), str(path))
@@ -81,7 +81,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
         if (counts < 0).any():
             raise ValueError("a count is below 0")
     except (OSError, ValueError, OverflowError) as error:
-        # The text that is not a count is not shown: the file may be a link to another.
+        # The invalid text is not shown, as the file may be a link to another.
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text with counts"
         raise UserError(f"{path} is damaged ({reason}): delete it, and the run's store is read instead") from error
     if "\\" in text:
@@ -95,7 +95,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
 
 
 def prepare_store(data: DataConfig, counts: CountsConfig | None, store_dir: str | Path, *, progress: bool) -> Prepared:
-    """Return the store of a data set that its counting prepares, or else the ordinary one.
+    """Return the store of a data set that `counts` prepares, or else the ordinary one.
 
     Raises UserError as `CountsConfig.prepare` does.
     """
@@ -104,9 +104,9 @@ def prepare_store(data: DataConfig, counts: CountsConfig | None, store_dir: str 
 
 
 def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
-    """Open the store of a run, limited to its words; if it is gone, write it again from the run's settings.
+    """Open the store of a run, limited to its words; if it is missing, rebuild it from the run's settings.
 
-    Raises UserError if the sources have changed since, so that the run would be scored on other text.
+    Raises UserError if the sources have changed since, so that the run would be scored on different text.
     """
     store = Store.find(run.store)
     if store is None:
@@ -122,7 +122,7 @@ def open_run_corpus(run: Run, store_dir: str, *, progress: bool) -> Corpus:
 
 
 def require_splits(corpus: Corpus) -> None:
-    """Raise UserError if a store has no train or valid."""
+    """Raise UserError if a store has no train or no valid split."""
     for name in ("train", "valid"):
         if not corpus.knows(name):
             raise UserError(f"{corpus.path} has no {name} split: give data.{name} a file and preprocess again")

@@ -42,10 +42,10 @@ def load(
     """Load the model of a run folder of `lmtool train` or `lmtool ensemble` (n-gram, neural or mixture), or of an ARPA
     file.
 
-    device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. store_dir: where the
-    store of a run from before version 0.5, whose folder has no vocabulary, is written again if it is gone (None: where
-    it was). options: a folder with custom options that the run uses; its Python files are executed. Raises UserError if
-    the run is missing, unfinished or damaged, or uses an option that is not in use here.
+    device: for neural models, auto (cuda if available, else cpu), cpu, cuda, cuda:NUMBER or mps. store_dir: folder
+    in which to rebuild a missing store for a run from before version 0.5, whose folder has no vocabulary (None: its
+    original folder). options: a folder with custom options that the run uses; its Python files are executed. Raises
+    UserError if the run is missing, unfinished or damaged, or uses an option that is not in use here.
     """
     require_device(device)
     with of_paths(), folder_in_use(options):
@@ -58,7 +58,7 @@ def load(
 
 
 def load_arpa(path: str) -> TextModel:
-    """Load the n-gram model of an ARPA file over its own words, which white space separates.
+    """Load the n-gram model of an ARPA file over its own words, separated by white space.
 
     Raises UserError if the file is damaged or in another format.
     """
@@ -69,7 +69,7 @@ def load_arpa(path: str) -> TextModel:
 
 
 def load_named(run: str | None, arpa: str | None, device: str, store_dir: str) -> TextModel:
-    """Load the model that a command line names: of the run folder run=, of the ARPA file arpa=, or of the newest run.
+    """Load the model that a command line names: from the run folder run=, the ARPA file arpa=, or the newest run.
 
     Raises UserError as `load` does.
     """
@@ -84,7 +84,7 @@ def load_named(run: str | None, arpa: str | None, device: str, store_dir: str) -
 def text_model_of(
     run: Run, model: LanguageModel, vocabulary: Vocabulary, store_dir: str | Path | None = None
 ) -> TextModel:
-    """Return the model of a run with the rules by which the run's data became words. store_dir: as in `load`.
+    """Return the model of a run with the rules that split the run's data into words. store_dir: as in `load`.
 
     Raises UserError if a tokenizer does not belong to the run, or the library that reads it is not installed.
     """
@@ -120,7 +120,7 @@ def run_vocabulary(run: Run, store_dir: str | Path | None = None) -> Vocabulary:
 
 
 def _store_again(run: Run, store_dir: str | Path | None) -> Corpus:
-    """Open the store of a run; write it again if it is gone."""
+    """Open the store of a run; rebuild it if it is missing."""
     store = Store.find(run.store)
     if store is None:
         folder = store_dir if store_dir is not None else as_path(run.store).parent
@@ -133,9 +133,9 @@ def load_model(
 ) -> LanguageModel:
     """Load the language model of a finished run over its vocabulary.
 
-    device: for neural models, as in `load`. inside: the folders of the mixtures that it is a member of.
+    device: for neural models, as in `load`. inside: the folders of the mixtures that the run is a member of.
 
-    Raises UserError if a part of it is missing or damaged, or the device is not available.
+    Raises UserError if a part of the run is missing or damaged, or the device is not available.
     """
     inside = (*inside, run.folder.resolve())
     if inside[-1] in inside[:-1]:
@@ -179,7 +179,7 @@ def load_neural(run: Run, encoder: EncoderConfig, vocabulary: Vocabulary) -> Neu
 
 
 def tree_words(corpus: Corpus) -> TreeWords:
-    """Return what a tree over the words of a store can be built from: words, counts, text and vectors."""
+    """Return the inputs for building a tree over the words of a store: words, counts, text and vectors."""
     vocabulary = corpus.vocabulary
 
     def run_vectors(path: str, of_contexts: bool) -> npt.NDArray[np.float32]:

@@ -22,11 +22,11 @@ RETIRED = {"training.cuda_graph"}  # settings of earlier versions, without effec
 FREE = {
     *("store_dir", "threads", "resume", "device", "training.epochs", "training.steps", "training.minutes"),
     *("training.patience", "training.save_every", "training.tensorboard", "prune_method"),
-    *("training.embedding_gradients", "training.deterministic", "training.forms"),  # the first is in the checkpoint
+    *("training.embedding_gradients", "training.deterministic", "training.forms"),  # the checkpoint has the first
     *RETIRED,
 }
 GROUPS_OF_TRAINING = ("model", "output", "tree", "optim", "schedule", "training")
-# The command line that was last accepted; Hydra's own file may have a rejected one.
+# File of the last accepted command line; Hydra's own file may contain a rejected one.
 BEGUN = "begun.json"
 HYDRAS = ".hydra"
 
@@ -39,12 +39,12 @@ class TrainingStart:
     config_dir: str | None = None
 
     def save(self, folder: Path) -> None:
-        """Write it into a run folder, for a later command with resume=. Raises UserError if it cannot be written."""
+        """Write the command line into a run folder for a later resume=. Raises UserError if it cannot be written."""
         write_json(folder / BEGUN, {"overrides": self.overrides, "config_dir": self.config_dir})
 
     @classmethod
     def open(cls, folder: Path) -> TrainingStart:
-        """Read it from a run folder, or from Hydra's own copy if the training ended before the line was accepted.
+        """Read it from a run folder, or from Hydra's copy if training ended before the command line was accepted.
 
         Raises UserError if the folder has neither, or the file is damaged.
         """
@@ -79,7 +79,7 @@ class TrainingStart:
 
 
 def _in_use(overrides: Iterable[object]) -> list[str]:
-    """Leave out the words of a command line that set a retired setting."""
+    """Return the overrides of a command line, except those of retired settings."""
     return [word for word in map(str, overrides) if key_of(word) not in RETIRED]
 
 
@@ -92,8 +92,8 @@ def _is_quantised(folder: Path) -> bool:
 def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) -> None:
     """Restore the values that a training was started with, except overridden ones: defaults may have changed since.
 
-    config: the settings of a training, changed in place. before: those it was started with, as plain values; settings
-    that an earlier version did not have are added.
+    config: the settings of a training, changed in place. before: plain values of the settings it was started with;
+    settings that an earlier version did not have are added.
     """
     before.update(with_current_names(before, type(config)))
     for group in set(GROUPS_OF_TRAINING) - {"training"}:
@@ -102,11 +102,11 @@ def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) 
     chosen = {word for word in overrides if key_of(word) in GROUPS_OF_TRAINING and "{" not in word}
     named = {key_of(word) for word in overrides if word not in chosen}
     if named & {"training.epochs", "training.steps"}:
-        named.add("training.minutes")  # which they may have switched off
+        named.add("training.minutes")  # epochs or steps may have switched it off
     tree, begun = config.tree, before.get("tree")
     chooses = any(key_of(word).split(".")[0] == "tree" for word in overrides)
     if tree is not None and begun is not None and tree.kind != begun["kind"] and not chooses:
-        config.tree = saved_settings(begun, "tree")  # output=hierarchical chooses one, and chose another before 0.6
+        config.tree = saved_settings(begun, "tree")  # output=hierarchical chose another tree before 0.6
     for group in GROUPS_OF_TRAINING:
         now, old = getattr(config, group), before.get(group)
         if now is None or not isinstance(old, dict) or old.get("kind") != getattr(now, "kind", None):
@@ -118,14 +118,14 @@ def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) 
                 continue
             if setting.name in old:
                 setattr(now, setting.name, _of_type(types[setting.name], old[setting.name]))
-            elif setting.default is not MISSING:  # a setting that did not exist: its default
+            elif setting.default is not MISSING:  # a setting that did not exist gets its default
                 setattr(now, setting.name, setting.default)
                 plain = setting.default.name if isinstance(setting.default, Enum) else setting.default
                 old[setting.name] = plain
 
 
 def _of_type(hint: Any, value: Any) -> Any:
-    """Return a plain value as a member of the enumeration that a setting's type has, if any."""
+    """Convert a plain value to a member of the enumeration in a setting's type, if any."""
     for kind in (hint, *get_args(hint)):
         if isinstance(kind, type) and issubclass(kind, Enum) and value is not None:
             return kind(value)
@@ -133,7 +133,7 @@ def _of_type(hint: Any, value: Any) -> Any:
 
 
 def require_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> list[str]:
-    """Compare the settings that a training was started with to the present ones; return notes about allowed changes.
+    """Compare the settings that a training was started with to the current ones; return notes about allowed changes.
 
     The data may have another name as long as the store has the same fingerprint. Raises UserError, naming the setting,
     for any other change.

@@ -1,4 +1,4 @@
-"""The run folder: all that is needed to use the model of a command, or to reproduce it.
+"""The run folder: everything needed to use the model of a command, or to reproduce it.
 
 run.json has the kind of run (`train` or `ensemble`), its data, store and model; the model's files are beside it. It is
 written last, so that a folder with a run.json is complete."""
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 VOCABULARY, TOKENIZER = "vocabulary.txt", "tokenizer.json"
-METRICS = "metrics.jsonl"  # a line for each evaluation of a neural training
-STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"  # checkpoints of a training, the last two
+METRICS = "metrics.jsonl"  # one line per evaluation of a neural training
+STATE, STATE_BEFORE = "state.safetensors", "state-before.safetensors"  # the last two checkpoints of a training
 REMEDY = "train it again, or name another run with run=PATH"
 
 
@@ -32,11 +32,11 @@ class Run:
     """A finished run.
 
     kind: `train` or `ensemble`. config: the composed settings as plain values. store: the path of the HDF5 store at
-    that time; any file with the same fingerprint will do. members, weights, mixture: of an ensemble; mixture describes
-    in plain values how the members are mixed. choices: the option chosen in each group, e.g. {"model": "hsoftmax"},
-    whose kind is in config. origins: where options from outside lmtool come from, by group. checksums: of the files of
-    the model and the vocabulary when run.json was written, by name. fitted_on: the parts of the model that were fitted
-    or chosen on each split, e.g. {"valid": ["discounts"]}.
+    that time; any file with the same fingerprint can replace it. members, weights, mixture: for an ensemble; mixture
+    describes in plain values how the members are mixed. choices: the option chosen in each group, e.g. {"model":
+    "hsoftmax"}, whose kind is in config. origins: where external options come from, by group. checksums: checksums of
+    the files of the model and the vocabulary when run.json was written, by name. fitted_on: the parts of the model that
+    were fitted or chosen on each split, e.g. {"valid": ["discounts"]}.
     """
 
     folder: Path
@@ -74,7 +74,7 @@ class Run:
     def require_whole(self, *names: str) -> None:
         """Raise UserError if a file of the run is not the one described by run.json.
 
-        names: of the files, by default all. Missing files, and runs from before 0.6, are not checked.
+        names: the files to check, by default all. Missing files, and runs from before 0.6, are not checked.
         """
         for name in names or self.checksums:
             path = self.folder / name
@@ -163,7 +163,7 @@ class Run:
 
 
 def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
-    """Return what a run's settings fit or choose on each split, as in Run.fitted_on."""
+    """Return the parts that a run's settings fit or choose on each split, as in Run.fitted_on."""
     if "fit_split" in config:
         names = ["weights"] * (config.get("weights") is None)
         names += ["cache_theta"] * (config.get("cache") == "neural" and config.get("cache_theta") is None)
@@ -179,7 +179,7 @@ def fitted_by(config: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def all_fitted(*found: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return what several models together were fitted on, as in Run.fitted_on."""
+    """Return the union of the fitted parts of several models, as in Run.fitted_on."""
     splits = dict.fromkeys(split for each in found for split in each)
     return {split: list(dict.fromkeys(what for each in found for what in each.get(split, []))) for split in splits}
 
@@ -205,7 +205,7 @@ def has_state(folder: Path) -> bool:
 
 
 def newest() -> Path:
-    """Return the newest run below ./outputs and ./multirun. Raises UserError if they have no run."""
+    """Return the newest run below ./outputs and ./multirun. Raises UserError if they contain no run."""
     runs = [path for top in ("outputs", "multirun") for path in Path(top).glob("**/run.json")]
     if not runs:
         raise UserError("no run below ./outputs or ./multirun: make one with lmtool train, or name one with run=PATH")
@@ -220,7 +220,7 @@ def run_folder(named: str | None) -> Path:
 
 
 RATES = "lr_range.json"
-START = 20  # steps whose smoothed losses are ignored, as they are means of few
+START = 20  # number of steps whose smoothed losses are ignored, as they are means of few losses
 
 
 def start_of(rates: list[float]) -> int:
@@ -230,9 +230,9 @@ def start_of(rates: list[float]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RangeTest:
-    """lr_range.json. rates: those tried, ascending. losses: nats at each, before its step. smoothed: their running
-    mean. proposed: a tenth of the rate at which that mean is lowest after the first 20 steps, at least the lowest rate
-    (many steps at a rate diverge where a single one does not). doubt: why it is unreliable, or empty.
+    """The content of lr_range.json. rates: learning rates tried, ascending. losses: nats at each rate, before its step.
+    smoothed: running mean of the losses. proposed: a tenth of the rate with the lowest running mean after the first 20
+    steps, at least the lowest rate (many may diverge even if one does not). doubt: why it is unreliable, or empty.
     """
 
     rates: list[float]

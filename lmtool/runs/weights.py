@@ -1,4 +1,4 @@
-"""Read and write weights as safetensors, which execute nothing when they are loaded."""
+"""Read and write weights as safetensors, which execute no code when loaded."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from lmtool.system.files import CHECKSUM, atomic_write
 from lmtool.trees.tree import Tree
 
 Array = npt.NDArray[Any]
-CHECKPOINT, TREE = "checkpoint.safetensors", "tree.safetensors"  # their names in a run folder
-QUANTISED, TIED = "quantize", "tied"  # keys of the metadata: the bits; from tied tensors to those they are stored under
-SCALE = ".row_scale"  # the end of the names of scales
+CHECKPOINT, TREE = "checkpoint.safetensors", "tree.safetensors"  # file names in a run folder
+QUANTISED, TIED = "quantize", "tied"  # metadata keys: number of bits; map from tied to stored tensors
+SCALE = ".row_scale"  # suffix of the names of scales
 
 
 def save_weights(model: nn.Module, path: Path, notes: dict[str, str]) -> None:
@@ -48,8 +48,8 @@ def export_weights(
     """Write a model for other programs: its state_dict, and `tree.children` `[N, 2]` and `tree.leaf_words` `[L]` of its
     tree, completely or not at all.
 
-    The metadata hold, in JSON, `description`, which is `about` with `lmtool`, the version, and `tied`, a map from the
-    name of a tied tensor to the name it is stored under; and `words`, by id. bits: None for float32; 16 or 8, as in
+    The metadata hold, in JSON, `description`, which is `about` with `lmtool` (the version) and `tied` (a map from the
+    name of a tied tensor to the name it is stored under), and `words`, by id. bits: None for float32; 16 or 8 as in
     `quantised`. Raises UserError if the file cannot be written.
     """
     tensors, tied = _arrays_of(model)
@@ -74,8 +74,8 @@ def save_quantised(model: nn.Module, path: Path, notes: dict[str, str], bits: in
 def quantised(tensors: dict[str, Array], bits: int) -> dict[str, Array]:
     """Quantize the float32 matrices among tensors; all others stay unchanged.
 
-    bits: 16 for float16; 8 for int8 `[R, ...]`, with float32 `[R]` under the name with `.row_scale`, by which row r is
-    multiplied: its largest absolute value over 127.
+    bits: 16 for float16; 8 for int8 `[R, ...]` with a float32 scale `[R]`, stored under the name plus `.row_scale`, by
+    which row r is multiplied: its largest absolute value over 127.
 
     Raises UserError if a weight is outside the float16 range.
     """
@@ -141,11 +141,11 @@ def _checksum_of(tensors: dict[str, Array], notes: dict[str, str]) -> str:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str], bool]:
-    """Read a safetensors file and verify its checksum: return arrays, notes, and whether it has one (since 0.6).
+    """Read a safetensors file and verify its checksum; return arrays, notes, and whether a checksum exists (since 0.6).
 
     Raises ValueError, SafetensorError or OSError if it is damaged.
     """
-    with safe_open(path, framework="np") as file:  # maps the file
+    with safe_open(path, framework="np") as file:  # memory-maps the file
         notes = dict(file.metadata() or {})
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
     written = notes.pop(CHECKSUM, None)
@@ -157,7 +157,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, str], bool]:
 def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
     """Read weights into a model of the same shape and verify their checksum; return the notes beside them.
 
-    Raises UserError if the file is missing, damaged, or for a model of another shape or over another tree.
+    Raises UserError if the file is missing or damaged, or belongs to a model with another shape or tree.
     """
     if not path.is_file():
         raise UserError(f"the checkpoint {path} is missing: {REMEDY}")
@@ -171,10 +171,10 @@ def load_weights(model: nn.Module, path: Path) -> dict[str, str]:
     try:
         if TIED in notes:
             model.load_state_dict({name: torch.from_numpy(values) for name, values in tensors.items()})
-        else:  # of before 0.6
+        else:  # a file from before 0.6
             load_model(model, path)
         return notes
-    except (RuntimeError, ValueError) as error:  # of other shapes; over another tree
+    except (RuntimeError, ValueError) as error:  # other shapes, or another tree
         raise UserError(f"{path} does not fit the model of its run.json: {REMEDY}") from error
 
 
