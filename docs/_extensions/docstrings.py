@@ -61,7 +61,7 @@ def with_parameters(lines: list[str], names: list[str]) -> list[str]:
 
 
 def _plain(meaning: str) -> str:
-    """A description that begins as `D.` or `1)` does is no numbered list."""
+    """A description that begins as `D.` or `1)` does is not a numbered list."""
     return f"\\{meaning}" if re.match(r"\w+[.)](\s|$)", meaning) else meaning
 
 

@@ -49,7 +49,7 @@ def inline(translator: HTML5Translator, node: nodes.Element) -> None:
 
 
 def displayed(translator: HTML5Translator, node: nodes.Element) -> None:
-    """Write a formula of a line of its own, with its number if it has one."""
+    """Write a formula on a separate line, with its number if it has one."""
     translator.body.append(translator.starttag(node, "div", CLASS="math"))
     if node.get("number"):
         translator.body.append(f'<span class="eqno">({node["number"]})</span>')

@@ -226,7 +226,7 @@ def pages() -> dict[str, str]:
 
 
 def write_pages(folder: Path) -> None:
-    """Write the pages that have changed, and remove those of options that are no more."""
+    """Write the pages that have changed, and remove those of options that no longer exist."""
     wanted = {folder / path: text for path, text in pages().items()}
     for path in folder.rglob("*.md"):
         if path not in wanted:

@@ -216,7 +216,7 @@ def test_losses_stay_exact_over_many_mergings() -> None:
 
 
 def test_settings_out_of_range() -> None:
-    assert BrownTree("brown", 2, 2, 1).clusters == 2 and BrownTree("brown", 4096).words is None
+    assert BrownTree("brown", 2, 2, 1).clusters == 2 and BrownTree("brown", 4096).max_words is None
     for values, message in (
         ((1,), "tree.clusters=1: must be from 2 to 4096"),
         ((4097,), "tree.clusters=4097: must be from 2 to 4096"),
