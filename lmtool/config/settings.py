@@ -58,12 +58,13 @@ def typed(composed: DictConfig, expected: type[T], beside: Path | None = None) -
     mandatory value, an unknown key, and a value of the wrong type or out of range.
     """
     values: Any = OmegaConf.to_container(composed)  # interpolations are resolved at the end
-    values = with_current_names(values, expected)
+    given = _keys_on_the_line()
+    values = with_current_names(values, expected, given)
     use_folder(values.get("options"))
     target = OmegaConf.structured(expected)
     for group in HOMES:
         if group in values and values[group] is not None and any(f.name == group for f in fields(expected)):  # type: ignore[arg-type]
-            target[group] = _option(values.pop(group), group, beside=beside or _config_dir())
+            target[group] = _option(values.pop(group), group, beside=beside or _config_dir(), given=given)
     settings = _object(target, values, "")
     assert isinstance(settings, expected)
     return settings
@@ -103,18 +104,28 @@ def option_named(group: str, given: Any, key: str) -> Any:
     return _object(OmegaConf.structured(settings), values, key)
 
 
-def with_current_names(values: Any, settings: Any) -> Any:
+def with_current_names(values: Any, settings: Any, given: frozenset[str] = frozenset(), prefix: str = "") -> Any:
     """Return the values of settings with earlier names replaced, also in the TrainingConfig of a verb.
 
-    An earlier name overrides the current one, whose value is then the default of a YAML file.
+    An earlier name, in a preset, overrides the current one, whose value is then the default of a YAML file, unless the
+    current one is among the keys given on the command line. prefix: what precedes the settings' names in given.
     """
     if not isinstance(values, dict):
         return values
     names = {rule.was: name for name, rule in rules.rules_of(settings).items() if rule.was in values}
-    values = {k: v for k, v in values.items() if k not in names} | {names[k]: values[k] for k in names if k is not None}
+    renamed = {name: values[was] for was, name in names.items() if was is not None and prefix + name not in given}
+    values = {key: value for key, value in values.items() if key not in names} | renamed
     if issubclass(settings, VerbConfig) and "training" in values:
-        values["training"] = with_current_names(values["training"], TrainingConfig)
+        values["training"] = with_current_names(values["training"], TrainingConfig, given, "training.")
     return values
+
+
+def _keys_on_the_line() -> frozenset[str]:
+    """Return the keys of the settings on the command line, as Hydra has them."""
+    from hydra.core.hydra_config import HydraConfig
+
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    return frozenset(word.lstrip("+~").partition("=")[0] for word in words)
 
 
 def _literal(value: Any) -> Any:
@@ -153,11 +164,19 @@ def _config_dir() -> Path | None:
     return Path(folder) if folder else None
 
 
-def _option(values: Any, group: str, came_from: str | None = None, *, beside: Path | None = None) -> DictConfig:
-    """Return the settings of an option, merged into its class."""
+def _option(
+    values: Any,
+    group: str,
+    came_from: str | None = None,
+    *,
+    beside: Path | None = None,
+    given: frozenset[str] = frozenset(),
+) -> DictConfig:
+    """Return the settings of an option, merged into its class. given: the keys on the command line."""
     kind = str(values.get("kind")) if isinstance(values, dict) else str(values)
     settings = settings_class(group, kind, came_from=came_from, beside=beside)
-    return _merged(OmegaConf.structured(settings), with_current_names(values, settings), group)
+    values = with_current_names(values, settings, given, f"{group}.")
+    return _merged(OmegaConf.structured(settings), values, group)
 
 
 def _merged(target: DictConfig, values: dict[str, Any], group: str) -> DictConfig:

@@ -161,6 +161,13 @@ def test_an_earlier_name_is_read_and_says_the_current_one(
     (tmp_path / "own" / "model" / "mine.yaml").write_text("defaults: [nplm, _self_]\n\nhistory: -1\n")
     said = lmtool("train", "data=toy", "model=mine", "--config-dir", "own", code=2)
     assert "model.fofe_window=-1: must be 0 or more, or null" in said
+    said = lmtool("train", "data=toy", "model=mine", "model.fofe_window=-2", "--config-dir", "own", code=2)
+    assert "model.fofe_window=-2: must be 0 or more, or null" in said
+    (tmp_path / "own" / "training").mkdir()
+    (tmp_path / "own" / "training" / "mine.yaml").write_text("defaults: [standard, _self_]\n\nclip_norm: -1\n")
+    for word, value in (("training=mine", "-1.0"), ("training.max_grad_norm=-2", "-2.0")):
+        said = lmtool("train", "data=toy", "model=nplm", "training=mine", word, "--config-dir", "own", code=2)
+        assert f"training.max_grad_norm={value}: must be above 0, or null" in said
     line = split_line(["train", "model=nce", "output.noise=3", "prune=[0]", "seed=1"])
     assert with_current_names(line, noted=True).overrides[1:3] == ["output.num_noise=3", "prune_counts=[0]"]
     assert capfd.readouterr().err.splitlines() == [
