@@ -11,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from lmtool.config.options import conf_dir
-from lmtool.config.settings import typed
+from lmtool.config.settings import data_settings, typed
 from lmtool.config.verbs import PreprocessConfig
 from lmtool.data.corpus import Corpus
 from lmtool.data.oov import oov_warning, report_oov_rates
@@ -138,7 +138,7 @@ def test_text_from_python_on_the_command_line(lmtool: Run) -> None:
     said = lmtool("preprocess", "data=texts", code=2)
     assert "make its store by lmtool.Corpus.from_texts(train=[...], valid=[...])" in said and said.count("\n") == 1
     with Corpus.from_texts([f"{letter} x" for letter in "abcd"], 0.25) as corpus:
-        digest = corpus.settings.digest  # type: ignore[attr-defined]
+        digest = data_settings(corpus.provenance).digest
     lmtool(*NGRAM, "data=texts", f"data.digest={digest}", "hydra.run.dir=run")
     assert "tokens (valid)" in lmtool("eval", "run=run")
     shutil.rmtree("stores")

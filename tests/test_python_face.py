@@ -17,6 +17,7 @@ import torch
 import lmtool
 from lmtool import results
 from lmtool.api.settings import overrides_of
+from lmtool.config.settings import data_settings
 
 TRAIN = ["a b c d", "b c d e", ["a", "c", "e"]] * 20
 SMALL = {"kind": "nplm", "hidden_dim": 8, "embedding_dim": 4, "context_size": 2}
@@ -71,7 +72,7 @@ def test_train_is_what_the_command_does(bigram: lmtool.results.TrainedRun, corpu
     from lmtool.cli.command_line import main
 
     line = ["train", "model=ngram", "model.order=2", "smoother=witten_bell", f"store_dir={folder}/stores"]
-    data = [f"data.digest={corpus.settings.digest}", "data=texts"]  # type: ignore[attr-defined]
+    data = [f"data.digest={data_settings(corpus.provenance).digest}", "data=texts"]
     assert main([*line, *data, f"hydra.run.dir={folder}/by-command"]) == 0
     by_command = json.loads((folder / "by-command" / "result.json").read_text())
     assert bigram.valid_perplexity == by_command["valid_perplexity"]

@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import lmtool
+from lmtool.config.settings import data_settings
 from lmtool.data.sources.synthetic import entropy
 
 sizes = [3_000, 30_000, 300_000]
@@ -26,7 +27,7 @@ for size in sizes:
     for smoother in smoothers:
         run = lmtool.train({"kind": "ngram", "order": 2}, corpus, smoother=smoother)
         perplexities[smoother].append(run.valid_perplexity)
-best = np.exp(entropy(corpus.settings))
+best = np.exp(entropy(data_settings(corpus.provenance)))
 
 # %%
 figure, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")

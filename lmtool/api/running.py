@@ -18,7 +18,7 @@ from lmtool.cli.arguments import CommandLine
 from lmtool.cli.help_pages import config_dir_of
 from lmtool.config.options import HOMES, folder_in_use
 from lmtool.config.overrides import key_of, value_of
-from lmtool.config.settings import plain_values, typed
+from lmtool.config.settings import data_settings, plain_values, typed
 from lmtool.errors import UserError, of_paths
 from lmtool.results import MixedRun, TrainedRun
 from lmtool.runs.resume import TrainingStart
@@ -106,7 +106,7 @@ def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in settings.items() if value is not None}
     corpus = given.get("data")
     if isinstance(corpus, Corpus):
-        given["data"] = plain_values(corpus.settings)
+        given["data"] = plain_values(data_settings(corpus.provenance))
         given["store_dir"] = str(corpus.path.parent)
     return given
 

@@ -83,6 +83,14 @@ def saved_settings(saved: dict[str, Any], group: str, origins: dict[str, str] | 
         raise UserError(f"the run's {group} settings do not fit this version of lmtool: {error}") from error
 
 
+def data_settings(provenance: dict[str, Any]) -> Any:
+    """Return the settings of a data set, a DataConfig, from the provenance of its store.
+
+    Raises UserError if they do not fit this version, or are those of an option that is not in use here.
+    """
+    return saved_settings(provenance["settings"], "data")
+
+
 def option_named(group: str, given: Any, key: str) -> Any:
     """Return the settings of an option that a setting of another option gives: as its name, or as a mapping with the
     name as `kind` and values that replace those of its YAML file.

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from lmtool.config.data import Unit, VocabularyConfig
 from lmtool.config.rules import require
@@ -94,16 +93,6 @@ class Corpus:
         splits = {"train": train, "valid": valid, "test": test}
         store = write_texts(splits, name=name, sentences=sentences, rules=rules, words=words, store_dir=Path(store_dir))
         return cls(store)
-
-    @cached_property
-    def settings(self) -> Any:
-        """The settings of the data set, a DataConfig, as they were when the store was written.
-
-        Raises UserError if they do not fit this version, or are those of an option that is not in use here.
-        """
-        from lmtool.config.settings import saved_settings
-
-        return saved_settings(self.provenance["settings"], "data")
 
     def __repr__(self) -> str:
         tokens = ", ".join(f"{row['split']} {row['tokens']:,}" for row in self.provenance["rows"])

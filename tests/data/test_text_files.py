@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lmtool.config.settings import data_settings
 from lmtool.data import text_files as text_files_module
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
@@ -92,7 +93,7 @@ def test_several_files_are_one_split(folder: Path) -> None:
         assert words == ["b", "x", "</s>", "p", "q", "</s>", "r", "</s>", "s", "t", "</s>"]
         assert corpus.split("train").characters == 4 + 4 + 2 + 4  # each line with one line end
         assert corpus.tokens("valid") == 9 and corpus.oov_share("valid") == 2 / 9
-        assert corpus.settings == data
+        assert data_settings(corpus.provenance) == data
         identity, stamp = corpus.provenance["identity"], corpus.provenance["stamp"]
         assert [entry["name"] for entry in identity["train"]] == ["b.txt", "b.txt.gz", "c.zip"]
         assert [entry[0] for entry in stamp["valid"]] == [str(folder / "parts" / f) for f in ("a.txt", "b.txt", "c.md")]

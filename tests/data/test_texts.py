@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lmtool.config.settings import data_settings
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess
 from lmtool.data.sources import texts
@@ -82,7 +83,7 @@ def test_rules_of_the_vocabulary(tmp_path: Path) -> None:
 
 def test_the_settings_of_a_store_make_it_again_or_say_why_not(tmp_path: Path) -> None:
     with Corpus.from_texts(["a b"], ["b"], min_count=1, store_dir=tmp_path) as corpus:
-        data = corpus.settings
+        data = data_settings(corpus.provenance)
     assert (data.kind, data.name, data.vocabulary.min_count) == ("texts", "texts", 1)
     again = preprocess(data, tmp_path, progress=False)
     assert again.path == corpus.path and not again.created
@@ -91,7 +92,8 @@ def test_the_settings_of_a_store_make_it_again_or_say_why_not(tmp_path: Path) ->
 
 
 def test_the_settings_of_any_store(toy: Corpus) -> None:
-    assert (toy.settings.kind, toy.settings.sentences) == ("toy", True)
+    data = data_settings(toy.provenance)
+    assert (data.kind, data.sentences) == ("toy", True)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

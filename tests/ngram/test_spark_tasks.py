@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from lmtool.config.settings import data_settings
 from lmtool.data.corpus import Corpus
 from lmtool.errors import UserError
 from lmtool.ngram.counting.counts import Counts, count_ngrams, unigram_counts
@@ -75,7 +76,7 @@ class Sparkless:
         ranks = np.argsort(np.argsort(np.where(np.array(firsts) < 0, -1, firsts), kind="stable"), kind="stable")
         self.numbers = np.append(np.where(np.array(firsts) < 0, -1, ranks), -1)
         self.numbers[self.vocabulary.eos] = -1
-        task = _tasks.count_in_pieces(corpus.settings, corpus.vocabulary, order, self.frequent)
+        task = _tasks.count_in_pieces(data_settings(corpus.provenance), corpus.vocabulary, order, self.frequent)
         # Three tasks count the text: one n-gram may be counted in each of them.
         made = [batch for a, b in pairwise((0, 100, 101, len(LINES))) for batch in task(iter([self.lines(LINES[a:b])]))]
         self.partitions = []
@@ -243,7 +244,7 @@ def test_weights_of_what_is_kept_by_hand(is_spread: bool) -> None:
 
 
 def test_types_with_their_first_places(corpus: Corpus) -> None:
-    task = _tasks.count_types(corpus.settings)
+    task = _tasks.count_types(data_settings(corpus.provenance))
     batches = [Sparkless.lines(["\ufeffb a", "", "b <unk> c"]), Sparkless.lines(["a a"])]
     rows = [row for batch in task(iter(batches)) for row in batch.to_pylist()]
     found = {row["word"]: (row["count"], row["place"]) for row in rows if row["what"] == _tasks.WORD}
@@ -262,7 +263,7 @@ def test_types_with_their_first_places(corpus: Corpus) -> None:
 def test_text_that_cannot_be_counted_gives_a_row(corpus: Corpus, lines: list[str], said: str) -> None:
     (row,) = [
         row
-        for batch in _tasks.count_types(corpus.settings)(iter([Sparkless.lines(lines)]))
+        for batch in _tasks.count_types(data_settings(corpus.provenance))(iter([Sparkless.lines(lines)]))
         for row in batch.to_pylist()
     ]
     assert (

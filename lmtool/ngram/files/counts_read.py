@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.config.data import VocabularyConfig
+from lmtool.config.settings import data_settings
 from lmtool.data.choose_vocabulary import numbered, select
 from lmtool.data.corpus import Corpus
 from lmtool.data.readers import MEMBER, PARQUET, form_of, parquet_columns, read_blocks, read_errors
@@ -159,7 +160,7 @@ def read_counts(files: CountFiles, corpus: Corpus, order: int, storage: Storage)
     among the shorter ones.
     """
     vocabulary = corpus.vocabulary
-    known = _Words(list(files.unigrams()), vocabulary, corpus.settings.vocabulary)
+    known = _Words(list(files.unigrams()), vocabulary, data_settings(corpus.provenance).vocabulary)
     unigrams = unigram_counts(vocabulary)
     builder = TrieBuilder(len(vocabulary), storage)
     suffix: list[Packed] = []

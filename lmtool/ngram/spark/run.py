@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lmtool.config.groups import DataConfig, EstimationRequest
+from lmtool.config.settings import data_settings
 from lmtool.data.choose_vocabulary import listed_words
 from lmtool.data.corpus import Corpus
 from lmtool.data.preprocess import preprocess, settings_json
@@ -85,7 +86,7 @@ def estimate(cluster: Cluster, request: EstimationRequest) -> BackoffTable | Non
 def _work(cluster: Cluster, corpus: Corpus, order: int) -> Iterator[Work]:
     """Provide the counted n-grams of the highest order; finished steps are removed at the end, unless they are kept."""
     spark = start(cluster, progress=False)
-    data = corpus.settings
+    data = data_settings(corpus.provenance)
     place = find_train(data, data.elsewhere(), spark)
     stages = stages_of(cluster, data, place, corpus.path.parent)
     remedy = f"run again: finished steps are kept in {stages.address}; more counts.partitions need less memory"
