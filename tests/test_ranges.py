@@ -10,12 +10,14 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from lmtool.cli.help_pages import VERBS
 from lmtool.config.options import conf_dir
+from lmtool.config.rules import Rule
 from lmtool.config.settings import typed
 from lmtool.errors import UserError
 from tests.schemas import SETTINGS as CLASSES
@@ -210,3 +212,31 @@ def test_a_value_out_of_range_is_refused_by_name(setting: Setting) -> None:
     if setting.kind is float:
         large = refusal(config, expected, setting.key, 1e300)
         assert (large is None) == (setting.key in UNBOUNDED), f"{setting.key}=1e300: {large or 'is taken'}"
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    rule = Rule(low=0, open_low=True)
+    for value in (5, np.int64(5)):
+        rule.require(value, "k", "int | None")
+    for value in (0.5, np.float32(0.5), np.int64(5), 10**400):
+        rule.require(value, "t", "float")
+    for value, type_ in (
+        (5.0, "int"),
+        (True, "int"),
+        (True, "float"),
+        ("5", "float"),
+        (math.inf, "float"),
+        (0, "float"),
+    ):
+        with pytest.raises(UserError, match="must be above 0"):
+            rule.require(value, "k", type_)
+    with pytest.raises(UserError, match="must be a number above 0, or null"):
+        Rule(low=0, open_low=True, words=("null",)).require("null", "training.epochs", "Any")
+
+
+def test_block_is_not_null() -> None:
+    with (
+        initialize_config_dir(str(conf_dir()), version_base=None),
+        pytest.raises(UserError, match="block=None: must be"),
+    ):
+        typed(compose("compare", ["runs=[a,b]", "block=null"]), CLASSES[""]["compare"])

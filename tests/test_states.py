@@ -101,6 +101,14 @@ def test_the_hash_table_of_ngrams_changes_nothing(kind: str, toy: Corpus) -> Non
         states = wanted[1]
 
 
+def test_no_states_advance(toy: Corpus) -> None:
+    for kind in ("ngram", "nplm", "mixture-across"):
+        model = MODELS[kind](toy)
+        none = model.begin(tokens_of(toy))[None][:0]
+        log_prob, after = model.advance(none, np.empty(0, dtype=np.int64), tokens_of(toy))
+        assert log_prob.shape == (0,) and after.shape == none.shape
+
+
 def test_the_hash_table_is_built_once_it_pays(toy: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     model = MODELS["ngram"](toy)
     assert isinstance(model, NgramModel)

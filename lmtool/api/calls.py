@@ -86,7 +86,7 @@ def train(
     arguments then change its budget. out: the run folder; None: a new one below ./outputs/train. callback: called after
     each evaluation with its line of metrics.jsonl, e.g. {"epoch": 1.0, "valid_perplexity": 210.3, ...}; if it returns
     True, the training ends. progress: as in `preprocess`. settings: any other setting of `lmtool train`, e.g.
-    prune=[0, 0, 1], threads=1, lr_range=True (which returns a RateTest).
+    prune_counts=[0, 0, 1], threads=1, lr_range=True (which returns a RateTest).
 
     KeyboardInterrupt leaves a checkpoint; resume=out continues from it. Raises UserError for a mistake in a setting,
     and for `out` together with `resume`.

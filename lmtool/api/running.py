@@ -51,15 +51,16 @@ def call(
     keeps: bool = False,
 ) -> Any:
     """Run a command and return its result. keeps: whether its output folder is kept if `out` is None."""
+    from lmtool.cli.line_settings import with_current_names
     from lmtool.cli.resume import with_earlier_words
 
     with of_paths(), restore_threads(), ExitStack() as stack:
         stack.enter_context(folder_in_use(settings.get("options")))
-        line = with_earlier_words(CommandLine(verb, [], overrides_of(plain(settings))))
+        line = with_current_names(with_earlier_words(CommandLine(verb, [], overrides_of(plain(settings)))))
         composed, choices = compose(line)
         command = importlib.import_module(f"lmtool.commands.{verb}")
         config_dir = config_dir_of(line.flags)
-        config = typed(composed, command.SETTINGS, beside=config_dir)
+        config = typed(composed, command.SETTINGS, config_dir, frozenset(map(key_of, line.overrides)))
         resumed = next((value_of(word) for word in line.overrides if key_of(word) == "hydra.run.dir"), None)
         if out is not None or resumed is not None:
             folder = Path(out if out is not None else str(resumed))

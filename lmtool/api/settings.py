@@ -90,10 +90,8 @@ def compose(line: CommandLine) -> tuple[Any, dict[str, str]]:
 
     from lmtool.cli import hydra_errors
     from lmtool.cli.hydra_run import VERSION, register_option_folders
-    from lmtool.cli.line_settings import with_current_names
 
     assert line.verb is not None, "the callers name it"
-    line = with_current_names(line)
     register_option_folders()
     folder = config_dir_of(line.flags)
     beside = [f"hydra.searchpath=[{quoted(f'file://{folder}')}]"] if folder else []

@@ -112,7 +112,10 @@ class LineSettings:
         """Return a key by its current name, if it is the earlier name of a setting; else the key unchanged."""
         group, _, rest = key.partition(".")
         options = [self.option(group, name) for name in self.chosen(group)] if rest and group in self.groups else []
-        for types in [option.fields for option in options] if rest else [self.top]:
+        fields = [option.fields for option in options] if rest else [self.top]
+        if any((rest or key) in types for types in fields):
+            return key  # the current name of another option's setting, in a sweep over options
+        for types in fields:
             for name, type_ in types.items():
                 if type_.rule is not None and type_.rule.was == (rest or key):
                     return f"{group}.{name}" if rest else name

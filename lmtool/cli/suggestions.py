@@ -40,7 +40,7 @@ SYNONYMS = {
     "data.vocabulary.lowercase": "lower dolowercase",
     "data.vocabulary.unit": "tokenizer tokeniser tokens level tokenization",
     "smoother": "smoothing discounting",
-    "optim": "optimizer optimizer opt",
+    "optim": "optimizer optimiser opt",
     "schedule": "scheduler lrscheduler lrschedule",
     "output": "loss criterion",
     "device": "gpu cuda usecuda",

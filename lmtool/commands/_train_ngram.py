@@ -192,5 +192,5 @@ def _cutoffs(prune: list[int] | None, order: int) -> list[int] | None:
     if not prune:
         return None
     if len(prune) > order:
-        raise UserError(f"prune={prune}: {len(prune)} cut-offs, but model.order={order}")
+        raise UserError(f"prune_counts={prune}: {len(prune)} cut-offs, but model.order={order}")
     return prune + prune[-1:] * (order - len(prune))

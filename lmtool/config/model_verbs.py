@@ -169,11 +169,12 @@ class ReportConfig(VerbConfig):
     words: Any = MISSING
     levels: int = setting(min=1, max=8)
     resamples: int = setting(min=100, max=1_000_000)
-    block: Any = setting(check=require_block)
+    block: Any = MISSING
     seed: int = setting(min=0)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
+        require_block(self.block)
         most = 5000  # the cost of t-SNE grows with the square
         words, rule = self.words, f"a number from 3 to {most}, or a list of 3 words or more, such as [cat,dog,'7']"
         if isinstance(words, list):

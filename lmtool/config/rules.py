@@ -15,7 +15,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 from lmtool.errors import UserError
@@ -68,17 +68,18 @@ class Rule:
             return  # the type allows null, or the value was rejected earlier
         if self.check is not None and value is not None:
             self.check(value, key)
-        if (self.bounds or self.words) and as_written(value) not in self.words:
+        if (self.bounds or self.words) and (value == "null" or as_written(value) not in self.words):
             items = value if type_.startswith("list") else [value]
-            huge = "int" in type_ and self.high == math.inf and any(item >> BITS > 0 for item in items)
-            require(bool(items) and all(map(self._holds, items)), key, value, self.text(type_))
+            whole = "int" in type_ and "float" not in type_
+            require(bool(items) and all(self._holds(item, whole) for item in items), key, value, self.text(type_))
+            huge = whole and self.high == math.inf and any(item >= 1 << BITS for item in items)
             require(not huge, key, value, f"below 2^{BITS}")
 
-    def _holds(self, value: Any) -> bool:
-        if not isinstance(value, int | float) or isinstance(value, bool):
+    def _holds(self, value: Any, whole: bool) -> bool:
+        if not is_number(value, self.low, self.high) or (whole and not isinstance(value, Integral)):
             return False
-        above = value > self.low if self.open_low else value >= self.low
-        return bool(above and (value < self.high if self.open_high or self.high == math.inf else value <= self.high))
+        below = value != self.high if self.open_high or self.high == math.inf else True
+        return bool(below and not (self.open_low and value == self.low))
 
 
 def setting(

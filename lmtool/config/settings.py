@@ -51,14 +51,17 @@ UNNAMED = {"counts": "sorted"}  # kind of a group's settings that runs from befo
 T = TypeVar("T")
 
 
-def typed(composed: DictConfig, expected: type[T], beside: Path | None = None) -> T:
+def typed(
+    composed: DictConfig, expected: type[T], beside: Path | None = None, given: frozenset[str] | None = None
+) -> T:
     """Convert the composed configuration of a verb, including its options, to the dataclass `expected`.
 
-    beside: the folder of --config-dir; None: the one that Hydra has. Raises UserError, naming the key, for a missing
-    mandatory value, an unknown key, and a value of the wrong type or out of range.
+    beside: the folder of --config-dir; given: the keys on the command line; None: those that Hydra has. Raises
+    UserError, naming the key, for a missing mandatory value, an unknown key, and a value of the wrong type or out of
+    range.
     """
     values: Any = OmegaConf.to_container(composed)  # interpolations are resolved at the end
-    given = _keys_on_the_line()
+    given = _keys_on_the_line() if given is None else given
     values = with_current_names(values, expected, given)
     use_folder(values.get("options"))
     target = OmegaConf.structured(expected)
@@ -132,7 +135,9 @@ def _keys_on_the_line() -> frozenset[str]:
     """Return the keys of the settings on the command line, as Hydra has them."""
     from hydra.core.hydra_config import HydraConfig
 
-    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    if not HydraConfig.initialized():
+        return frozenset()
+    words: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)  # a value may be like ${x}
     return frozenset(word.lstrip("+~").partition("=")[0] for word in words)
 
 

@@ -229,11 +229,12 @@ class CompareConfig(VerbConfig):
     split: str = MISSING
     resamples: int = setting(min=100, max=1_000_000)
     seed: int = setting(min=0)
-    block: Any = setting(check=require_block)
+    block: Any = MISSING
     device: str = setting(check=require_device)
 
     def __post_init__(self) -> None:
         VerbConfig.__post_init__(self)
+        require_block(self.block)
         if len(self.runs) < 2 or len(set(self.runs)) < len(self.runs):
             raise UserError(f"runs={self.runs}: name two or more that differ, as runs=[A,B]")
 

@@ -101,9 +101,7 @@ class Split:
         """
         if not across_sentences or self.independent_sentences or len(self.offsets) <= 2:
             return self
-        if self.documents is not None:
-            return replace(self, offsets=self.documents)
-        if not reset_share:
+        if self.documents is not None or not reset_share:
             return self._joined
         starts = self.offsets[1:-1]
         chosen = starts[context_reset_mask(starts, reset_share)]
@@ -111,7 +109,8 @@ class Split:
 
     @cached_property
     def _joined(self) -> Split:
-        return replace(self, offsets=self.offsets[[0, -1]])
+        # Kept: a stream's own in_memory is made once, however often a caller asks for the stream.
+        return replace(self, offsets=self.offsets[[0, -1]] if self.documents is None else self.documents)
 
     @cached_property
     def in_memory(self) -> Windows:

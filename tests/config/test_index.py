@@ -15,9 +15,11 @@ from omegaconf.errors import ValidationError
 from lmtool.cli.arguments import split_line
 from lmtool.cli.help_pages import VERBS
 from lmtool.cli.line_settings import with_current_names
+from lmtool.config import settings
 from lmtool.config.index import SettingType, in_words, option_types, read, verb_types
 from lmtool.config.options import HOMES, folder_in_use
 from lmtool.config.settings import error_line, saved_settings
+from lmtool.config.training import TrainingConfig
 from tests.conftest import ROOT
 from tests.schemas import SETTINGS, VERB_SETTINGS
 
@@ -174,5 +176,10 @@ def test_an_earlier_name_is_read_and_says_the_current_one(
         "note: output.noise has been renamed: write output.num_noise",
         "note: prune has been renamed: write prune_counts",
     ]
+    line = split_line(["train", "-m", "schedule=steps,plateau", "schedule.factor=0.5"])
+    assert with_current_names(line).overrides[-1] == "schedule.factor=0.5"  # plateau's name today
+    both, given = {"clip_norm": 1.0, "max_grad_norm": 2.0}, frozenset(["training.max_grad_norm"])
+    assert settings.with_current_names(both, TrainingConfig) == {"max_grad_norm": 1.0}
+    assert settings.with_current_names(both, TrainingConfig, given, "training.") == {"max_grad_norm": 2.0}
     saved = saved_settings({"kind": "steps", "warmup": 0.0, "at": [5], "factor": 0.5}, "schedule")
     assert (saved.milestones, saved.gamma) == ([5], 0.5)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lmtool.data import readers, remote
+from lmtool.data.corpus import Corpus
 from lmtool.data.readers import read_blocks
 from lmtool.data.text_records import packed_file, text_blocks
 from lmtool.errors import UserError
@@ -176,3 +178,10 @@ def test_damage_within_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(raw[:4] + bytes([255] * 12) + raw[16:])
     with pytest.raises(UserError, match=r"a\.parquet is damaged or not a Parquet file"):
         list(read_blocks(str(tmp_path / "a.parquet"), column="text"))
+
+
+def test_the_stream_of_documents_is_made_once(toy: Corpus) -> None:
+    valid = toy.split("valid")
+    text = replace(valid, documents=valid.offsets[[0, 3, -1]])
+    assert text.as_stream(True) is text.as_stream(True)
+    assert list(text.as_stream(True).offsets) == list(text.documents)

@@ -193,6 +193,17 @@ class RowAdam(RowOptimizer):
             warnings.warn("RowAdam: catch_up is now correct_skipped_steps", DeprecationWarning, stacklevel=2)
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "l2": l2}
         super().__init__(params, settings | {"correct_skipped_steps": correct_skipped_steps or catch_up})
+        self._use_current_names()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state of an optimizer, which may be of lmtool 0.6."""
+        super().load_state_dict(state_dict)
+        self._use_current_names()
+
+    def _use_current_names(self) -> None:
+        for group in self.param_groups:
+            if "catch_up" in group:
+                group["correct_skipped_steps"] = group.pop("catch_up")
 
     def initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         steps = torch.zeros(len(weight), dtype=torch.int32, device=weight.device)

@@ -108,7 +108,8 @@ class NgramModel(LanguageModel):
         """
         ids = self._checked_words("log_prob_text: ids", ids, ("N",))
         offsets = sentence_offsets("NgramModel.log_prob_text: offsets", offsets, len(ids))
-        table = self.lookup.for_text(len(ids))
+        # A hash table is memory of the process that cannot be released.
+        table = self.lookup.for_text(len(ids)) if memory_limit is None else self.lookup.compiled
         log_prob = np.empty(len(ids), dtype=np.float64)
         size = TOKENS_PER_PIECE if memory_limit is None else LIMITED_PIECE
         pieces = [(first, min(first + size, len(ids))) for first in range(0, len(ids), size)]

@@ -108,7 +108,8 @@ class Lookup:
         if self.compiled.ngrams.order < order and order not in self._tried:
             self._tried.add(order)
             ngrams = hash_ngrams(self.table, order)
-            self.compiled = self.compiled._replace(ngrams=ngrams or self.compiled.ngrams)
+            if ngrams is not None and self.compiled.ngrams.order < order:  # another thread may have built a larger one
+                self.compiled = self.compiled._replace(ngrams=ngrams)
 
 
 def hash_ngrams(table: BackoffTable, order: int) -> Hash | None:

@@ -71,7 +71,7 @@ def back_off(
     """
     table = borrowed(table)
     hashed = order <= table.ngrams.order
-    size = min(QUERIES_PER_BLOCK, len(words)) if hashed else len(words)
+    size = max(min(QUERIES_PER_BLOCK, len(words)) if hashed else len(words), 1)  # no words: a range without steps
     place = np.empty(size, np.int64)  # the word of each search
     query = np.empty((size, 3), np.int64)  # its context and word, then its node
     value = np.empty(size, np.float32)
