@@ -126,3 +126,17 @@ def test_an_experiment_may_be_a_sweep(lmtool: Run, tmp_path: Path) -> None:
     assert "were finished before" in lmtool("train", "-m", "resume=sweep")
     lmtool(*line, "hydra.mode=RUN", "hydra.run.dir=one")
     assert Path("one/run.json").exists()
+
+
+def test_aliases_that_expand_without_bound(lmtool: Run, tmp_path: Path) -> None:
+    (tmp_path / "own" / "model").mkdir(parents=True)
+    lines = ["defaults: [ngram, _self_]", f"a: &a [{', '.join('x' * 9)}]"]
+    lines += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)]
+    (tmp_path / "own" / "model" / "mine.yaml").write_text("\n".join(lines))
+    said = lmtool("train", "model=mine", "data=toy", "--config-dir", "own", code=2)
+    assert "mine.yaml: its aliases expand to more than 1,000,000 values" in said
+
+
+def test_a_launcher_that_is_not_a_plugin(lmtool: Run) -> None:
+    said = lmtool("compare", "runs=[kn,net]", "hydra.launcher._target_=1e308", "-m", code=2)
+    assert "must be the class of an installed Hydra plugin" in said

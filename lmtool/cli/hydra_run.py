@@ -26,9 +26,10 @@ from lmtool.cli.arguments import FLAGS_WITH_VALUE, CommandLine
 from lmtool.cli.help_pages import CONFIG_DIR, MULTIRUN, config_dir_of
 from lmtool.cli.hydra_rules import CheckedLoader, require_no_search_path
 from lmtool.cli.line_settings import with_current_names
+from lmtool.config.index import require_bounded_aliases
 from lmtool.config.options import conf_dir, places
 from lmtool.config.settings import typed
-from lmtool.errors import of_paths
+from lmtool.errors import UserError, of_paths
 from lmtool.results import Result
 from lmtool.session import Session
 from lmtool.sweeps import job, sweep
@@ -105,6 +106,13 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
     folder = _value_of(line.flags, "--config-path", "-cp") or str(conf_dir())
     runs = all(flag.partition("=")[0] in RUNS for flag in _flags_alone(line.flags))
     token = _folder.set(config_dir_of(line.flags))
+    require_bounded_aliases(config_dir_of(line.flags))
+    for word in line.overrides:
+        key, _, value = word.lstrip("+").partition("=")
+        if key in ("hydra.launcher._target_", "hydra.sweeper._target_") and not value.startswith("hydra"):
+            raise UserError(
+                f"{word}: must be the class of an installed Hydra plugin; choose hydra/launcher=NAME instead"
+            )
     try:
         with hydra.initialize_config_dir(os.path.abspath(folder), job_name="lmtool", version_base=VERSION):
             application = GlobalHydra.instance().hydra

@@ -199,6 +199,32 @@ def line_of(path: Path, keys: list[str]) -> int | None:
     return line
 
 
+MAX_NODES = 1_000_000  # of a YAML file once its aliases are expanded, as OmegaConf does it
+
+
+def require_bounded_aliases(folder: str | Path | None) -> None:
+    """Raise UserError if aliases in a YAML file below a folder expand beyond MAX_NODES values."""
+    import yaml
+
+    def size(node: Any) -> int:
+        if id(node) not in sizes:
+            sizes[id(node)] = 1  # an alias inside its own anchor is an error of its own
+            items = node.value if isinstance(node.value, list) else []
+            parts = [part for item in items for part in (item if isinstance(item, tuple) else (item,))]
+            sizes[id(node)] = 1 + sum(map(size, parts))
+        return sizes[id(node)]
+
+    for path in sorted(Path(folder).rglob("*.yaml")) if folder is not None and Path(folder).is_dir() else []:
+        sizes: dict[int, int] = {}
+        try:
+            node = yaml.compose(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            large = node is not None and size(node) > MAX_NODES
+        except (yaml.YAMLError, OSError, ValueError, RecursionError):
+            continue
+        if large:
+            raise UserError(f"{path}: its aliases expand to more than {MAX_NODES:,} values; write fewer")
+
+
 def _settings(node: Any, above: tuple[str, ...], path: Path, lines: list[str]) -> Iterator[Setting]:
     for key, value in node.value:
         keys = (*above, str(key.value))
