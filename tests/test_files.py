@@ -11,6 +11,7 @@ import pytest
 from lmtool.errors import UserError
 from lmtool.system import files
 from lmtool.system.files import atomic_write, write_json
+from lmtool.training.reporting import Reporter
 
 
 @pytest.fixture
@@ -49,6 +50,16 @@ def test_content_is_synced_before_it_has_its_name(done: list[tuple[str, str, byt
     with atomic_write(path, synced=False) as temporary:
         temporary.write_bytes(b"x")
     assert [what for what, _, _ in done] == ["renamed"] and path.read_bytes() == b"x"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names the files by /proc")
+def test_metrics_are_synced_with_their_name(done: list[tuple[str, str, bytes]], tmp_path: Path) -> None:
+    """A checkpoint that refers to them is written next, and a power failure may keep its name and lose theirs."""
+    (tmp_path / "metrics.jsonl").write_bytes(b"{}")
+    reporter = Reporter(tmp_path, bar=False, tensorboard=False, loss_is_log_prob=True)
+    reporter.sync()
+    reporter.close()
+    assert done[:2] == [("synced", "metrics.jsonl", b"{}"), ("synced", tmp_path.name, b"")]
 
 
 def test_after_a_failure_the_old_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

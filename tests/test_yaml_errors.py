@@ -135,8 +135,18 @@ def test_aliases_that_expand_without_bound(lmtool: Run, tmp_path: Path) -> None:
     (tmp_path / "own" / "model" / "mine.yaml").write_text("\n".join(lines))
     said = lmtool("train", "model=mine", "data=toy", "--config-dir", "own", code=2)
     assert "mine.yaml: its aliases expand to more than 1,000,000 values" in said
+    said = lmtool("train", "model=ngram", "data=toy", "options=own", code=2)
+    assert "mine.yaml: its aliases expand to more than 1,000,000 values" in said
 
 
-def test_a_launcher_that_is_not_a_plugin(lmtool: Run) -> None:
-    said = lmtool("compare", "runs=[kn,net]", "hydra.launcher._target_=1e308", "-m", code=2)
-    assert "must be the class of an installed Hydra plugin" in said
+@pytest.mark.parametrize("word", ["launcher._target_=1e308", "launcher._target_=hydra_plugins.A"])
+def test_a_launcher_that_is_not_a_plugin(word: str, lmtool: Run) -> None:
+    said = lmtool("compare", "runs=[kn,net]", f"hydra.{word}", "-m", code=2)
+    assert f"hydra.{word}: must be the class of an installed Hydra plugin".replace("1e308", "1e+308") in said
+
+
+def test_a_text_that_ends_with_the_file(lmtool: Run, tmp_path: Path) -> None:
+    (tmp_path / "own" / "training").mkdir(parents=True)
+    (tmp_path / "own" / "training" / "mine.yaml").write_text("epochs: 1\nsteps: null\na: |\na: |\n")
+    said = lmtool("train", "training=mine", "model=nplm", "data=toy", "--config-dir", "own", code=2)
+    assert "mine.yaml" in said and "duplicate key a" in said

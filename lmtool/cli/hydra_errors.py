@@ -126,7 +126,7 @@ def _joined(chain: list[BaseException]) -> str:
 def _unreadable_yaml(error: BaseException, line: CommandLine) -> UserError | None:
     """Convert a Python error that Hydra raises while it reads the YAML files; return None for any other error."""
     if isinstance(error, UnicodeDecodeError | OSError):
-        for path in _own_files(line):
+        for path in user_files(line):
             _require_settings(path)
     if isinstance(error, RecursionError):
         return UserError("the defaults lists of the YAML files lead in a circle: a file of --config-dir names itself")
@@ -138,7 +138,7 @@ def _unreadable_yaml(error: BaseException, line: CommandLine) -> UserError | Non
     return None
 
 
-def _own_files(line: CommandLine) -> Iterator[Path]:
+def user_files(line: CommandLine) -> Iterator[Path]:
     """Yield the YAML files of user folders."""
     folder = config_dir_of(line.words)
     for top in [*([folder] if folder else []), *(place.folder for place in places())]:

@@ -18,6 +18,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException
 from hydra.plugins.config_source import ConfigSource
 from hydra.types import RunMode
@@ -75,11 +76,12 @@ class CheckedLoader(ConfigLoader):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
-        """Compose a configuration. Raises SettingError as `require_harmless` does."""
+        """Compose a configuration. Raises SettingError as `require_harmless` and `require_plugins` do."""
         composed = self._loader.load_configuration(
             config_name, overrides, run_mode, from_shell, validate_sweep_overrides
         )
         require_harmless(composed, self._typed)
+        require_plugins(composed, run_mode)
         return composed
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
@@ -145,6 +147,20 @@ def require_harmless(composed: DictConfig, typed: Sequence[str]) -> None:
             "places; if it is your own, write it on the command line",
             key,
         )
+
+
+def require_plugins(composed: DictConfig, run_mode: RunMode) -> None:
+    """Raise SettingError for a launcher or sweeper that is not installed, and in a sweep for none."""
+    plugins = {f"{plugin.__module__}.{plugin.__name__}" for plugin in Plugins.instance().discover()}
+    hydra: Any = OmegaConf.to_container(composed.hydra, resolve=False)
+    for part in ("launcher", "sweeper"):
+        node = hydra[part]
+        if node is None and run_mode is RunMode.RUN:
+            continue
+        target = node.get("_target_") if isinstance(node, dict) else None
+        if target not in plugins:
+            key, rule = f"hydra.{part}._target_", f"the class of an installed Hydra plugin; choose hydra/{part}=NAME"
+            raise SettingError(f"{key}={target}: must be {rule} instead", key)
 
 
 def _leaves(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:

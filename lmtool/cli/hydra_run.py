@@ -29,7 +29,7 @@ from lmtool.cli.line_settings import with_current_names
 from lmtool.config.index import require_bounded_aliases
 from lmtool.config.options import conf_dir, places
 from lmtool.config.settings import typed
-from lmtool.errors import UserError, of_paths
+from lmtool.errors import of_paths
 from lmtool.results import Result
 from lmtool.session import Session
 from lmtool.sweeps import job, sweep
@@ -105,14 +105,9 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
     name = _value_of(line.flags, "--config-name", "-cn") or line.verb
     folder = _value_of(line.flags, "--config-path", "-cp") or str(conf_dir())
     runs = all(flag.partition("=")[0] in RUNS for flag in _flags_alone(line.flags))
+    for path in hydra_errors.user_files(line):
+        require_bounded_aliases(path)
     token = _folder.set(config_dir_of(line.flags))
-    require_bounded_aliases(config_dir_of(line.flags))
-    for word in line.overrides:
-        key, _, value = word.lstrip("+").partition("=")
-        if key in ("hydra.launcher._target_", "hydra.sweeper._target_") and not value.startswith("hydra"):
-            raise UserError(
-                f"{word}: must be the class of an installed Hydra plugin; choose hydra/launcher=NAME instead"
-            )
     try:
         with hydra.initialize_config_dir(os.path.abspath(folder), job_name="lmtool", version_base=VERSION):
             application = GlobalHydra.instance().hydra

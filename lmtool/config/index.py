@@ -148,7 +148,7 @@ def read(path: Path, group: Mapping[str, Path] | None = None) -> YamlFile:
         top = None
     nodes = {str(key.value): value for key, value in top.value} if isinstance(top, yaml.MappingNode) else {}
     groups, bases = _defaults(nodes["defaults"]) if "defaults" in nodes else ({}, [])
-    settings = list(_settings(top, (), path, text.splitlines())) if nodes else []
+    settings = list(_settings(top, (), path, [*text.splitlines(), ""])) if nodes else []  # a mark may be at the end
     kind = str(nodes["kind"].value) if "kind" in nodes else None
     for base in [name for name in bases if group is not None and name in group and group[name] != path]:
         assert group is not None
@@ -202,9 +202,11 @@ def line_of(path: Path, keys: list[str]) -> int | None:
 MAX_NODES = 1_000_000  # of a YAML file once its aliases are expanded, as OmegaConf does it
 
 
-def require_bounded_aliases(folder: str | Path | None) -> None:
-    """Raise UserError if aliases in a YAML file below a folder expand beyond MAX_NODES values."""
+def require_bounded_aliases(path: Path) -> None:
+    """Raise UserError if the aliases in a YAML file expand beyond MAX_NODES values; an invalid file is left alone."""
     import yaml
+
+    sizes: dict[int, int] = {}
 
     def size(node: Any) -> int:
         if id(node) not in sizes:
@@ -214,15 +216,14 @@ def require_bounded_aliases(folder: str | Path | None) -> None:
             sizes[id(node)] = 1 + sum(map(size, parts))
         return sizes[id(node)]
 
-    for path in sorted(Path(folder).rglob("*.yaml")) if folder is not None and Path(folder).is_dir() else []:
-        sizes: dict[int, int] = {}
-        try:
-            node = yaml.compose(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-            large = node is not None and size(node) > MAX_NODES
-        except (yaml.YAMLError, OSError, ValueError, RecursionError):
-            continue
-        if large:
-            raise UserError(f"{path}: its aliases expand to more than {MAX_NODES:,} values; write fewer")
+    try:
+        text = path.read_bytes()
+        node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if b"&" in text else None
+        large = node is not None and size(node) > MAX_NODES
+    except (yaml.YAMLError, OSError, ValueError, RecursionError):
+        return
+    if large:
+        raise UserError(f"{path}: its aliases expand to more than {MAX_NODES:,} values; write fewer")
 
 
 def _settings(node: Any, above: tuple[str, ...], path: Path, lines: list[str]) -> Iterator[Setting]:
@@ -234,7 +235,7 @@ def _settings(node: Any, above: tuple[str, ...], path: Path, lines: list[str]) -
         block = nested or (value.id == "sequence" and not value.flow_style)
         start, end = (value.start_mark, value.end_mark) if not block else (key.end_mark, key.end_mark)
         written = " ".join(line.strip() for line in _between(lines, start, end)) if not block else ""
-        rest = lines[end.line][end.column :].lstrip(": ") if end.line < len(lines) else ""
+        rest = lines[end.line][end.column :].lstrip(": ")
         comments = [rest.partition("#")[2]] if "#" in rest else []
         for line in lines[end.line + 1 :] if not block else []:
             if not line.startswith(" ") or not line.lstrip().startswith("#"):
@@ -248,7 +249,7 @@ def _settings(node: Any, above: tuple[str, ...], path: Path, lines: list[str]) -
 
 def _between(lines: list[str], start: Any, end: Any) -> list[str]:
     if start.line == end.line:
-        return [lines[start.line][start.column : end.column]] if start.line < len(lines) else []
+        return [lines[start.line][start.column : end.column]]
     return [lines[start.line][start.column :], *lines[start.line + 1 : end.line], lines[end.line][: end.column]]
 
 

@@ -21,7 +21,6 @@ SHOWN_RATIO = 5.0  # highest perplexity drawn, as a multiple of the highest one 
 MAX_MARKED = 30  # maximum number of evaluations with a marker each
 REMEDY = "repeat the training in another folder"
 Numbers = list[float]
-Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)

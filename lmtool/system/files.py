@@ -74,7 +74,7 @@ def atomic_write(path: Path, *, synced: bool = True) -> Iterator[Path]:
         temporary.chmod(0o666 & ~_MASK)  # some libraries create files that other users cannot read
         temporary.replace(path)
         if synced:
-            _sync_names(path.parent)
+            sync_names(path.parent)
     except OSError as error:
         with suppress(OSError):  # the folder itself may be the reason
             temporary.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ def sync(path: Path) -> None:
         os.fsync(handle.fileno())
 
 
-def _sync_names(folder: Path) -> None:
+def sync_names(folder: Path) -> None:
     """Flush the names of a folder's files to disk, and, once per process, the names of the folders above it."""
     folder = folder.resolve()
     _sync_folder(folder)

@@ -13,7 +13,7 @@ from typing import Any
 
 from lmtool.errors import UserError
 from lmtool.runs.run import METRICS
-from lmtool.system.files import atomic_write, cannot_write, sync
+from lmtool.system.files import atomic_write, cannot_write, sync, sync_names
 from lmtool.system.terminal import fitting, progress_bar, write_above
 
 LINE_INTERVAL = 10.0  # seconds between two lines without a terminal
@@ -91,11 +91,12 @@ class Reporter:
         self._last_report = time.perf_counter()
 
     def sync(self) -> None:
-        """Flush metrics.jsonl to disk before a checkpoint refers to it. Raises UserError if this fails."""
+        """Flush metrics.jsonl and its name to disk before a checkpoint refers to it. Raises UserError if this fails."""
         if self._out is None:
             return
         try:
             sync(self._out / METRICS)
+            sync_names(self._out)
         except OSError as error:
             raise cannot_write(self._out / METRICS, error) from error
 

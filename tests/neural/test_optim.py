@@ -324,3 +324,10 @@ def test_the_earlier_name_of_correct_skipped_steps() -> None:
     with pytest.warns(DeprecationWarning, match="catch_up is now correct_skipped_steps"):
         optimizer = RowAdam([nn.Parameter(torch.ones(2, 2))], lr=0.1, catch_up=True)
     assert optimizer.param_groups[0]["correct_skipped_steps"] is True
+    optimizer.add_param_group({"params": nn.Parameter(torch.ones(2, 2)), "catch_up": True})
+    assert [group["correct_skipped_steps"] for group in optimizer.param_groups] == [True, True]
+    state = RowAdam([nn.Parameter(torch.ones(2, 2))], lr=0.1, correct_skipped_steps=True).state_dict()
+    state["param_groups"][0]["catch_up"] = state["param_groups"][0].pop("correct_skipped_steps")  # as 0.6 wrote it
+    fresh = RowAdam([nn.Parameter(torch.ones(2, 2))], lr=0.1)
+    fresh.load_state_dict(state)
+    assert fresh.param_groups[0]["correct_skipped_steps"] is True and "catch_up" not in fresh.param_groups[0]

@@ -193,17 +193,15 @@ class RowAdam(RowOptimizer):
             warnings.warn("RowAdam: catch_up is now correct_skipped_steps", DeprecationWarning, stacklevel=2)
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "l2": l2}
         super().__init__(params, settings | {"correct_skipped_steps": correct_skipped_steps or catch_up})
-        self._use_current_names()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state of an optimizer, which may be of lmtool 0.6."""
-        super().load_state_dict(state_dict)
-        self._use_current_names()
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        _use_current_name(self.param_groups[-1])
 
-    def _use_current_names(self) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # of a group that was saved by 0.6, too
         for group in self.param_groups:
-            if "catch_up" in group:
-                group["correct_skipped_steps"] = group.pop("catch_up")
+            _use_current_name(group)
 
     def initial_state(self, weight: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         steps = torch.zeros(len(weight), dtype=torch.int32, device=weight.device)
@@ -247,6 +245,11 @@ class RowAdam(RowOptimizer):
         rate = ((1 - beta1**gap) / (1 - beta1)) * (lr / (1 - beta1**t)).to(weight.dtype)
         scale = (v / (1 - beta2**t).to(v.dtype)).sqrt() + eps
         weight[rows] = weight[rows] * keep**gap - rate * m / scale
+
+
+def _use_current_name(group: dict[str, Any]) -> None:
+    if "catch_up" in group:
+        group["correct_skipped_steps"] = group.pop("catch_up")
 
 
 @lru_cache(maxsize=8)
