@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import lmtool
 from lmtool.data.cloze import Cloze, unk_sharers
+from lmtool.errors import UserError
 from lmtool.evaluation.cloze import cloze_report, with_one_unk
 from lmtool.mixtures.log_linear import likelihood
 
@@ -82,3 +84,13 @@ def test_what_is_fitted_on_differs_by_a_constant() -> None:
         shared = -math.log(cloze_report(mixed, cloze.answers)["perplexity"])
         differences.append(likelihood(np.array(weights), lambda: iter([(folded, answers)])).value - shared)
     np.testing.assert_allclose(differences, math.log(2) / 4, rtol=1e-9)  # of one answer, shared by two
+
+
+def test_figures_of_tokens_of_a_split_without_text_are_refused(questions: Run) -> None:
+    small = ("model=ngram", "model.order=1", "smoother=laplace", "data.cloze_test=questions.txt")
+    questions("train", *small, *DATA, "hydra.run.dir=asked")
+    found = lmtool.evaluate("asked", "test")
+    assert found.cloze is not None and found.metric is None and "cloze questions" in repr(found)
+    for name in ("tokens", "perplexity", "perplexity_per_word", "log_prob", "words", "tokens_per_second"):
+        with pytest.raises(UserError, match=r"test has cloze questions and no text: see \.cloze"):
+            getattr(found, name)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import lmtool
 from lmtool.data.corpus import Corpus
 from lmtool.evaluation.token_scores import TokenScores
 from lmtool.mixtures.linear import mix
@@ -94,6 +95,16 @@ def test_every_mixture_is_a_run_like_any_other(runs: Run) -> None:
     assert "only be mixed linearly" in runs("ensemble", "runs=[neural,kn3]", "method=log_linear", code=2)
     assert "run.json is damaged" in damaged(runs, "classes", {"method": "classes"})
     assert "run.json is damaged" in damaged(runs, "unigram", {"method": "no such"})
+
+
+def test_a_log_linear_mixture_shows_how_far_it_is(runs: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for progress in (True, False):
+        lmtool.ensemble(["kn3", "nplm"], method="log_linear", fit_split="valid", split="test", progress=progress)
+        shown[progress] = capfd.readouterr().err.count("0.00/")
+    assert (
+        shown[False] == 0 and shown[True] > 4
+    )  # scoring, each step, mixing
 
 
 def test_weights_come_from_the_split_to_fit_on(lmtool: Run) -> None:

@@ -14,10 +14,15 @@ import h5py
 import pytest
 
 from lmtool import load
+from lmtool.api.settings import compose
+from lmtool.cli.arguments import CommandLine
 from lmtool.config.options import settings_class
-from lmtool.config.settings import with_current_names
+from lmtool.config.settings import plain_values, typed, with_current_names
 from lmtool.config.training import TrainingConfig
+from lmtool.config.verbs import TrainConfig
+from lmtool.runs.resume import restore_settings
 from lmtool.training.state import load_state, save_state
+from lmtool.trees.options import BrownTree
 from tests.conftest import ROOT, of_torch_2_13
 
 Run = Callable[..., str]
@@ -129,6 +134,13 @@ def test_a_tree_that_was_the_default_stays(lmtool: Run, older: Path) -> None:
     saved = json.loads(Path("run/run.json").read_text())
     assert saved["config"]["tree"] == {"kind": "huffman"} and saved["choices"]["tree"] == "huffman"
     assert len(Path("run/metrics.jsonl").read_text().splitlines()) == 2  # went on
+
+
+def test_earlier_names_of_a_tree_are_read_though_the_default_has_become_another() -> None:
+    config = typed(compose(CommandLine("train", [], ["model=hsoftmax", "tree=huffman", "data=toy"]))[0], TrainConfig)
+    before = plain_values(config) | {"tree": {"kind": "brown", "clusters": 7, "words": 50, "tokens": 900}}
+    restore_settings(config, before, [])
+    assert config.tree == BrownTree("brown", 7, 50, 900)
 
 
 def test_a_folder_of_yaml_is_read_from_hydras_copy(lmtool: Run, older: Path) -> None:

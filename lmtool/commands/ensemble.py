@@ -60,7 +60,7 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
         log_probs = [] if text is None else [model.score_text(text, progress=session.progress) for model in models]
         seconds += time.perf_counter() - start
         known = np.stack(log_probs) if log_probs and config.fit_split == config.split else None
-        fitted = fit_mixture(config, models, corpus, known, session.say)
+        fitted = fit_mixture(config, models, corpus, known, session.say, progress=session.progress)
         if questions_only and corpus.cloze(config.split) is None:
             raise UserError(f"fit_on=cloze: {corpus.name} has no questions for split={config.split}")
         if "fit" in fitted.result and not fitted.result["fit"]["converged"]:
@@ -76,14 +76,14 @@ def _mix_runs(config: EnsembleConfig, session: Session) -> tuple[MixedRun, dict[
             evaluation = Evaluation(str(out), config.split, mixture.normalised, cloze=cloze)
         else:
             start = time.perf_counter()
-            log_prob = mixture.mix_scores(np.stack(log_probs), text)
+            log_prob = mixture.mix_scores(np.stack(log_probs), text, progress=session.progress)
             seconds += time.perf_counter() - start
             scores = TokenScores(log_prob, tokens_of(text, corpus.vocabulary), config.split, mixture.normalised)
             evaluation = Evaluation.of(
                 str(out),
                 scores,
                 characters=text.characters,
-                words=text.words,
+                words_and_ends=text.words,
                 seconds=seconds,
                 cloze=cloze,
                 across_sentences=reads_across(mixture, text),

@@ -174,7 +174,7 @@ def evaluate_split(
         run,
         TokenScores(log_prob, tokens_of(split, vocabulary), name, model.normalised and not unnormalised),
         characters=split.characters,
-        words=split.words,
+        words_and_ends=split.words,
         seconds=seconds,
         accuracy=split_accuracy(model, split, progress=session.progress) if accuracy else None,
         cloze=cloze,

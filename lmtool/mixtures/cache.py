@@ -184,7 +184,7 @@ class CachedMixture(LinearMixture):
         """True: the cache changes with the text."""
         return True
 
-    def mix_scores(self, log_probs: FloatArray, text: Split) -> FloatArray:
+    def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         """Return log p of each token, `[N]`, of a text that is read from its beginning, from the members' `[M, N]`."""
         return with_cache(log_probs, self.cache.log_prob(text), self.weights, self.static_weights)
 

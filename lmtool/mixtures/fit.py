@@ -30,7 +30,7 @@ from lmtool.mixtures.linear import (
 )
 from lmtool.mixtures.log_linear import CONTEXTS_PER_CHUNK, Chunks, LogLinear, fit_log_linear, without_lone_reserves
 from lmtool.system.arrays import FloatArray, IntArray
-from lmtool.system.terminal import cell_text
+from lmtool.system.terminal import cell_text, token_bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +82,19 @@ def fit_mixture(
     corpus: Corpus,
     log_prob: FloatArray | None,
     say: Callable[[str], None],
+    *,
+    progress: bool = False,
 ) -> FittedMixture:
     """Return the weights of the settings, given or fitted.
 
-    log_prob: of the models on fit_split, `[M, N]`, if it is known already. say: prints how they were fitted. Raises
-    UserError if no model is of the kind that the method needs, if a model has a cache and the method allows none, and
-    if no weights give all tokens a probability above 0.
+    log_prob: of the models on fit_split, `[M, N]`, if it is known already. say: prints how they were fitted. progress:
+    whether to show bars. Raises UserError if no model is of the kind that the method needs, if a model has a cache and
+    the method allows none, and if no weights give all tokens a probability above 0.
     """
     if any(model.dynamic for model in models) and (config.method is not MixMethod.linear or config.cache is not None):
         raise UserError("a run with a cache can only be mixed linearly, and without another cache")
     if config.method is MixMethod.log_linear:
-        return _log_linear(config, models, corpus, say)
+        return _log_linear(config, models, corpus, say, progress)
     if config.method is MixMethod.linear and config.cache is None and config.weights is not None:
         return FittedMixture(np.array(config.weights), {"method": "linear"})
     if config.cache is not None and config.weights is not None and not _needs_theta(config):
@@ -100,7 +102,7 @@ def fit_mixture(
         return FittedMixture(np.array(config.weights), {"method": "linear", "cache": cache})
     split = _fit_text(config, corpus)
     if log_prob is None:
-        log_prob = np.stack([model.score_text(split) for model in models])
+        log_prob = np.stack([model.score_text(split, progress=progress) for model in models])
     if config.method is MixMethod.classes:
         return _classes(config, models, split, log_prob, say)
     if config.cache is not None:
@@ -143,7 +145,7 @@ def _classes(
 
 
 def _log_linear(
-    config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus, say: Callable[[str], None]
+    config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus, say: Callable[[str], None], progress: bool
 ) -> FittedMixture:
     mixture = {"method": "log_linear"}
     if config.weights is not None:
@@ -151,7 +153,7 @@ def _log_linear(
     if config.fit_on is FitOn.cloze:
         chunks, count, unit = *_question_chunks(config, models, corpus), "questions"
     else:
-        chunks, count, unit = *_text_chunks(config, models, corpus), "contexts"
+        chunks, count, unit = *_text_chunks(config, models, corpus, progress), "contexts"
     fit = fit_log_linear(chunks, len(models))
     say(
         f"Newton's method on {count:,} {unit} of {config.fit_split}: {fit.iterations} steps, about "
@@ -160,7 +162,9 @@ def _log_linear(
     return FittedMixture(fit.weights, mixture, {"fit": fit_record(config, fit.iterations, fit.gap) | {unit: count}})
 
 
-def _text_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus) -> tuple[Chunks, int]:
+def _text_chunks(
+    config: EnsembleConfig, models: list[LanguageModel], corpus: Corpus, progress: bool
+) -> tuple[Chunks, int]:
     """Return the members' distributions for evenly spread contexts of fit_split, computed again in each pass, and the
     number of contexts.
     """
@@ -170,9 +174,11 @@ def _text_chunks(config: EnsembleConfig, models: list[LanguageModel], corpus: Co
     index = np.unique(np.linspace(0, split.tokens - 1, min(config.fit_contexts, split.tokens)).astype(np.int64))
 
     def chunks() -> Iterator[tuple[FloatArray, IntArray]]:
-        for at in range(0, len(index), CONTEXTS_PER_CHUNK):
-            contexts, targets = split.windows(index[at : at + CONTEXTS_PER_CHUNK], size)
-            yield without_lone_reserves(member_dists(models, contexts, tokens)), targets
+        with token_bar(len(index), shown=progress) as bar:
+            for at in range(0, len(index), CONTEXTS_PER_CHUNK):
+                contexts, targets = split.windows(index[at : at + CONTEXTS_PER_CHUNK], size)
+                yield without_lone_reserves(member_dists(models, contexts, tokens)), targets
+                bar.update(len(targets))
 
     return chunks, len(index)
 

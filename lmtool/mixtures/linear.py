@@ -198,13 +198,13 @@ class MixedModel(LanguageModel):
         return any(member.dynamic for member in self.members)
 
     @abstractmethod
-    def mix_scores(self, log_probs: FloatArray, text: Split) -> FloatArray:
-        """Return log p of each token of a text, `[N]`, from those of the members, `[M, N]`."""
+    def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
+        """Return log p of each token of a text, `[N]`, from those of the members, `[M, N]`. progress: show a bar."""
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         """Return log p of each predicted token of a text, `[N]`; each member computes its own in its fastest way."""
         scored = [member.score_text(text, progress=progress, memory_limit=memory_limit) for member in self.members]
-        return self.mix_scores(np.stack(scored), text)
+        return self.mix_scores(np.stack(scored), text, progress=progress)
 
     def _member_contexts(self, contexts: IntArray) -> list[IntArray]:
         return [contexts_of(member, contexts, self.special_tokens) for member in self.members]
@@ -250,7 +250,7 @@ class Mixture(LinearMixture):
     def _weights_after(self, contexts: IntArray) -> FloatArray:
         return self.weights
 
-    def mix_scores(self, log_probs: FloatArray, text: Split) -> FloatArray:
+    def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         """Return log p of each token of a text, `[N]`, from those of the members, `[M, N]`."""
         return mix(log_probs, self.weights)
 
@@ -300,6 +300,6 @@ class ClassMixture(LinearMixture):
         classes = self.classifier.context_lengths(contexts_of(self.classifier, contexts, self.special_tokens))
         return self.weights[classes].T
 
-    def mix_scores(self, log_probs: FloatArray, text: Split) -> FloatArray:
+    def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         """Return log p of each token of a text, `[N]`, from those of the members, `[M, N]`."""
         return mix(log_probs, self.weights[classes_of_text(self.classifier, text)].T)

@@ -188,9 +188,9 @@ class LogLinear(MixedModel):
         dists = (member_dists(self.members, chunk, self.special_tokens) for chunk in chunks)
         return np.concatenate([combined(without_lone_reserves(dist), self.weights) for dist in dists])
 
-    def mix_scores(self, log_probs: FloatArray, text: Split) -> FloatArray:
+    def mix_scores(self, log_probs: FloatArray, text: Split, *, progress: bool = False) -> FloatArray:
         """Return log p of each token of a text, `[N]`, from the members' whole distributions: theirs are not enough."""
-        return self.score_text(text)
+        return self.score_text(text, progress=progress)
 
     def score_text(self, text: Split, *, progress: bool = False, memory_limit: int | None = None) -> FloatArray:
         """Return log p of each predicted token of a text, `[N]`."""

@@ -150,7 +150,7 @@ class MixedRun(Result):
 
     @property
     def perplexity(self) -> float:
-        """The mixture's perplexity; nan if no text was scored."""
+        """The mixture's perplexity. Raises UserError if no text was scored."""
         return self.evaluation.perplexity
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +32,10 @@ class Evaluation(Figures):
     """The result of `eval`: a model's scores of one text, with counts and perplexities.
 
     run: the run folder or ARPA file. split: the name of the text. normalised: whether the scores sum to one. scores:
-    log p with the tokens, as in scores.h5; None, with a perplexity of nan, if the split has only cloze questions.
-    tokens: N, the number of predicted tokens; oov: number of tokens that are `<unk>` for a word outside the vocabulary.
-    perplexity: exp(-mean log p) over all predicted tokens; perplexity_without_oov: over tokens in the vocabulary, None
-    if all are outside; perplexity_per_word: exp(-log_prob / number of words and sentence ends), for models whose tokens
-    differ. bits_per_word: bits per token; bits_per_character: bits per character of the raw text, with spaces and
-    newlines. log_prob: the sum, in nats. accuracy: share of tokens that are the most likely word. log_z: mean and
-    standard deviation of the log of the scores' sum. cloze: results of the split's questions, named as in result.json.
+    log p with the tokens, as in scores.h5; None if the split has only cloze questions: all figures of tokens then raise
+    UserError. characters: their number in the raw text, with spaces and newlines, 0 if unknown; words_and_ends: number
+    of words and sentence ends. accuracy: share of tokens that are the most likely word. log_z: mean and standard
+    deviation of the log of the scores' sum. cloze: results of the split's questions, named as in result.json.
     across_sentences: whether contexts crossed the sentences of the text; None for a model that reads single sentences.
     Unknown figures are None.
     """
@@ -46,14 +44,8 @@ class Evaluation(Figures):
     split: str
     normalised: bool
     scores: TokenScores | None = None
-    tokens: int = 0
-    oov: int = 0
-    perplexity: float = math.nan
-    perplexity_without_oov: float | None = None
-    perplexity_per_word: float | None = None
-    bits_per_word: float = math.nan
-    bits_per_character: float | None = None
-    log_prob: float = 0.0
+    characters: int = 0
+    words_and_ends: int | None = None
     seconds: float = 0.0
     accuracy: float | None = None
     cloze: dict[str, float] | None = None
@@ -62,33 +54,60 @@ class Evaluation(Figures):
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(
-        cls, run: str, scores: TokenScores, *, characters: int = 0, words: int | None = None, **known: Any
-    ) -> Evaluation:
-        """Compute figures from scores. characters, words: number in the text, as in Split. known: other attributes."""
+    def of(cls, run: str, scores: TokenScores, **known: Any) -> Evaluation:
+        """Return the evaluation of scores. known: other attributes."""
+        return cls(run, scores.split, scores.normalised, scores, **known)
+
+    @property
+    def tokens(self) -> int:
+        """N, the number of predicted tokens."""
+        return self.token_scores.tokens.count
+
+    @property
+    def oov(self) -> int:
+        """Number of tokens that are `<unk>` for a word outside the vocabulary."""
+        return len(self.oov_positions)
+
+    @cached_property
+    def log_prob(self) -> float:
+        """Sum of the log-probabilities, in nats."""
+        return float(self.log_probs.sum(dtype="float64"))
+
+    @cached_property
+    def perplexity(self) -> float:
+        """exp(-mean log p) over all predicted tokens."""
+        from lmtool.evaluation.metrics import perplexity
+
+        return perplexity(self.log_probs)
+
+    @cached_property
+    def perplexity_without_oov(self) -> float | None:
+        """Perplexity of the tokens in the vocabulary; None if all are outside."""
         import numpy as np
 
         from lmtool.evaluation.metrics import perplexity
 
-        log_prob, tokens = scores.log_prob, scores.tokens.count
-        total, is_known = float(log_prob.sum(dtype=np.float64)), np.ones(tokens, dtype=bool)
-        is_known[scores.tokens.oov_positions] = False
-        per_word = None if words is None else math.exp(-total / words) if -total / words < MAX_NATS else math.inf
-        return cls(
-            run,
-            scores.split,
-            scores.normalised,
-            scores,
-            tokens=tokens,
-            oov=int(tokens - is_known.sum()),
-            perplexity=perplexity(log_prob),
-            perplexity_without_oov=perplexity(log_prob[is_known]) if is_known.any() else None,
-            perplexity_per_word=perplexity(log_prob) if words == tokens else per_word,
-            bits_per_word=-total / tokens / math.log(2),
-            bits_per_character=-total / characters / math.log(2) if characters else None,
-            log_prob=total,
-            **known,
-        )
+        known = np.delete(self.log_probs, self.oov_positions)
+        return perplexity(known) if len(known) else None
+
+    @property
+    def perplexity_per_word(self) -> float | None:
+        """exp(-log_prob / words_and_ends), to compare models with different tokens."""
+        log_prob, words = self.log_prob, self.words_and_ends
+        if words is None or words == self.tokens:
+            return None if words is None else self.perplexity
+        return math.exp(-log_prob / words) if -log_prob / words < MAX_NATS else math.inf
+
+    @property
+    def bits_per_word(self) -> float:
+        """Bits per token."""
+        return -self.log_prob / self.tokens / math.log(2)
+
+    @property
+    def bits_per_character(self) -> float | None:
+        """Bits per character of the raw text."""
+        log_prob = self.log_prob
+        return -log_prob / self.characters / math.log(2) if self.characters else None
 
     @property
     def report(self) -> Evaluation | None:
@@ -97,7 +116,7 @@ class Evaluation(Figures):
 
     @property
     def token_scores(self) -> TokenScores:
-        """The scores with the tokens. Raises UserError if it has no text, as all properties of tokens do."""
+        """The scores with the tokens. Raises UserError if the split has no text, as all figures of tokens do."""
         if self.scores is None:
             raise UserError(f"{self.split} has cloze questions and no text: see .cloze")
         return self.scores
@@ -159,18 +178,19 @@ class Evaluation(Figures):
 
     def _figures(self) -> list[tuple[str, Cell]]:
         cloze, log_z = self.cloze or {}, self.log_z
-        rows: list[tuple[str, Cell]] = [
-            (f"tokens ({self.split})", self.tokens),
-            ("  out of vocabulary", self.oov),
-            ("perplexity", self.perplexity),
-            ("  without OOVs", self.perplexity_without_oov if self.oov else None),
-            ("perplexity per word", self.perplexity_per_word),
-            ("bits per word", self.bits_per_word),
-            ("bits per character", self.bits_per_character),
-            ("accuracy", self.accuracy),
-            ("tokens per second", round(self.tokens_per_second)),
-        ]
-        rows = [] if self.scores is None else rows
+        rows: list[tuple[str, Cell]] = []
+        if self.scores is not None:
+            rows += [
+                (f"tokens ({self.split})", self.tokens),
+                ("  out of vocabulary", self.oov),
+                ("perplexity", self.perplexity),
+                ("  without OOVs", self.perplexity_without_oov if self.oov else None),
+                ("perplexity per word", self.perplexity_per_word),
+                ("bits per word", self.bits_per_word),
+                ("bits per character", self.bits_per_character),
+                ("accuracy", self.accuracy),
+                ("tokens per second", round(self.tokens_per_second)),
+            ]
         rows += [
             ("cloze questions", int(cloze["questions"]) if cloze else None),
             ("  perplexity", cloze.get("perplexity")),

@@ -97,8 +97,9 @@ def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) 
     """
     before.update(with_current_names(before, type(config)))
     for group in set(GROUPS_OF_TRAINING) - {"training"}:
-        if isinstance(before.get(group), dict):
-            before[group] = with_current_names(before[group], type(getattr(config, group)))
+        begun = before.get(group)
+        if isinstance(begun, dict) and "kind" in begun:  # which may differ from that of the current default
+            before[group] = with_current_names(begun, settings_class(group, begun["kind"]))
     chosen = {word for word in overrides if key_of(word) in GROUPS_OF_TRAINING and "{" not in word}
     named = {key_of(word) for word in overrides if word not in chosen}
     if named & {"training.epochs", "training.steps"}:

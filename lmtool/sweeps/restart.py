@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -13,7 +12,7 @@ from yaml import YAMLError
 from lmtool.config.overrides import key_of, quoted
 from lmtool.config.settings import config_dir_of
 from lmtool.errors import UserError
-from lmtool.sweeps.job import folders
+from lmtool.sweeps.job import folders, same_words
 from lmtool.system.files import atomic_write
 
 MULTIRUN = "multirun.yaml"
@@ -61,7 +60,9 @@ def require_same(folder: Path, config: DictConfig) -> None:
     if not any(folders(folder)) or not (folder / MULTIRUN).is_file():
         return
     before = read(folder)
-    if _jobs_of(before) != _jobs_of(config):
+    verb, task, hydras = _jobs_of(before)
+    verb_now, task_now, hydras_now = _jobs_of(config)
+    if (verb, hydras) != (verb_now, hydras_now) or not same_words(verb, task, task_now):
         raise UserError(
             f"{folder} holds another sweep ({command(before)}): choose another hydra.sweep.dir, "
             f"or resume it: lmtool {before.hydra.job.config_name} -m resume={folder}"
@@ -83,13 +84,13 @@ def require_storage(config: DictConfig) -> None:
         )
 
 
-def _jobs_of(config: DictConfig) -> tuple[Any, ...]:
+def _jobs_of(config: DictConfig) -> tuple[str, list[str], list[str]]:
     """Return what determines a sweep's jobs: verb, its settings, the sweeper's settings, folder names."""
     hydras = [str(word) for word in config.hydra.overrides.hydra]
     determining = ("hydra/sweeper", "hydra.sweeper", "hydra.sweep.subdir")
     overrides = sorted(word for word in hydras if key_of(word).startswith(determining) and key_of(word) not in NEUTRAL)
     task = [str(word) for word in config.hydra.overrides.task if key_of(str(word)) != "options"]
-    return config.hydra.job.config_name, task, overrides
+    return str(config.hydra.job.config_name), task, overrides
 
 
 def command(config: DictConfig) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from lmtool import session
 from lmtool.errors import UserError, for_terminal
 from lmtool.sweeps import launcher_processes, restart, result_table
-from lmtool.sweeps.job import REFUSED, STATUS, finished, folders, read_record
+from lmtool.sweeps.job import REFUSED, finished, folders, read_record
 from lmtool.system import parallel
 from lmtool.system.lock import folder_lock
 
@@ -44,7 +44,7 @@ class Sweep:
     def __init__(self) -> None:
         self.folder: Path | None = None
         self.verb = self.command = ""
-        self.finished_before: dict[Path, str] = {}  # job.json of the jobs that are not run again
+        self.finished_before = 0  # jobs that are not run again
         self.until_end = ExitStack()
 
     def begin(self, config: DictConfig) -> None:
@@ -55,11 +55,8 @@ class Sweep:
         restart.require_storage(config)
         for job in folders(folder):
             (job / REFUSED).unlink(missing_ok=True)
-            try:
-                if finished(job, read_record(job)):
-                    self.finished_before[job] = (job / STATUS).read_text(encoding="utf-8")
-            except UserError:
-                pass  # the job will report it
+            with suppress(UserError):  # which the job will report
+                self.finished_before += finished(job, read_record(job)) is not None
         restart.keep(folder, config)
         count = session.jobs_at_once(config.hydra.launcher, _number_of_jobs(config), parallel.cores())
         self.until_end.enter_context(session.announced(count))
@@ -81,8 +78,7 @@ class Sweep:
             print(for_terminal(f"\n{result_table.shown(table)}"))
         if len(jobs[1]) > 1 and "valid_perplexity" in jobs[0]:
             print("note: valid ranks the jobs and is thus used up for the best one: lmtool eval split=test scores it")
-        same = sum((job / STATUS).read_text(encoding="utf-8") == text for job, text in self.finished_before.items())
-        if same:
+        if same := self.finished_before:
             print(f"\n{same} of these {'was' if same == 1 else 'were'} finished before and not run again")
         print(for_terminal(f"\nalso in {', '.join(map(str, written))}"))
         return result_table.exit_code(rows)

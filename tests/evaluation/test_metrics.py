@@ -36,7 +36,8 @@ WORDS = ("a", "b", "<unk>", "<s>")
 def evaluation(split: Split = SPLIT, log_prob: np.ndarray = LOG_PROB, **known: Any) -> Evaluation:
     tokens = Tokens(split.ids, WORDS, split.offsets, split.oov_positions)
     scores = TokenScores(log_prob, tokens, "valid", True)
-    return Evaluation.of("run", scores, characters=split.characters, words=split.words, **({"seconds": 2.0} | known))
+    known = {"characters": split.characters, "words_and_ends": split.words, "seconds": 2.0} | known
+    return Evaluation.of("run", scores, **known)
 
 
 def test_the_report_of_four_tokens() -> None:
