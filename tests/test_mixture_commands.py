@@ -102,9 +102,7 @@ def test_a_log_linear_mixture_shows_how_far_it_is(runs: Run, capfd: pytest.Captu
     for progress in (True, False):
         lmtool.ensemble(["kn3", "nplm"], method="log_linear", fit_split="valid", split="test", progress=progress)
         shown[progress] = capfd.readouterr().err.count("0.00/")
-    assert (
-        shown[False] == 0 and shown[True] > 4
-    )  # scoring, each step, mixing
+    assert shown[False] == 0 and shown[True] > 4  # scoring, each step, mixing
 
 
 def test_weights_come_from_the_split_to_fit_on(lmtool: Run) -> None:
