@@ -14,7 +14,7 @@ import torch
 
 from lmtool.cli.help_pages import options_of
 from lmtool.data.corpus import Corpus
-from lmtool.neural.vectors import word_representations
+from lmtool.neural.model import word_representations
 from lmtool.system.files import read_json, write_json
 from tests.conftest import neural
 

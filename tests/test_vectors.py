@@ -15,7 +15,7 @@ from safetensors import safe_open
 import lmtool as package
 from lmtool.config.model_verbs import Likeness
 from lmtool.data.word2vec_file import write_vectors
-from lmtool.neural.vectors import nearest
+from lmtool.neural.model import nearest
 from tests.conftest import answer
 
 Run = Callable[..., str]

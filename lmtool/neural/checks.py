@@ -43,20 +43,6 @@ def _place(device: torch.device) -> str:
     return "" if device.type == "cpu" else f" on {device}"
 
 
-RENAMED = {  # methods of layers and encoders until 0.6
-    "row_parameters": "sparse_parameters",
-    "unnormalised": "unnormalized_log_prob",
-    "trained_log_z": "log_partition",
-}
-
-
-def require_new_names(layer: type) -> None:
-    """Raise TypeError for a class of layers that overrides a method by the name it had before 0.7."""
-    for old, new in RENAMED.items():
-        if old in vars(layer):
-            raise TypeError(f"{layer.__name__}.{old}: rename this method to {new}")
-
-
 def require_hidden(of: object, argument: str, h: object, dim: int | None, like: Tensor | None) -> Tensor:
     """Return hidden states `[B, D]` in the dtype of the weights: h itself, or widened, as autocast may narrow it.
 

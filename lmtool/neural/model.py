@@ -1,7 +1,8 @@
-"""A neural language model: an encoder and an output layer, called with numpy arrays like any other model.
+"""A neural language model: an encoder and an output layer, called with numpy arrays like any other model; and similar
+words by its vectors.
 
-Legend of shapes: N or B contexts, C words in each, D dimension of the hidden states, K candidates, V words of the
-vocabulary, of which `<s>`, the last, is never predicted.
+Legend of shapes: N or B contexts, C words in each, E dimension of the embeddings, D dimension of the hidden states, K
+candidates, V words of the vocabulary, of which `<s>`, the last, is never predicted, O = V - 1, W words with a vector.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from lmtool.config.groups import EncoderConfig, OutputConfig, require_tieable
+from lmtool.config.model_verbs import Likeness
 from lmtool.config.training import Precision
+from lmtool.data.split import Split
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError
 from lmtool.language_model import LanguageModel
@@ -31,7 +34,9 @@ from lmtool.trees.tree import Tree
 
 MIN_BF16_PRODUCTS = 1 << 26  # examples x weights of the encoder for which precision=auto chooses bf16
 CONTEXTS_PER_CHUNK = 1024  # contexts scored at once: bounds the memory of their distributions
+CONTEXTS_PER_BATCH = 1 << 14  # contexts encoded at once, for which no distribution is needed
 BYTES = 4  # per weight, without gradients and optimizer state
+Rows = npt.NDArray[np.float32]
 
 
 class NeuralModel(nn.Module, LanguageModel):
@@ -92,6 +97,8 @@ class NeuralModel(nn.Module, LanguageModel):
         both = [*self.encoder.sparse_parameters(), *self.output.sparse_parameters()]
         return list({id(parameter): parameter for parameter in both}.values())
 
+    row_parameters = sparse_parameters  # its name until 0.6
+
     def use_dense_gradients(self) -> None:
         """Give all parameters dense gradients from now on: faster on a GPU, if they fit into its memory."""
         self.encoder.use_dense_gradients()
@@ -104,17 +111,13 @@ class NeuralModel(nn.Module, LanguageModel):
         for bf16 (forms.tiles) or torch multiplies it faster. fp32 is never TF32.
         """
         self.output.use_precision(precision)
-        self._autocast_from = math.inf
+        self._autocast_from, embeddings = math.inf, self.encoder.embedding.weight
         if precision is Precision.bf16:
             self._autocast_from = 0
-        elif precision is Precision.auto and self._suits_bf16():
+        elif precision is Precision.auto and (tiles.fit(embeddings) or multiplies_bf16(embeddings)):
             weights = [p.numel() for p in self.encoder.parameters() if p.dim() > 1]
-            weights.remove(self.encoder.embedding.weight.numel())
+            weights.remove(embeddings.numel())
             self._autocast_from = math.ceil(MIN_BF16_PRODUCTS / max(1, sum(weights)))
-
-    def _suits_bf16(self) -> bool:
-        weight = self.encoder.embedding.weight
-        return tiles.fit(weight) or multiplies_bf16(weight)
 
     def encodes_in_bf16(self, examples: int) -> bool:
         """Return whether the encoder's products are in bf16 in a training step of that many examples."""
@@ -156,7 +159,7 @@ class NeuralModel(nn.Module, LanguageModel):
         """D."""
         return self.encoder.output_dim
 
-    def word_vectors(self, of: str) -> npt.NDArray[np.float32]:
+    def word_vectors(self, of: str) -> Rows:
         """Return a vector for each word: the embeddings, `[V, E]`, `<s>` the last, or the output vectors `[V-1, D]`.
 
         of: "embeddings" or "output". Raises UserError for the output vectors of a layer that has none.
@@ -166,7 +169,7 @@ class NeuralModel(nn.Module, LanguageModel):
             raise UserError("the output layer of this run has no vector for each word; take the embeddings")
         return vectors.detach().cpu().numpy()
 
-    def hidden(self, contexts: IntArray) -> npt.NDArray[np.float32]:
+    def hidden(self, contexts: IntArray) -> Rows:
         """Return the hidden states after contexts `[N, C]`, `[N, D]`."""
         return self._in_chunks("hidden", lambda h: h.float(), contexts).astype(np.float32, copy=False)
 
@@ -295,3 +298,48 @@ def require_memory(model: EncoderConfig, words: int) -> None:
         f"{given}: {needed // BYTES:,} parameters with a vocabulary of {words:,} words take {needed / 2**30:,.1f} GiB, "
         f"and {free / 2**30:,.1f} GiB are free; make them smaller"
     )
+
+
+def nearest(vectors: Rows, word: int, top: int, by: Likeness) -> tuple[IntArray, FloatArray]:
+    """Return at most `top` words most similar to a word by vectors `[W, D]`, without itself, and their similarities.
+
+    The most similar word is first. A vector of length 0 has cosine 0 with all others. Raises ValueError for a word
+    without a vector, and for a top below 1.
+    """
+    if not 0 <= word < len(vectors) or top < 1:
+        wanted = f"word must be from 0 to {len(vectors) - 1:,} and top 1 or more"
+        raise ValueError(f"nearest: {wanted}; got word {word} and top {top}")
+    similarity = (vectors @ vectors[word]).astype(np.float64)
+    if by is Likeness.cosine:
+        lengths = np.sqrt(np.einsum("wd,wd->w", vectors, vectors, dtype=np.float64))
+        product = lengths * lengths[word]
+        similarity = np.divide(similarity, product, out=np.zeros_like(similarity), where=product > 0)
+    similarity[word] = -np.inf
+    ids = np.argsort(-similarity, kind="stable")[: min(top, len(vectors) - 1)]
+    return ids, similarity[ids]
+
+
+@torch.no_grad()
+def word_representations(model: NeuralModel, split: Split | None) -> Rows:
+    """Return a vector for each word that can be predicted, to group similar words; the model is on the CPU.
+
+    With a split: the mean hidden state `[O, D]` before the word over all its occurrences (Mnih & Hinton 2009, section
+    4), and over all positions for a word that does not occur. None: the word's embedding, `[O, E]`.
+    """
+    vectors = model.encoder.embedding.weight[:-1]
+    if split is None:
+        return vectors.numpy().copy()
+    model.eval()
+    words = len(vectors)
+    total = torch.zeros(words, model.encoder.output_dim)
+    count = torch.zeros(words)
+    split = split.as_stream(model.across_sentences)
+    for first in range(0, split.tokens, CONTEXTS_PER_BATCH):
+        index = np.arange(first, min(first + CONTEXTS_PER_BATCH, split.tokens))
+        contexts, targets = split.windows(index, model.context_size)
+        ids = torch.from_numpy(targets)
+        total.index_add_(0, ids, model.encoder(torch.from_numpy(contexts)))
+        count += ids.bincount(minlength=words)
+    mean = total / count.clamp(min=1)[:, None]
+    mean[count == 0] = total.sum(0) / count.sum()
+    return mean.numpy()

@@ -23,11 +23,10 @@ from lmtool.runs.weights import CHECKPOINT, load_weights, save_weights
 from lmtool.system import parallel
 from lmtool.training import optimizers
 from lmtool.training.batches import Batches
-from lmtool.training.evaluation import mean_loss, share_most_likely
 from lmtool.training.interruption import StopRequest, defer_signals
 from lmtool.training.plan import Plan, Progress, Trained, budget_done, learning_rate
 from lmtool.training.processes import Processes, SharedModel
-from lmtool.training.reporting import Reporter
+from lmtool.training.reporting import Reporter, mean_loss, share_most_likely
 from lmtool.training.state import State, model_tensors, random_states, save_state, set_random_states
 
 MAX_LOSS = 1e6  # nats, in absolute value: from a larger one no training recovers

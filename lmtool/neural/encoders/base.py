@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.config.groups import EncoderConfig
-from lmtool.neural.checks import require_ids, require_new_names
+from lmtool.neural.checks import require_ids
 from lmtool.neural.forms import Formed
 
 
@@ -46,9 +46,6 @@ class Encoder(Formed, ABC):
 
     config: EncoderConfig
     consecutive: int = 1
-
-    def __init_subclass__(cls) -> None:
-        require_new_names(cls)
 
     def __init__(self, config: EncoderConfig, vocabulary_size: int, *, sparse: bool = False) -> None:
         """vocabulary_size: V. sparse: whether the gradient of the embeddings is sparse."""

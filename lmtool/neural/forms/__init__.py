@@ -24,6 +24,11 @@ from torch import Tensor, nn
 
 # In the order in which they are tried.
 FILES = ("pair_scores", "tree_loops", "hidden_units", "history", "softmax_tiles", "softmax_chunks")
+EARLIER_NAMES = {  # of methods, until 0.6
+    "row_parameters": "sparse_parameters",
+    "unnormalised": "unnormalized_log_prob",
+    "trained_log_z": "log_partition",
+}
 MAX_CHOICES = 256  # choices kept for one layer: evaluation may have batches of many sizes
 Function = Callable[..., Any]
 
@@ -138,7 +143,17 @@ def used(model: nn.Module) -> list[Form]:
 
 
 class Formed(nn.Module):
-    """A module whose methods may have fast forms."""
+    """A module whose methods may have fast forms; the base class of encoders and output layers.
+
+    Methods that have been renamed have both names, whichever a custom class defines.
+    """
+
+    def __init_subclass__(cls) -> None:
+        own = vars(cls)
+        for old, new in EARLIER_NAMES.items():
+            if (method := own.get(new, own.get(old))) is not None:
+                setattr(cls, old, method)
+                setattr(cls, new, method)
 
     def computed(self, method: str, x: Tensor, *others: Any) -> Any:
         """Call a method, the plain formula, or the form of it that serves x, its first argument."""

@@ -102,13 +102,6 @@ class RowOptimizer(torch.optim.Optimizer):
     Parameters are `[R]` or `[R, H]`.
     """
 
-    def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
-        """params: parameters, or groups of them with settings, as torch's optimizers take them.
-
-        Raises ValueError for parameters of another shape or type, and for settings out of range.
-        """
-        super().__init__(params, defaults)
-
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters and its settings. Raises ValueError as the constructor does."""
         super().add_param_group(param_group)

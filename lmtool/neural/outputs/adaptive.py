@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from lmtool.config.rules import is_number
 from lmtool.neural.checks import require_counts, require_size
 from lmtool.neural.outputs.base import OutputLayer
-from lmtool.neural.outputs.options import MAX_DIV_VALUE, ascend
 from lmtool.neural.outputs.softmax import log_unigram
 
 
@@ -63,10 +62,10 @@ class AdaptiveSoftmax(OutputLayer):
         outputs = self.word_count = len(counts)
         dim = self.input_dim = require_size("AdaptiveSoftmax: dim", dim)
         ends = list(cutoffs) if cutoffs is not None else default_cutoffs(outputs)
-        if not ascend(ends) or ends[-1] >= outputs:
+        if not ends or ends != sorted({*ends}) or ends[0] < 1 or ends[-1] >= outputs:
             raise ValueError(f"cutoffs={ends}: must ascend from 1 to at most {outputs - 1}")
-        if not is_number(div_value, 1, MAX_DIV_VALUE):
-            raise ValueError(f"div_value={div_value!r}: must be a number from 1 to {MAX_DIV_VALUE}")
+        if not is_number(div_value, 1, 1000):
+            raise ValueError(f"div_value={div_value!r}: must be a number from 1 to 1000")
         if dim // div_value ** len(ends) < 1:
             limit = dim ** (1 / len(ends))
             raise ValueError(f"div_value={div_value}: must be at most {limit:.3g}, or the last tail has no dimension")

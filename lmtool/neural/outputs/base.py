@@ -6,7 +6,6 @@ Shapes: B examples, D dimension of the hidden states, O words that can be predic
 from __future__ import annotations
 
 import hashlib
-import warnings
 from abc import ABC
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtool.config.training import Precision
-from lmtool.neural.checks import require_hidden, require_ids, require_new_names, require_size
+from lmtool.neural.checks import require_hidden, require_ids, require_size
 from lmtool.neural.forms import Formed
 from lmtool.trees.tree import Tree
 
@@ -51,9 +50,6 @@ class OutputLayer(Formed, ABC):
     precision: Precision = Precision.fp32
     input_dim: int | None = None
     word_count: int | None = None
-
-    def __init_subclass__(cls) -> None:
-        require_new_names(cls)
 
     def forward(self, h: Tensor, y: Tensor) -> Tensor:
         """Return the training loss, a scalar: the mean over hidden states `[B, D]` and targets `[B]`, int64.
@@ -165,11 +161,6 @@ class OutputLayer(Formed, ABC):
     def sparse_parameters(self) -> list[nn.Parameter]:
         """Return the parameters with sparse gradients, for lmtool's row optimizers; none by default."""
         return []
-
-    def row_parameters(self) -> list[nn.Parameter]:
-        """Return sparse_parameters: its deprecated name."""
-        warnings.warn("row_parameters is now sparse_parameters", DeprecationWarning, stacklevel=2)
-        return self.sparse_parameters()
 
     def use_dense_gradients(self) -> None:
         """Give the parameters with sparse gradients dense ones from now on; no-op by default."""

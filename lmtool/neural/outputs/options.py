@@ -8,19 +8,18 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from lmtool.config.groups import OutputConfig
-from lmtool.config.rules import MISSING, require, require_whole, setting
+from lmtool.config.rules import MISSING, require, setting
 from lmtool.config.training import Precision
 from lmtool.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from torch import Tensor, nn
 
     from lmtool.neural.outputs.base import OutputLayer
     from lmtool.trees.tree import Tree
 
-MAX_DIV_VALUE = 1000
 # The settings of arguments of layers with another name.
 SETTINGS = {"noise": "num_noise", "samples": "num_samples", "power": "unigram_power"}
 
@@ -57,14 +56,13 @@ class AdaptiveOutput(OutputConfig):
     """Adaptive softmax (Grave et al. 2017); conf/output/adaptive.yaml explains each setting."""
 
     kind: str = "adaptive"
-    cutoffs: list[int] | None = MISSING
-    div_value: float = setting(min=1, max=MAX_DIV_VALUE)
+    cutoffs: list[int] | None = setting(min=1)
+    div_value: float = setting(min=1, max=1000)
 
     def __post_init__(self) -> None:
         OutputConfig.__post_init__(self)
         ends = self.cutoffs
-        require(ends is None or ascend(ends), "output.cutoffs", ends, "ascending numbers of words, 1 or more, or null")
-        require_whole("output.cutoffs", max(ends or [1]))
+        require(ends is None or ends == sorted(set(ends)), "output.cutoffs", ends, "ascending numbers of words")
 
     def build(self, dim: int, counts: Tensor, vectors: nn.Parameter | None, tree: Tree | None) -> OutputLayer:
         """Build the layer. Raises UserError for cutoffs beyond the vocabulary and tails without a dimension."""
@@ -72,11 +70,6 @@ class AdaptiveOutput(OutputConfig):
 
         with named_as_settings():
             return AdaptiveSoftmax(dim, counts, cutoffs=self.cutoffs, div_value=self.div_value)
-
-
-def ascend(ends: Sequence[int]) -> bool:
-    """Return whether the ends of head and tails are one number or more, of 1 or more, each above the one before."""
-    return bool(ends) and list(ends) == sorted(set(ends)) and ends[0] >= 1
 
 
 @dataclass(slots=True)
