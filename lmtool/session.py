@@ -115,10 +115,9 @@ class Session:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         # torchrun sets OMP_NUM_THREADS=1 for its processes, and below it is set for parallel jobs.
         given = threads or (threads_of_openmp() if here == at_once() == 1 else None)
-        launcher = self.launcher or {}
-        count = threads_for(given, launcher, jobs * here, parallel.cores())
-        follow = not given and not launcher.get("cpus_per_task") and processes_started() == 1
-        count = parallel.use(count, follow=follow)
+        given = given or (self.launcher or {}).get("cpus_per_task")
+        share = max(1, parallel.cores() // (jobs * here))
+        count = parallel.use(given or share, follow=not given and processes_started() == 1)
         parallel.set_torch_threads()
         if at_once() > 1:  # read by the libraries below torch and numpy when they are first imported
             os.environ.setdefault("OMP_NUM_THREADS", str(count))
@@ -172,11 +171,6 @@ def announced(jobs: int) -> Iterator[None]:
 def at_once() -> int:
     """Return the number of jobs that share the machine, including this one."""
     return int(os.environ.get(PARALLEL_JOBS_VAR, "1"))
-
-
-def threads_for(given: int | None, launcher: Mapping[str, Any], jobs: int, cores: int) -> int:
-    """Return the threads of one of `jobs` jobs that share `cores` cores: given, the launcher's, or an equal share."""
-    return given or launcher.get("cpus_per_task") or max(1, cores // jobs)
 
 
 def threads_of_openmp() -> int | None:

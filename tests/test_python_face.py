@@ -207,6 +207,12 @@ def test_a_sweep(corpus: lmtool.Corpus, folder: Path, capfd: pytest.CaptureFixtu
     assert [row["status"] for row in table.rows] == ["done", "done"] and table.best["model.order"] == "2"
     assert table.run(str(table.best["job"])).joinpath("run.json").is_file()
     assert (root.handlers, root.level) == before
+    # A column has the name that the caller gave, also an earlier one.
+    small = {"kind": "nplm", "hidden_dim": 4, "embedding_dim": 4}
+    table = lmtool.sweep(
+        {"model.history": [0, 2]}, model=small, training={"epochs": 1}, data=corpus, out=folder / "old"
+    )
+    assert sorted(row["model.history"] for row in table.rows) == ["0", "2"]
     assert not capfd.readouterr().out
 
 

@@ -350,5 +350,11 @@ def test_overrides_that_hydra_was_killed_while_it_wrote_are_not_taken_for_all(lm
         Path("run", ".hydra", "overrides.yaml").write_text(cut)
         said = lmtool("train", "resume=run", code=2)
         assert "is damaged" in said and "train from scratch in another folder" in said
+    settings = Path("run", ".hydra", "hydra.yaml").read_text()
+    for damaged in ("3\n", "hydra: {}\n", "hydra: [\n"):
+        Path("run", ".hydra", "hydra.yaml").write_text(damaged)
+        said = lmtool("train", "resume=run", code=2)
+        assert "run/.hydra is damaged (" in said and "Error" not in said and said.count("\n") == 1
+    Path("run", ".hydra", "hydra.yaml").write_text(settings)
     Path("run", ".hydra", "overrides.yaml").write_text(whole)
     lmtool("train", "resume=run", "training.epochs=2")

@@ -357,11 +357,17 @@ def test_jobs_at_once_on_eight_cores(settings: dict[str, object], jobs: int | No
     assert session.jobs_at_once(settings, jobs, 8) == at_once
 
 
-def test_threads_are_divided() -> None:
-    assert session.threads_for(None, BASIC, 1, 8) == 8
-    assert [session.threads_for(None, joblib(-1), jobs, 8) for jobs in (2, 3, 8, 20)] == [4, 2, 1, 1]
-    assert session.threads_for(None, SLURM, 1, 64) == 4
-    assert session.threads_for(6, joblib(-1), 8, 8) == 6  # threads=6 on the command line
+def test_threads_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[tuple[int, bool]] = []
+    monkeypatch.setattr(parallel, "cores", lambda: 8)
+    monkeypatch.setattr(parallel, "use", lambda count, *, follow: used.append((count, follow)) or count)
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        monkeypatch.setenv(name, "")
+    cases = [(None, BASIC, 1), *((None, joblib(-1), jobs) for jobs in (2, 3, 8, 20)), (None, SLURM, 1)]
+    for threads, settings, jobs in (*cases, (6, joblib(-1), 8)):  # threads=6 on the command line
+        monkeypatch.setenv(session.PARALLEL_JOBS_VAR, str(jobs))
+        session.Session(Path(), launcher=settings).use_threads(threads)
+    assert used == [(8, True), (4, True), (2, True), (1, True), (1, True), (4, False), (6, False)]
 
 
 @pytest.mark.parametrize(

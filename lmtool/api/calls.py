@@ -215,6 +215,7 @@ def sweep(
     and for a mistake in a shared setting; a failed job is a row of the table.
     """
     from lmtool.cli.hydra_run import run_verb
+    from lmtool.cli.line_settings import LineSettings
     from lmtool.sweeps.result_table import jobs_table, rows_of
 
     if not isinstance(over, Mapping):
@@ -228,11 +229,13 @@ def sweep(
         words.append(f"{key}={','.join(swept)}")
     words += [f"hydra.sweep.dir={literal(folder, 'out')}"]
     words += [] if launcher is None else [f"hydra/launcher={launcher}"]
+    line = CommandLine(verb, ["-m"], words)
     with folder_in_use(settings.get("options")):
         with logging_restored():
-            run_verb(CommandLine(verb, ["-m"], words), quiet=True)
+            run_verb(line, quiet=True)
         header, rows = jobs_table(rows_of(folder))
-    return SweepTable(folder, list(header), [list(row) for row in rows])
+        given = {LineSettings(line).current_name(key): key for key in over}  # a column is called as the caller calls it
+    return SweepTable(folder, [given.get(name, name) for name in header], [list(row) for row in rows])
 
 
 def export(run: RunLike, to: str | PathLike[str], **settings: Any) -> Written:

@@ -60,7 +60,7 @@ def call(
         composed, choices = compose(line)
         command = importlib.import_module(f"lmtool.commands.{verb}")
         config_dir = config_dir_of(line.flags)
-        config = typed(composed, command.SETTINGS, config_dir, frozenset(map(key_of, line.overrides)))
+        config = typed(composed, command.SETTINGS, config_dir)
         resumed = next((value_of(word) for word in line.overrides if key_of(word) == "hydra.run.dir"), None)
         if out is not None or resumed is not None:
             folder = Path(out if out is not None else str(resumed))

@@ -89,15 +89,16 @@ def compose(line: CommandLine) -> tuple[Any, dict[str, str]]:
     from omegaconf import OmegaConf
 
     from lmtool.cli import hydra_errors
-    from lmtool.cli.hydra_run import VERSION, register_option_folders
+    from lmtool.cli.hydra_run import VERSION, checked_application, register_option_folders
 
     assert line.verb is not None, "the callers name it"
     register_option_folders()
     folder = config_dir_of(line.flags)
-    beside = [f"hydra.searchpath=[{quoted(f'file://{folder}')}]"] if folder else []
+    words = [*line.overrides, *([f"hydra.searchpath=[{quoted(f'file://{folder}')}]"] if folder else [])]
     try:
         with hydra.initialize_config_dir(str(conf_dir()), version_base=VERSION):
-            whole = hydra.compose(line.verb, [*line.overrides, *beside], return_hydra_config=True)
+            checked_application(line, words)
+            whole = hydra.compose(line.verb, words, return_hydra_config=True)
     except Exception as error:
         fault = hydra_errors.as_user_error(error, line)
         if fault is None:

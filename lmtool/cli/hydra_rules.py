@@ -13,20 +13,22 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import IConfigRepository
 from hydra.conf import HydraConf
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
-from hydra.core.object_type import ObjectType
+from hydra.core.default_element import ResultDefault
 from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException
-from hydra.plugins.config_source import ConfigSource
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 
 from lmtool.cli.arguments import CommandLine
+from lmtool.cli.line_settings import LineSettings
+from lmtool.config.model_verbs import SETTINGS
 from lmtool.config.overrides import key_of
-from lmtool.config.settings import SettingError
+from lmtool.config.settings import SettingError, with_current_names
 from lmtool.errors import UserError
 
 Path = tuple[str, ...]
@@ -46,6 +48,7 @@ SWEEPER = re.compile(
     r"sweeper\.(max_batch_size|direction(\.\d+)?|study_name|n_trials|n_jobs|max_failure_rate|params\.[^_].*"
     r"|search_space\.[^_].*|sampler\.[a-z]\w*)"
 )
+REFERENCE = re.compile(r"(?<=\$\{)(?!hydra\.)\.?\w[\w.]*(?=\})")  # a setting in an interpolation
 TARGETS = {"launcher": "launcher", "sweeper": "sweeper", "sweeper.sampler": "sweeper/sampler"}  # plugin group by place
 LOGGING = ("job_logging", "hydra_logging")
 LOGGING_TEXTS = {"version", "disable_existing_loggers", "format", "datefmt", "style", "level", "propagate", "formatter"}
@@ -58,15 +61,28 @@ LOGGING_VALUES = {
 }
 
 
-class CheckedLoader(ConfigLoader):
-    """Hydra's configuration loader that rejects what `require_harmless` rejects.
+class CheckedLoader(ConfigLoaderImpl):
+    """Hydra's configuration loader, which replaces the earlier names of settings in YAML files by the current ones, and
+    rejects what `require_harmless` and `require_plugins` reject.
 
-    typed: the overrides that the user typed on this command line.
+    typed: the overrides of the line that the user typed.
     """
 
-    def __init__(self, loader: ConfigLoader, typed: Sequence[str]) -> None:
-        self._loader = loader
+    def __init__(self, search_path: ConfigSearchPath, line: CommandLine, typed: Sequence[str]) -> None:
+        super().__init__(search_path)
+        self._line = line
         self._typed = tuple(typed)
+
+    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
+        """Compose the YAML files; the line's overrides are applied to the result, so that their keys exist in it."""
+        composed = super()._compose_config_from_defaults_list(defaults, repo)
+        values = OmegaConf.to_container(composed, resolve=False)
+        assert isinstance(values, dict) and self._line.verb is not None
+        current = with_current_names(values, SETTINGS[self._line.verb])
+        for key in values.keys() - current.keys():
+            del composed[key]
+        composed.update({key: value for key, value in current.items() if value != values.get(key)})
+        return composed
 
     def load_configuration(
         self,
@@ -77,49 +93,43 @@ class CheckedLoader(ConfigLoader):
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
         """Compose a configuration. Raises SettingError as `require_harmless` and `require_plugins` do."""
-        composed = self._loader.load_configuration(
-            config_name, overrides, run_mode, from_shell, validate_sweep_overrides
-        )
+        composed = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
         require_harmless(composed, self._typed)
         require_plugins(composed, run_mode)
+        with flag_override(composed, ["struct", "readonly"], False):
+            _rename_references(composed, LineSettings(self._line))
         return composed
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
-        """Compose the configuration of a sweep's job. Raises SettingError as `require_harmless` does, and
+        """Compose the configuration of a sweep's job. Raises errors as `load_configuration` does, and
         ConfigCompositionException for an invalid option.
         """
         try:
-            composed = self._loader.load_sweep_config(master_config, sweep_overrides)
+            return super().load_sweep_config(master_config, sweep_overrides)
         except ValueError as error:  # for a number as an option; in a single run Hydra raises its own error
             raise ConfigCompositionException(str(error)) from error
-        require_harmless(composed, self._typed)
-        return composed
 
-    def get_search_path(self) -> ConfigSearchPath:
-        """Return the search path of Hydra's loader."""
-        return self._loader.get_search_path()
 
-    def get_sources(self) -> list[ConfigSource]:
-        """Return the sources of Hydra's loader."""
-        return self._loader.get_sources()
+def _rename_references(composed: DictConfig, settings: LineSettings) -> None:
+    """Replace the earlier names of settings in interpolations and in a sweeper's parameters."""
+    for path, value in _leaves(OmegaConf.to_container(composed, resolve=False)):
+        if not isinstance(value, str) or "${" not in value:
+            continue
+        *above, last = path
+        node: Any = composed
+        for part in above:
+            node = node[int(part) if OmegaConf.is_list(node) else part]
 
-    def list_groups(self, parent_name: str) -> list[str]:
-        """List the groups of Hydra's loader."""
-        return self._loader.list_groups(parent_name)
+        def current(found: re.Match[str], beside: str = ".".join(above)) -> str:
+            prefix = beside if found[0].startswith(".") else ""
+            return settings.current_name(prefix + found[0]).removeprefix(prefix)
 
-    def get_group_options(
-        self,
-        group_name: str,
-        results_filter: ObjectType | None = ObjectType.CONFIG,
-        config_name: str | None = None,
-        overrides: list[str] | None = None,
-    ) -> list[str]:
-        """Return the options of a group of Hydra's loader."""
-        return self._loader.get_group_options(group_name, results_filter, config_name, overrides)
-
-    def compute_defaults_list(self, config_name: str | None, overrides: list[str], run_mode: RunMode) -> Any:
-        """Compute the defaults list of Hydra's loader."""
-        return self._loader.compute_defaults_list(config_name, overrides, run_mode)
+        node[int(last) if OmegaConf.is_list(node) else last] = REFERENCE.sub(current, value)
+    params = OmegaConf.select(composed, "hydra.sweeper.params")
+    if isinstance(params, DictConfig):
+        composed.hydra.sweeper.params = {
+            settings.current_name(str(key)): value for key, value in params.items_ex(resolve=False)
+        }
 
 
 def require_no_search_path(line: CommandLine, typed: Sequence[str]) -> None:

@@ -110,9 +110,7 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
     token = _folder.set(config_dir_of(line.flags))
     try:
         with hydra.initialize_config_dir(os.path.abspath(folder), job_name="lmtool", version_base=VERSION):
-            application = GlobalHydra.instance().hydra
-            assert application is not None, "it was initialised in the line above"
-            application.config_loader = CheckedLoader(application.config_loader, typed_words)
+            application = checked_application(line, typed_words)
             if runs and not _composed_once(application, name, line, task):
                 mode = "hydra.mode=MULTIRUN"
                 words = line.overrides if mode in line.overrides else [*line.overrides, mode]
@@ -123,6 +121,14 @@ def _run(line: CommandLine, typed_words: list[str], task: Callable[[Any], float 
         _folder.reset(token)
     if not runs:
         hydra.main(version_base=VERSION, config_path=str(conf_dir()), config_name=line.verb)(task)()
+
+
+def checked_application(line: CommandLine, typed_words: list[str]) -> Any:
+    """Return the initialized Hydra application, which from now on composes configurations by a CheckedLoader."""
+    application = GlobalHydra.instance().hydra
+    assert application is not None, "the callers initialize it"
+    application.config_loader = CheckedLoader(application.config_loader.get_search_path(), line, typed_words)
+    return application
 
 
 def _composed_once(application: Any, name: str, line: CommandLine, task: Callable[[Any], float | None]) -> bool:

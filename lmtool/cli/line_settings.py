@@ -128,12 +128,15 @@ class LineSettings:
         return [key for key in keys if not key.endswith(".kind")] + list(HYDRA_TEXTS[:2])
 
     def place_of(self, key: str) -> str | None:
-        """Return FILE:LINE of a setting that the line takes from a YAML file, by its whole key; None if not found."""
+        """Return FILE:LINE of a setting, by its current or earlier name, that the line takes from a YAML file."""
+        key = key.partition("[")[0]
+        type_ = self.type_of(key)
+        names = [key] if type_ is None or type_.rule is None else [key, key.rpartition(".")[0] + f".{type_.rule.was}"]
         for path, prefix in self._files():
-            keys = key.removeprefix(prefix).partition("[")[0].split(".")
-            line = line_of(path, keys) if key.startswith(prefix) else None
-            if line is not None:
-                return f"{path}:{line}"
+            for name in names:
+                line = line_of(path, name.removeprefix(prefix).split(".")) if name.startswith(prefix) else None
+                if line is not None:
+                    return f"{path}:{line}"
         return None
 
     def place_of_default(self, option: str) -> str | None:

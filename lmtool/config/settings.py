@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -24,11 +25,10 @@ from omegaconf.errors import (
 )
 
 from lmtool.config import rules
-from lmtool.config.index import in_words
+from lmtool.config.index import TRAINING, in_words
 from lmtool.config.options import HOMES, meant, settings_class, use_folder, yaml_files
 from lmtool.config.overrides import escaped
 from lmtool.config.training import TrainingConfig
-from lmtool.config.verbs import VerbConfig
 from lmtool.errors import UserError, first_line
 from lmtool.system.spelling import nearest
 
@@ -51,23 +51,18 @@ UNNAMED = {"counts": "sorted"}  # kind of a group's settings that runs from befo
 T = TypeVar("T")
 
 
-def typed(
-    composed: DictConfig, expected: type[T], beside: Path | None = None, given: frozenset[str] | None = None
-) -> T:
+def typed(composed: DictConfig, expected: type[T], beside: Path | None = None) -> T:
     """Convert the composed configuration of a verb, including its options, to the dataclass `expected`.
 
-    beside: the folder of --config-dir; given: the keys on the command line; None: those that Hydra has. Raises
-    UserError, naming the key, for a missing mandatory value, an unknown key, and a value of the wrong type or out of
-    range.
+    beside: the folder of --config-dir. Raises UserError, naming the key, for a missing mandatory value, an unknown key,
+    and a value of the wrong type or out of range.
     """
     values: Any = OmegaConf.to_container(composed)  # interpolations are resolved at the end
-    given = _keys_on_the_line() if given is None else given
-    values = with_current_names(values, expected, given)
     use_folder(values.get("options"))
     target = OmegaConf.structured(expected)
     for group in HOMES:
         if group in values and values[group] is not None and any(f.name == group for f in fields(expected)):  # type: ignore[arg-type]
-            target[group] = _option(values.pop(group), group, beside=beside or _config_dir(), given=given)
+            target[group] = _option(values.pop(group), group, beside=beside or _config_dir())
     settings = _object(target, values, "")
     assert isinstance(settings, expected)
     return settings
@@ -111,34 +106,30 @@ def option_named(group: str, given: Any, key: str) -> Any:
     if not isinstance(written, dict) or "defaults" in written:
         raise SettingError(f"{key}={name}: {path.name} is made of several files; name the option that it changes", key)
     settings = settings_class(group, str(written.get("kind")))
-    values = with_current_names({**written, **values, "kind": written["kind"]}, settings)
+    values = _renamed({**written, **values, "kind": written["kind"]}, settings)
     return _object(OmegaConf.structured(settings), values, key)
 
 
-def with_current_names(values: Any, settings: Any, given: frozenset[str] = frozenset(), prefix: str = "") -> Any:
-    """Return the values of settings with earlier names replaced, also in the TrainingConfig of a verb.
+def with_current_names(values: dict[Any, Any], verb: type) -> dict[Any, Any]:
+    """Return the values of a verb's settings, and of the options of its groups, with earlier names replaced.
 
-    An earlier name, in a preset, overrides the current one, whose value is then the default of a YAML file, unless the
-    current one is among the keys given on the command line. prefix: what precedes the settings' names in given.
+    An earlier name, in a preset, overrides the current one, whose value is then the default of a YAML file. verb: the
+    dataclass of its settings. The values of an unknown option are left unchanged.
     """
-    if not isinstance(values, dict):
-        return values
-    names = {rule.was: name for name, rule in rules.rules_of(settings).items() if rule.was in values}
-    renamed = {name: values[was] for was, name in names.items() if was is not None and prefix + name not in given}
-    values = {key: value for key, value in values.items() if key not in names} | renamed
-    if issubclass(settings, VerbConfig) and "training" in values:
-        values["training"] = with_current_names(values["training"], TrainingConfig, given, "training.")
+    values = _renamed(values, verb)
+    for group in (*HOMES, TRAINING):
+        if isinstance(values.get(group), dict):
+            with suppress(UserError):  # an option that is unknown or cannot be imported, which `typed` will report
+                kind = str(values[group].get("kind"))
+                settings = TrainingConfig if group == TRAINING else settings_class(group, kind)
+                values[group] = _renamed(values[group], settings)
     return values
 
 
-def _keys_on_the_line() -> frozenset[str]:
-    """Return the keys of the settings on the command line, as Hydra has them."""
-    from hydra.core.hydra_config import HydraConfig
-
-    if not HydraConfig.initialized():
-        return frozenset()
-    words: Any = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)  # a value may be like ${x}
-    return frozenset(word.lstrip("+~").partition("=")[0] for word in words)
+def _renamed(values: dict[Any, Any], settings: type) -> dict[Any, Any]:
+    names = {rule.was: name for name, rule in rules.rules_of(settings).items() if rule.was in values}
+    kept = {key: value for key, value in values.items() if key not in names}
+    return kept | {name: values[was] for was, name in names.items()}
 
 
 def _literal(value: Any) -> Any:
@@ -183,12 +174,11 @@ def _option(
     came_from: str | None = None,
     *,
     beside: Path | None = None,
-    given: frozenset[str] = frozenset(),
 ) -> DictConfig:
-    """Return the settings of an option, merged into its class. given: the keys on the command line."""
+    """Return the settings of an option, merged into its class."""
     kind = str(values.get("kind")) if isinstance(values, dict) else str(values)
     settings = settings_class(group, kind, came_from=came_from, beside=beside)
-    values = with_current_names(values, settings, given, f"{group}.")
+    values = _renamed(values, settings) if isinstance(values, dict) else values
     return _merged(OmegaConf.structured(settings), values, group)
 
 

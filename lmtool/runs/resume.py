@@ -62,10 +62,13 @@ class TrainingStart:
                 return cls(overrides, cls._of_hydra(folder / HYDRAS).config_dir)
             return cls(overrides, saved.get("config_dir"))
         except (AttributeError, KeyError, TypeError) as error:
-            raise UserError(f"{folder / BEGUN} is damaged ({error!r}); {remedy}") from error
+            raise UserError(
+                f"{folder / BEGUN} is damaged: it lacks the settings of the command line; {remedy}"
+            ) from error
 
     @classmethod
     def _of_hydra(cls, folder: Path) -> TrainingStart:
+        remedy = "train from scratch in another folder"
         try:
             overrides = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
             settings = yaml.safe_load((folder / "hydra.yaml").read_text(encoding="utf-8"))
@@ -74,8 +77,11 @@ class TrainingStart:
             if overrides != settings["hydra"]["overrides"]["task"]:  # Hydra may have been killed while it wrote them
                 raise ValueError("overrides.yaml differs from hydra.yaml")
             return cls(_in_use(overrides), config_dirs[0] if config_dirs else None)
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-            raise UserError(f"{folder} is damaged ({error!r}): train from scratch in another folder") from error
+        except (KeyError, TypeError) as error:
+            reason = "overrides.yaml or hydra.yaml lacks settings that Hydra writes"
+            raise UserError(f"{folder} is damaged ({reason}): {remedy}") from error
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise UserError(f"{folder} is damaged ({' '.join(str(error).split())}): {remedy}") from error
 
 
 def _in_use(overrides: Iterable[object]) -> list[str]:
@@ -96,10 +102,6 @@ def restore_settings(config: Any, before: dict[str, Any], overrides: list[str]) 
     settings that an earlier version did not have are added.
     """
     before.update(with_current_names(before, type(config)))
-    for group in set(GROUPS_OF_TRAINING) - {"training"}:
-        begun = before.get(group)
-        if isinstance(begun, dict) and "kind" in begun:  # which may differ from that of the current default
-            before[group] = with_current_names(begun, settings_class(group, begun["kind"]))
     chosen = {word for word in overrides if key_of(word) in GROUPS_OF_TRAINING and "{" not in word}
     named = {key_of(word) for word in overrides if word not in chosen}
     if named & {"training.epochs", "training.steps"}:
