@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import io
 import json
 import os
 import shutil
@@ -24,14 +22,12 @@ from lmtool.system.checksummed_file import (
     BLOCK,
     HEADER,
     DamagedFile,
-    SealedReader,
     checksum_of,
-    read_header,
     seal,
     verify,
 )
 from lmtool.system.files import read_json, write_json
-from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5, open_hdf5_pieces
+from lmtool.system.hdf5_files import atomic_hdf5, open_hdf5
 from lmtool.trees.tree import Tree
 from tests.conftest import NEURAL
 
@@ -103,33 +99,13 @@ def test_many_blocks_on_several_threads(tmp_path: Path, monkeypatch: pytest.Monk
             verify(copy)
 
 
-def test_pieces_are_verified_when_they_are_read(tmp_path: Path) -> None:
-    content = np.arange(4 * BLOCK // 8, dtype=np.int64).tobytes()
-    path = small(tmp_path / "file", content)
-    with path.open("r+b") as file:
-        file.seek(2 * BLOCK + 1)
-        file.write(b"\xff")
-    raw = path.open("rb", buffering=0)
-    with SealedReader(raw, read_header(raw), path.stat().st_size) as reader:  # type: ignore[arg-type]
-        reader.seek(HEADER)
-        assert reader.read(1000) == content[:1000] and reader.tell() == HEADER + 1000
-        reader.seek(-10, io.SEEK_END)
-        assert reader.read(99) == content[-10:]
-        reader.seek(BLOCK + 100)
-        assert reader.read(BLOCK - 100) == content[BLOCK + 100 - HEADER : 2 * BLOCK - HEADER]
-        reader.seek(BLOCK + 100)
-        with pytest.raises(DamagedFile, match="between bytes 131,072 and 196,608"):
-            reader.read(BLOCK)
-    assert raw.closed
-
-
 def test_hdf5_is_sealed_and_other_programs_read_it(tmp_path: Path) -> None:
     path = tmp_path / "file.h5"
     with atomic_hdf5(path, 100, mapped=True) as file:
         file["a"] = np.arange(5)
     assert verify(path)
-    with h5py.File(path) as plain, open_hdf5(path) as checked, open_hdf5_pieces(path.open("rb", buffering=0)) as pieces:
-        assert plain["a"][:].tolist() == checked["a"][:].tolist() == pieces["a"][:].tolist() == [0, 1, 2, 3, 4]
+    with h5py.File(path) as plain, open_hdf5(path) as checked:
+        assert plain["a"][:].tolist() == checked["a"][:].tolist() == [0, 1, 2, 3, 4]
     with h5py.File(path, "r+") as file:  # by another program: the user did it, and its numbers are not ours
         file["a"][1] = 7
     with pytest.raises(DamagedFile):
@@ -140,25 +116,6 @@ def test_hdf5_is_sealed_and_other_programs_read_it(tmp_path: Path) -> None:
     (tmp_path / "empty.h5").touch()
     with pytest.raises(DamagedFile, match="it does not begin as an HDF5 file"):
         open_hdf5(tmp_path / "empty.h5")
-
-
-def test_no_garbage_is_collected_while_h5py_waits_for_an_address(tmp_path: Path) -> None:
-    """It would be on the thread of the file system, which would wait for h5py's lock, for ever."""
-    path, collects = tmp_path / "file.h5", []
-    with atomic_hdf5(path, 100) as file:
-        file["a"] = np.arange(5)
-
-    class Address(io.FileIO):
-        def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-            collects.append(gc.isenabled())
-            return super().readinto(buffer)
-
-    raw = Address(path)
-    collects.clear()
-    with open_hdf5_pieces(io.BufferedReader(raw, 16)) as file:
-        before = len(collects)
-        assert file["a"][:].tolist() == [0, 1, 2, 3, 4] and gc.isenabled()
-    assert before > 2 and not any(collects[2:]), "all but the header and the table"
 
 
 def test_the_checksum_of_an_object(tmp_path: Path) -> None:

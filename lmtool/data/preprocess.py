@@ -87,12 +87,17 @@ def preprocess(data: DataConfig, store_dir: str | Path, *, progress: bool, sourc
     if existing is not None and _same_text(existing, source):
         return Prepared(existing, created=False)
     require_words(source, data.vocabulary)
+    if existing is not None:
+        existing.close()
     try:
         store_dir.mkdir(parents=True, exist_ok=True)
         with wait_for_lock(path, lambda holder: log.warning("note: waiting for %s, which writes %s", holder, path)):
-            before, existing = existing, _usable(path)
-            if existing is not None and _is_new(existing, before) and _same_text(existing, source):
-                return Prepared(existing, created=False)  # another process wrote it meanwhile
+            current = _usable(path)
+            if current is not None:
+                is_new = existing is None or current.provenance != existing.provenance
+                if is_new and _same_text(current, source):
+                    return Prepared(current, created=False)  # another process wrote it meanwhile
+                current.close()
             remove_stale(store_dir)
             with ThreadPoolExecutor(1) as second_thread:
                 identity = second_thread.submit(source.identity)  # the hashes of the files, while they are tokenized
@@ -123,10 +128,6 @@ def _usable(path: Path) -> Store | None:
         return Store.find(path)
     except UnusableStore:
         return None
-
-
-def _is_new(store: Store, before: Store | None) -> bool:
-    return before is None or store.provenance != before.provenance
 
 
 def _same_text(store: Store, source: Source) -> bool:

@@ -1,24 +1,32 @@
 """Read files at addresses, such as https://host/a.txt.gz or s3://bucket/part-*.txt, by fsspec.
 
-They are streamed or read in pieces, with retries, and never held in memory as a whole.
+Text is streamed, and a store is copied into the cache folder, both with retries; neither is held in memory as a whole.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
+import os
 import re
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, TypeVar, cast
 
 from lmtool.errors import UserError, first_line
+from lmtool.system.files import atomic_write
+
+Answer = TypeVar("Answer")
 
 MARK = "://"
 REFERENCE = "reference"  # protocol of fsspec that computes files; a run that names such a store is not trusted
 GLOB = re.compile(r"[\[\]{}*?\\]")
-TRIES = 5  # attempts per read
+TRIES = 5  # attempts per request
 READ = 1 << 20  # bytes requested at a time
-PIECE = 1 << 16  # bytes requested at a time if the file is not read from beginning to end
+HEAD = 512  # bytes; a store begins with its checksums
 NOT_FOUND = (404, 410)  # status codes of a missing file
 WAIT = 0.5  # seconds before the second attempt; doubled before each further one
 
@@ -44,21 +52,32 @@ def as_path(name: str | Path) -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Return whether a file or address exists; failed requests are retried.
-
-    Raises UserError if the address cannot be reached.
-    """
+    """Return whether a file or address exists. Raises UserError if the address cannot be reached."""
     name = str(path)
-    if not is_address(name):
-        return path.is_file()
-    files, inside = _system(name)
+    return _answer(name, _info) is not None if is_address(name) else path.is_file()
+
+
+def _info(files: Any, path: str) -> dict[str, Any] | None:
+    """Return what a file system knows of a file; None if it is missing."""
+    try:
+        found: dict[str, Any] = files.info(path)
+        return found
+    except Exception as error:  # each file system has its own
+        if _is_missing(error):
+            return None
+        raise
+
+
+def _answer(name: str, question: Callable[[Any, str], Answer]) -> Answer:
+    """Return the answer to a question about a path of an address's file system; failed requests are retried.
+
+    Raises UserError if the file system cannot be used or does not answer.
+    """
+    files, path = _system(name)
     for attempt in range(TRIES):
         try:
-            files.info(inside)
-            return True
+            return question(files, path)
         except Exception as error:  # each file system has its own
-            if _is_missing(error):
-                return False
             if attempt == TRIES - 1:
                 raise UserError(f"{name} cannot be reached: {first_line(error)}") from error
             time.sleep(WAIT * 2**attempt)
@@ -88,48 +107,65 @@ def find_addresses(name: str) -> list[str]:
 
     Raises UserError if the address's file system cannot be used or does not answer.
     """
-    files, path = _system(name)
-    try:
+
+    def found(files: Any, path: str) -> list[str]:
         if any(mark in path for mark in "*?["):
-            found = sorted(files.glob(path))
+            paths = sorted(files.glob(path))
         elif files.isdir(path):
-            found = sorted(entry["name"] for entry in files.ls(path) if entry["type"] == "file")
+            paths = sorted(entry["name"] for entry in files.ls(path) if entry["type"] == "file")
         else:
-            found = [path] if files.exists(path) else []
-    except Exception as error:  # each file system has its own
-        raise UserError(f"{name} cannot be reached: {first_line(error)}") from error
-    return [files.unstrip_protocol(file) for file in found]
+            paths = [path] if files.exists(path) else []
+        return [files.unstrip_protocol(file) for file in paths]
+
+    return _answer(name, found)
 
 
 def stamp_of(name: str) -> list[object]:
     """Return plain values that differ if the file at an address may have changed: its size and its server's
-    metadata.
+    metadata. Raises UserError if the file is missing or cannot be reached.
     """
-    files, path = _system(name)
-    try:
-        info = files.info(path)
-    except Exception as error:
-        raise UserError(f"{name} cannot be reached: {first_line(error)}") from error
+    info = _answer(name, _info)
+    if info is None:
+        raise UserError(f"no file at {name}: check the address")
     known = ("ETag", "etag", "LastModified", "last_modified", "mtime", "created", "md5Hash", "sha256", "generation")
     return [name, info.get("size"), *(str(info[key]) for key in known if info.get(key) is not None)]
 
 
-def open_address(name: str) -> IO[bytes]:
+def open_address(name: str) -> io.BufferedReader:
     """Open an address to be read from its start; a failed read is retried from the same position.
 
-    Raises UserError if the address cannot be opened.
+    Raises UserError if the address cannot be opened, also when it is read.
     """
     files, path = _system(name)
     return io.BufferedReader(_Retried(files, path, name), READ)
 
 
-def open_pieces(name: str) -> IO[bytes]:
-    """Open an address to be read at any position; a failed read is retried.
+def cache_dir() -> Path:
+    """Return the folder of downloads: LMTOOL_CACHE, or the user's cache folder. Raises ImportError without pooch."""
+    import pooch
 
-    Raises UserError if the address cannot be opened.
+    return Path(os.environ.get("LMTOOL_CACHE") or pooch.os_cache("lmtool"))
+
+
+def local_copy(address: str) -> Path:
+    """Return the path of a copy of the file at an address in the cache folder; make it unless it is there and current.
+
+    Raises UserError if the address cannot be read or the copy cannot be written.
     """
-    files, path = _system(name)
-    return io.BufferedReader(_Pieces(files, path, name), PIECE)
+    try:
+        folder = cache_dir()
+    except ImportError:
+        raise UserError(f'{address} must be copied, which needs pooch: pip install "lmtool[remote]"') from None
+    with open_address(address) as file:
+        block = file.read(HEAD)
+        mark = hashlib.sha256(json.dumps(stamp_of(address)).encode() + block).hexdigest()[:12]
+        copy = folder / f"{mark}-{address.rsplit('/', 1)[-1]}"
+        if not copy.is_file():
+            with atomic_write(copy) as temporary, temporary.open("wb") as written:
+                while block:
+                    written.write(block)
+                    block = file.read(READ)
+    return copy
 
 
 def _require_file(address: str) -> None:
@@ -178,12 +214,13 @@ class _Retried(io.RawIOBase):
                     raise
                 self._drop()
                 if attempt == TRIES - 1:
-                    raise OSError(f"after {TRIES} tries, at byte {self._at:,}: {first_line(error)}") from error
+                    reason = f"after {TRIES} tries, at byte {self._at:,}: {first_line(error)}"
+                    raise UserError(f"cannot read {self._name}: {reason}") from error
                 time.sleep(WAIT * 2**attempt)
         raise AssertionError("unreachable")
 
     def _opened(self) -> Any:
-        handle = self._open()
+        handle = self._files.open(self._path, "rb")
         if self._at:
             try:
                 handle.seek(self._at)
@@ -193,44 +230,12 @@ class _Retried(io.RawIOBase):
                     left -= len(block)
         return handle
 
-    def _open(self) -> Any:
-        return self._files.open(self._path, "rb")
-
     def _drop(self) -> None:
         handle, self._handle = self._handle, None
         if handle is not None:
-            try:
+            with suppress(Exception):  # it is broken already
                 handle.close()
-            except Exception:  # it is broken already
-                return
 
     def close(self) -> None:
         self._drop()
         super().close()
-
-
-class _Pieces(_Retried):
-    """A remote file that is read at any position, with retries."""
-
-    def _open(self) -> Any:
-        # A small block: bytes fetched beyond a request are rarely requested next.
-        return self._files.open(self._path, "rb", block_size=PIECE, cache_type="readahead")
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_END:
-            offset += int(self._files.info(self._path)["size"])
-        elif whence == io.SEEK_CUR:
-            offset += self._at
-        if offset != self._at and self._handle is not None:
-            try:
-                self._handle.seek(offset)
-            except Exception:  # each file system has its own; the next read opens it again
-                self._drop()
-        self._at = offset
-        return offset

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lmtool.data.cloze import read_cloze
-from lmtool.data.remote import as_path, exists, is_address, open_pieces
+from lmtool.data.remote import as_path, exists, is_address, local_copy
 from lmtool.data.sources.base import ClozeFiles, ExternalCounts
 from lmtool.data.subwords import PieceTable, Subwords
 from lmtool.data.vocabulary import Vocabulary
 from lmtool.errors import UserError, of_paths
 from lmtool.system.arrays import sentence_offsets
 from lmtool.system.checksummed_file import DamagedFile
-from lmtool.system.hdf5_files import open_hdf5, open_hdf5_pieces, require_own_content
+from lmtool.system.hdf5_files import open_hdf5, require_own_content
 from lmtool.system.memory import pieces_of
 
 KIND = "lmtool corpus"
@@ -68,9 +68,12 @@ class Store:
         path = as_path(name)
         if not exists(path):
             return None
+        local = local_copy(str(path)) if is_address(str(path)) else path
         try:
-            file = open_hdf5_pieces(open_pieces(str(path))) if is_address(str(path)) else open_hdf5(path)
+            file = open_hdf5(local)
         except DamagedFile as error:
+            if local != path:
+                local.unlink()  # it is copied again
             raise UnusableStore(f"{path} is damaged ({error}): {REMEDY}") from error
         except OSError as error:
             raise UnusableStore(f"{path} is cut off or not an HDF5 file: {REMEDY}") from error

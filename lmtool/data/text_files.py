@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lmtool.config.rules import MISSING
 from lmtool.data.readers import MEMBER, sha256_of
-from lmtool.data.remote import find_addresses, is_address, stamp_of
+from lmtool.data.remote import cache_dir, find_addresses, is_address, stamp_of
 from lmtool.errors import UserError
 
 BLOCK = 1 << 16  # bytes per sample
@@ -145,13 +145,6 @@ class DownloadConfig:
     url: str = MISSING
     checksum: str = MISSING
     member: str | None = None
-
-
-def cache_dir() -> Path:
-    """Return the folder of downloads: LMTOOL_CACHE, or the user's cache folder."""
-    import pooch
-
-    return Path(os.environ.get("LMTOOL_CACHE") or pooch.os_cache("lmtool"))
 
 
 def is_cached(download: DownloadConfig) -> bool:

@@ -17,6 +17,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -44,7 +45,8 @@ def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
                 with gzip.open(packed) as handle:
                     yield _limited(handle, packed, path)
             case ".xz":
-                yield _limited(_Streams(packed, _xz_stream, padding=4), packed, path)
+                stream = partial(lzma.LZMADecompressor, memlimit=DICTIONARY)
+                yield _limited(_Streams(packed, stream, padding=4), packed, path)
             case ".bz2":
                 yield _limited(_Streams(packed, bz2.BZ2Decompressor), packed, path)
             case ".zst":
@@ -55,27 +57,13 @@ def open_files(path: str, member: str) -> Iterator[IO[bytes]]:
                 yield raw
 
 
-class _Counted(io.RawIOBase):
+class _Counted(io.BufferedReader):
     """A file that counts the bytes read from it."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.count = 0
+    count = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return self._file.seekable()
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def read(self, size: int = -1) -> bytes:
-        block = self._file.read(size)
+    def read(self, size: int | None = -1, /) -> bytes:
+        block = super().read(size)
         self.count += len(block)
         return block
 
@@ -86,12 +74,10 @@ class _Streams(io.RawIOBase):
     lzma.open and bz2.open silently stop before bytes that do not begin a stream.
     """
 
-    def __init__(self, file: _Counted, stream: Callable[[], Any], padding: int = 0) -> None:
+    def __init__(self, file: IO[bytes], new_stream: Callable[[], Any], padding: int = 0) -> None:
         """padding: number of which the zeros between streams are a multiple; 0 if zeros are not allowed."""
-        self._file = file
-        self._new = stream
-        self._padding = padding
-        self._stream = stream()
+        self._file, self._new_stream, self._padding = file, new_stream, padding
+        self._stream = new_stream()
 
     def readable(self) -> bool:
         return True
@@ -116,23 +102,17 @@ class _Streams(io.RawIOBase):
         """Start the next stream and return its first bytes, or b"" at the end of the file."""
         rest: bytes = self._stream.unused_data
         zeros = 0
-        while True:
-            begin = rest.lstrip(b"\0") if self._padding else rest
-            zeros += len(rest) - len(begin)
-            if begin:
-                break
+        while not (begin := rest.lstrip(b"\0") if self._padding else rest):
+            zeros += len(rest)
             rest = self._file.read(READ)
             if not rest:
                 break
+        zeros += len(rest) - len(begin)
         if zeros and zeros % self._padding:
             raise EOFError("there is an incomplete stream after the last one")
         if begin:
-            self._stream = self._new()
+            self._stream = self._new_stream()
         return begin
-
-
-def _xz_stream() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(memlimit=DICTIONARY)
 
 
 class _Limited(io.RawIOBase):
@@ -140,9 +120,7 @@ class _Limited(io.RawIOBase):
 
     def __init__(self, file: Any, packed: _Counted, name: str, before: int) -> None:
         """before: unpacked bytes of the file's other members."""
-        self._file = file
-        self._packed = packed
-        self._name = name
+        self._file, self._packed, self._name = file, packed, name
         self.size = before
         self._ratio = _ratio()
 

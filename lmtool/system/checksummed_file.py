@@ -7,13 +7,12 @@ the last one may be shorter. The header has the length of the content, and the c
 
 from __future__ import annotations
 
-import io
 import os
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from lmtool.system import parallel
 
@@ -125,58 +124,6 @@ def read_table(file: IO[bytes], header: Header, size: int) -> Checksums:
     if zlib.crc32(table) != header.table:
         raise DamagedFile("the checksum of its table differs")
     return struct.unpack(f"<{header.blocks}I", table)
-
-
-class SealedReader(io.RawIOBase):
-    """The content of a sealed file, read in pieces; each block is verified when it is first read.
-
-    file: open for reading at any place, closed with this one. header: its header. size: its bytes. Reading raises
-    DamagedFile, and OSError as the file does.
-    """
-
-    def __init__(self, file: IO[bytes], header: Header, size: int) -> None:
-        self._file, self._header = file, header
-        self._checksums = read_table(file, header, size)
-        self._is_verified = bytearray(header.blocks)
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._header.content}[whence]
-        self._at = start + offset
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer)
-        last = min(self._at + len(view), self._header.content)
-        if last <= self._at:
-            return 0
-        first_block, end_block = self._at // BLOCK, -(-last // BLOCK)
-        if all(self._is_verified[first_block:end_block]):
-            self._file.seek(self._at)
-            view[: last - self._at] = self._file.read(last - self._at)
-        else:
-            start, end = first_block * BLOCK, min(end_block * BLOCK, self._header.content)
-            self._file.seek(start)
-            content = self._file.read(end - start)
-            _compare(content, start, self._checksums)
-            self._is_verified[first_block:end_block] = bytes([1]) * (end_block - first_block)
-            view[: last - self._at] = content[self._at - start : last - start]
-        count, self._at = last - self._at, last
-        return count
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
 
 
 def _verify_blocks(path: Path, content: int, checksums: Checksums, first: int, last: int) -> None:

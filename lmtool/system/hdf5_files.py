@@ -6,26 +6,16 @@ rejected: all that is read of a file is in the file itself."""
 
 from __future__ import annotations
 
-import atexit
-import gc
-import io
-import os
-import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
 
 import h5py
 
 from lmtool.errors import UserError, first_line
-from lmtool.system.checksummed_file import BLOCK, HEADER, DamagedFile, SealedReader, read_header, seal, verify
+from lmtool.system.checksummed_file import BLOCK, HEADER, DamagedFile, seal, verify
 from lmtool.system.files import atomic_write, cannot_write, reserve
 
-_open_pieces: weakref.WeakSet[h5py.File] = (
-    weakref.WeakSet()
-)  # closed at exit, as an open one causes a segmentation fault
 VERSION = h5py.version.hdf5_version  # of the library, which cannot read all that later ones write
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the beginning of files that are not sealed
 # Aligned arrays, in the format of HDF5 1.10, whose objects have no times: the same numbers give the same bytes.
@@ -69,71 +59,6 @@ def verify_hdf5(path: Path) -> bool:
         if file.read(len(SIGNATURE)) != SIGNATURE:
             raise DamagedFile("it does not begin as an HDF5 file of lmtool")
     return False
-
-
-def open_hdf5_pieces(raw: IO[bytes]) -> h5py.File:
-    """Open an HDF5 file that is read in pieces, e.g. at an address; the pieces are verified if it is sealed.
-
-    Raises DamagedFile and OSError as `open_hdf5` does, also when it is read later.
-    """
-    header = read_header(raw)
-    size = raw.seek(0, os.SEEK_END)
-    file = h5py.File(_Uncollected(raw if header is None else SealedReader(raw, header, size)), "r")
-    _open_pieces.add(file)
-    return file
-
-
-class _Uncollected(io.RawIOBase):
-    """A file that is read with garbage collection switched off.
-
-    h5py calls it with its lock held. A collection on the thread of a remote file system, which fetches the bytes, could
-    free an object of h5py and wait for that lock: a deadlock.
-    """
-
-    _reading = 0
-    _lock = threading.Lock()
-    _was_on = False
-
-    def __init__(self, file: IO[bytes] | SealedReader) -> None:
-        self._file = file
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def readinto(self, buffer: Any) -> int:
-        cls = _Uncollected
-        with cls._lock:
-            if cls._reading == 0:
-                cls._was_on = gc.isenabled()
-                gc.disable()
-            cls._reading += 1
-        try:
-            return self._file.readinto(buffer)  # type: ignore[union-attr]
-        finally:
-            with cls._lock:
-                cls._reading -= 1
-                if cls._reading == 0 and cls._was_on:
-                    gc.enable()
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
-
-
-@atexit.register
-def _close_pieces() -> None:
-    for file in list(_open_pieces):
-        file.close()
 
 
 BUILT_IN = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}  # filters without a plugin

@@ -26,7 +26,7 @@ from lmtool.data.preprocess import preprocess, settings_json, store_path
 from lmtool.data.sources.base import DrawnIds, ExternalCounts, NoSource, Source, SplitConfig, SplitUnit
 from lmtool.data.sources.builtin import SyntheticData, ToyData
 from lmtool.data.sources.text import TextData
-from lmtool.data.store import Prepared
+from lmtool.data.store import Prepared, Store
 from lmtool.data.text_files import DownloadConfig
 from lmtool.data.text_form import TextForm, split_of_text
 from lmtool.data.tokenizer import RESERVED
@@ -109,6 +109,21 @@ def test_empty_lines_are_skipped_with_a_note(folder: Path) -> None:
     assert [row["tokens"] for row in prepared.rows] == [7, 2]
     again = preprocess(text(), folder / "stores", progress=False)
     assert not again.created and again.rows == prepared.rows and again.notes == prepared.notes
+
+
+def test_a_store_whose_text_changed_is_closed_before_it_is_rewritten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, still_open = [], []
+    find, write = Store.find, recipe._write
+    monkeypatch.setattr(Store, "find", lambda name: found.append(find(name)) or found[-1])
+    monkeypatch.setattr(
+        recipe, "_write", lambda *given: still_open.append([bool(x.file) for x in found if x]) or write(*given)
+    )
+    preprocess(text(), folder / "stores", progress=False).store.close()
+    (folder / "train.txt").write_text("a changed text\n")
+    prepared = preprocess(text(), folder / "stores", progress=False)
+    assert prepared.created and prepared.store.file and still_open == [[], [False, False, False]]
 
 
 def test_a_word_list_and_cloze_questions_come_from_the_source(folder: Path) -> None:

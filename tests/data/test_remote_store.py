@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from safetensors.torch import load_file
 
@@ -26,6 +25,7 @@ Run = Callable[..., str]
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(remote, "WAIT", 0.001)
+    monkeypatch.setenv("LMTOOL_CACHE", str(tmp_path / "cache"))
     with serving(tmp_path) as address:
         yield address
 
@@ -54,25 +54,32 @@ def test_training_from_an_address(lmtool: Run, server: str, monkeypatch: pytest.
         assert content(f"here-{name}", name) == content(f"there-{name}", name)
         run = json.loads(Path(f"there-{name}/run.json").read_text())
         assert run["store"].startswith(f"{server}/stores/syn")
-        assert (
-            lmtool("eval", f"run=there-{name}") == lmtool("eval", f"run=here-{name}").replace("here", "there") or True
-        )
-    assert Failing.answers > 20
+        said, here = lmtool("eval", f"run=there-{name}"), lmtool("eval", f"run=here-{name}")
+        assert "perplexity" in said and said.replace("there", "here").split()[:8] == here.split()[:8]
+    assert Failing.answers > 5
     said = lmtool("train", "model=ngram", "data=toy", f"store_dir={server}/stores", code=2)
     assert f"no store {server}/stores/toy-" in said and "put it there" in said
 
 
-def test_a_read_that_fails_each_time_is_named(lmtool: Run, server: str) -> None:
-    # More than is read at once: what has been read already is not asked for again.
-    lmtool("preprocess", "data=synthetic", "data.tokens=300000", "data.types=100")
-    Failing.fails = False
+def test_a_store_is_copied_once_until_it_changes(lmtool: Run, server: str, tmp_path: Path) -> None:
+    lmtool("preprocess", "data=toy")
     (store,) = Path("stores").glob("*.h5")
     address = remote.as_path(f"{server}/{store}")
     with Corpus.open(address) as corpus, Corpus.open(store) as local:
-        assert corpus.folder is None and local.folder == Path("stores")
+        assert corpus.folder is None and local.folder == Path("stores") and str(corpus.path) == str(address)
         assert (corpus.split("train").ids == local.split("train").ids).all()
         assert corpus.vocabulary.words == local.vocabulary.words
-        stored = corpus.stored("train")
-        Failing.gone = True
-        with pytest.raises(UserError, match=r"the store cannot be read.*start again with resume="):
-            list(stored.groups(np.arange(stored.blocks), 3))
+    (copy,) = (tmp_path / "cache").glob("*.h5")
+    written = copy.stat().st_mtime_ns
+    Corpus.open(address).close()
+    assert copy.stat().st_mtime_ns == written
+    copy.write_bytes(copy.read_bytes()[:-9] + bytes(9))
+    with pytest.raises(UserError, match=f"{server}/stores/toy-.*is damaged"):
+        Corpus.open(address)
+    Corpus.open(address).close()
+    store.unlink()
+    lmtool("preprocess", "data=toy", f"hydra.run.dir={tmp_path}/x")
+    Corpus.open(address).close()
+    Failing.gone = True
+    with pytest.raises(UserError, match=r"cannot read|cannot be reached"):
+        Corpus.open(address)
